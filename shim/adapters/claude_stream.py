@@ -7,7 +7,7 @@ from typing import Any
 from shim.adapters.claude_passed import PassthroughTurn
 from shim.adapters.claude_speech import encode_control_response
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.complete_lines import Passing
+from shim.core.claude.complete_lines import LineNormalizer
 from shim.core.reading.json_text import dump
 from shim.core.reading.surrogates import completed, waiting
 from shim.core.turn.outcome import Exit
@@ -35,7 +35,7 @@ class ClaudeTranslator(Translator):
         self._raw_line: bytes | None = None
         self._pass_line = turn.clean_lines(PassthroughTurn(turn).pass_line)
         pen = turn.pen
-        self._normalizer = Passing(turn.account, pen.new_uuid, pen.room, turn.terms.keep)
+        self._normalizer = LineNormalizer(turn.account, pen.new_uuid, pen.room, turn.terms.keep)
         self._split_delta: tuple[Event, str, str] | None = None
 
     def start_turn(self, turn: Turn) -> None:
@@ -71,7 +71,7 @@ class ClaudeTranslator(Translator):
             or turn.terms.session.chosen_id
             or turn.terms.session.fresh_id
         )
-        whole = self._normalizer.whole(event, session, turn.model or "unknown")
+        whole = self._normalizer.normalize(event, session, turn.model or "unknown")
         if whole is None:
             return
         if raw is None or whole is not event:
@@ -82,7 +82,7 @@ class ClaudeTranslator(Translator):
         if kind == "control_request":
             self._refuse_oversized(whole, len(raw))
             return
-        for short in self._normalizer.short(whole):
+        for short in self._normalizer.split_long_line(whole):
             self._write_event(dump(short), short)
 
     def _refuse_oversized(self, event: Event, size: int) -> None:

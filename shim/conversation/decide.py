@@ -360,7 +360,7 @@ class ConversationStartup:
         def prepare(name: str) -> "Candidate":
             candidate = made.get(name) or self._create_candidate(name, first.launcher)
             made[name], vendor = candidate, candidate.launcher.adapter
-            facts.serve(build_serving_vendor(vendor, persistent=candidate.persistent))
+            facts.switch_vendor(build_serving_vendor(vendor, persistent=candidate.persistent))
             return candidate
 
         return FallbackChain(
@@ -505,8 +505,8 @@ class ConversationStartup:
         if self.claude_settings.hooks and self._needs_transcript():
             from shim.io.transcript import Transcript
 
-            facts.transcript = Transcript(self.environment, self.cwd, "").path(
-                facts.rules.session_id
+            facts.transcript_path = Transcript(self.environment, self.cwd, "").path(
+                facts.options.session_id
             )
         return launcher
 

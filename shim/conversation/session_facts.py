@@ -11,7 +11,7 @@ from shim.conversation.invocation import can_prompt_frontend
 from shim.core.adapter.routing import check_model_name, resolve_model_name
 from shim.core.adapter.vendor import Adapter
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.facts import Facts, Serving, SessionRules
+from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.typed import Any
 from shim.io.raw_output import tell
@@ -20,7 +20,7 @@ from shim.state.config import Settings
 
 def build_session_state(
     invocation: Invocation,
-    serving: Serving,
+    serving: ServingVendor,
     settings: Settings,
     *,
     session_id: str,
@@ -30,34 +30,36 @@ def build_session_state(
     servers: Mapping[str, Any],
     find_adapter: Callable[[str], Adapter],
     build_environment: Callable[[str], Mapping[str, str]],
-) -> Facts:
+) -> SessionState:
     """The facts of a session that `serving` begins, with the MCP `servers` of the command line.
 
     `called` gives the vendor of a name, and `reached` the environment in which that vendor is
     started: another one of a list may serve later.
     """
     flags = invocation.permissions
-    rules = SessionRules(
+    rules = SessionOptions(
         session_id,
         cwd,
         os.getpid(),
-        bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS,
+        allows_bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS,
         state_events=resolve_state_events(environment),
-        replays=invocation.streams.replay_user_messages,
-        line_bytes=settings.max_line_bytes,
-        checked=lambda model: _resolve_model(model, facts.vendor),
-        told=lambda model: resolve_vendor_model(model, find_adapter(facts.vendor), settings),
-        choosable=lambda: list_known_models(
-            find_adapter(facts.vendor), settings, build_environment(facts.vendor), cwd
+        echoes_messages=invocation.streams.replay_user_messages,
+        max_line_bytes=settings.max_line_bytes,
+        validate_model=lambda model: _resolve_model(model, facts.vendor_name),
+        map_model=lambda model: resolve_vendor_model(
+            model, find_adapter(facts.vendor_name), settings
+        ),
+        list_models=lambda: list_known_models(
+            find_adapter(facts.vendor_name), settings, build_environment(facts.vendor_name), cwd
         ),
     )
-    facts = Facts(
+    facts = SessionState(
         rules,
         serving,
         mode=mode,
         model=invocation.model,
         effort=invocation.limits.effort,
-        prompts=can_prompt_frontend(invocation),
+        answers_prompts=can_prompt_frontend(invocation),
     )
     _add_mcp_servers(facts, invocation, servers)
     return facts
@@ -72,16 +74,18 @@ def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
     return read_mcp_configs(invocation.configuration.mcp_config, cwd)
 
 
-def _add_mcp_servers(facts: Facts, invocation: Invocation, servers: Mapping[str, Any]) -> None:
+def _add_mcp_servers(
+    facts: SessionState, invocation: Invocation, servers: Mapping[str, Any]
+) -> None:
     """Those of the frontend's own process are reached through its stdin only."""
     inside = [
         name for name, one in servers.items() if isinstance(one, dict) and one.get("type") == "sdk"
     ]
-    facts.given_servers = {name: one for name, one in servers.items() if name not in inside}
+    facts.configured_servers = {name: one for name, one in servers.items() if name not in inside}
     if not inside:
         return
     if invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation):
-        facts.add_servers(inside)
+        facts.add_sdk_servers(inside)
     else:
         tell(
             f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(inside)})\n"

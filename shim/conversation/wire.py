@@ -238,13 +238,13 @@ class ConversationRunner:
         """Return the ids of the messages that the resumed session has answered."""
         from shim.io.transcript import read_user_uuids
 
-        return read_user_uuids(self._launcher.state.transcript)
+        return read_user_uuids(self._launcher.state.transcript_path)
 
     def _create_states(self) -> "States | None":
         """What tells the state around one message. A real claude says its own."""
         facts = self._launcher.state
         if (
-            not facts.rules.state_events
+            not facts.options.state_events
             or self._launcher.adapter.passthrough
             or self._launcher.context.dialect.is_flat
         ):
@@ -311,8 +311,8 @@ class ConversationRunner:
                 setup.environment, setup.cwd, CLAUDE_VERSION, clean, tally
             )
             self._transcript.forked_from = self._launcher.forked_transcript
-            self._launcher.state.transcript = self._transcript.path(
-                self._launcher.state.rules.session_id
+            self._launcher.state.transcript_path = self._transcript.path(
+                self._launcher.state.options.session_id
             )
         invocation = self._invocation
         return Output(
@@ -351,9 +351,9 @@ class FrontendRelays:
             from shim.core.claude.sdk_servers import SdkServers
             from shim.io.mcp.door import Door
 
-            assert isinstance(self._state.servers, SdkServers)
+            assert isinstance(self._state.sdk_servers, SdkServers)
             door = Door(
-                self._state.servers,
+                self._state.sdk_servers,
                 self._flush_control,
                 lambda *call: self.decide_call(*call),
                 self._timeout_s,
@@ -368,7 +368,7 @@ class FrontendRelays:
         """The decision where the vendor runs a child a turn, which nobody is asked by."""
         from shim.core.claude.permissions import UNASKED, Decision
 
-        allowed = self._state.verdict(tool, arguments).decided == "allow"
+        allowed = self._state.evaluate_call(tool, arguments).decided == "allow"
         return Decision(allowed, message="" if allowed else UNASKED.format(tool=tool))
 
     async def _flush_control(self) -> None:

@@ -12,7 +12,7 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.adapter.vendor import Adapter
 from shim.core.claude.control import Control
-from shim.core.claude.facts import Facts
+from shim.core.claude.facts import SessionState
 from shim.core.claude.pen import TERMINATORS
 
 
@@ -26,7 +26,7 @@ class Dialect(NamedTuple):
     module: str
     open: Callable[[Any, bool, int], Any]
     check: Callable[[bytes, bool, int], object]
-    listen: Callable[[Facts, Callable[[], str], Callable[[], str]], Control]
+    listen: Callable[[SessionState, Callable[[], str], Callable[[], str]], Control]
 
 
 def _claude_pen(module: Any, partial: bool, limit: int) -> Any:
@@ -51,11 +51,11 @@ def _check_yume(said: bytes, partial: bool, limit: int) -> object:
     return import_module("flat").check_flat(said)
 
 
-def _yume_control(facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> Control:
-    pen = _yume_pen(import_module("shim.core.yume.pen"), True, facts.rules.line_bytes)
+def _yume_control(facts: SessionState, mint: Callable[[], str], now: Callable[[], str]) -> Control:
+    pen = _yume_pen(import_module("shim.core.yume.pen"), True, facts.options.max_line_bytes)
     pen.init(STABLE_SESSION_ID, {})
     listening: Control = import_module("shim.core.yume.control").YumeControl(
-        facts, mint, now, pen, unattended=False
+        facts, mint, now, pen, never_asks=False
     )
     return listening
 

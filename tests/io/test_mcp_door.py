@@ -51,7 +51,7 @@ class Frontend:
         return Decision(True, changed={"n": 15} if arguments.get("n") == 14 else None)
 
     async def flush(self):
-        for line in self.servers.take():
+        for line in self.servers.take_lines():
             said = json.loads(line)
             message = said["request"]["message"]
             self.asked.append(message)
@@ -60,7 +60,7 @@ class Frontend:
                     "subtype": "success",
                     "response": {"mcp_response": {"id": message["id"], "result": result}},
                 }
-                self.servers.answered(said["request_id"], response)
+                self.servers.accept_response(said["request_id"], response)
 
     @asynccontextmanager
     async def serving(self):

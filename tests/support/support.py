@@ -17,7 +17,7 @@ from shim.conversation.drivers.open_translation import (
     open_translation,
 )
 from shim.core.adapter.translation import StreamTranslation, redact_turn
-from shim.core.claude.facts import Facts, Serving, SessionRules
+from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
 from shim.core.turn.outcome import Exit
@@ -218,11 +218,11 @@ class Stage:
         return found
 
 
-def facts_of(**known: Any) -> Facts:
+def facts_of(**known: Any) -> SessionState:
     """The facts of a conversation, each by its own name."""
-    rules = {name: known.pop(name) for name in SessionRules._fields if name in known}
-    serving = {name: known.pop(name) for name in Serving._fields if name in known}
-    return Facts(SessionRules(**rules), Serving(**serving), **known)
+    rules = {name: known.pop(name) for name in SessionOptions._fields if name in known}
+    serving = {name: known.pop(name) for name in ServingVendor._fields if name in known}
+    return SessionState(SessionOptions(**rules), ServingVendor(**serving), **known)
 
 
 def parse(data: bytes) -> list[Line]:

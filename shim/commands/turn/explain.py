@@ -156,7 +156,7 @@ def _describe_child(
         else "nothing",
         "driver": _name_driver(start, plan),
         "driver_why": _explain_driver(start),
-        "asks_frontend": launcher.state.prompts,
+        "asks_frontend": launcher.state.answers_prompts,
         "mode_arguments": list(request.mode_arguments),
         "unattended": vendor.unattended or bool(launcher.resume_state.version_check.distrust),
         "distrust": launcher.resume_state.version_check.distrust,

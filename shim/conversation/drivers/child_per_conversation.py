@@ -281,7 +281,7 @@ class PersistentDriver(StdinDriver):
         from shim.core.claude.hooks.commands import Told
 
         launcher, facts = self.launcher, self.launcher.state
-        told = Told(facts.rules.session_id, facts.transcript, facts.mode)
+        told = Told(facts.options.session_id, facts.transcript_path, facts.mode)
         call = permission.call, permission.tool, permission.arguments
         with anyio.CancelScope() as running:
             self._wait_scopes[WAIT_FOR_HOOKS, permission.request] = running
@@ -395,12 +395,12 @@ class PersistentDriver(StdinDriver):
         if (
             permission.refusal
             or permission.own_arguments
-            or permission.tool not in facts.servers.tools
+            or permission.tool not in facts.sdk_servers.tool_names
         ):
             return None
         if self._decided_calls.waits(permission.request):
             return None
-        return Decision(True) if facts.verdict(permission.tool, {}).decided == "ask" else None
+        return Decision(True) if facts.evaluate_call(permission.tool, {}).decided == "ask" else None
 
     def _find_earlier_grant(self, permission: Permission) -> Decision | None:
         """A call that is made again as the frontend changed it: allowed, once."""
@@ -455,7 +455,7 @@ class PersistentDriver(StdinDriver):
         if (
             decision.allow
             and permission.own_arguments
-            and permission.tool in self._pending_prompts.facts.servers.tools
+            and permission.tool in self._pending_prompts.facts.sdk_servers.tool_names
         ):
             self._decided_calls.grant(permission.tool, permission.arguments, decision)
             decision = decision._replace(changed=None)

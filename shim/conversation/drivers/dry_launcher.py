@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.drivers.setup import ConversationContext
-from shim.core.claude.facts import Facts
+from shim.core.claude.facts import SessionState
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.state.config import state_directory
 
@@ -28,7 +28,7 @@ class DryLauncher(ChildLauncher):
         self,
         setup: ConversationContext,
         *,
-        facts: Facts,
+        facts: SessionState,
         pen: "Callable[[], Pen]",
         known: "Session | None" = None,
     ) -> None:
@@ -50,7 +50,7 @@ class DryLauncher(ChildLauncher):
     @property
     def _spill_folder(self) -> str:
         return os.path.join(
-            state_directory(self.context.environment), "spill", self.state.rules.session_id
+            state_directory(self.context.environment), "spill", self.state.options.session_id
         )
 
 

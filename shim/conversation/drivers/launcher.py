@@ -26,7 +26,7 @@ from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec, McpServ
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told_all
-from shim.core.claude.facts import Serving
+from shim.core.claude.facts import ServingVendor
 from shim.core.errors import FailedAttempt, FrontendError, ModeError, ShimError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING
@@ -43,7 +43,7 @@ from shim.state.config import TIMEOUTS
 
 if TYPE_CHECKING:
     from shim.conversation.drivers.turns import TurnLifecycle
-    from shim.core.claude.facts import Facts
+    from shim.core.claude.facts import SessionState
     from shim.core.policy.policy import Policy
     from shim.core.turn.terms import Pen
     from shim.process.probe import Probe
@@ -166,7 +166,7 @@ class ChildLauncher:
         self,
         setup: ConversationContext,
         *,
-        state: "Facts",
+        state: "SessionState",
         open_writer: "Callable[[], Pen]",
         stored_session: "Session | None" = None,
     ) -> None:
@@ -188,11 +188,11 @@ class ChildLauncher:
         self.report_file: ReportFile | None = None  # of the child that was started last
         self.relays: Relays | None = None  # what gives relays to the frontend's own MCP servers
         self._open_writer = open_writer
-        state.unkept.append(self.explain_unenforceable_rules)
+        state.enforcement_checks.append(self.explain_unenforceable_rules)
         self.child_environment = child_environment(vendor, setup.vendor_settings, setup.environment)
         self.program = Program(setup, self.child_environment)
         self._answer_schema = AnswerSchema(setup)
-        self.store_text: Callable[..., str | None] = SpillStore(setup, state.rules.session_id)
+        self.store_text: Callable[..., str | None] = SpillStore(setup, state.options.session_id)
 
     def create_for_adapter(
         self,
@@ -301,7 +301,7 @@ class ChildLauncher:
         standing.persistent = persistent
         if self.refusal_error is not None:
             raise self.refusal_error
-        if self.context.dialect.asks_by_line and self.state.prompts:
+        if self.context.dialect.asks_by_line and self.state.answers_prompts:
             self.adapter.check_interactive_mode()
         self.find_program()
         if standing.has_answered and not (
@@ -337,7 +337,9 @@ class ChildLauncher:
         self.last_request = request
         if self.list_replayed_attempts is not None:
             self.resume_state.failed_attempts = self.list_replayed_attempts()
-            self.state.serving = self.state.serving._replace(vendor=vendor.display_name)
+            self.state.serving_vendor = self.state.serving_vendor._replace(
+                display_name=vendor.display_name
+            )
         feed = self.resume_state.persistent or launch.needs_stdin_pipe or bool(launch.stdin)
         strays.adopt()  # before the child can leave an orphan to somebody else
         process = spawn(command, environment, setup.cwd, feed=feed, files=launch.temporary_files)
@@ -377,7 +379,9 @@ class ChildLauncher:
         facts, standing, invocation = self.state, self.resume_state, self.context.invocation
         policy = self.policy
         # A session that goes on keeps the last model that it was told, with most vendors.
-        back = facts.known_model if standing.vendor_model and standing.vendor_session_id else None
+        back = (
+            facts.reported_model if standing.vendor_model and standing.vendor_session_id else None
+        )
         invocation = invocation.with_flags(
             model=facts.model or back,
             effort=facts.effort,
@@ -388,7 +392,9 @@ class ChildLauncher:
         )
         return LaunchRequest(
             mcp_servers=self._build_servers(),
-            invocation=standing.assign_session_id(invocation, self.adapter, facts.rules.session_id),
+            invocation=standing.assign_session_id(
+                invocation, self.adapter, facts.options.session_id
+            ),
             prompt=prompt if standing.persistent else self.build_prompt(prompt),
             mode_arguments=self.adapter.resolve_mode_arguments(facts.mode),
             permission_mode=facts.mode,
@@ -398,10 +404,10 @@ class ChildLauncher:
             persistent=standing.persistent,
             policy=policy,
             hook_argv=HOOK_ARGV,
-            session_id=facts.rules.session_id
+            session_id=facts.options.session_id
             if invocation.session.session_id or standing.vendor_session_id
             else "",
-            transcript_path=facts.transcript,
+            transcript_path=facts.transcript_path,
             mode_file=self._ensure_mode_file(),
             environment={**self.child_environment, **self.context.vendor_settings.env},
             store_text=self.store_text,
@@ -435,7 +441,7 @@ class ChildLauncher:
         """The MCP servers that the vendor is told of; those of `initialize` came through stdin, for
         their secrets.
         """
-        known, later = self.state.given_servers, self.state.later_servers
+        known, later = self.state.configured_servers, self.state.initialize_server_names
         private = {name: server for name, server in known.items() if name in later}
         return McpServers(
             {name: known[name] for name in known if name not in later},
@@ -446,7 +452,7 @@ class ChildLauncher:
         """What the vendor starts to reach the MCP servers of the frontend's process, where it can
         reach them.
         """
-        facts, names = self.state, self.state.servers.names
+        facts, names = self.state, self.state.sdk_servers.names
         if not names or self.relays is None or not self.adapter.abilities.accepts_mcp_servers:
             return {}
         try:
@@ -456,9 +462,9 @@ class ChildLauncher:
                 raise OSError(
                     f"{self.adapter.name} is started by {self.program.command_prefix[0]}, maybe on another machine"
                 )
-            relays, facts.unreachable = self.relays.build_entries(names), ""
+            relays, facts.sdk_servers_error = self.relays.build_entries(names), ""
         except OSError as error:
-            relays, facts.unreachable = {}, str(error)
+            relays, facts.sdk_servers_error = {}, str(error)
             tell(f"no effect: the MCP servers of type sdk ({', '.join(names)}): {error}\n")
         return relays
 
@@ -496,8 +502,8 @@ class ChildLauncher:
         known, standing.version_check = standing.version_check, self.program.check_version()
         distrust = standing.version_check.distrust
         if distrust:
-            modes = list_unpromised_modes(tuple(self.adapter.modes), prompts=facts.prompts)
-            facts.serving = facts.serving._replace(unattended=True, modes=modes)
+            modes = list_unpromised_modes(tuple(self.adapter.modes), prompts=facts.answers_prompts)
+            facts.serving_vendor = facts.serving_vendor._replace(never_asks=True, modes=modes)
         if distrust and distrust != known.distrust and not self.is_dry:
             tell(f"{printable(distrust)}; it may run tools without asking (unattended)\n")
 
@@ -528,7 +534,7 @@ class ChildLauncher:
             self.adapter,
             self.policy if policy is None else policy,
             facts.mode,
-            prompts=facts.prompts,
+            prompts=facts.answers_prompts,
             hooks=hooks,
             late_denials=self.context.vendor_settings.late_denials,
         )
@@ -560,7 +566,7 @@ class ChildLauncher:
             return str(error)
         from shim.core.adapter.binding import explain_unenforceable
 
-        listens = self.resume_state.persistent or self.state.serving.asks
+        listens = self.resume_state.persistent or self.state.serving_vendor.asks_permissions
         return explain_unenforceable(
             self.adapter,
             policy,
@@ -576,23 +582,23 @@ class ChildLauncher:
         self.report_file = ReportFile(
             self.adapter.environment.run_report,
             self.context.environment,
-            self.state.rules.session_id,
+            self.state.options.session_id,
             self.recorder,
         )
         return self.report_file.folder
 
 
-def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -> Serving:
+def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -> ServingVendor:
     """What a frontend may know of a vendor. `listens`: one child of it stays for the conversation."""
     widest = LaunchRequest(Invocation(), "", permission_mode=BYPASS, persistent=persistent)
-    return Serving(
+    return ServingVendor(
         name or vendor.display_name,
         tuple(vendor.modes),
-        asks=persistent,
-        always=persistent and bool(vendor.policy_support.list_prompted_tools(widest)),
-        unattended=vendor.unattended,
-        takes_effort=vendor.abilities.accepts_effort,
-        asks_all=bool(vendor.cli.replayed_vendor) or vendor.policy_support.has_native_rules,
-        servers=vendor.abilities.accepts_mcp_servers,
-        auto_mode=vendor.abilities.has_auto_mode and "auto" in vendor.modes,
+        asks_permissions=persistent,
+        asks_in_bypass_mode=persistent and bool(vendor.policy_support.list_prompted_tools(widest)),
+        never_asks=vendor.unattended,
+        accepts_effort=vendor.abilities.accepts_effort,
+        asks_for_all=bool(vendor.cli.replayed_vendor) or vendor.policy_support.has_native_rules,
+        accepts_mcp_servers=vendor.abilities.accepts_mcp_servers,
+        has_auto_mode=vendor.abilities.has_auto_mode and "auto" in vendor.modes,
     )

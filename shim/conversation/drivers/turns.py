@@ -10,7 +10,7 @@ from shim.conversation.drivers.setup import AnswerSchema, ConversationContext, R
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter, LaunchRequest
-from shim.core.claude.facts import Facts
+from shim.core.claude.facts import SessionState
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.limits import Keep
 from shim.core.turn.terms import NO_THREAD, LimitTerms, Pen, SessionTerms, Terms, VendorTerms
@@ -40,7 +40,7 @@ class TurnLifecycle:
     def __init__(
         self,
         setup: ConversationContext,
-        facts: Facts,
+        facts: SessionState,
         standing: ResumeState,
         schema: AnswerSchema,
         pen: Pen,
@@ -132,12 +132,12 @@ class TurnLifecycle:
                 clean_exits=vendor.shutdown.clean_exit_codes,
             ),
             session=SessionTerms(
-                facts.rules.session_id,
+                facts.options.session_id,
                 chosen_id=self._choose_session_id(),
                 thread=NO_THREAD
                 if standing.stored_session is None
                 else standing.stored_session.thread,
-                servers=lambda: (facts.servers_listed(), facts.server_tools()),
+                servers=lambda: (facts.describe_mcp_servers(), facts.list_sdk_tools()),
                 server_names=lambda: self._list_server_names(policy),
             ),
             limits=LimitTerms(
@@ -146,13 +146,13 @@ class TurnLifecycle:
                 budget=None if vendor.passthrough else invocation.limits.max_budget_usd,
             ),
             model=model,
-            model_asked=None if facts.asked_model == model else facts.asked_model,
-            model_known="" if model else facts.known_model,
+            model_asked=None if facts.requested_model == model else facts.requested_model,
+            model_known="" if model else facts.reported_model,
             cwd=setup.cwd,
             tools=vendor.list_available_tools(request),
             mode=facts.mode,
             redact=setup.settings.redaction() == "all",
-            questions=(lambda: facts.prompts) if setup.dialect.asks_by_line else None,
+            questions=(lambda: facts.answers_prompts) if setup.dialect.asks_by_line else None,
             judge=_build_evaluator(vendor, request, standing),
             retries=self.retries_cut_streams,
             read=self._schema.select_parser(persistent=standing.persistent),
@@ -180,7 +180,11 @@ class TurnLifecycle:
         vendor's settings.
         """
         files = self._context.adapter.environment.mcp_server_keys
-        names = [*self._state.given_servers, *self._state.servers.names, *policy.server_names]
+        names = [
+            *self._state.configured_servers,
+            *self._state.sdk_servers.names,
+            *policy.server_names,
+        ]
         if files:
             from shim.process.vendor_servers import list_server_names
 
@@ -198,9 +202,9 @@ class TurnLifecycle:
             or standing.stored_session is not None
         )
         # whose first line is said before the vendor's first event
-        ours = ours or bool(self._state.rules.state_events)
+        ours = ours or bool(self._state.options.state_events)
         if ours and not self._context.adapter.passthrough:
-            return self._state.rules.session_id
+            return self._state.options.session_id
         return invocation.session.session_id or check_uuid(invocation.session.resume or "")
 
     # -- a turn has ended --------------------------------------------------------------------------
@@ -229,12 +233,12 @@ class TurnLifecycle:
             setup.log("turn ended", **facts, ms=turn.terms.clock())
             self._warn_about_secrets(pump)
             self.record_diagnostics(pump)
-        self._state.cost = conversation.cost
+        self._state.cost_usd = conversation.cost
         self._state.context_tokens = (
             sum(turn.reply.last_usage.values()) or self._state.context_tokens
         )
         if turn.opening.terms.model is None and turn.model != "unknown":
-            self._state.known_model = turn.model
+            self._state.reported_model = turn.model
         place = (
             vendor.cli.read_replay_position()
             if vendor.cli.read_replay_position is not None

@@ -28,7 +28,7 @@ def build_driver_chain(
                 hint=f"start {vendor.name} by itself to see why, or set [vendors.{vendor.name}] driver",
             )
             return Candidate(candidate.launcher, persistent=False)
-        candidate.launcher.state.serve(
+        candidate.launcher.state.switch_vendor(
             build_serving_vendor(candidate.launcher.adapter, persistent=candidate.persistent)
         )
         return candidate

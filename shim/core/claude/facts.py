@@ -11,14 +11,14 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from shim.core.claude.hooks.callbacks import Hooks
-    from shim.core.claude.hooks.callbacks import Verdict as HookVerdict
+    from shim.core.claude.hooks.callbacks import Verdict as HookDecision
     from shim.core.claude.permissions import FolderChange, RuleChange
     from shim.core.claude.sdk_servers import SdkServers
 
 MODE_NAMES = tuple(sorted(PERMISSION_MODES))
 
 
-class SessionRules(NamedTuple):
+class SessionOptions(NamedTuple):
     """What holds for a whole session.
 
     process       the number of our process
@@ -35,17 +35,17 @@ class SessionRules(NamedTuple):
 
     session_id: str
     cwd: str = ""
-    process: int = 0
-    bypass: bool = False
+    pid: int = 0
+    allows_bypass: bool = False
     state_events: str = ""
-    replays: bool = False
-    line_bytes: int = 1_000_000
-    checked: Callable[[str], str | None] = lambda model: model
-    told: Callable[[str], str | None] = lambda model: model
-    choosable: Callable[[], Iterable[str]] = tuple
+    echoes_messages: bool = False
+    max_line_bytes: int = 1_000_000
+    validate_model: Callable[[str], str | None] = lambda model: model
+    map_model: Callable[[str], str | None] = lambda model: model
+    list_models: Callable[[], Iterable[str]] = tuple
 
 
-class Serving(NamedTuple):
+class ServingVendor(NamedTuple):
     """The vendor that serves the session now.
 
     modes         the permission modes that it can honour
@@ -60,31 +60,31 @@ class Serving(NamedTuple):
     auto_mode     its models can decide what may run (the mode auto)
     """
 
-    vendor: str
+    display_name: str
     modes: tuple[str, ...] = MODE_NAMES
-    asks: bool = False
-    always: bool = False
-    unattended: bool = False
-    takes_effort: bool = False
-    asks_all: bool = False
-    servers: bool = False
-    auto_mode: bool = False
+    asks_permissions: bool = False
+    asks_in_bypass_mode: bool = False
+    never_asks: bool = False
+    accepts_effort: bool = False
+    asks_for_all: bool = False
+    accepts_mcp_servers: bool = False
+    has_auto_mode: bool = False
 
 
-class NoServers(tuple[()]):
+class NoSdkServers(tuple[()]):
     """A frontend without MCP servers in its process, which is nearly every one: nothing of theirs
     is imported.
     """
 
     __slots__ = ()
 
-    def told(self, server: object, message: object) -> bool:
+    def deliver_server_message(self, server: object, message: object) -> bool:
         return False
 
-    def take(self) -> list[bytes]:
+    def take_lines(self) -> list[bytes]:
         return []
 
-    def answered(self, identity: str, response: Mapping[str, Any]) -> bool:
+    def accept_response(self, identity: str, response: Mapping[str, Any]) -> bool:
         return False
 
     def add(self, names: Iterable[object]) -> None: ...
@@ -94,15 +94,15 @@ class NoServers(tuple[()]):
         return ()
 
     @property
-    def tools(self) -> list[str]:
+    def tool_names(self) -> list[str]:
         return []
 
-    def greet(self) -> None: ...
+    def initialize_servers(self) -> None: ...
 
     def close(self) -> None: ...
 
 
-class Facts:
+class SessionState:
     """What the answers are made of, and what the requests change: the conversation reads it when a
     turn begins.
 
@@ -124,96 +124,108 @@ class Facts:
 
     def __init__(
         self,
-        rules: SessionRules,
-        serving: Serving,
+        rules: SessionOptions,
+        serving: ServingVendor,
         *,
         mode: str = "default",
         model: str | None = None,
         effort: str | None = None,
-        prompts: bool = False,
+        answers_prompts: bool = False,
         policy: "Policy | None" = None,
     ) -> None:
-        self.rules = rules
-        self.serving = serving
+        self.options = rules
+        self.serving_vendor = serving
         self.mode = mode
-        self.asked_model = self.first_model = model
+        self.requested_model = self.initial_model = model
         self.effort = effort
-        self.prompts = prompts
+        self.answers_prompts = answers_prompts
         self.policy = policy
         self.hooks: Hooks | None = None
-        self.servers: SdkServers | NoServers = NoServers()
-        self.given_servers: Mapping[str, Any] = {}
-        self.later_servers: frozenset[str] = frozenset()
-        self.unreachable = ""
-        self.unkept: list[Callable[[Policy], str]] = []
-        self.transcript = ""
-        self.known_model = ""
+        self.sdk_servers: SdkServers | NoSdkServers = NoSdkServers()
+        self.configured_servers: Mapping[str, Any] = {}
+        self.initialize_server_names: frozenset[str] = frozenset()
+        self.sdk_servers_error = ""
+        self.enforcement_checks: list[Callable[[Policy], str]] = []
+        self.transcript_path = ""
+        self.reported_model = ""
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
         # the frontend's `initialize` asked for texts of subagents
         self.forwards_subagent_text = False
-        self.cost = 0.0
+        self.cost_usd = 0.0
         self.output_style = "default"  # from Claude's settings; only the real claude applies it
         self.context_tokens = 0  # input and output of the latest reply; 0 before the first
         # of the vendors that served before
-        self._models: dict[str, tuple[str | None, str | None]] = {}
+        self._models_by_vendor: dict[str, tuple[str | None, str | None]] = {}
 
     @property
-    def asked(self) -> bool:
+    def asks_permissions(self) -> bool:
         """Whether the vendor asks about its calls in the mode that is in force."""
-        return self.serving.asks and (self.serving.always or self.mode != BYPASS)
+        return self.serving_vendor.asks_permissions and (
+            self.serving_vendor.asks_in_bypass_mode or self.mode != BYPASS
+        )
 
     @property
-    def vendor(self) -> str:
-        return self.serving.vendor
+    def vendor_name(self) -> str:
+        return self.serving_vendor.display_name
 
-    def add_servers(self, names: Iterable[object]) -> None:
+    def add_sdk_servers(self, names: Iterable[object]) -> None:
         """The frontend has MCP servers in its own process."""
-        if not self.servers:
+        if not self.sdk_servers:
             from shim.core.claude.sdk_servers import SdkServers
 
-            self.servers = SdkServers(self.rules.line_bytes)
-        self.servers.add(names)
+            self.sdk_servers = SdkServers(self.options.max_line_bytes)
+        self.sdk_servers.add(names)
 
-    def servers_listed(self, *, whole: bool = False) -> list[dict[str, Any]]:
+    def describe_mcp_servers(self, *, detailed: bool = False) -> list[dict[str, Any]]:
         """What `init` says of the MCP servers, or, `whole`, `mcp_status`.
 
         Of a server outside of the frontend only the vendor knows whether it runs.
         """
-        none = "" if self.serving.servers else f"{self.vendor} takes no MCP servers"
-        given = [name for name in self.given_servers if name not in self.servers.names]
-        inside = [server.facts if whole else server.fact for server in self.servers]
+        none = (
+            ""
+            if self.serving_vendor.accepts_mcp_servers
+            else f"{self.vendor_name} takes no MCP servers"
+        )
+        given = [name for name in self.configured_servers if name not in self.sdk_servers.names]
+        inside = [server.facts if detailed else server.fact for server in self.sdk_servers]
         others: list[dict[str, Any]] = [
             {"name": name, "status": "pending", "source": "dynamic"} for name in given
         ]
 
         def failed(servers: list[dict[str, Any]], why_not: str) -> list[dict[str, Any]]:
-            refused = {"status": "failed", **({"error": why_not} if whole else {})}
+            refused = {"status": "failed", **({"error": why_not} if detailed else {})}
             return [server | refused for server in servers] if why_not else servers
 
-        return failed(inside, self.unreachable or none) + failed(others, none)
+        return failed(inside, self.sdk_servers_error or none) + failed(others, none)
 
-    def server_tools(self) -> list[str]:
+    def list_sdk_tools(self) -> list[str]:
         """The tools of servers in the frontend's process, where the vendor reaches them."""
-        return self.servers.tools if self.serving.servers and not self.unreachable else []
+        return (
+            self.sdk_servers.tool_names
+            if self.serving_vendor.accepts_mcp_servers and not self.sdk_servers_error
+            else []
+        )
 
-    def serve(self, serving: Serving) -> None:
+    def switch_vendor(self, serving: ServingVendor) -> None:
         """Another vendor serves from now on. Of the models that were asked for, those in Claude's
         words are its too.
         """
-        asked = self._models[self.vendor] = self.asked_model, self.first_model
+        asked = self._models_by_vendor[self.vendor_name] = self.requested_model, self.initial_model
         everyones = [name if name and claudes(name) else None for name in asked]
-        self.serving = serving
-        self.asked_model, self.first_model = self._models.get(serving.vendor, everyones)
-        self.known_model = ""
+        self.serving_vendor = serving
+        self.requested_model, self.initial_model = self._models_by_vendor.get(
+            serving.display_name, everyones
+        )
+        self.reported_model = ""
 
     @property
     def model(self) -> str | None:
         """The model that the vendor is told; None is its own default."""
-        return self.rules.told(self.asked_model) if self.asked_model else None
+        return self.options.map_model(self.requested_model) if self.requested_model else None
 
-    def verdict(
-        self, tool: str, arguments: Mapping[str, Any], hook: "HookVerdict | None" = None
+    def evaluate_call(
+        self, tool: str, arguments: Mapping[str, Any], hook: "HookDecision | None" = None
     ) -> Verdict:
         """What becomes of a call that the vendor asks about, under the verdict of its hooks.
 
@@ -224,10 +236,10 @@ class Facts:
             return Verdict("allow" if allowed else "ask", self.mode, ruled=False)
         from shim.core.policy.judge import Judge
 
-        judge = Judge(self.policy, asks_all=self.serving.asks_all)
+        judge = Judge(self.policy, asks_all=self.serving_vendor.asks_for_all)
         return judge.verdict(tool, arguments, self.mode, allowed=allowed, asks=asks)
 
-    def change(self, changes: "Iterable[RuleChange | FolderChange]") -> None:
+    def apply_permission_updates(self, changes: "Iterable[RuleChange | FolderChange]") -> None:
         """Change rules and folders for the rest of this session: the frontend's user said so."""
         from shim.core.claude.permissions import RuleChange
 
@@ -246,7 +258,7 @@ class Facts:
             else:
                 policy.close(change.directories)
 
-    def narrow(self, deny: Iterable[str], ask: Iterable[str]) -> bool:
+    def replace_flag_rules(self, deny: Iterable[str], ask: Iterable[str]) -> bool:
         """Rules of the flag settings, in the place of those before; whether they are others.
 
         ValueError for rules that a vendor would not keep, with the reason; then nothing has
@@ -254,47 +266,53 @@ class Facts:
         """
         if self.policy is None:
             if any((*deny, *ask)):
-                raise ValueError(f"{self.vendor} takes no rules in the middle of a session")
+                raise ValueError(f"{self.vendor_name} takes no rules in the middle of a session")
             return False
         rules = {"deny": read_rules(deny, source=FLAGS), "ask": read_rules(ask, source=FLAGS)}
         narrower = self.policy.narrowed(rules, FLAGS)
         if narrower.narrowing == self.policy.narrowing:
             return False
-        if why := next((why for unkept in self.unkept if (why := unkept(narrower))), ""):
+        if why := next(
+            (why for unkept in self.enforcement_checks if (why := unkept(narrower))), ""
+        ):
             raise ValueError(why)
         self.policy.deny, self.policy.ask = narrower.deny, narrower.ask
         return True
 
-    def suggested(self, tool: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def suggest_permission_updates(
+        self, tool: str, arguments: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
         """The updates of permissions that would have allowed a call."""
         if self.policy is None:
             return []
         from shim.core.policy.suggestions import EDITING, suggested
 
-        edits = self.mode == "default" and EDITING in self.serving.modes
+        edits = self.mode == "default" and EDITING in self.serving_vendor.modes
         return suggested(self.policy, tool, arguments, self.mode, edits=edits)
 
-    def resolved_model(self) -> str:
-        return self.model or self.known_model or "default"
+    def resolve_model_name(self) -> str:
+        return self.model or self.reported_model or "default"
 
-    def models(self) -> list[dict[str, Any]]:
+    def list_models(self) -> list[dict[str, Any]]:
         """At least one: some clients take the first without looking (C3)."""
-        own = f"The model that {self.vendor} uses by itself"
-        listed = [{"value": DEFAULT, "displayName": f"Default ({self.vendor})", "description": own}]
+        own = f"The model that {self.vendor_name} uses by itself"
+        listed = [
+            {"value": DEFAULT, "displayName": f"Default ({self.vendor_name})", "description": own}
+        ]
         names = (
-            *self.rules.choosable(),
-            *(() if self.first_model is None else (self.first_model,)),
+            *self.options.list_models(),
+            *(() if self.initial_model is None else (self.initial_model,)),
         )
         for name in dict.fromkeys(names):
-            if name != DEFAULT and (model := self.rules.told(name)):
+            if name != DEFAULT and (model := self.options.map_model(name)):
                 listed.append(
                     {
                         "value": name,
                         "displayName": name,
-                        "description": f"{model} through {self.vendor}",
+                        "description": f"{model} through {self.vendor_name}",
                     }
                 )
-        abilities: dict[str, Any] = {"supportsAutoMode": self.serving.auto_mode}
-        if self.serving.takes_effort:
+        abilities: dict[str, Any] = {"supportsAutoMode": self.serving_vendor.has_auto_mode}
+        if self.serving_vendor.accepts_effort:
             abilities |= {"supportsEffort": True, "supportedEffortLevels": list(LEVELS)}
         return [model | abilities for model in listed]

@@ -112,7 +112,7 @@ class SdkServers:
         return tuple(self._servers)
 
     @property
-    def tools(self) -> list[str]:
+    def tool_names(self) -> list[str]:
         """Claude's names of all tools that are known."""
         return [
             tool_name(it.name, str(tool.get("name")))
@@ -126,14 +126,14 @@ class SdkServers:
             if isinstance(name, str) and name and len(self._servers) < SERVERS:
                 self._servers.setdefault(name, SdkServer(name))
 
-    def take(self) -> list[bytes]:
+    def take_lines(self) -> list[bytes]:
         """The lines for the frontend since the last call."""
         lines, self._lines = self._lines, []
         return lines
 
     # -- our own questions -------------------------------------------------------------------------
 
-    def greet(self) -> None:
+    def initialize_servers(self) -> None:
         """Ask each new server what it has."""
         for server in self._servers.values():
             if not server.greeted:
@@ -292,7 +292,7 @@ class SdkServers:
 
     # -- what the frontend says --------------------------------------------------------------------
 
-    def answered(self, identity: str, response: Message) -> bool:
+    def accept_response(self, identity: str, response: Message) -> bool:
         """An answer of the frontend's; whether it was one to a request that is kept here."""
         waiting = self._waiting.pop(identity, None)
         if waiting is None:
@@ -324,7 +324,7 @@ class SdkServers:
         elif waiting.server in self._servers:
             self._learn(self._servers[waiting.server], waiting.method, answer)
 
-    def told(self, server: object, message: object) -> bool:
+    def deliver_server_message(self, server: object, message: object) -> bool:
         """A message of a server's own; whether the server is known.
 
         A question of a server's goes to the client that came last, since only one may answer.

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.api_errors import Cause
-from shim.core.claude.complete_lines import Passing
+from shim.core.claude.complete_lines import LineNormalizer
 from shim.core.claude.mcp_content import is_mcp_result
 from shim.core.claude.permissions import Permission
 from shim.core.claude.usage import Usage
@@ -286,8 +286,10 @@ class TurnWithoutSecrets:
         secrets.
         """
         pen, account = self.turn.pen, self.turn.account
-        passing = Passing(account, pen.new_uuid, pen.room, self.turn.terms.keep)
-        self._passed = RedactedLines(self._redactor, pen.new_uuid, pen.room, passing.short)
+        passing = LineNormalizer(account, pen.new_uuid, pen.room, self.turn.terms.keep)
+        self._passed = RedactedLines(
+            self._redactor, pen.new_uuid, pen.room, passing.split_long_line
+        )
         self._verbatim = verbatim
         return self._line
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from shim.core.claude.control.control import KIND_CHARACTERS, Control
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt, Wish
-from shim.core.claude.facts import Facts
+from shim.core.claude.facts import SessionState
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import LATER, read_line, read_message
 from shim.core.claude.permissions import (
@@ -58,7 +58,7 @@ class YumeControl(Control):
 
     def __init__(
         self,
-        facts: Facts,
+        facts: SessionState,
         mint: Callable[[], str],
         now: Callable[[], str],
         pen: YumePen,
@@ -68,7 +68,7 @@ class YumeControl(Control):
         """`unattended`: the vendor runs its tools and never asks."""
         super().__init__(facts, mint, now)
         self._pen = pen
-        self.facts.serving = self.facts.serving._replace(unattended=unattended)
+        self.facts.serving_vendor = self.facts.serving_vendor._replace(never_asks=unattended)
         self._early: dict[str, Decision] = {}
         self._decided = Bounded[str, None](
             EARLY_APPROVALS
@@ -118,14 +118,14 @@ class YumeControl(Control):
                 f"the permission mode {printable(str(name)[:KIND_CHARACTERS])!r} is not known: default",
                 "",
             )
-        if asks and not self.facts.serving.asks:
+        if asks and not self.facts.serving_vendor.asks_permissions:
             # an unattended vendor is refused by its next turn, if no other vendor answers
             self._complain(
                 "it asks nobody here"
-                + ("" if self.facts.serving.unattended else "; it keeps to its own default"),
+                + ("" if self.facts.serving_vendor.never_asks else "; it keeps to its own default"),
                 "",
             )
-        self.facts.mode, self.facts.prompts = mode, asks
+        self.facts.mode, self.facts.answers_prompts = mode, asks
         return [Chosen("mode", mode)]
 
     def _approve(self, frame: Mapping[str, Any]) -> list[Wish]:
@@ -158,7 +158,7 @@ class YumeControl(Control):
         hook, shown = self._verdicts.of(permission.call), self._shown(permission)
         if hook.allow is False:
             return Decision(False, message=hook.reason, announced=False)
-        ruled = self.facts.verdict(permission.tool, shown, hook)
+        ruled = self.facts.evaluate_call(permission.tool, shown, hook)
         if ruled.decided == "deny":
             return Decision(
                 False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False
@@ -167,10 +167,10 @@ class YumeControl(Control):
             return Decision(False, message=UNANSWERABLE, announced=False)
         changed = None if shown == permission.arguments else shown
         # a person approves every other call
-        if ruled.decided == "allow" and (ruled.ruled or not self.facts.prompts):
+        if ruled.decided == "allow" and (ruled.ruled or not self.facts.answers_prompts):
             return Decision(True, changed=changed)
         # Yume shows no other input
-        if not self.facts.prompts or self.facts.mode == "dontAsk" or changed is not None:
+        if not self.facts.answers_prompts or self.facts.mode == "dontAsk" or changed is not None:
             return Decision(
                 False, message=hook.reason or UNASKED.format(tool=permission.tool), announced=False
             )
@@ -217,4 +217,4 @@ class YumeControl(Control):
         """Nothing: Yume has no such lines."""
 
     def _complain(self, text: str, consequence: str = "; the line was skipped") -> None:
-        self.complaints.append(f"{self.facts.vendor}: {text}{consequence}\n")
+        self.complaints.append(f"{self.facts.vendor_name}: {text}{consequence}\n")

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from shim.core.claude.complete_lines import Passing
+from shim.core.claude.complete_lines import LineNormalizer
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import dump
 
@@ -32,7 +32,7 @@ def passing(kept):
         kept.append(text)
         return "/spill/1.txt"
 
-    return Passing(Account(), lambda: f"u{next(numbers)}", ROOM, keep)
+    return LineNormalizer(Account(), lambda: f"u{next(numbers)}", ROOM, keep)
 
 
 def assistant(*content, **message):
@@ -51,7 +51,7 @@ def assistant(*content, **message):
     ],
 )
 def test_what_has_all_that_clients_insist_on_is_the_same_object(passing, event):
-    assert passing.whole(event, S, "m") is event
+    assert passing.normalize(event, S, "m") is event
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_what_has_all_that_clients_insist_on_is_the_same_object(passing, event):
     ],
 )
 def test_what_lacks_a_member_gets_it(passing, event, completed):
-    found = passing.whole(event, S, "opus")
+    found = passing.normalize(event, S, "opus")
     assert found | completed == found
-    assert passing.whole(found, S, "opus") is found
+    assert passing.normalize(found, S, "opus") is found
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_what_lacks_a_member_gets_it(passing, event, completed):
     ],
 )
 def test_what_no_client_can_read_is_left_out_and_counted(passing, event):
-    assert passing.whole(event, S, "m") is None
-    assert passing._account.repairs == {"malformed_event": 1}
+    assert passing.normalize(event, S, "m") is None
+    assert passing._diagnostics.repairs == {"malformed_event": 1}
 
 
 @pytest.mark.parametrize("kind", ["assistant", "stream_event"])
@@ -122,7 +122,7 @@ def test_a_long_text_passes_in_several_lines(passing, kind):
             "event": DELTA | {"delta": {"type": "text_delta", "text": text}},
             "session_id": S,
         }
-    lines = list(passing.short(event))
+    lines = list(passing.split_long_line(event))
     assert len(lines) > 1 and len({line["uuid"] for line in lines}) == len(lines)
     assert all(len(dump(line)) <= ROOM for line in lines)
     texts = [json.loads(dump(line)) for line in lines]
@@ -134,7 +134,9 @@ def test_a_long_text_passes_in_several_lines(passing, kind):
 
 def test_a_long_result_is_cut_and_kept(passing, kept):
     block = {"type": "tool_result", "tool_use_id": "c1", "content": "x" * 5000}
-    (line,) = passing.short({"type": "user", "message": {"role": "user", "content": [block]}})
+    (line,) = passing.split_long_line(
+        {"type": "user", "message": {"role": "user", "content": [block]}}
+    )
     assert len(dump(line)) <= ROOM
     assert "/spill/1.txt" in line["message"]["content"][0]["content"]
     assert kept == ["x" * 5000]

@@ -13,7 +13,7 @@ from sweeps import each
 from shim.core.claude.control.answers import ANSWERS
 from shim.core.claude.control.control import QUESTIONS, Control
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
-from shim.core.claude.facts import Serving
+from shim.core.claude.facts import ServingVendor
 from shim.core.claude.permissions import CLOSED_STREAM, UNANSWERED, Decision, Permission, RuleChange
 from shim.core.reading.account import printable
 
@@ -191,7 +191,7 @@ def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name
         told=lambda model: None if model == "default" else model,
         checked=lambda model: None,
     )
-    one.facts.known_model = "its-own"
+    one.facts.reported_model = "its-own"
     said, wishes = ask(one, "set_model", model=name)
     assert (said[0]["response"]["response"], wishes) == (
         {"model": "its-own"},
@@ -216,13 +216,13 @@ def test_the_models_are_those_that_can_be_chosen(subtype):
 
 def test_of_the_models_that_were_asked_for_another_vendor_is_told_those_of_claudes():
     one = control(model="sonnet")
-    one.facts.serve(Serving("qwen"))
-    assert (one.facts.asked_model, one.facts.first_model) == ("sonnet", "sonnet")
+    one.facts.switch_vendor(ServingVendor("qwen"))
+    assert (one.facts.requested_model, one.facts.initial_model) == ("sonnet", "sonnet")
     ask(one, "set_model", model="qwen3")
-    one.facts.serve(Serving("codex"))
-    assert (one.facts.asked_model, one.facts.first_model) == (None, "sonnet")
-    one.facts.serve(Serving("qwen"))
-    assert one.facts.asked_model == "qwen3"
+    one.facts.switch_vendor(ServingVendor("codex"))
+    assert (one.facts.requested_model, one.facts.initial_model) == (None, "sonnet")
+    one.facts.switch_vendor(ServingVendor("qwen"))
+    assert one.facts.requested_model == "qwen3"
 
 
 def test_a_mode_that_the_vendor_cannot_honour_is_refused():
@@ -518,7 +518,7 @@ def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_aga
 @pytest.mark.parametrize(("behavior", "became"), [("deny", False), ("ask", None)])
 def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
     one = control(policy=policy(allow=["Bash"]), mode="bypassPermissions")
-    one.facts.change([RuleChange("add", "ask", ("Bash(touch b)",))])
+    one.facts.apply_permission_updates([RuleChange("add", "ask", ("Bash(touch b)",))])
     assert one.ask(TOUCH._replace(arguments={"command": "touch b"})) is None
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS | {"behavior": behavior}])
     decision = one.ask(TOUCH._replace(request="q2", call="call_2"))
@@ -530,7 +530,7 @@ def test_a_rule_of_an_answer_can_be_taken_back_and_one_of_the_start_cannot():
     one.ask(TOUCH)
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
     assert one.ask(TOUCH) == Decision(True)
-    one.facts.change([RuleChange("replace", "allow", ())])
+    one.facts.apply_permission_updates([RuleChange("replace", "allow", ())])
     assert one.ask(TOUCH) is None
     assert one.ask(TOUCH._replace(arguments={"command": "mkdir a"})) == Decision(True)
 
@@ -627,7 +627,7 @@ def test_an_effort_is_what_the_settings_of_the_session_say(settings, wishes, app
 @pytest.mark.parametrize("takes", [True, False])
 def test_the_models_are_listed_with_efforts_only_where_the_vendor_can_be_told_one(takes):
     """C3"""
-    (listed,) = control(takes_effort=takes).facts.models()
+    (listed,) = control(takes_effort=takes).facts.list_models()
     assert ("supportedEffortLevels" in listed) is takes
 
 
@@ -713,7 +713,7 @@ def test_rules_of_the_settings_hold_until_others_stand_in_their_place():
 
 def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
     one = control(policy=policy())
-    one.facts.unkept.append(
+    one.facts.enforcement_checks.append(
         lambda narrower: f"cannot be kept to {narrower.deny[0]}" if narrower.deny else ""
     )
     (said, *_), wishes = narrow(one, deny=["Bash"])

@@ -43,7 +43,7 @@ def servers(*names, line_bytes=100_000):
 
 def asked(made):
     """What the frontend was asked since the last time: the request's id and the message."""
-    lines = [json.loads(line) for line in made.take()]
+    lines = [json.loads(line) for line in made.take_lines()]
     assert all(
         line["type"] == "control_request" and line["request"]["subtype"] == "mcp_message"
         for line in lines
@@ -57,13 +57,13 @@ def answer(made, request, **said):
         "request_id": request,
         "response": {"mcp_response": {"jsonrpc": "2.0", **said}},
     }
-    return made.answered(request, response)
+    return made.accept_response(request, response)
 
 
 def greeted(**capabilities):
     """Servers whose handshake is done."""
     made = servers()
-    made.greet()
+    made.initialize_servers()
     ((request, _),) = asked(made)
     answer(made, request, id=1, result=INIT | capabilities)
     return made
@@ -71,8 +71,8 @@ def greeted(**capabilities):
 
 def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
     made = servers()
-    made.greet()
-    made.greet()
+    made.initialize_servers()
+    made.initialize_servers()
     ((request, hello),) = asked(made)
     assert (
         hello["method"] == "initialize" and hello["params"]["clientInfo"]["name"] == "claude-code"
@@ -86,7 +86,7 @@ def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
         and wanted["method"] == "tools/list"
     )
     assert answer(made, listing, id=wanted["id"], result={"tools": [ADD]})
-    assert made.tools == ["mcp__calc__add"]
+    assert made.tool_names == ["mcp__calc__add"]
     assert server.facts == {
         "name": "calc", "status": "connected", "source": "sdk", "transport": "sdk", "scope": "dynamic",
         "serverInfo": {"name": "c", "version": "3"},
@@ -100,7 +100,11 @@ def test_a_list_of_tools_may_have_pages_and_they_end():
         *_, (request, _) = asked(made)
         assert next(iter(made)).status == "pending"
         answer(made, request, result={"tools": [ADD], "nextCursor": "more"})
-    assert asked(made) == [] and next(iter(made)).status == "connected" and len(made.tools) == PAGES
+    assert (
+        asked(made) == []
+        and next(iter(made)).status == "connected"
+        and len(made.tool_names) == PAGES
+    )
 
 
 def test_a_server_without_tools_is_connected_and_is_not_asked_for_them():
@@ -111,9 +115,11 @@ def test_a_server_without_tools_is_connected_and_is_not_asked_for_them():
 
 def test_a_server_that_refuses_its_handshake_has_failed_and_says_why():
     made = servers()
-    made.greet()
+    made.initialize_servers()
     ((request, _),) = asked(made)
-    made.answered(request, {"subtype": "error", "request_id": request, "error": "no such server"})
+    made.accept_response(
+        request, {"subtype": "error", "request_id": request, "error": "no such server"}
+    )
     assert (
         next(iter(made)).facts["status"] == "failed"
         and next(iter(made)).facts["error"] == "no such server"
@@ -123,7 +129,9 @@ def test_a_server_that_refuses_its_handshake_has_failed_and_says_why():
 def test_a_list_that_changed_is_asked_for_again():
     made = greeted(capabilities={})
     asked(made)
-    assert made.told("calc", {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    assert made.deliver_server_message(
+        "calc", {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+    )
     assert [message["method"] for _, message in asked(made)] == ["tools/list"]
 
 
@@ -153,7 +161,9 @@ def test_an_answer_comes_back_under_the_clients_own_id():
 def test_what_is_no_answer_is_an_error_for_the_client(response):
     made = servers()
     client = Client(made)
-    assert made.answered(client.say(id=1, method="tools/call", params={"name": "add"}), response)
+    assert made.accept_response(
+        client.say(id=1, method="tools/call", params={"name": "add"}), response
+    )
     assert client.heard[0]["id"] == 1 and client.heard[0]["error"]["message"] in (
         "it broke",
         "it gave no answer",
@@ -238,7 +248,7 @@ def test_a_message_that_is_too_large_for_a_line_is_refused():
     made = servers(line_bytes=500)
     client = Client(made)
     assert client.say(id=1, method="tools/call", params={"name": "y" * 1000}) is None
-    assert "too large" in client.heard[0]["error"]["message"] and made.take() == []
+    assert "too large" in client.heard[0]["error"]["message"] and made.take_lines() == []
 
 
 def test_a_call_that_names_no_tool_reaches_nobody():
@@ -246,7 +256,9 @@ def test_a_call_that_names_no_tool_reaches_nobody():
     client = Client(made)
     for params in (None, {}, {"name": 7}, []):
         assert client.say(id=1, method="tools/call", params=params) is None
-    assert [one["error"]["code"] for one in client.heard] == [-32600] * 4 and made.take() == []
+    assert [one["error"]["code"] for one in client.heard] == [
+        -32600
+    ] * 4 and made.take_lines() == []
 
 
 @each("message", [None, [], "x", 7, {"method": 7}, [{"method": "x"}]])
@@ -257,20 +269,28 @@ def test_what_is_no_message_is_refused(message):
     assert (
         client.heard[0]["error"]["code"] == -32600
         and client.heard[0]["id"] is None
-        and made.take() == []
+        and made.take_lines() == []
     )
 
 
 def test_a_message_of_a_server_reaches_its_clients_and_a_question_only_the_last_of_them():
     made = servers("calc", "other")
     first, second, stranger = Client(made), Client(made), Client(made, "other")
-    assert made.told("calc", {"jsonrpc": "2.0", "method": "notifications/message"})
-    assert made.told("calc", {"jsonrpc": "2.0", "method": "sampling/createMessage", "id": 9})
+    assert made.deliver_server_message(
+        "calc", {"jsonrpc": "2.0", "method": "notifications/message"}
+    )
+    assert made.deliver_server_message(
+        "calc", {"jsonrpc": "2.0", "method": "sampling/createMessage", "id": 9}
+    )
     assert [len(client.heard) for client in (first, second, stranger)] == [1, 2, 0]
     second.say(id=9, result={"role": "assistant"})
     ((_, told),) = asked(made)
     assert told == {"jsonrpc": "2.0", "id": 9, "result": {"role": "assistant"}}
-    assert not made.told("nobody", {}) and not made.told("calc", []) and not made.told(None, {})
+    assert (
+        not made.deliver_server_message("nobody", {})
+        and not made.deliver_server_message("calc", [])
+        and not made.deliver_server_message(None, {})
+    )
 
 
 def test_the_number_of_servers_is_bounded_and_names_are_texts():
@@ -286,16 +306,16 @@ def test_a_tool_is_called_as_claude_calls_it():
 def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_others_are_its_own():
     """copilot takes servers with an address, and none that is a command, as our relays are."""
     facts = facts_of(session_id="s", vendor="copilot", servers=True)
-    facts.servers, facts.given_servers = greeted(), {"far": {"url": "http://far"}}
-    (_, (listing, _)) = asked(facts.servers)
-    answer(facts.servers, listing, id=2, result={"tools": [ADD]})
-    assert facts.server_tools() == ["mcp__calc__add"]
-    facts.unreachable = "copilot takes no MCP server that is a command"
-    assert [(one["name"], one["status"]) for one in facts.servers_listed()] == [
+    facts.sdk_servers, facts.configured_servers = greeted(), {"far": {"url": "http://far"}}
+    (_, (listing, _)) = asked(facts.sdk_servers)
+    answer(facts.sdk_servers, listing, id=2, result={"tools": [ADD]})
+    assert facts.list_sdk_tools() == ["mcp__calc__add"]
+    facts.sdk_servers_error = "copilot takes no MCP server that is a command"
+    assert [(one["name"], one["status"]) for one in facts.describe_mcp_servers()] == [
         ("calc", "failed"),
         ("far", "pending"),
     ]
-    assert facts.server_tools() == []
+    assert facts.list_sdk_tools() == []
 
 
 def called(name, text, **result):

@@ -136,7 +136,7 @@ def test_a_mode_holds_from_now_on(mode, meant, prompts):
     assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [
         Chosen("mode", meant)
     ]
-    assert (control.facts.mode, control.facts.prompts) == (meant, prompts)
+    assert (control.facts.mode, control.facts.answers_prompts) == (meant, prompts)
 
 
 @pytest.mark.parametrize("mode", ["yolo", "bypassPermissions", None, 3])
@@ -151,7 +151,7 @@ def test_r15_an_unknown_mode_is_the_default_and_said(mode):
 def test_interactive_is_said_of_a_vendor_that_asks_nobody():
     control = opened(asks=False, unattended=True)
     receive(control, {"type": "set_permission_mode", "mode": "interactive"})
-    assert (control.facts.mode, control.facts.prompts) == ("default", True), (
+    assert (control.facts.mode, control.facts.answers_prompts) == ("default", True), (
         "its next turn is refused"
     )
     assert control.complaints == ["qwen: it asks nobody here\n"]

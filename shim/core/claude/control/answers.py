@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from shim.core.claude.argv.models import DEFAULT, level
-from shim.core.claude.facts import MODE_NAMES, Facts
+from shim.core.claude.facts import MODE_NAMES, SessionState
 from shim.core.claude.hooks.callbacks import Hooks
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import CLAUDE_VERSION
@@ -31,7 +31,7 @@ class RefusalError(Exception):
 class Frontend(Protocol):
     """Whose request it is; `messages` wait for their turn, `begun`: the first one was taken."""
 
-    facts: Facts
+    facts: SessionState
     begun: bool
     complaints: list[str]
     messages: deque[Message]
@@ -51,9 +51,13 @@ def _initialize(frontend: Frontend, request: Asked) -> Body:
         "agents": [],
         "output_style": facts.output_style,
         "available_output_styles": list(dict.fromkeys(("default", facts.output_style))),
-        "models": facts.models(),
-        "account": {"tokenSource": "none", "apiKeySource": "none", "apiProvider": facts.vendor},
-        "pid": facts.rules.process,
+        "models": facts.list_models(),
+        "account": {
+            "tokenSource": "none",
+            "apiKeySource": "none",
+            "apiProvider": facts.vendor_name,
+        },
+        "pid": facts.options.pid,
         "claude_code_version": CLAUDE_VERSION,
         "current_permission_mode": facts.mode,
         "analytics_disabled": True,
@@ -61,18 +65,22 @@ def _initialize(frontend: Frontend, request: Asked) -> Body:
     }
     inside, named = request.get("sdkMcpServers"), request.get("mcpServers")
     if isinstance(inside, list) and inside:
-        facts.add_servers(inside)
+        facts.add_sdk_servers(inside)
     if named:
-        applies = isinstance(named, dict) and facts.serving.servers and not frontend.begun
+        applies = (
+            isinstance(named, dict)
+            and facts.serving_vendor.accepts_mcp_servers
+            and not frontend.begun
+        )
         if applies:
-            facts.given_servers, facts.later_servers = (
-                {**facts.given_servers, **named},
+            facts.configured_servers, facts.initialize_server_names = (
+                {**facts.configured_servers, **named},
                 frozenset(named),
             )
         body["mcp_servers_applied"] = applies
-    if (inside or named) and not facts.serving.servers:
-        frontend.complaints.append(f"MCP servers have no effect: {facts.vendor} takes none\n")
-    facts.servers.greet()
+    if (inside or named) and not facts.serving_vendor.accepts_mcp_servers:
+        frontend.complaints.append(f"MCP servers have no effect: {facts.vendor_name} takes none\n")
+    facts.sdk_servers.initialize_servers()
     return body
 
 
@@ -88,13 +96,13 @@ def _set_model(frontend: Frontend, request: Asked) -> Body:
     if model is not None and not isinstance(model, str):
         raise RefusalError("Cannot set model: must be a string or null")
     if not model:
-        facts.asked_model = facts.first_model
+        facts.requested_model = facts.initial_model
     else:
         try:
-            facts.asked_model = facts.rules.checked(model) or DEFAULT
+            facts.requested_model = facts.options.validate_model(model) or DEFAULT
         except ValueError as error:
             raise RefusalError(f"Cannot set model: {error}") from None
-    return {"model": facts.resolved_model()}
+    return {"model": facts.resolve_model_name()}
 
 
 def _set_permission_mode(frontend: Frontend, request: Asked) -> Body:
@@ -103,15 +111,16 @@ def _set_permission_mode(frontend: Frontend, request: Asked) -> Body:
     if mode not in MODE_NAMES:
         allowed = ", ".join(MODE_NAMES)
         raise RefusalError(f"Cannot set permission mode: must be one of {allowed}", "invalid_mode")
-    if mode == "bypassPermissions" and not facts.rules.bypass:
+    if mode == "bypassPermissions" and not facts.options.allows_bypass:
         reason = "because the session was not launched with --dangerously-skip-permissions"
         raise RefusalError(
             f"Cannot set permission mode to bypassPermissions {reason}", "bypass_not_launched"
         )
-    if mode not in facts.serving.modes:
-        able = ", ".join(facts.serving.modes)
+    if mode not in facts.serving_vendor.modes:
+        able = ", ".join(facts.serving_vendor.modes)
         raise RefusalError(
-            f"Cannot set permission mode to {mode}: {facts.vendor} can do {able}", "invalid_mode"
+            f"Cannot set permission mode to {mode}: {facts.vendor_name} can do {able}",
+            "invalid_mode",
         )
     facts.mode = str(mode)
     return {"mode": mode}
@@ -122,7 +131,7 @@ def _get_settings(frontend: Frontend, request: Asked) -> Body:
     return {
         "effective": {},
         "sources": [],
-        "applied": {"model": facts.resolved_model(), "effort": facts.effort},
+        "applied": {"model": facts.resolve_model_name(), "effort": facts.effort},
     }
 
 
@@ -136,7 +145,9 @@ def _apply_settings(frontend: Frontend, request: Asked) -> Body:
     permissions = settings.get("permissions") if isinstance(settings, dict) else None
     if isinstance(permissions, dict):
         try:
-            frontend.facts.narrow(_texts(permissions.get("deny")), _texts(permissions.get("ask")))
+            frontend.facts.replace_flag_rules(
+                _texts(permissions.get("deny")), _texts(permissions.get("ask"))
+            )
         except ValueError as error:
             raise RefusalError(f"Cannot apply settings: {error}") from None
     if isinstance(settings, dict) and "effortLevel" in settings:
@@ -150,12 +161,12 @@ def _texts(value: object) -> list[str]:
 
 
 def _list_models(frontend: Frontend, request: Asked) -> Body:
-    return {"models": frontend.facts.models()}
+    return {"models": frontend.facts.list_models()}
 
 
 def _mcp_set_servers(frontend: Frontend, request: Asked) -> Body:
     servers = request.get("servers")
-    reason = f"{frontend.facts.vendor} is given its servers when it starts"
+    reason = f"{frontend.facts.vendor_name} is given its servers when it starts"
     return {
         "added": [],
         "removed": [],
@@ -164,12 +175,14 @@ def _mcp_set_servers(frontend: Frontend, request: Asked) -> Body:
 
 
 def _mcp_status(frontend: Frontend, request: Asked) -> Body:
-    return {"mcpServers": frontend.facts.servers_listed(whole=True)}
+    return {"mcpServers": frontend.facts.describe_mcp_servers(detailed=True)}
 
 
 def _mcp_message(frontend: Frontend, request: Asked) -> Body:
     """A message of a server in the frontend's process, for the vendor's clients."""
-    if not frontend.facts.servers.told(request.get("server_name"), request.get("message")):
+    if not frontend.facts.sdk_servers.deliver_server_message(
+        request.get("server_name"), request.get("message")
+    ):
         raise RefusalError(f"Server not found: {request.get('server_name')}")
     return None
 
@@ -198,7 +211,7 @@ def _cancel(frontend: Frontend, request: Asked) -> Body:
 
 
 def _cost(frontend: Frontend, request: Asked) -> Body:
-    return {"text": f"Estimated cost:        ${frontend.facts.cost:.4f}"}
+    return {"text": f"Estimated cost:        ${frontend.facts.cost_usd:.4f}"}
 
 
 def _context_usage(frontend: Frontend, request: Asked) -> Body:
@@ -231,7 +244,7 @@ def _context_usage(frontend: Frontend, request: Asked) -> Body:
         "maxTokens": CONTEXT_WINDOW,
         "rawMaxTokens": CONTEXT_WINDOW,
         "percentage": round(100 * used / CONTEXT_WINDOW),
-        "model": facts.resolved_model(),
+        "model": facts.resolve_model_name(),
         "isAutoCompactEnabled": False,
         **{name: [] for name in unknown},
         "apiUsage": None,
@@ -240,7 +253,7 @@ def _context_usage(frontend: Frontend, request: Asked) -> Body:
 
 def _usage(frontend: Frontend, request: Asked) -> Body:
     session = {
-        "total_cost_usd": frontend.facts.cost,
+        "total_cost_usd": frontend.facts.cost_usd,
         "total_lines_added": 0,
         "total_lines_removed": 0,
     }
@@ -258,7 +271,7 @@ def _rules(frontend: Frontend, request: Asked) -> Body:
         "state": {
             "rules": [],
             "workspaceDirectories": [],
-            "originalCwd": frontend.facts.rules.cwd,
+            "originalCwd": frontend.facts.options.cwd,
             "managedOnly": False,
         }
     }

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from shim.core.claude.control.answers import ANSWERS, RefusalError
 from shim.core.claude.control.lines import Lines
 from shim.core.claude.control.wishes import Chosen, Decided, Forbidden, Interrupt, Wish
-from shim.core.claude.facts import Facts
+from shim.core.claude.facts import SessionState
 from shim.core.claude.hooks.callbacks import (
     PROMPT_HOOK,
     PromptRefusal,
@@ -58,7 +58,9 @@ class Control(Lines):
     `mint` gives a fresh uuid, `now` the time as ISO text.
     """
 
-    def __init__(self, facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> None:
+    def __init__(
+        self, facts: SessionState, mint: Callable[[], str], now: Callable[[], str]
+    ) -> None:
         super().__init__(facts, mint)
         self.messages: deque[Message] = deque()
         self._deaf = False
@@ -110,7 +112,7 @@ class Control(Lines):
         """
         self._deaf, asking = True, bool(self._asked)
         self._prompt_hooks.clear()
-        self.facts.servers.close()
+        self.facts.sdk_servers.close()
         wishes = self._give_up(CLOSED_STREAM)
         if asking:
             self.state("running")
@@ -158,12 +160,12 @@ class Control(Lines):
 
     def _replay(self, message: Message) -> None:
         """Echo a repeated message to a frontend that has asked for echoes."""
-        if self.facts.rules.replays:
+        if self.facts.options.echoes_messages:
             self._say(
                 {
                     "type": "user",
                     "message": message.message,
-                    "session_id": self.facts.rules.session_id,
+                    "session_id": self.facts.options.session_id,
                     "parent_tool_use_id": None,
                     "uuid": message.uuid,
                     "timestamp": message.timestamp,
@@ -179,7 +181,11 @@ class Control(Lines):
         subtype = request.get("subtype")
         if subtype == "interrupt":
             return self._interrupt(identity)
-        effort, narrowing, servers = self.facts.effort, self._narrowing, self.facts.servers.names
+        effort, narrowing, servers = (
+            self.facts.effort,
+            self._narrowing,
+            self.facts.sdk_servers.names,
+        )
         answer = ANSWERS.get(subtype) if isinstance(subtype, str) else None
         try:
             if answer is None:
@@ -192,7 +198,7 @@ class Control(Lines):
             return []
         self._answer(identity, body)
         rules: list[Wish] = [] if self._narrowing == narrowing else [Chosen("rules", None)]
-        if self.begun and self.facts.servers.names != servers:  # of a frontend that has joined
+        if self.begun and self.facts.sdk_servers.names != servers:  # of a frontend that has joined
             rules.append(Chosen("servers", None))
         if self.facts.effort != effort:
             return [Chosen("effort", self.facts.effort), *rules]
@@ -224,10 +230,10 @@ class Control(Lines):
         response = event.get("response")
         if not isinstance(response, dict):
             return []
-        if self.facts.rules.replays:
+        if self.facts.options.echoes_messages:
             self._say(event)
         identity = str(response.get("request_id"))
-        if self.facts.servers.answered(identity, response):
+        if self.facts.sdk_servers.accept_response(identity, response):
             return []
         if identity in self._prompt_hooks:
             self._prompt_hooks.remove(identity)
@@ -241,7 +247,7 @@ class Control(Lines):
             return []
         self._resume()
         decided = Decided(asked, self._judged(asked, response))
-        self.facts.change(changes(response))  # for the next call
+        self.facts.apply_permission_updates(changes(response))  # for the next call
         return [decided, *self._choose(response)]
 
     def _shown(self, permission: Permission) -> Mapping[str, Any]:
@@ -257,7 +263,7 @@ class Control(Lines):
         if not decision.allow:
             return decision
         runs = shown if decision.changed is None else decision.changed
-        ruled = self.facts.verdict(asked.tool, runs)
+        ruled = self.facts.evaluate_call(asked.tool, runs)
         if ruled.decided != "deny" or not ruled.ruled:
             return decision._replace(changed=None if runs == asked.arguments else runs)
         return Decision(
@@ -330,24 +336,27 @@ class Control(Lines):
             return Decision(False, message=hook.reason, announced=False)
         shown = self._shown(permission)
         changed = None if shown == permission.arguments else shown
-        ruled = self.facts.verdict(permission.tool, shown, hook)
+        ruled = self.facts.evaluate_call(permission.tool, shown, hook)
         if ruled.decided == "deny":
             return Decision(
                 False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False
             )
         if ruled.decided == "allow" and (permission.tool != QUESTION or "answers" in shown):
             return Decision(True, changed=changed, announced=hook.allow is None)
-        if self.facts.prompts and (self._deaf or len(self._asked) >= QUESTIONS):
+        if self.facts.answers_prompts and (self._deaf or len(self._asked) >= QUESTIONS):
             return Decision(False, message=CLOSED_STREAM if self._deaf else TOO_MANY)
-        if not self.facts.prompts or self.facts.mode == "dontAsk":
+        if not self.facts.answers_prompts or self.facts.mode == "dontAsk":
             reason = hook.reason if hook.asks else UNASKED.format(tool=permission.tool)
             return Decision(False, message=reason, announced=False)
-        identity, suggestions = self._mint(), self.facts.suggested(permission.tool, shown)
-        question = asked_about(permission, shown, suggestions, self.facts.rules.cwd)
+        identity, suggestions = (
+            self._mint(),
+            self.facts.suggest_permission_updates(permission.tool, shown),
+        )
+        question = asked_about(permission, shown, suggestions, self.facts.options.cwd)
         line = (
             dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
         )
-        if len(line) > self.facts.rules.line_bytes:
+        if len(line) > self.facts.options.max_line_bytes:
             return Decision(False, message=TOO_LARGE.format(size=len(line)))
         self._asked[identity] = permission
         self.state("requires_action")
@@ -360,10 +369,10 @@ class Control(Lines):
             return
         facts = self.facts
         known = {
-            "session_id": facts.rules.session_id,
-            "cwd": facts.rules.cwd,
+            "session_id": facts.options.session_id,
+            "cwd": facts.options.cwd,
             "mode": facts.mode,
-            "transcript": facts.transcript,
+            "transcript": facts.transcript_path,
         }
         for callback in self.facts.hooks.matching(seen):
             request = {
@@ -386,11 +395,11 @@ class Control(Lines):
         back.
         """
         size = len(dump(line)) + 1
-        if size > self.facts.rules.line_bytes:
-            if self.facts.asked:
+        if size > self.facts.options.max_line_bytes:
+            if self.facts.asks_permissions:
                 self._verdicts.add(seen.call, Verdict(False, TOO_LARGE.format(size=size)))
                 return
-            line = fit_line(line, self.facts.rules.line_bytes)
+            line = fit_line(line, self.facts.options.max_line_bytes)
             seen = seen._replace(arguments=line["request"]["input"]["tool_input"])
         self._hooked[line["request_id"]] = seen
         bound(self._hooked)
@@ -430,7 +439,10 @@ class Control(Lines):
 
     def _hook_answered(self, seen: Seen, response: Mapping[str, Any]) -> list[Wish]:
         verdict = read_verdict(response.get("response"))
-        if not self.facts.serving.asks and verdict.changed not in (None, seen.arguments):
+        if not self.facts.serving_vendor.asks_permissions and verdict.changed not in (
+            None,
+            seen.arguments,
+        ):
             verdict = Verdict(
                 False, f"a hook changed the input of {seen.tool}, which runs as it was"
             )
@@ -442,7 +454,7 @@ class Control(Lines):
             decision = self.ask(held)
             return [] if decision is None else [Decided(held, decision)]
         denied = self._verdicts.of(seen.call)
-        unasked = not self.facts.asked or seen.call in self._ran
+        unasked = not self.facts.asks_permissions or seen.call in self._ran
         forbids = denied.allow is False or denied.asks
         return [Forbidden(seen.call, denied.reason)] if forbids and unasked else []
 
@@ -472,7 +484,7 @@ class Control(Lines):
     def begin(self, prompt: str) -> None:
         """A message's turn begins."""
         self.running = self.begun = True
-        self.facts.servers.greet()
+        self.facts.sdk_servers.initialize_servers()
         self.state("running")
         self._prompt = prompt
         self._prompt_refusal = None

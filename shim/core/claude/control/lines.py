@@ -5,15 +5,15 @@ session.
 from collections.abc import Callable, Mapping
 
 from shim.core.claude.control.answers import RefusalError
-from shim.core.claude.facts import Facts
+from shim.core.claude.facts import SessionState
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any
 
 
 class Lines:
-    def __init__(self, facts: Facts, mint: Callable[[], str]) -> None:
-        self.facts: Facts = facts
+    def __init__(self, facts: SessionState, mint: Callable[[], str]) -> None:
+        self.facts: SessionState = facts
         self.complaints: list[str] = []
         self.unread_lines = 0  # lines of the frontend that were skipped
         self.running = self.begun = False
@@ -22,7 +22,7 @@ class Lines:
 
     def take(self) -> bytes:
         """The lines for stdout, since the last call."""
-        data = b"".join((*self._lines, *self.facts.servers.take()))
+        data = b"".join((*self._lines, *self.facts.sdk_servers.take_lines()))
         self._lines.clear()
         return data
 
@@ -33,14 +33,14 @@ class Lines:
 
     def state(self, state: str) -> None:
         """Tell the session's state to a frontend that wants to know (contract 5.13)."""
-        if self.facts.rules.state_events and (self.running or state == "idle"):
-            hidden = {"sdk_host_only": True} if self.facts.rules.state_events == "host" else {}
+        if self.facts.options.state_events and (self.running or state == "idle"):
+            hidden = {"sdk_host_only": True} if self.facts.options.state_events == "host" else {}
             self.system("session_state_changed", state=state, **hidden)
 
     def system(self, subtype: str, **fields: object) -> None:
         """A `system` line beside the conversation."""
         line = {"type": "system", "subtype": subtype, **fields}
-        self._say(line | {"uuid": self._mint(), "session_id": self.facts.rules.session_id})
+        self._say(line | {"uuid": self._mint(), "session_id": self.facts.options.session_id})
 
     def _answer(self, identity: object, body: object) -> None:
         response = {"subtype": "success", "request_id": identity}
@@ -56,8 +56,8 @@ class Lines:
 
     def _say(self, line: Mapping[str, Any]) -> None:
         dumped = dump(line)
-        if len(dumped) > self.facts.rules.line_bytes:
-            dumped = dump(fit_line(line, self.facts.rules.line_bytes))
+        if len(dumped) > self.facts.options.max_line_bytes:
+            dumped = dump(fit_line(line, self.facts.options.max_line_bytes))
         self._lines.append(dumped + b"\n")
 
     def _complain(self, text: str) -> None:
