@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
+from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 
@@ -40,13 +40,13 @@ class ClaudeInput:
         """Nothing: a claude gives no signs of life."""
         return b""
 
-    def encode_prompt(self, message: Message) -> bytes:
+    def encode_prompt(self, message: UserMessage) -> bytes:
         said = {"role": "user", "content": message.text}
         return _encode_line(
             {"type": "user", "session_id": "", "message": said, "parent_tool_use_id": None}
         )
 
-    def encode_steering(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: UserMessage) -> bytes | None:
         """None: the message waits for its own turn."""
         return None
 

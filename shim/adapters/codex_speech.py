@@ -8,7 +8,7 @@ from shim.adapters import codex_rules
 from shim.adapters.codex_thread import CodexThread, CodexThreadParams
 from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
 from shim.core.claude.argv.models import nearest
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import QUESTION, Decision, Permission
 from shim.core.errors import FrontendError
 from shim.profiles.rpc.form import told
@@ -47,7 +47,7 @@ class CodexInput(LinkSpeech[CodexThread]):
             )
         )
 
-    def encode_steering(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: UserMessage) -> bytes | None:
         return self._link.encode_steering(message)
 
     def pop_undelivered_count(self) -> int:

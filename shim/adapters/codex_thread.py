@@ -9,7 +9,7 @@ the word `jsonrpc`.
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.adapters import codex_settings
-from shim.core.claude.messages import Kinds, Message
+from shim.core.claude.messages import Kinds, UserMessage
 from shim.core.policy.rules import plain_name
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -75,7 +75,7 @@ class CodexThread:
         self.usable = True  # whether a thread is there, or may come
         self.peer = Peer()
         self._params = CodexThreadParams("", lambda servers: {})
-        self._waiting_message: Message | None = None
+        self._waiting_message: UserMessage | None = None
         self._configured_servers: Mapping[str, Any] = {}  # of MCP, that codex is set up with
         self.pending_steering_count = 0  # messages of this turn that codex has not taken
         self._is_stopped = False  # the turn that is about to begin is not wanted any more
@@ -93,7 +93,7 @@ class CodexThread:
             GREETING, "initialize", clientInfo=client, capabilities=CLIENT_CAPABILITIES
         )
 
-    def prompt(self, message: Message) -> bytes:
+    def prompt(self, message: UserMessage) -> bytes:
         """The message of a turn; nothing yet while there is no thread."""
         self.turn_id, self._is_stopped, self.pending_steering_count = "", False, 0
         if not self.thread_id:
@@ -112,7 +112,7 @@ class CodexThread:
             **more,
         )
 
-    def encode_steering(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: UserMessage) -> bytes | None:
         """A message into the turn that runs; None where no turn is known to run."""
         if not self.turn_id:
             return None
@@ -137,7 +137,7 @@ class CodexThread:
         said = {
             "threadId": self.thread_id,
             "expectedTurnId": self.turn_id,
-            "input": _convert_message(Message(words)),
+            "input": _convert_message(UserMessage(words)),
         }
         return self.peer.ask(REASON, "turn/steer", **said)
 
@@ -349,7 +349,7 @@ def _build_approval(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
     return {"decision": "accept"}
 
 
-def _convert_message(message: Message) -> list[dict[str, Any]]:
+def _convert_message(message: UserMessage) -> list[dict[str, Any]]:
     """A message as codex takes it: texts, and images by their address or as they are."""
     found: list[dict[str, Any]] = []
     for part in message.given(ACCEPTED_KINDS):

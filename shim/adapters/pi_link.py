@@ -8,7 +8,7 @@ not at work: it would ask about no call.
 from collections.abc import Mapping
 
 from shim.adapters.pi_dialogs import build_answer, build_form
-from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
+from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.rpc.form import Forms, questions
@@ -80,7 +80,7 @@ class PiRpcSession:
         self._has_steered = False
         self._open_steps: dict[str, str] = {}
         self._request_number = 0
-        self._waiting_message: Message | None = None
+        self._waiting_message: UserMessage | None = None
         self._open_questions: set[str] = set()
         self.forms = Forms()  # dialogs of other extensions that the person is asked with
 
@@ -93,7 +93,7 @@ class PiRpcSession:
 
     # -- what it is told ---------------------------------------------------------------------------
 
-    def prompt(self, message: Message) -> bytes:
+    def prompt(self, message: UserMessage) -> bytes:
         """The message of a turn; nothing yet while it has to wait."""
         self.is_stopping = self._has_steered = False
         self.undelivered_count = 0
@@ -104,7 +104,7 @@ class PiRpcSession:
         # behind what an extension may have begun by itself
         return self._encode_message(PROMPT, message, "followUp")
 
-    def encode_steering(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: UserMessage) -> bytes | None:
         """A message into the run, which begins another one if the run has just ended; None while
         there is none.
         """
@@ -278,7 +278,7 @@ class PiRpcSession:
 
     # -- lines -------------------------------------------------------------------------------------
 
-    def _encode_message(self, step: str, message: Message, behaviour: str) -> bytes:
+    def _encode_message(self, step: str, message: UserMessage, behaviour: str) -> bytes:
         images = [
             {"type": "image", "data": part.data, "mimeType": part.media_type}
             for part in message.given(self.takes)

@@ -8,7 +8,7 @@ from shim.adapters.pi_link import PiRpcSession, PiRunParams
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.models import nearest
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.json_text import dump
@@ -44,7 +44,7 @@ class PiInput(LinkSpeech[PiRpcSession]):
         )
         return self._link.encode_greeting(opening)
 
-    def encode_steering(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: UserMessage) -> bytes | None:
         return self._link.encode_steering(message)
 
     def pop_undelivered_count(self) -> int:

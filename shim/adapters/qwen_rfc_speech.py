@@ -12,7 +12,7 @@ from shim.adapters.qwen_rfc_tools import TOOLS
 from shim.adapters.qwen_speech import CHANGED_MESSAGE
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
+from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 
@@ -117,7 +117,7 @@ class QwenRfcInput:
         """The session that every request names."""
         self._session_id = session
 
-    def encode_prompt(self, message: Message) -> bytes:
+    def encode_prompt(self, message: UserMessage) -> bytes:
         """A message; a command is declared as one. The first one of a session has no id, for an id
         names a session.
         """
@@ -133,7 +133,7 @@ class QwenRfcInput:
             )
         )
 
-    def encode_steering(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: UserMessage) -> bytes | None:
         """None: the texts have no word for it."""
         return None
 

@@ -12,7 +12,7 @@ from shim.adapters.claude_speech import ClaudeInput, encode_control_response
 from shim.adapters.qwen_tools import TOOLS
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.messages import TEXT_ONLY, Message, Part
+from shim.core.claude.messages import TEXT_ONLY, Part, UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 
@@ -58,7 +58,7 @@ class QwenInput(ClaudeInput):
             said["effort"] = effort
         return self._encode_request(subtype="initialize", **said)
 
-    def encode_prompt(self, message: Message) -> bytes:
+    def encode_prompt(self, message: UserMessage) -> bytes:
         """It pastes the block of an image as text; a file that the prompt names it reads, and gives
         its model.
         """

@@ -20,7 +20,7 @@ from shim.conversation.loop import (
 )
 from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.io.raw_output import tell
 from shim.io.stdout import FrontendGoneError, Output
@@ -57,7 +57,7 @@ class MessageLoop(ConversationLoop):
         driver: Driver,
         output: Output,
         *,
-        first_message: Message | None = None,
+        first_message: UserMessage | None = None,
         control: "Control | None" = None,
         states: "States | None" = None,
         source: "Inbound | None" = None,
@@ -68,7 +68,7 @@ class MessageLoop(ConversationLoop):
         self._control = control
         self._session_lines = control or states
         self._source = source
-        self._messages = deque[Message]() if control is None else control.messages
+        self._messages = deque[UserMessage]() if control is None else control.messages
         if first_message is not None:
             self._messages.append(first_message)
         self._is_one_shot = first_message is not None
@@ -77,7 +77,7 @@ class MessageLoop(ConversationLoop):
         self._turn_number = 0  # of the turn that runs, or ran last
         self._message_taken = False  # a message was taken whose turn has not begun
         self._context_messages = deque[
-            Message
+            UserMessage
         ]()  # messages that are sent together with the next message
         self._waits_for_hooks = False  # UserPromptSubmit hooks have not answered yet
         self._interrupted_early = False  # an interrupt came before they answered
@@ -131,7 +131,7 @@ class MessageLoop(ConversationLoop):
                 self._record_result(self._driver.stream)
                 await self._output.end(self._driver.stream.turn)
 
-    async def _answer_message(self, message: Message) -> None:
+    async def _answer_message(self, message: UserMessage) -> None:
         """Run the turn of a message, unless a hook refuses the message or it is only context for
         the next one.
         """
@@ -172,7 +172,7 @@ class MessageLoop(ConversationLoop):
         self._waits_for_hooks = False
         return control.take_prompt_refusal()
 
-    def _store_as_context(self, message: Message) -> None:
+    def _store_as_context(self, message: UserMessage) -> None:
         """Keep a message until the next message is sent. Beyond a bound the oldest are dropped."""
         self._context_messages.append(message)
         dropped = 0
@@ -194,7 +194,7 @@ class MessageLoop(ConversationLoop):
         if self._recorder is not None and result is not None and result.line:
             self._recorder.result(result.line)
 
-    async def _wait_for_message(self) -> Message | None:
+    async def _wait_for_message(self) -> UserMessage | None:
         """Wait for the next message; None when there will be none."""
         while not self._is_ending and not (self._is_one_shot and self._driver.stream is not None):
             if self._messages:

@@ -93,7 +93,7 @@ class ConversationRunner:
 
             from shim.conversation.drivers.child_per_turn import PerTurnDriver
             from shim.conversation.message_loop import MessageLoop
-            from shim.core.claude.messages import Message
+            from shim.core.claude.messages import UserMessage
 
             async def turn() -> int:
                 output = self._open_output()
@@ -103,7 +103,11 @@ class ConversationRunner:
                 )
                 recorder, states = self._launcher.recorder, self._create_states()
                 loop = MessageLoop(
-                    driver, output, first_message=Message(prompt), states=states, recorder=recorder
+                    driver,
+                    output,
+                    first_message=UserMessage(prompt),
+                    states=states,
+                    recorder=recorder,
                 )
                 return await loop.run(self._signals.pending)
 
@@ -157,9 +161,9 @@ class ConversationRunner:
         from shim.conversation.drivers.child_per_conversation import PersistentDriver
         from shim.conversation.drivers.child_per_turn import PerTurnDriver
         from shim.conversation.message_loop import MessageLoop
-        from shim.core.claude.messages import Message
+        from shim.core.claude.messages import UserMessage
 
-        first = None if prompt is None else Message(prompt)
+        first = None if prompt is None else UserMessage(prompt)
 
         async def conversation() -> int:
             async with anyio.create_task_group() as tasks:

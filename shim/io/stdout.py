@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.turn.turn import Turn
 from shim.io.raw_output import GONE, SAFE_BYTES, tell
 from shim.io.transcript import Transcript
@@ -171,7 +171,7 @@ class Output:
         """Whether output was lost although the frontend has not gone."""
         return self._stdout.broken
 
-    def asked(self, message: Message) -> None:
+    def asked(self, message: UserMessage) -> None:
         """The message that the next lines answer."""
         if self._transcript is not None:
             self._transcript.prompt(message.message.get("content", message.text), message.uuid)

@@ -26,7 +26,7 @@ from support import check_turns
 from sweeps import each
 
 from shim.adapters.codex_thread_stream import ThreadTranslator
-from shim.core.claude.messages import Message, Part
+from shim.core.claude.messages import Part, UserMessage
 
 ADDED = {"path": "/w/a", "kind": {"type": "add"}, "diff": "x\n"}
 CHANGED = {
@@ -186,9 +186,9 @@ def test_the_model_the_effort_and_the_system_prompts_are_told():
 def test_another_model_comes_with_the_next_message():
     talk = Talk().begun().says(done()).end()
     assert talk.speech.encode_model("m2") == b""
-    assert json.loads(talk.speech.encode_prompt(Message("next")))["params"]["model"] == "m2"
+    assert json.loads(talk.speech.encode_prompt(UserMessage("next")))["params"]["model"] == "m2"
     assert talk.speech.encode_model(None) == b""
-    assert json.loads(talk.speech.encode_prompt(Message("next")))["params"]["model"] == "m1"
+    assert json.loads(talk.speech.encode_prompt(UserMessage("next")))["params"]["model"] == "m1"
 
 
 def test_its_own_model_is_not_known_where_another_one_was_asked_for():
@@ -197,7 +197,7 @@ def test_its_own_model_is_not_known_where_another_one_was_asked_for():
 
 def test_an_image_is_given_as_it_is():
     parts = (Part("image", media_type="image/png", data="AAAA"), Part("text", "look"))
-    talk = Talk().begun().send_prompt(Message("look", parts))
+    talk = Talk().begun().send_prompt(UserMessage("look", parts))
     assert talk.last()["params"]["input"][0] == {
         "type": "image",
         "url": "data:image/png;base64,AAAA",
@@ -473,11 +473,11 @@ def test_a_turn_without_a_name_is_stopped_when_it_has_one():
 
 def test_a_message_is_said_into_the_turn_that_runs():
     talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
-    assert talk.speech.encode_steering(Message("more")) is None
+    assert talk.speech.encode_steering(UserMessage("more")) is None
     talk.says(BEGUN)
-    talk.told += talk.speech.encode_steering(Message("more"))
+    talk.told += talk.speech.encode_steering(UserMessage("more"))
     assert talk.last()["params"]["expectedTurnId"] == "u1"
-    talk.told += talk.speech.encode_steering(Message("even more"))
+    talk.told += talk.speech.encode_steering(UserMessage("even more"))
     talk.says(
         {"id": 6, "result": {"turnId": "u1"}},
         {"id": 7, "error": {"code": -32600, "message": "no active turn"}},
@@ -491,7 +491,7 @@ def test_a_message_is_said_into_the_turn_that_runs():
     )
     assert (talk.speech.pop_undelivered_count(), talk.speech.pop_undelivered_count()) == (1, 0)
     talk.says(done())
-    assert talk.speech.encode_steering(Message("late")) is None
+    assert talk.speech.encode_steering(UserMessage("late")) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
-from shim.core.claude.messages import Message, Part
+from shim.core.claude.messages import Part, UserMessage
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import ModeError
 from shim.core.policy.judge import Judge
@@ -197,7 +197,7 @@ def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
 
 
 def test_images_go_with_the_message_where_the_model_reads_them():
-    picture = Message(
+    picture = UserMessage(
         "look", (Part("text", "look"), Part("image", media_type="image/png", data="aGk="))
     )
     talk = running().says(reply(text("ok")), SETTLED).finish().send_prompt(picture)
@@ -451,7 +451,7 @@ def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
 
 def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
     talk = running()
-    talk.tell(talk.speech.encode_steering(Message("also this")))
+    talk.tell(talk.speech.encode_steering(UserMessage("also this")))
     assert (talk._told[-1]["message"], talk._told[-1]["streamingBehavior"]) == (
         "also this",
         "steer",
@@ -469,7 +469,7 @@ def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
 
 def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
     talk = running()
-    talk.tell(talk.speech.encode_steering(Message("also this")))
+    talk.tell(talk.speech.encode_steering(UserMessage("also this")))
     talk.says(
         talk.answer_to("prompt", error="Cannot submit a prompt while compaction is in progress.")
     )
@@ -478,7 +478,7 @@ def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
 
 def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
     talk = running()
-    talk.tell(talk.speech.encode_steering(Message("also this")))
+    talk.tell(talk.speech.encode_steering(UserMessage("also this")))
     talk.says(talk.answer_to("prompt", {"disposition": "queued"}))
     talk.tell(talk.speech.encode_interrupt())
     talk.says(talk.answer_to("clear_queue", {"steering": ["also this"], "followUp": []}))
@@ -494,7 +494,7 @@ def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, told):
 
 def test_there_is_no_way_into_a_run_that_is_over():
     assert (
-        running().says(reply(text("one")), END, SETTLED).speech.encode_steering(Message("late"))
+        running().says(reply(text("one")), END, SETTLED).speech.encode_steering(UserMessage("late"))
         is None
     )
 

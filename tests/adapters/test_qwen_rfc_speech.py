@@ -17,7 +17,7 @@ from shim.adapters.qwen_rfc_speech import (
 )
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import FrontendError
 
@@ -106,7 +106,7 @@ def test_a_sign_of_life_and_a_stop_name_the_session_where_it_has_an_id():
     assert told(speech.encode_heartbeat()) == [
         {"type": "heartbeat_request", "session_id": "session-123"}
     ]
-    speech.encode_prompt(Message("one"))
+    speech.encode_prompt(UserMessage("one"))
     assert told(speech.encode_interrupt()) == [
         {
             "type": "control/cancel",
@@ -127,10 +127,10 @@ def told(data):
 def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
     speech = QwenRfcInput()
     assert speech.encode_greeting(LaunchRequest(parse(()), "")) == b""
-    (first,) = told(speech.encode_prompt(Message("one")))
+    (first,) = told(speech.encode_prompt(UserMessage("one")))
     speech.set_session(SESSION)
     (cancel,) = told(speech.encode_interrupt())
-    (second,) = told(speech.encode_prompt(Message("/chat list")))
+    (second,) = told(speech.encode_prompt(UserMessage("/chat list")))
     assert (first["session_id"], "prompt_id" in first) == ("_new", False)
     assert cancel == {"type": "control/cancel", "session_id": SESSION, "reason": "escape"}
     assert (second["session_id"], second["prompt_id"]) == (SESSION, "session-123########2")
@@ -141,7 +141,7 @@ def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
 def test_another_model_stands_in_the_next_request_and_another_mode_nowhere():
     speech = QwenRfcInput()
     assert speech.encode_model("qwen-large") == b""
-    assert told(speech.encode_prompt(Message("one")))[0]["model"] == "qwen-large"
+    assert told(speech.encode_prompt(UserMessage("one")))[0]["model"] == "qwen-large"
     assert speech.encode_mode("plan") is None
 
 

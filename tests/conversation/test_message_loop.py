@@ -20,7 +20,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.message_loop import MessageLoop
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.vendor import ShutdownConfig
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.io.log import SILENT
 from shim.io.stdout import FrontendGoneError
 from shim.process import child as children
@@ -108,7 +108,7 @@ def play(box):
         started.append(process)
         launcher = Launched(translation or open_translation(vendor, stable=True), end_grace)
         driver = PerTurnDriver(launcher, paper, first_child=Started(process, stdin))
-        session = MessageLoop(driver, paper, first_message=Message("hi"))
+        session = MessageLoop(driver, paper, first_message=UserMessage("hi"))
         statuses = []
 
         async def turn():
@@ -319,9 +319,9 @@ async def test_a_mistake_before_there_is_a_child_ends_in_one_result_too():
     launcher, paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
     launcher.start = fail
     assert (
-        await MessageLoop(PerTurnDriver(launcher, paper), paper, first_message=Message("hi")).run(
-            []
-        )
+        await MessageLoop(
+            PerTurnDriver(launcher, paper), paper, first_message=UserMessage("hi")
+        ).run([])
         == 1
     )
     assert (paper.result["shim"]["cause"], paper.result["num_turns"]) == ("internal", 0)

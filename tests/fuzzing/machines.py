@@ -43,7 +43,7 @@ from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.permissions import QUESTION, Decision, Permission
 from shim.core.policy.place import Place
@@ -83,7 +83,7 @@ class Talk:
                 LaunchRequest(asking, "", policy=Policy(place=Place("/w", "/h")))
             )
         )
-        self._told(self.speech.encode_prompt(Message("hi")))
+        self._told(self.speech.encode_prompt(UserMessage("hi")))
 
     def run(self) -> None:
         """Draw what happens next until the conversation is over."""
@@ -226,7 +226,7 @@ class Talk:
         self.turns += 1
         self._settled, self._late = False, b""
         self._note("the next message")
-        self._told(self.speech.encode_prompt(Message("go on")))
+        self._told(self.speech.encode_prompt(UserMessage("go on")))
 
     def _end_turn(self, said: bytes, commands: Any) -> None:
         self.lines += said

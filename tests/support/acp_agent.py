@@ -10,7 +10,7 @@ from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.permissions import Decision
 from shim.core.policy.place import Place
@@ -67,7 +67,7 @@ class Talk:
         self.told += self.speech.encode_greeting(
             LaunchRequest(invocation, "", resume_id=resume, policy=policy)
         )
-        self.told += self.speech.encode_prompt(Message("hi"))
+        self.told += self.speech.encode_prompt(UserMessage("hi"))
 
     def says(self, *messages):
         data = b"".join(

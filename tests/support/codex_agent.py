@@ -8,7 +8,7 @@ from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import Decision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -78,7 +78,7 @@ class Talk(Played):
 
     def prompt(self, message="hi"):
         self.told += self.speech.encode_prompt(
-            message if isinstance(message, Message) else Message(message)
+            message if isinstance(message, UserMessage) else UserMessage(message)
         )
         return self
 

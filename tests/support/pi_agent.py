@@ -8,7 +8,7 @@ from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import Decision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -96,7 +96,9 @@ class Talk(Played):
 
     def prompt(self, message="hi"):
         return self.tell(
-            self.speech.encode_prompt(message if isinstance(message, Message) else Message(message))
+            self.speech.encode_prompt(
+                message if isinstance(message, UserMessage) else UserMessage(message)
+            )
         )
 
     def begun(self, *, commands=(), hello=True, **state):

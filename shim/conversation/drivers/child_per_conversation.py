@@ -20,7 +20,7 @@ from shim.core.adapter.commands import (
 )
 from shim.core.adapter.pump import ChildStream
 from shim.core.claude.control import Control
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import CLOSED_STREAM, STOPPED, TURN_OVER, Decision, Permission
 from shim.core.errors import ShimError
 from shim.io.mcp.calls import DecidedCalls
@@ -51,7 +51,7 @@ class PersistentDriver(StdinDriver):
         # frontend's answer.
         self._wait_scopes: dict[tuple[str, str], anyio.CancelScope] = {}
 
-    async def run_turn(self, message: Message) -> None:
+    async def run_turn(self, message: UserMessage) -> None:
         """Say the message to the child, pump until its turn is over."""
         self._reset_turn()
         self._deadlines.reset()
@@ -88,7 +88,7 @@ class PersistentDriver(StdinDriver):
             self.launcher.resume_state.has_system_prompt = had_system_prompt
         self._requeue_messages(self._list_unread_messages(pump))
 
-    async def _answer_message(self, child: Child, pump: ChildStream, message: Message) -> None:
+    async def _answer_message(self, child: Child, pump: ChildStream, message: UserMessage) -> None:
         """The turn of a message, from the prompt to the result."""
         self._child_input.set_session(self.launcher.vendor_session_id)
         prompt, fresh = self._encode_prompt(message), not self._child_has_output
@@ -166,7 +166,7 @@ class PersistentDriver(StdinDriver):
                         )
 
     async def _start_child(
-        self, message: Message, pump: ChildStream | None = None
+        self, message: UserMessage, pump: ChildStream | None = None
     ) -> tuple[Child, ChildStream]:
         """A new child for a message; `pump` when the turn that it answers has begun already."""
         started = self.launcher.start_child(message.text, persistent=True)
@@ -463,7 +463,7 @@ class PersistentDriver(StdinDriver):
 
     # -- what the child is told --------------------------------------------------------------------
 
-    async def _send_message(self, child: Child, pump: ChildStream, prompt: Message) -> bool:
+    async def _send_message(self, child: Child, pump: ChildStream, prompt: UserMessage) -> bool:
         """Give the child the message of the turn, and pump the answer.
 
         `_told` is False while the child has not read all of it: an interrupt would not be read

@@ -8,7 +8,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.pump import ChildStream
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ShimError
 from shim.io.stdout import Output
@@ -36,7 +36,7 @@ class PerTurnDriver(ChildDriver):
         super().__init__(launcher, output, control)
         self._first_child = first_child
 
-    async def run_turn(self, message: Message) -> None:
+    async def run_turn(self, message: UserMessage) -> None:
         """Start a child, pump its answer, make sure of its end, say the result."""
         started, self._first_child = self._first_child, None
         try:
@@ -64,7 +64,7 @@ class PerTurnDriver(ChildDriver):
             if self.launcher.report_file is not None:
                 self.launcher.report_file.remove()
 
-    async def _retry_message(self, pump: ChildStream, message: Message) -> None:
+    async def _retry_message(self, pump: ChildStream, message: UserMessage) -> None:
         """Start another child for the same message: the stream of the first one was cut."""
         try:
             self.launcher.turn_lifecycle.prepare_retry(pump)

@@ -23,7 +23,7 @@ from shim.core.adapter.commands import (
 )
 from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
-from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
+from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import Exit
@@ -51,14 +51,14 @@ class Driver(Protocol):
     def stream(self) -> ChildStream | None:
         """Of the turn that runs, or of the last one; None before the first."""
 
-    async def run_turn(self, message: Message) -> None:
+    async def run_turn(self, message: UserMessage) -> None:
         """Answer a message; all lines of the turn are written when this returns."""
 
-    async def cancel_turn(self, message: Message) -> None:
+    async def cancel_turn(self, message: UserMessage) -> None:
         """End the turn of a message that was interrupted before any child began to answer it."""
 
     async def finish_unsent_turn(
-        self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None
+        self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
         """End the turn of a message that is not sent to the vendor, with a successful result and
         `text`.
@@ -114,7 +114,7 @@ class ChildDriver:
         self._turn_has_output = False  # the child has said something in this turn
         self._stage = TurnStage.RUNNING
 
-    async def run_turn(self, message: Message) -> None:
+    async def run_turn(self, message: UserMessage) -> None:
         raise NotImplementedError
 
     async def interrupt(self) -> None:
@@ -280,7 +280,7 @@ class ChildDriver:
 
     # -- a turn begins, or does not ----------------------------------------------------------------
 
-    def _start_turn(self, pump: ChildStream, message: Message) -> None:
+    def _start_turn(self, pump: ChildStream, message: UserMessage) -> None:
         """The turn that begins answers `message`."""
         hooks = self._control is not None and bool(self._control.facts.hooks)
         pump.answer_message(
@@ -294,7 +294,7 @@ class ChildDriver:
         """What the child is given of a message beside its text."""
         return TEXT_ONLY
 
-    def _create_unstarted_stream(self, message: Message) -> ChildStream:
+    def _create_unstarted_stream(self, message: UserMessage) -> ChildStream:
         """The turn of a message that no child answers."""
         self.stream = pump = self.launcher.turn_lifecycle.open_stream(self.stream)
         pump.answer_message(
@@ -305,20 +305,20 @@ class ChildDriver:
         )
         return pump
 
-    async def _refuse_turn(self, message: Message, error: Exception) -> None:
+    async def _refuse_turn(self, message: UserMessage, error: Exception) -> None:
         """End a turn that cannot begin with a result that says why; a mistake of ours is said like
         any other.
         """
         await self._output.lines(self._create_unstarted_stream(message).refuse_turn(error))
 
-    async def cancel_turn(self, message: Message) -> None:
+    async def cancel_turn(self, message: UserMessage) -> None:
         pump = self._create_unstarted_stream(message)
         pump.interrupt()
         said, _ = pump.close(None)
         await self._output.lines(said)
 
     async def finish_unsent_turn(
-        self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None
+        self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
         # the child is kept for the next message
         if self._child is not None and self.stream is not None:

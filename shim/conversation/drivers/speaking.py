@@ -13,7 +13,7 @@ from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import Control
 from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import LATER, NOW, Kinds, Message
+from shim.core.claude.messages import LATER, NOW, Kinds, UserMessage
 from shim.io.stdout import Output
 from shim.process.child import Child
 
@@ -42,7 +42,7 @@ class StdinDriver(ChildDriver):
         assert self._control is not None
         return self._control
 
-    def _encode_prompt(self, message: Message) -> Message:
+    def _encode_prompt(self, message: UserMessage) -> UserMessage:
         """The message in the words that the child is told."""
         return message.worded(self.launcher.build_prompt(message.text))
 
@@ -80,7 +80,7 @@ class StdinDriver(ChildDriver):
             pump.add_steered_message(message)
             await self._write_to_child(child, data)
 
-    def _list_unread_messages(self, pump: ChildStream) -> list[Message]:
+    def _list_unread_messages(self, pump: ChildStream) -> list[UserMessage]:
         """The messages that were said into the turn, and that it does not answer.
 
         A vendor may take one in vain while it is interrupted. The real claude has not said it yet
@@ -92,7 +92,7 @@ class StdinDriver(ChildDriver):
         )
         return pump.steered_messages[-count:] if count else []
 
-    def _requeue_messages(self, messages: list[Message]) -> None:
+    def _requeue_messages(self, messages: list[UserMessage]) -> None:
         """Let messages that were said into the turn wait for turns of their own."""
         self._pending_prompts.messages.extendleft(reversed(messages))
 

@@ -19,7 +19,7 @@ from shim.conversation.fallback.candidates import Candidate, FallbackChain
 from shim.conversation.fallback.held_pump import BufferedChildStream, FallbackBuffer
 from shim.core.adapter.pump import ChildStream
 from shim.core.claude.control.wishes import Chosen
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt
 from shim.io.raw_output import tell
@@ -55,7 +55,7 @@ class FallbackDriver:
     def stream(self) -> ChildStream | None:
         return self._driver.stream
 
-    async def run_turn(self, message: Message) -> None:
+    async def run_turn(self, message: UserMessage) -> None:
         """Ask one vendor after the other, until one answers."""
         self._interrupted = False
         if self._has_answered:
@@ -79,7 +79,7 @@ class FallbackDriver:
             self._driver = self._prepare_driver(self._chain.select_first())
 
     async def _ask_vendor(
-        self, driver: ChildDriver, message: Message, before: tuple[FailedAttempt, ...]
+        self, driver: ChildDriver, message: UserMessage, before: tuple[FailedAttempt, ...]
     ) -> FailedAttempt | None:
         """Ask one vendor; the reason why another one has to be asked, None where this one has
         answered.
@@ -159,14 +159,14 @@ class FallbackDriver:
         """The lines of this vendor go through the hold."""
         launcher.turn_lifecycle.create_stream = partial(BufferedChildStream, self._buffer)
 
-    async def cancel_turn(self, message: Message) -> None:
+    async def cancel_turn(self, message: UserMessage) -> None:
         """End the turn of a message that was interrupted before a vendor was asked, or between two
         vendors.
         """
         await self._driver.cancel_turn(message)
 
     async def finish_unsent_turn(
-        self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None
+        self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
         await self._driver.finish_unsent_turn(message, text, notice)
 

@@ -23,7 +23,7 @@ from shim.core.adapter.commands import (
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
+from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
 from shim.core.claude.permissions import Permission
 from shim.core.errors import FailedAttempt, ShimError
 from shim.core.reading.lines import INBOUND_BYTES
@@ -102,7 +102,7 @@ class ChildStream:
 
     def answer_message(
         self,
-        message: Message,
+        message: UserMessage,
         *,
         echo: bool,
         hooks: bool,
@@ -137,16 +137,16 @@ class ChildStream:
             and sum(message.size for message in self.steered_messages) < INBOUND_BYTES
         )
 
-    def add_steered_message(self, message: Message) -> None:
+    def add_steered_message(self, message: UserMessage) -> None:
         """A message was said to the child in the middle of the turn."""
         self.turn.steered(message)
 
     @property
-    def steered_messages(self) -> list[Message]:
+    def steered_messages(self) -> list[UserMessage]:
         """The messages that were said to the child in the middle of the turn."""
         return self.turn.opening.steered
 
-    def take_answered_messages(self) -> list[Message]:
+    def take_answered_messages(self) -> list[UserMessage]:
         """Those that a reply has followed since the last call."""
         opening = self.turn.opening
         if not opening.fresh:

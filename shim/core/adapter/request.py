@@ -9,7 +9,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
-    from shim.core.claude.messages import Kinds, Message
+    from shim.core.claude.messages import Kinds, UserMessage
     from shim.core.claude.permissions import Decision, Permission
     from shim.core.policy.policy import Policy
 
@@ -191,10 +191,10 @@ class ChildInput(Protocol):
         greeted.
         """
 
-    def encode_prompt(self, message: "Message") -> bytes:
+    def encode_prompt(self, message: "UserMessage") -> bytes:
         """A message; nothing where the child has to say something first, and it is told then."""
 
-    def encode_steering(self, message: "Message") -> bytes | None:
+    def encode_steering(self, message: "UserMessage") -> bytes | None:
         """A message into the turn that runs; None: it cannot be told now, and waits.
 
         It is tried again while the turn goes on, and else gets a turn of its own.

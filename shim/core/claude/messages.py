@@ -63,7 +63,7 @@ class Part(NamedTuple):
         return {"type": self.kind, "source": source} | ({"title": self.title} if self.title else {})
 
 
-class Message(NamedTuple):
+class UserMessage(NamedTuple):
     """One user message.
 
     `text` is what every vendor can be given; `parts` are its blocks in order, none where the text
@@ -92,7 +92,7 @@ class Message(NamedTuple):
         kept = tuple(part for part in self.parts if part.fits(takes))
         return kept if any(part.kind != "text" for part in kept) else (Part("text", self.text),)
 
-    def worded(self, text: str) -> "Message":
+    def worded(self, text: str) -> "UserMessage":
         """The message with another text; what stands around the old one gets parts of its own."""
         before, found, after = text.partition(self.text) if self.text else (text, "", "")
         kept = (
@@ -103,7 +103,7 @@ class Message(NamedTuple):
         around = [(Part("text", words),) if words else () for words in (before, after)]
         return self._replace(text=text, parts=(*around[0], *kept, *around[1]) if self.parts else ())
 
-    def after(self, context: "Sequence[Message]") -> "Message":
+    def after(self, context: "Sequence[UserMessage]") -> "UserMessage":
         """Return this message with the texts and parts of earlier messages before its own."""
         if not context:
             return self
@@ -146,7 +146,7 @@ def _counted(kinds: Mapping[str, int]) -> str:
     )
 
 
-def read_message(event: Mapping[str, Any], timestamp: str) -> Message:
+def read_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     """The message of a `user` line. ValueError has the real claude's words where it has some (C13)."""
     message = event.get("message")
     role = message.get("role") if isinstance(message, dict) else None
@@ -162,7 +162,9 @@ def read_message(event: Mapping[str, Any], timestamp: str) -> Message:
         text = "\n".join(part.text for part in parts if part.kind == "text" and not part.fault)
     else:
         raise ValueError("Expected message content to be a string or a list of blocks")
-    read = Message(text, tuple(parts), message, uuid if isinstance(uuid, str) else None, timestamp)
+    read = UserMessage(
+        text, tuple(parts), message, uuid if isinstance(uuid, str) else None, timestamp
+    )
     origin = event.get("origin")
     if isinstance(origin, dict):
         read = read._replace(origin=origin)

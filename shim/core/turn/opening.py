@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
+from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
 from shim.core.policy.policy import STRUCTURED
 from shim.core.policy.rules import claude_tool_name
 from shim.core.reading.account import Account
@@ -33,14 +33,14 @@ class Opening:
         self._reply = reply
         self.terms = terms
         self.facts: dict[str, Any] = {}
-        self.message: Message | None = None
+        self.message: UserMessage | None = None
         # what the vendor is given of a message beside its text
         self.takes: Callable[[], Kinds] = lambda: TEXT_ONLY
         # what the facts of the init line are said as
         self.redact: Callable[[Any], Any] | None = None
-        self.steered: list[Message] = []  # said to the vendor in the middle of the turn
+        self.steered: list[UserMessage] = []  # said to the vendor in the middle of the turn
         self.taken = 0  # how many of them a reply has followed
-        self.fresh: list[Message] = []  # those since the shell has looked
+        self.fresh: list[UserMessage] = []  # those since the shell has looked
         self.replays = False  # the message is said again behind the init line
 
     def session(self, session: str, account: Account, *, closed: bool) -> None:
@@ -129,7 +129,7 @@ class Opening:
             self.fresh.append(message)
         self.taken = len(self.steered)
 
-    def user(self, message: Message) -> None:
+    def user(self, message: UserMessage) -> None:
         """A message of the user's: said again, if it is to be, with a word about what is left out
         of it.
         """

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
+from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
 from shim.core.claude.permissions import Permission
 from shim.core.claude.usage import Usage, dollars
 from shim.core.errors import FailedAttempt
@@ -172,7 +172,7 @@ class Turn:
             self.machine.go(READY)
 
     def answers(
-        self, message: Message, *, echo: bool, takes: Callable[[], Kinds] = lambda: TEXT_ONLY
+        self, message: UserMessage, *, echo: bool, takes: Callable[[], Kinds] = lambda: TEXT_ONLY
     ) -> None:
         """The user's message that this turn answers; `echo` says it again behind the init line
         (contract C15).
@@ -186,7 +186,7 @@ class Turn:
             self.opening.user(message)
         self.pen.asked(message.text)
 
-    def steered(self, message: Message) -> None:
+    def steered(self, message: UserMessage) -> None:
         """Another message was said to the vendor in the middle of this turn, whose result answers
         it too.
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.claude.messages import Kinds, Message, Part
+from shim.core.claude.messages import Kinds, Part, UserMessage
 from shim.profiles.rpc.peer import table
 
 COMMAND = re.compile(r"[\s\ufeff]*[/$]")  # what JavaScript's trim leaves of a text begins so
@@ -33,7 +33,7 @@ def takes(agent: Mapping[str, Any], documents: str = FILE) -> Kinds:
     return frozenset(able - {"document"} if documents == NONE else able)
 
 
-def blocks(message: Message, kinds: Kinds, documents: str = FILE) -> list[dict[str, Any]]:
+def blocks(message: UserMessage, kinds: Kinds, documents: str = FILE) -> list[dict[str, Any]]:
     """The blocks of a message for an agent that takes these kinds."""
     return [_block(part, number, documents) for number, part in enumerate(message.given(kinds), 1)]
 

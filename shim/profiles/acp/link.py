@@ -9,7 +9,7 @@ and the mode, then the prompt. A prompt that comes earlier waits.
 from collections.abc import Mapping
 
 from shim.core.claude.argv.models import nearest
-from shim.core.claude.messages import EVERYTHING, Kinds, Message
+from shim.core.claude.messages import EVERYTHING, Kinds, UserMessage
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.acp.blocks import FILE, blocks, takes
@@ -81,7 +81,7 @@ class Link:
         self.taken_back: list[str] = []  # questions whose answers the agent does not want any more
         self._opening = Opening("")
         self._peer = Peer(jsonrpc="2.0")
-        self._waiting: Message | None = None
+        self._waiting: UserMessage | None = None
         self._options: Mapping[str, Any] = {}  # what the agent said of the session when it began
         self._questions: dict[str, tuple[object, str, str, list[Mapping[str, Any]]]] = {}
         self._allowed: dict[str, str] = {}  # open calls → what of each was allowed
@@ -95,7 +95,7 @@ class Link:
         abilities = {**ABILITIES, **(FORMS if opening.asks else {})}
         return self._peer.ask(GREETING, "initialize", **greeting(opening.version, abilities))
 
-    def prompt(self, message: Message) -> bytes:
+    def prompt(self, message: UserMessage) -> bytes:
         """The message of a turn; nothing yet while there is no session."""
         if not self._ready:
             self._waiting = message
@@ -293,7 +293,7 @@ class Link:
         on.
         """
         said = [f"A call was not allowed: {reason}" for reason in self.reasons]
-        return self._prompt(Message("\n".join([*said, "Go on without it."])))
+        return self._prompt(UserMessage("\n".join([*said, "Go on without it."])))
 
     def decide(self, request: str, *, allow: bool, stop: bool, reason: str = "") -> bytes:
         """The answer to a question. What would allow more than this call is never chosen."""
@@ -403,7 +403,7 @@ class Link:
         found = said if option is None else option.get("currentValue")
         return found if isinstance(found, str) else None
 
-    def _prompt(self, message: Message) -> bytes:
+    def _prompt(self, message: UserMessage) -> bytes:
         self._allowed.clear()
         self.refused.clear()
         self.reasons.clear()

@@ -5,7 +5,7 @@ signs of life.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from shim.core.claude.messages import Kinds, Message
+from shim.core.claude.messages import Kinds, UserMessage
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
@@ -19,7 +19,7 @@ class Link(Protocol):
     @property
     def takes(self) -> Kinds: ...
 
-    def prompt(self, message: Message) -> bytes: ...
+    def prompt(self, message: UserMessage) -> bytes: ...
 
 
 L = TypeVar("L", bound=Link)
@@ -50,10 +50,10 @@ class LinkSpeech(Generic[L]):
         """Nothing: what it would answer while it works says no more than what it prints."""
         return b""
 
-    def encode_prompt(self, message: Message) -> bytes:
+    def encode_prompt(self, message: UserMessage) -> bytes:
         return self._link.prompt(message)
 
-    def encode_steering(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: UserMessage) -> bytes | None:
         """None, where a session has one prompt at a time."""
         return None
 

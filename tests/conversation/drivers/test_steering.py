@@ -16,7 +16,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import Control
 from shim.core.claude.hooks.callbacks import Hooks
-from shim.core.claude.messages import TEXT_ONLY, Message
+from shim.core.claude.messages import TEXT_ONLY, UserMessage
 from tests.conversation.test_message_loop import Launched, Paper
 
 START, TEXT, END = (
@@ -81,7 +81,7 @@ class Steered:
         self.driver = PersistentDriver(self.launcher, self.paper, self.control, tasks)
         self.driver.stream, self.driver._child = self.launcher.turns.pump(None), Listener()
         self.driver.stream.answer_message(
-            Message("first", message={"content": "first"}), echo=echo, hooks=False
+            UserMessage("first", message={"content": "first"}), echo=echo, hooks=False
         )
         self.driver._turn_running = True
         self.speech, self.said = self.driver._child_input, said

@@ -14,7 +14,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.fallback.candidates import Candidate, FallbackChain
 from shim.conversation.fallback.driver import FallbackDriver
 from shim.core.adapter.pump import ChildStream
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.state.config import TIMEOUTS
 from tests.conversation.test_message_loop import Paper
 
@@ -102,7 +102,7 @@ async def test_an_interrupt_between_two_vendors_asks_no_other_one():
     two = listed()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(two.driver.run_turn, Message("hi"))
+            tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
             await two.ant.leaving.wait()
             await two.driver.interrupt()
             two.ant.left.set()
@@ -115,7 +115,7 @@ async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
     two = listed()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(two.driver.run_turn, Message("hi"))
+            tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
             await two.ant.leaving.wait()
             tasks.cancel_scope.cancel()
     assert two.driver.pump is not None and two.bee.turns == 0
@@ -132,7 +132,7 @@ async def test_a_vendor_that_has_spoken_keeps_the_conversation_though_its_turn_f
     two.ant.left.set()
     with anyio.fail_after(PATIENCE):
         for words in ("hi", "go on"):
-            await two.driver.run_turn(Message(words))
+            await two.driver.run_turn(UserMessage(words))
     assert (two.ant.turns, two.bee.turns) == (1, 2)
 
 
@@ -141,7 +141,7 @@ async def test_the_next_vendor_is_asked_when_the_one_before_has_gone():
     two = listed()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(two.driver.run_turn, Message("hi"))
+            tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
             await two.ant.leaving.wait()
             assert two.bee.turns == 0
             two.ant.left.set()

@@ -19,7 +19,7 @@ from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import VendorError
 
@@ -70,7 +70,7 @@ def pumping(*, hooks=False, **facts):
     """A pump that answers a message."""
     terms = terms_of("toy")
     pump = ChildStream(StreamTranslation(Toy, terms, ClaudePen(STABLE_ID_PREFIX)), **facts)
-    pump.answer_message(Message("hi"), echo=False, hooks=hooks)
+    pump.answer_message(UserMessage("hi"), echo=False, hooks=hooks)
     return pump
 
 
@@ -102,7 +102,7 @@ def test_a_new_message_says_the_allowed_silence_again():
     fed(pump, "hello")
     pump.finish()
     pump.start_turn(terms_of("toy"))
-    pump.answer_message(Message("more"), echo=False, hooks=False)
+    pump.answer_message(UserMessage("more"), echo=False, hooks=False)
     assert fed(pump, "say") == (SetTimeout("idle_timeout"),)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from sweeps import each
 
-from shim.core.claude.messages import EVERYTHING, PART_BYTES, Message, Part, read_message
+from shim.core.claude.messages import EVERYTHING, PART_BYTES, Part, UserMessage, read_message
 
 PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 IMAGE = {"type": "image", "source": PNG}
@@ -127,7 +127,7 @@ def test_another_text_stands_in_front_of_the_parts():
         "System.",
         "image",
     ]
-    assert Message("a").worded("b") == Message("b")
+    assert UserMessage("a").worded("b") == UserMessage("b")
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ def test_what_is_no_message_of_a_user_is_refused(event, words):
 
 def test_a_uuid_that_is_no_text_is_none():
     assert read("hi", uuid=7).uuid is None
-    assert Message("hi").uuid is None
+    assert UserMessage("hi").uuid is None

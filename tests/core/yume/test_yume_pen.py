@@ -144,9 +144,9 @@ def test_r6_the_vendors_usage_is_said_once_and_not_marked(stage):
 
 
 def test_r6_without_a_usage_it_is_estimated_by_four_characters_a_token_and_marked(stage):
-    from shim.core.claude.messages import Message
+    from shim.core.claude.messages import UserMessage
 
-    stage.turn.answers(Message("p" * 40), echo=False)
+    stage.turn.answers(UserMessage("p" * 40), echo=False)
     stage.turn.text("é" * 10)
     stage.turn.text("b" * 7)
     *_, usage, _, _ = ended(stage)
@@ -154,9 +154,9 @@ def test_r6_without_a_usage_it_is_estimated_by_four_characters_a_token_and_marke
 
 
 def test_r6_what_nobody_answered_cost_nothing_as_far_as_we_know(stage):
-    from shim.core.claude.messages import Message
+    from shim.core.claude.messages import UserMessage
 
-    stage.turn.answers(Message("p" * 40), echo=False)
+    stage.turn.answers(UserMessage("p" * 40), echo=False)
     stage.turn.failed("429 slow down")
     (usage,) = (line for line in stage.finish() if line["type"] == "usage")
     assert (usage["input_tokens"], usage["estimated"]) == (0, True)

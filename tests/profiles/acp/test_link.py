@@ -5,7 +5,7 @@ import json
 import pytest
 from sweeps import each
 
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.profiles.acp.link import NOTHING, REPLAYS, Link, Opening
 from shim.profiles.acp.servers import servers, tool_of
 
@@ -44,7 +44,7 @@ def opened(session=None, **opening):
 def test_a_prompt_waits_for_the_session():
     link = Link()
     assert methods(link.greet(Opening("/work"))) == ["initialize"]
-    assert link.prompt(Message("hi")) == b""
+    assert link.prompt(UserMessage("hi")) == b""
     (new,) = said(answered(link, 1, GREETED))
     assert (new["method"], new["params"]) == ("session/new", {"cwd": "/work", "mcpServers": []})
     (prompt,) = said(answered(link, 2, {"sessionId": "s1"}))
@@ -70,7 +70,7 @@ def test_what_a_loaded_session_says_of_earlier_turns_is_over_when_the_agent_is_s
     link = Link()
     link.greet(Opening("/work", resume="s0"))
     answered(link, 1, LOADS)
-    link.prompt(Message("hi"))
+    link.prompt(UserMessage("hi"))
     assert methods(answered(link, 2, {})) == [NOTHING]
     link.replayed = True
     assert methods(answered(link, 3, code=-32601)) == [NOTHING]
@@ -83,7 +83,7 @@ def test_an_agent_that_never_ends_its_replay_is_prompted_all_the_same():
     link = Link()
     link.greet(Opening("/work", resume="s0"))
     answered(link, 1, LOADS)
-    link.prompt(Message("hi"))
+    link.prompt(UserMessage("hi"))
     data, number = answered(link, 2, {}), 3
     while methods(data) == [NOTHING]:
         link.replayed = True
@@ -96,7 +96,7 @@ def test_a_model_that_is_asked_for_is_set_before_the_prompt():
     link = Link()
     link.greet(Opening("/work", model="large"))
     answered(link, 1, GREETED)
-    link.prompt(Message("hi"))
+    link.prompt(UserMessage("hi"))
     (line,) = said(answered(link, 2, {"sessionId": "s1", "configOptions": OPTIONS}))
     assert line["params"] == {"sessionId": "s1", "configId": "m", "value": "large"}
     assert methods(answered(link, 3, {})) == ["session/prompt"]
@@ -117,7 +117,7 @@ def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(a
         "e",
         told,
     )
-    assert link.prompt(Message("hi")) == b"", "the prompt waits for it"
+    assert link.prompt(UserMessage("hi")) == b"", "the prompt waits for it"
     assert methods(answered(link, 3, code=-32602, message="no")) == ["session/prompt"], (
         "the turn goes on without"
     )
@@ -141,7 +141,7 @@ def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
         "session/set_mode",
         {"sessionId": "s1", "modeId": "plan"},
     )
-    assert link.prompt(Message("hi")) == b""
+    assert link.prompt(UserMessage("hi")) == b""
     assert methods(answered(link, 3, {})) == ["session/prompt"]
 
 
@@ -197,7 +197,7 @@ def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
     )
     if waits:
         link.set("mode", "plan")
-    assert (link.prompt(Message("next")) == b"") is waits
+    assert (link.prompt(UserMessage("next")) == b"") is waits
     answered(link, 3, {})
     assert link.question(8, "c1", []) is not None
 
@@ -221,7 +221,7 @@ def test_another_child_knows_nothing_of_the_session_before():
     link = opened()
     link.greet(Opening("/work", resume="s1"))
     assert link.session == ""
-    assert link.prompt(Message("hi")) == b""
+    assert link.prompt(UserMessage("hi")) == b""
 
 
 @pytest.mark.parametrize(
@@ -278,5 +278,5 @@ def test_a_tool_of_a_server_is_named_as_claude_names_it(template, own, name):
 @pytest.mark.parametrize("before", ["", " ", "\ufeff", "\n\ufeff \u2003"])
 def test_a_text_that_begins_as_a_command_of_the_agents_is_a_text(before):
     """What is in front of it is what JavaScript takes away from the beginning of a text."""
-    (line,) = said(opened().prompt(Message(f"{before}/init")))
+    (line,) = said(opened().prompt(UserMessage(f"{before}/init")))
     assert line["params"]["prompt"] == [{"type": "text", "text": f"\\{before}/init"}]

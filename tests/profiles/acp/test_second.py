@@ -9,7 +9,7 @@ import pytest
 from acp_agent import Talk, update
 from support import check_turns
 
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.profiles.acp.blocks import takes
 from shim.profiles.acp.link import Link, Opening
 
@@ -132,9 +132,9 @@ def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
     link.greet(Opening("/w"))
     for line in ANSWERS:
         link.hear(line)
-    link.prompt(Message("go on"))
+    link.prompt(UserMessage("go on"))
     link.hear(TAKEN)
-    link.prompt(Message("and look there"))
+    link.prompt(UserMessage("and look there"))
     states = ({"state": "running"}, {"state": "idle"}, {"state": "running"})
     assert [link.state(state).step for state in states] == ["taken"] * 3
     link.hear({"id": 4, "result": {"messageId": "u2"}})

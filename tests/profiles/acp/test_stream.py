@@ -12,7 +12,7 @@ from support import check_turns
 from sweeps import each
 
 from shim.core.adapter.commands import AskPermission, SendToChild
-from shim.core.claude.messages import EVERYTHING, Message, read_message
+from shim.core.claude.messages import EVERYTHING, UserMessage, read_message
 from shim.core.claude.permissions import Decision
 from shim.profiles.acp.blocks import blocks
 from shim.profiles.acp.link import Link, Opening
@@ -165,7 +165,7 @@ def test_the_answer_to_a_mode_is_heard_between_two_turns():
     talk = Talk().says(ANSWERS[0], session, DONE).end()
     talk.told += talk.speech.encode_mode("plan")
     talk.pump.skip_bytes(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
-    assert json.loads(talk.speech.encode_prompt(Message("next")))["method"] == "session/prompt"
+    assert json.loads(talk.speech.encode_prompt(UserMessage("next")))["method"] == "session/prompt"
 
 
 def test_a_message_whose_model_is_not_there_is_not_said_later_and_the_child_is_of_no_more_use():
@@ -186,7 +186,7 @@ def test_the_model_that_was_asked_for_stands_in_init():
 @pytest.mark.parametrize("words", ["/init", " /init", "$x"])
 def test_a_message_is_no_command_of_the_agents(words):
     talk = begun().says(DONE).end()
-    prompt = json.loads(talk.speech.encode_prompt(Message(words)))["params"]["prompt"]
+    prompt = json.loads(talk.speech.encode_prompt(UserMessage(words)))["params"]["prompt"]
     assert prompt == [{"type": "text", "text": f"\\{words}"}]
 
 

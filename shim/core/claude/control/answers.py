@@ -11,7 +11,7 @@ from typing import Protocol
 from shim.core.claude.argv.models import DEFAULT, level
 from shim.core.claude.facts import MODE_NAMES, SessionState
 from shim.core.claude.hooks.callbacks import Hooks
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import CLAUDE_VERSION
 from shim.core.claude.usage import CONTEXT_WINDOW
 from shim.core.reading.typed import Any
@@ -34,7 +34,7 @@ class Frontend(Protocol):
     facts: SessionState
     begun: bool
     complaints: list[str]
-    messages: deque[Message]
+    messages: deque[UserMessage]
 
 
 def _initialize(frontend: Frontend, request: Asked) -> Body:

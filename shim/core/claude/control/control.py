@@ -25,7 +25,7 @@ from shim.core.claude.hooks.callbacks import (
     read_prompt_refusal,
     read_verdict,
 )
-from shim.core.claude.messages import BYTE_ORDER_MARK, NOW, Message, read_line, read_message
+from shim.core.claude.messages import BYTE_ORDER_MARK, NOW, UserMessage, read_line, read_message
 from shim.core.claude.permissions import (
     CLOSED_STREAM,
     QUESTION,
@@ -62,7 +62,7 @@ class Control(Lines):
         self, facts: SessionState, mint: Callable[[], str], now: Callable[[], str]
     ) -> None:
         super().__init__(facts, mint)
-        self.messages: deque[Message] = deque()
+        self.messages: deque[UserMessage] = deque()
         self._deaf = False
         self._line_count = 0
         self._now = now
@@ -158,7 +158,7 @@ class Control(Lines):
         self._taken[uuid] = None
         return False
 
-    def _replay(self, message: Message) -> None:
+    def _replay(self, message: UserMessage) -> None:
         """Echo a repeated message to a frontend that has asked for echoes."""
         if self.facts.options.echoes_messages:
             self._say(
