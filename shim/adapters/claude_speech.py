@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
+from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 
@@ -20,7 +20,7 @@ class ClaudeInput:
     """One child's ear; requests are numbered."""
 
     is_usable = True
-    accepted_kinds: Kinds = TEXT_ONLY
+    accepted_kinds: BlockKinds = TEXT_ONLY_KINDS
 
     def __init__(self) -> None:
         self._request_number = 0

@@ -9,7 +9,7 @@ the word `jsonrpc`.
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.adapters import codex_settings
-from shim.core.claude.messages import Kinds, UserMessage
+from shim.core.claude.messages import BlockKinds, UserMessage
 from shim.core.policy.rules import plain_name
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -21,7 +21,7 @@ MAX_MCP_SERVERS = 100  # of MCP, that are told to ask
 GREETING, CONFIG, HOOKS, THREAD, TURN = "greeting", "config", "hooks", "thread", "turn"
 STOPPING, STEERING, REASON, CLEANING = "stopping", "steering", "reason", "cleaning"
 OPENING_STEPS = (GREETING, HOOKS, THREAD)  # steps without which there is no thread
-ACCEPTED_KINDS: Kinds = frozenset(("image", "url"))
+ACCEPTED_KINDS: BlockKinds = frozenset(("image", "url"))
 # it asks before each command and each patch, in every sandbox
 APPROVAL_POLICY = {"approvalPolicy": "untrusted"}
 # Experimental: what asks a person, `request_user_input`, and `excludeTurns`.

@@ -8,13 +8,13 @@ not at work: it would ask about no call.
 from collections.abc import Mapping
 
 from shim.adapters.pi_dialogs import build_answer, build_form
-from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
+from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.rpc.form import Forms, questions
 
 MAX_REQUESTS = 1000  # of ours that are open, and of pi's that wait for their answer
-IMAGE_KINDS: Kinds = frozenset(("image",))
+IMAGE_KINDS: BlockKinds = frozenset(("image",))
 # What an answer is about. What is on the first line keeps a message from being said.
 STATE, COMMANDS, SETTING = "state", "commands", "setting"
 PROMPT, STEER, ABORT, IDLE_CHECK, CLEAR = "prompt", "steer", "abort", "rest", "clear"
@@ -68,7 +68,7 @@ class PiRpcSession:
         self.session_id = ""
         self.model = ""
         self._default_model = ""  # the model that it chose by itself, as it is told one
-        self.takes: Kinds = IMAGE_KINDS
+        self.takes: BlockKinds = IMAGE_KINDS
         self.text_commands: tuple[str, ...] = ()  # commands that a message may begin with
         self.is_greeted = False  # False where a recording is read
         self.is_extension_loaded = False  # our extension has said that it is there
@@ -209,7 +209,9 @@ class PiRpcSession:
                 self._default_model = (
                     f"{model.get('provider')}/{self.model}" if self.params.chooses_model else ""
                 )
-                self.takes = IMAGE_KINDS if "image" in (model.get("input") or ()) else TEXT_ONLY
+                self.takes = (
+                    IMAGE_KINDS if "image" in (model.get("input") or ()) else TEXT_ONLY_KINDS
+                )
         elif heard.step == STEER:
             self.undelivered_count += bool(heard.error)
         elif heard.step == CLEAR:

@@ -12,7 +12,7 @@ from shim.adapters.qwen_rfc_tools import TOOLS
 from shim.adapters.qwen_speech import CHANGED_MESSAGE
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
+from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 
@@ -97,7 +97,7 @@ class QwenRfcInput:
     """One child's ear: prompts are numbered, and name the session once the child said which it is."""
 
     is_usable = True
-    accepted_kinds: Kinds = TEXT_ONLY  # the texts show no other part of a message
+    accepted_kinds: BlockKinds = TEXT_ONLY_KINDS  # the texts show no other part of a message
 
     def __init__(self) -> None:
         self._session_id = ""

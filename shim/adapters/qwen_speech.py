@@ -12,7 +12,7 @@ from shim.adapters.claude_speech import ClaudeInput, encode_control_response
 from shim.adapters.qwen_tools import TOOLS
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.messages import TEXT_ONLY, Part, UserMessage
+from shim.core.claude.messages import TEXT_ONLY_KINDS, MessageBlock, UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 
@@ -49,7 +49,7 @@ class QwenInput(ClaudeInput):
         """
         self._store_attachment = request.files.store_attachment
         self.accepted_kinds = (
-            TEXT_ONLY if request.files.store_attachment is None else frozenset(("image",))
+            TEXT_ONLY_KINDS if request.files.store_attachment is None else frozenset(("image",))
         )
         said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PERMISSION_TIMEOUT_MS}}
         if request.mcp_servers.private_servers:
@@ -68,7 +68,7 @@ class QwenInput(ClaudeInput):
             )
         )
 
-    def _format_part(self, part: Part) -> str:
+    def _format_part(self, part: MessageBlock) -> str:
         if part.kind == "text" or self._store_attachment is None:
             return part.text
         path = self._store_attachment(part.data, part.media_type.rpartition("/")[2])

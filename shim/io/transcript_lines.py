@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from fcntl import F_GETFL, F_SETFL, fcntl
 from typing import NamedTuple
 
-from shim.core.claude.line_pieces import MESSAGE, UNUSED
+from shim.core.claude.line_pieces import MESSAGE_HEAD, NO_USAGE_JSON
 from shim.core.claude.usage import LARGEST, NO_USAGE, ORDER, Tally, Usage
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
@@ -57,7 +57,7 @@ class Line(NamedTuple):
             )
         at = data.rindex(_USAGE, start, end) + len(_USAGE)
         request = b'"requestId":"req_%b",' % self.message[len(_REPLY) :]
-        usage = _numbers(NO_USAGE) if first else UNUSED
+        usage = _numbers(NO_USAGE) if first else NO_USAGE_JSON
         return request + data[start + 1 : at], usage, data[data.index(b"}", at) + 1 : end]
 
 
@@ -121,8 +121,10 @@ def messages(data: bytes) -> Iterator[Line]:
             said = False
         if said and data.startswith(_UUID, end - _END) and data.rfind(_MAIN, position, end) >= 0:
             message = b""
-            if data.startswith(MESSAGE + _REPLY, position):
-                message = data[position + len(MESSAGE) : data.index(b'"', position + len(MESSAGE))]
+            if data.startswith(MESSAGE_HEAD + _REPLY, position):
+                message = data[
+                    position + len(MESSAGE_HEAD) : data.index(b'"', position + len(MESSAGE_HEAD))
+                ]
             yield Line(position, end, message)
         position = end
 

@@ -26,7 +26,7 @@ from support import check_turns
 from sweeps import each
 
 from shim.adapters.codex_thread_stream import ThreadTranslator
-from shim.core.claude.messages import Part, UserMessage
+from shim.core.claude.messages import MessageBlock, UserMessage
 
 ADDED = {"path": "/w/a", "kind": {"type": "add"}, "diff": "x\n"}
 CHANGED = {
@@ -196,7 +196,10 @@ def test_its_own_model_is_not_known_where_another_one_was_asked_for():
 
 
 def test_an_image_is_given_as_it_is():
-    parts = (Part("image", media_type="image/png", data="AAAA"), Part("text", "look"))
+    parts = (
+        MessageBlock("image", media_type="image/png", data="AAAA"),
+        MessageBlock("text", "look"),
+    )
     talk = Talk().begun().send_prompt(UserMessage("look", parts))
     assert talk.last()["params"]["input"][0] == {
         "type": "image",

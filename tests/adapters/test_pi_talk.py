@@ -13,7 +13,7 @@ from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
-from shim.core.claude.messages import Part, UserMessage
+from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import ModeError
 from shim.core.policy.judge import Judge
@@ -198,7 +198,8 @@ def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
 
 def test_images_go_with_the_message_where_the_model_reads_them():
     picture = UserMessage(
-        "look", (Part("text", "look"), Part("image", media_type="image/png", data="aGk="))
+        "look",
+        (MessageBlock("text", "look"), MessageBlock("image", media_type="image/png", data="aGk=")),
     )
     talk = running().says(reply(text("ok")), SETTLED).finish().send_prompt(picture)
     assert talk.told[-1]["images"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]

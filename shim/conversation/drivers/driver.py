@@ -23,7 +23,7 @@ from shim.core.adapter.commands import (
 )
 from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
-from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
+from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import Exit
@@ -290,9 +290,9 @@ class ChildDriver:
             list_accepted_kinds=self._list_accepted_kinds,
         )
 
-    def _list_accepted_kinds(self) -> Kinds:
+    def _list_accepted_kinds(self) -> BlockKinds:
         """What the child is given of a message beside its text."""
-        return TEXT_ONLY
+        return TEXT_ONLY_KINDS
 
     def _create_unstarted_stream(self, message: UserMessage) -> ChildStream:
         """The turn of a message that no child answers."""

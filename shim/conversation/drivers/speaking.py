@@ -13,7 +13,7 @@ from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import Control
 from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import LATER, NOW, Kinds, UserMessage
+from shim.core.claude.messages import LATER, NOW, BlockKinds, UserMessage
 from shim.io.stdout import Output
 from shim.process.child import Child
 
@@ -46,7 +46,7 @@ class StdinDriver(ChildDriver):
         """The message in the words that the child is told."""
         return message.worded(self.launcher.build_prompt(message.text))
 
-    def _list_accepted_kinds(self) -> Kinds:
+    def _list_accepted_kinds(self) -> BlockKinds:
         return self._child_input.accepted_kinds
 
     async def deliver(self, lines: bytes, commands: StreamCommands) -> None:

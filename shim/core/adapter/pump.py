@@ -23,7 +23,7 @@ from shim.core.adapter.commands import (
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
+from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import Permission
 from shim.core.errors import FailedAttempt, ShimError
 from shim.core.reading.lines import INBOUND_BYTES
@@ -106,7 +106,7 @@ class ChildStream:
         *,
         echo: bool,
         hooks: bool,
-        list_accepted_kinds: Callable[[], Kinds] = lambda: TEXT_ONLY,
+        list_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS,
     ) -> None:
         """The turn answers `message`, of which the vendor `takes` more than its text.
 

@@ -9,7 +9,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
-    from shim.core.claude.messages import Kinds, UserMessage
+    from shim.core.claude.messages import BlockKinds, UserMessage
     from shim.core.claude.permissions import Decision, Permission
     from shim.core.policy.policy import Policy
 
@@ -186,7 +186,7 @@ class ChildInput(Protocol):
         """
 
     @property
-    def accepted_kinds(self) -> "Kinds":
+    def accepted_kinds(self) -> "BlockKinds":
         """What a message may have beside its text, as far as it is known once the child has
         greeted.
         """

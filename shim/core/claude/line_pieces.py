@@ -13,44 +13,44 @@ import orjson
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump
 
-FOLD_LINES = 64
+MAX_UNJOINED_LINES = 64
 
-Arguments = Mapping[str, Any]
+ToolInput = Mapping[str, Any]
 # of a line's `tool_use_result`: its key, its value, and what the value ends with
-Outcome = tuple[bytes, bytes, bytes]
+ToolUseResult = tuple[bytes, bytes, bytes]
 
 # Every line is joined of its pieces at once: pieces that live until the next write cost five times
 # as much, they leave the processor's cache. It ends with the counter of its uuid.
-_DIGITS = [b"%02x" % number for number in range(256)]
-_ENDS = [digits + b'"}\n' for digits in _DIGITS]
-UNUSED = dump(NO_USAGE)
+_HEX_BYTES = [b"%02x" % number for number in range(256)]
+_LINE_ENDS = [digits + b'"}\n' for digits in _HEX_BYTES]
+NO_USAGE_JSON = dump(NO_USAGE)
 
-MAIN = b',"parent_tool_use_id":null'  # of a line that is no nested agent's
-EVENT = b'{"type":"stream_event","event":{"type":'
-EVENT_END = b"}}" + MAIN
-MESSAGE = b'{"type":"assistant","message":{"id":"'
-MESSAGE_START = EVENT + b'"message_start","message":{"id":"'
-MESSAGE_DELTA = EVENT + b'"message_delta","delta":{"stop_reason":'
-STOP_USAGE = b',"stop_sequence":null},"usage":'
-MESSAGE_STOP = EVENT + b'"message_stop"}' + MAIN
-STOP_FACTS = b'],"stop_reason":null,"stop_sequence":null,"usage":'
-CALL = b'{"type":"tool_use","id":'
-NAME = b',"name":'
-INPUT = b',"input":'
-CALL_BYTES = len(CALL + NAME + INPUT)
-RESULT = b'{"type":"user","message":{"role":"user","content":[{"tool_use_id":'
-CONTENT = b',"type":"tool_result","content":'
-FAILED = b',"is_error":true}]}' + MAIN
-WORKED = b',"is_error":false}]}' + MAIN
+MAIN_AGENT_MEMBER = b',"parent_tool_use_id":null'  # of a line that is no nested agent's
+EVENT_START = b'{"type":"stream_event","event":{"type":'
+EVENT_END = b"}}" + MAIN_AGENT_MEMBER
+MESSAGE_HEAD = b'{"type":"assistant","message":{"id":"'
+MESSAGE_START_EVENT = EVENT_START + b'"message_start","message":{"id":"'
+MESSAGE_DELTA_EVENT = EVENT_START + b'"message_delta","delta":{"stop_reason":'
+DELTA_USAGE_MEMBER = b',"stop_sequence":null},"usage":'
+MESSAGE_STOP_EVENT = EVENT_START + b'"message_stop"}' + MAIN_AGENT_MEMBER
+NO_STOP_REASON_MEMBERS = b'],"stop_reason":null,"stop_sequence":null,"usage":'
+TOOL_USE_START = b'{"type":"tool_use","id":'
+NAME_MEMBER = b',"name":'
+INPUT_MEMBER = b',"input":'
+TOOL_USE_BYTES = len(TOOL_USE_START + NAME_MEMBER + INPUT_MEMBER)
+TOOL_RESULT_START = b'{"type":"user","message":{"role":"user","content":[{"tool_use_id":'
+CONTENT_MEMBER = b',"type":"tool_result","content":'
+FAILED_RESULT_END = b',"is_error":true}]}' + MAIN_AGENT_MEMBER
+RESULT_END = b',"is_error":false}]}' + MAIN_AGENT_MEMBER
 
-NO_OUTCOME = (b"", b"", b"")
-OUTCOME = b',"tool_use_result":'
-_STDOUT = OUTCOME + b'{"stdout":'
-_STDERR = b',"stderr":"","interrupted":false,"isImage":false}'
+NO_TOOL_USE_RESULT = (b"", b"", b"")
+TOOL_USE_RESULT_MEMBER = b',"tool_use_result":'
+_BASH_RESULT_START = TOOL_USE_RESULT_MEMBER + b'{"stdout":'
+_BASH_RESULT_END = b',"stderr":"","interrupted":false,"isImage":false}'
 
 # How a block of a kind begins and ends in its own line, how it begins in its first event, and what
 # its deltas are.
-BLOCKS = {
+BLOCK_PIECES = {
     "text": (
         b'{"type":"text","text":',
         b"}",
@@ -66,83 +66,89 @@ BLOCKS = {
 }
 
 
-class Lines(list[bytes]):
+class LineBuffer(list[bytes]):
     """Whole lines that wait to be taken."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._folded = 0
+        self._joined_count = 0
 
     def take(self) -> bytes:
         """All of them as one piece; none is left."""
         data = b"".join(self)
         self.clear()
-        self._folded = 0
+        self._joined_count = 0
         return data
 
-    def fold(self) -> None:
+    def join_new_lines(self) -> None:
         """Join what came since the last fold: many long lines are gentler to the memory as one
         piece.
         """
-        if len(self) - self._folded >= FOLD_LINES:
-            self[self._folded :] = [b"".join(self[self._folded :])]
-            self._folded += 1
+        if len(self) - self._joined_count >= MAX_UNJOINED_LINES:
+            self[self._joined_count :] = [b"".join(self[self._joined_count :])]
+            self._joined_count += 1
 
 
-def line_ends() -> Iterator[bytes]:
+def iterate_line_ends() -> Iterator[bytes]:
     """The end of each line: its uuid's last 12 digits, which count from 1."""
     for high in count():
         digits = b"%010x" % high
-        for low in _ENDS if high else _ENDS[1:]:
+        for low in _LINE_ENDS if high else _LINE_ENDS[1:]:
             yield digits + low
 
 
-def message_ids(prefix: bytes) -> Iterator[bytes]:
+def iterate_message_ids(prefix: bytes) -> Iterator[bytes]:
     """The ids of messages, which count from 1 too: `prefix` and six digits, more where those are
     used up.
     """
     for high in count():
         digits = prefix + b"%04x" % high
-        for low in _DIGITS if high else _DIGITS[1:]:
+        for low in _HEX_BYTES if high else _HEX_BYTES[1:]:
             yield digits + low
 
 
 @lru_cache(maxsize=256)
-def name_json(name: str | None) -> bytes:
+def encode_name(name: str | None) -> bytes:
     """A name that comes again and again, as JSON."""
     return dump(name)
 
 
 @lru_cache(maxsize=256)
-def block_events(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
+def encode_block_events(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
     """Of a block's events: the first one, what stands before a delta's content, and the last one."""
     block, delta = (
-        BLOCKS[kind][2:] if kind in BLOCKS else (b"", b'"input_json_delta","partial_json":')
+        BLOCK_PIECES[kind][2:]
+        if kind in BLOCK_PIECES
+        else (b"", b'"input_json_delta","partial_json":')
     )
-    start = b'%b"content_block_start","index":%d,"content_block":%b' % (EVENT, index, block)
+    start = b'%b"content_block_start","index":%d,"content_block":%b' % (EVENT_START, index, block)
     return (
-        start + MAIN if block else start,
-        b'%b"content_block_delta","index":%d,"delta":{"type":%b' % (EVENT, index, delta),
-        b'%b"content_block_stop","index":%d}%b' % (EVENT, index, MAIN),
+        start + MAIN_AGENT_MEMBER if block else start,
+        b'%b"content_block_delta","index":%d,"delta":{"type":%b' % (EVENT_START, index, delta),
+        b'%b"content_block_stop","index":%d}%b' % (EVENT_START, index, MAIN_AGENT_MEMBER),
     )
 
 
-def failure(dumped: bytes) -> Outcome:
+def encode_failed_result(dumped: bytes) -> ToolUseResult:
     """The member for a failed call, from its content as JSON; empty if the content is not a text."""
     if dumped[:1] != b'"':
-        return NO_OUTCOME
-    return OUTCOME, b'"' if dumped.startswith(b'"Error: ') else b'"Error: ', dumped[1:]
+        return NO_TOOL_USE_RESULT
+    return (
+        TOOL_USE_RESULT_MEMBER,
+        b'"' if dumped.startswith(b'"Error: ') else b'"Error: ',
+        dumped[1:],
+    )
 
 
-def _bash(arguments: Arguments, content: str, dumped: bytes) -> Outcome:
-    return _STDOUT, dumped, _STDERR
+def _encode_bash_result(arguments: ToolInput, content: str, dumped: bytes) -> ToolUseResult:
+    return _BASH_RESULT_START, dumped, _BASH_RESULT_END
 
 
-def _structured(arguments: Arguments, content: str, dumped: bytes) -> Outcome:
-    return OUTCOME, dumped, b""
+def _encode_structured_output(arguments: ToolInput, content: str, dumped: bytes) -> ToolUseResult:
+    return TOOL_USE_RESULT_MEMBER, dumped, b""
 
 
-def _write(arguments: Arguments, content: str, dumped: bytes) -> Outcome:
+def _encode_write_result(arguments: ToolInput, content: str, dumped: bytes) -> ToolUseResult:
     said = {
         "type": "create",
         "filePath": arguments.get("file_path", ""),
@@ -151,10 +157,10 @@ def _write(arguments: Arguments, content: str, dumped: bytes) -> Outcome:
         "originalFile": None,
         "userModified": False,
     }
-    return OUTCOME, dump(said), b""
+    return TOOL_USE_RESULT_MEMBER, dump(said), b""
 
 
-def _edit(arguments: Arguments, content: str, dumped: bytes) -> Outcome:
+def _encode_edit_result(arguments: ToolInput, content: str, dumped: bytes) -> ToolUseResult:
     said = {
         "filePath": arguments.get("file_path", ""),
         "oldString": arguments.get("old_string", ""),
@@ -164,26 +170,26 @@ def _edit(arguments: Arguments, content: str, dumped: bytes) -> Outcome:
         "userModified": False,
         "replaceAll": bool(arguments.get("replace_all", False)),
     }
-    return OUTCOME, dump(said), b""
+    return TOOL_USE_RESULT_MEMBER, dump(said), b""
 
 
 # Read has none: its member holds the file's own text and length, and vendors print the file with
 # their own headings. Tool → its member for a success, made of the call's arguments, the content,
 # and the content as JSON: a large output is not dumped twice.
-OUTCOMES: dict[str, Callable[[Arguments, str, bytes], Outcome]] = {
-    "Bash": _bash,
-    "Write": _write,
-    "Edit": _edit,
-    "StructuredOutput": _structured,
+RESULT_ENCODERS: dict[str, Callable[[ToolInput, str, bytes], ToolUseResult]] = {
+    "Bash": _encode_bash_result,
+    "Write": _encode_write_result,
+    "Edit": _encode_edit_result,
+    "StructuredOutput": _encode_structured_output,
 }
 
 
-def build_tool_response(name: str, arguments: Arguments, content: object) -> object:
+def build_tool_response(name: str, arguments: ToolInput, content: object) -> object:
     """Return `tool_response` for a hook: the structured outcome if the tool has one, else the
     result's content.
     """
-    make = OUTCOMES.get(name)
+    make = RESULT_ENCODERS.get(name)
     if make is None or not isinstance(content, str):
         return content
     key, value, end = make(arguments, content, dump(content))
-    return orjson.loads((key + value + end)[len(OUTCOME) :])
+    return orjson.loads((key + value + end)[len(TOOL_USE_RESULT_MEMBER) :])

@@ -37,27 +37,27 @@ from shim.core.reading.typed import Any
 
 Block = dict[str, Any]
 
-NO_OUTPUT = "({tool} completed with no output)"
-NO_MESSAGE = "Unknown error"  # the result of a failed call without a text
-NOT_READABLE = "[Image could not be processed: its data is not base64]"
-EMPTY_IMAGE = "[Image could not be processed: Image file is empty (0 bytes)]"
+NO_OUTPUT_TEXT = "({tool} completed with no output)"
+NO_ERROR_TEXT = "Unknown error"  # the result of a failed call without a text
+UNREADABLE_IMAGE_TEXT = "[Image could not be processed: its data is not base64]"
+EMPTY_IMAGE_TEXT = "[Image could not be processed: Image file is empty (0 bytes)]"
 STRUCTURED_KEYS = ("structuredContent", "structured_content")
 ERROR_KEYS = ("isError", "is_error")
 RESULT_KEYS = frozenset(("content", *STRUCTURED_KEYS, *ERROR_KEYS, "_meta", "meta"))
 MEDIA_TYPE_KEYS = ("mimeType", "mime_type", "media_type", "mediaType")
 PRIVATE_KEYS = frozenset(("annotations", "_meta"))  # keys of a block that are not for the model
 # Types of blocks that Claude accepts in a tool result.
-CLAUDE_BLOCKS = frozenset(
+CLAUDE_BLOCK_TYPES = frozenset(
     ("text", "document", "search_result", "tool_reference", "web_search_result")
 )
 # The first bytes of the images that a frontend can show. A WebP is not listed, because its length
 # is in the middle.
-SIGNATURES = {
+IMAGE_SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF8": "image/gif",
 }
-SHOWABLE = (*SIGNATURES.values(), "image/webp")
+SHOWABLE_IMAGE_TYPES = (*IMAGE_SIGNATURES.values(), "image/webp")
 
 
 def is_mcp_result(value: object) -> bool:
@@ -81,7 +81,7 @@ def is_failed_result(value: object) -> bool:
     )
 
 
-def convert_result(value: object, tool: str, *, failed: bool = False) -> object:
+def convert_result(value: object, tool: str, *, is_error: bool = False) -> object:
     """Return the content of Claude's tool result for what a call returned.
 
     `value` is a complete MCP result, a list of blocks, or a text; anything else is returned
@@ -95,24 +95,24 @@ def convert_result(value: object, tool: str, *, failed: bool = False) -> object:
         structured = _find_structured(value)
         value = value.get("content") or []
     if isinstance(value, str):
-        is_empty = is_mcp and not failed and not value.strip()
-        return NO_OUTPUT.format(tool=tool) if is_empty else value
+        is_empty = is_mcp and not is_error and not value.strip()
+        return NO_OUTPUT_TEXT.format(tool=tool) if is_empty else value
     if not isinstance(value, list) or not all(map(_is_block, value)) or not (value or is_mcp):
         return value
-    if structured is not None and not failed:
+    if structured is not None and not is_error:
         blocks = convert_blocks([block for block in value if block["type"] != "text"], tool)
         text = dump(structured).decode()
-        return [*blocks, _text(text)] if blocks else text
+        return [*blocks, _build_text_block(text)] if blocks else text
     blocks = convert_blocks(value, tool)
     if not is_mcp:
         return blocks
-    if failed:
+    if is_error:
         return (
             "\n".join(block["text"] for block in blocks if block["type"] == "text").rstrip()
-            or NO_MESSAGE
+            or NO_ERROR_TEXT
         )
     is_empty = all(block["type"] == "text" and not block["text"].strip() for block in blocks)
-    return NO_OUTPUT.format(tool=tool) if is_empty else blocks
+    return NO_OUTPUT_TEXT.format(tool=tool) if is_empty else blocks
 
 
 def convert_blocks(blocks: list[Block], tool: str) -> list[Block]:
@@ -139,20 +139,20 @@ def _convert_block(block: Block, origin: str) -> list[Block]:
             )
         ]
     if kind == "resource_link":
-        return [_text(_describe_link(block))]
+        return [_build_text_block(_describe_link(block))]
     resource = block.get("resource")
     if kind == "resource" and isinstance(resource, dict):
         return _convert_resource(resource, origin)
-    return [block] if kind in CLAUDE_BLOCKS else [_text(as_text(block))]
+    return [block] if kind in CLAUDE_BLOCK_TYPES else [_build_text_block(as_text(block))]
 
 
 def _convert_text(block: Block) -> Block:
     """Return a text block without the keys that are not for the model."""
     if isinstance(block.get("text"), str) and PRIVATE_KEYS.isdisjoint(block):
         return block
-    return {key: value for key, value in block.items() if key not in PRIVATE_KEYS} | _text(
-        as_text(block.get("text"))
-    )
+    return {
+        key: value for key, value in block.items() if key not in PRIVATE_KEYS
+    } | _build_text_block(as_text(block.get("text")))
 
 
 def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
@@ -160,9 +160,9 @@ def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
     heading = f"[Resource{origin} at {as_text(resource.get('uri'))}] "
     blob = resource.get("blob")
     if not isinstance(blob, str):
-        return [_text(heading + as_text(resource.get("text")))]
+        return [_build_text_block(heading + as_text(resource.get("text")))]
     block = _convert_binary(blob, _read_media_type(resource), heading, is_image=False)
-    return [_text(heading), block] if block["type"] == "image" else [block]
+    return [_build_text_block(heading), block] if block["type"] == "image" else [block]
 
 
 def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -> Block:
@@ -171,25 +171,29 @@ def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -
 
     `is_image`: the server declared the data as an image.
     """
-    content, data = _decode(data)
+    content, data = _decode_base64(data)
     if content is None:
-        return _text(
-            NOT_READABLE if is_image else f"{heading}Binary content ({declared or 'unknown type'})"
+        return _build_text_block(
+            UNREADABLE_IMAGE_TEXT
+            if is_image
+            else f"{heading}Binary content ({declared or 'unknown type'})"
         )
     if is_image and not content:
-        return _text(EMPTY_IMAGE)
-    media_type = _recognize_image(content) or (declared if declared in SHOWABLE and content else "")
+        return _build_text_block(EMPTY_IMAGE_TEXT)
+    media_type = _recognize_image(content) or (
+        declared if declared in SHOWABLE_IMAGE_TYPES and content else ""
+    )
     if media_type:
         return {
             "type": "image",
             "source": {"type": "base64", "media_type": media_type, "data": data},
         }
-    return _text(
+    return _build_text_block(
         f"{heading}Binary content ({declared or 'unknown type'}, {len(content)} bytes), not saved"
     )
 
 
-def _decode(data: str) -> tuple[bytes | None, str]:
+def _decode_base64(data: str) -> tuple[bytes | None, str]:
     """Return the decoded bytes and the standard spelling of base64. The bytes are None if the text
     is not base64.
 
@@ -216,7 +220,8 @@ def _recognize_image(content: bytes) -> str:
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
     return next(
-        (media_type for start, media_type in SIGNATURES.items() if content.startswith(start)), ""
+        (media_type for start, media_type in IMAGE_SIGNATURES.items() if content.startswith(start)),
+        "",
     )
 
 
@@ -245,5 +250,5 @@ def _is_block(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("type"), str)
 
 
-def _text(text: str) -> Block:
+def _build_text_block(text: str) -> Block:
     return {"type": "text", "text": text}

@@ -22,12 +22,12 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NOW, LATER = "now", "later"  # priorities of a message
 
 # what can be given beside text: "image", "document", and "url" for either by its address
-Kinds = frozenset[str]
-TEXT_ONLY: Kinds = frozenset()
-EVERYTHING: Kinds = frozenset(("image", "document", "url"))
+BlockKinds = frozenset[str]
+TEXT_ONLY_KINDS: BlockKinds = frozenset()
+EVERYTHING: BlockKinds = frozenset(("image", "document", "url"))
 
 
-class Part(NamedTuple):
+class MessageBlock(NamedTuple):
     """One block of a message.
 
     kind        text, image or document; of another block its own type
@@ -46,7 +46,7 @@ class Part(NamedTuple):
     title: str = ""
     fault: str = ""
 
-    def fits(self, takes: Kinds) -> bool:
+    def fits(self, takes: BlockKinds) -> bool:
         """Whether a vendor that takes these kinds can be given it."""
         return not self.fault and (
             self.kind == "text" or (self.kind in takes and (not self.url or "url" in takes))
@@ -76,7 +76,7 @@ class UserMessage(NamedTuple):
     """
 
     text: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[MessageBlock, ...] = ()
     message: Mapping[str, Any] = {}
     uuid: str | None = None
     timestamp: str = ""
@@ -85,12 +85,16 @@ class UserMessage(NamedTuple):
     query: bool = True
     origin: Mapping[str, Any] | None = None
 
-    def given(self, takes: Kinds) -> tuple[Part, ...]:
+    def given(self, takes: BlockKinds) -> tuple[MessageBlock, ...]:
         """What a vendor that takes these kinds is given, in order; one text where texts are all of
         it.
         """
         kept = tuple(part for part in self.parts if part.fits(takes))
-        return kept if any(part.kind != "text" for part in kept) else (Part("text", self.text),)
+        return (
+            kept
+            if any(part.kind != "text" for part in kept)
+            else (MessageBlock("text", self.text),)
+        )
 
     def worded(self, text: str) -> "UserMessage":
         """The message with another text; what stands around the old one gets parts of its own."""
@@ -100,7 +104,7 @@ class UserMessage(NamedTuple):
             if found
             else tuple(part for part in self.parts if part.kind != "text" or part.fault)
         )
-        around = [(Part("text", words),) if words else () for words in (before, after)]
+        around = [(MessageBlock("text", words),) if words else () for words in (before, after)]
         return self._replace(text=text, parts=(*around[0], *kept, *around[1]) if self.parts else ())
 
     def after(self, context: "Sequence[UserMessage]") -> "UserMessage":
@@ -109,16 +113,16 @@ class UserMessage(NamedTuple):
             return self
         messages = [*context, self]
         text = "\n".join(message.text for message in messages)
-        parts: tuple[Part, ...] = ()
+        parts: tuple[MessageBlock, ...] = ()
         if any(message.parts for message in messages):
             parts = tuple(
                 part
                 for message in messages
-                for part in message.parts or (Part("text", message.text),)
+                for part in message.parts or (MessageBlock("text", message.text),)
             )
         return self._replace(text=text, parts=parts, size=sum(message.size for message in messages))
 
-    def notice(self, vendor: str, takes: Kinds = TEXT_ONLY) -> str:
+    def notice(self, vendor: str, takes: BlockKinds = TEXT_ONLY_KINDS) -> str:
         """Lines for the user about parts that the vendor is not given, one a reason; "" if none was
         left out.
         """
@@ -132,7 +136,7 @@ class UserMessage(NamedTuple):
         )
 
 
-def _why(part: Part, vendor: str, takes: Kinds) -> str:
+def _why(part: MessageBlock, vendor: str, takes: BlockKinds) -> str:
     """Why a vendor that takes these kinds is not given a part."""
     if part.kind in takes:
         return part.fault or f"{vendor} can be given no file by its address"
@@ -156,7 +160,7 @@ def read_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     uuid, priority = event.get("uuid"), event.get("priority")
     content = message.get("content")
     if isinstance(content, str):
-        text, parts = content, list[Part]()
+        text, parts = content, list[MessageBlock]()
     elif isinstance(content, list):
         parts = [_part(block) for block in content]
         text = "\n".join(part.text for part in parts if part.kind == "text" and not part.fault)
@@ -172,24 +176,24 @@ def read_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     return read._replace(priority=priority) if isinstance(priority, str) else read
 
 
-def _part(block: object) -> Part:
+def _part(block: object) -> MessageBlock:
     """One block of a message, with what is wrong with it."""
     kind = block.get("type") if isinstance(block, dict) else None
     if not isinstance(block, dict) or not isinstance(kind, str):
-        return Part("unknown block", fault="it is no block")
+        return MessageBlock("unknown block", fault="it is no block")
     if kind not in TYPES:
         text = block.get("text")
         return (
-            Part(kind, text)
+            MessageBlock(kind, text)
             if kind == "text" and isinstance(text, str)
-            else Part(kind, fault="it is not known")
+            else MessageBlock(kind, fault="it is not known")
         )
     source, title = block.get("source"), block.get("title")
     source = source if isinstance(source, dict) else {}
     data = source.get("data")
     if source.get("type") == "text" and kind == "document" and isinstance(data, str):
-        return Part("text", data)
-    part = Part(kind, title=title if isinstance(title, str) else "")
+        return MessageBlock("text", data)
+    part = MessageBlock(kind, title=title if isinstance(title, str) else "")
     if source.get("type") == "url" and isinstance(url := source.get("url"), str) and url:
         return part._replace(url=url)
     if source.get("type") != "base64" or not isinstance(data, str) or not data:

@@ -11,32 +11,32 @@ from typing import Any
 import orjson
 
 from shim.core.claude.line_pieces import (
-    BLOCKS,
-    CALL,
-    CALL_BYTES,
-    CONTENT,
+    BLOCK_PIECES,
+    CONTENT_MEMBER,
+    DELTA_USAGE_MEMBER,
     EVENT_END,
-    FAILED,
-    INPUT,
-    MAIN,
-    MESSAGE,
-    MESSAGE_DELTA,
-    MESSAGE_START,
-    MESSAGE_STOP,
-    NAME,
-    NO_OUTCOME,
-    OUTCOMES,
-    RESULT,
-    STOP_FACTS,
-    STOP_USAGE,
-    UNUSED,
-    WORKED,
-    Lines,
-    block_events,
-    failure,
-    line_ends,
-    message_ids,
-    name_json,
+    FAILED_RESULT_END,
+    INPUT_MEMBER,
+    MAIN_AGENT_MEMBER,
+    MESSAGE_DELTA_EVENT,
+    MESSAGE_HEAD,
+    MESSAGE_START_EVENT,
+    MESSAGE_STOP_EVENT,
+    NAME_MEMBER,
+    NO_STOP_REASON_MEMBERS,
+    NO_TOOL_USE_RESULT,
+    NO_USAGE_JSON,
+    RESULT_ENCODERS,
+    RESULT_END,
+    TOOL_RESULT_START,
+    TOOL_USE_BYTES,
+    TOOL_USE_START,
+    LineBuffer,
+    encode_block_events,
+    encode_failed_result,
+    encode_name,
+    iterate_line_ends,
+    iterate_message_ids,
 )  # fmt: skip
 from shim.core.claude.usage import NO_USAGE, Tally, Usage, known
 from shim.core.reading.json_text import dump, escape
@@ -74,10 +74,10 @@ class ClaudePen:
         self.call_bytes = 0  # of the last call, as it was said
         self._terminator = terminator
         self.tally = tally
-        self._lines = Lines()
+        self._lines = LineBuffer()
         self._identity = identity.encode()
-        self._end = line_ends()
-        self._message = message_ids(b"msg_" + identity.replace("-", "").encode())
+        self._end = iterate_line_ends()
+        self._message = iterate_message_ids(b"msg_" + identity.replace("-", "").encode())
         self._called = ("", b"")  # the id of the last call, and its JSON
         self._index = 0  # of the open block, or the next one
         self._model: tuple[str, bytes] = ("", b"")  # and how it stands in a reply's head
@@ -102,7 +102,7 @@ class ClaudePen:
             self.tally.forget()
 
     def fold(self) -> None:
-        self._lines.fold()
+        self._lines.join_new_lines()
 
     def new_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
@@ -112,11 +112,13 @@ class ClaudePen:
         """The session that further lines belong to. Tails end where the uuid's counter begins."""
         self._tail = b',"session_id":' + dump(session_id) + b',"uuid":"' + self._identity
         self._event_end = EVENT_END + self._tail
-        self._no_usage_tail = b"".join((STOP_FACTS, UNUSED, b"}", MAIN, self._tail))
+        self._no_usage_tail = b"".join(
+            (NO_STOP_REASON_MEMBERS, NO_USAGE_JSON, b"}", MAIN_AGENT_MEMBER, self._tail)
+        )
 
     def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
         middle = b'","type":"message","role":"assistant","model":' + dump(model) + b',"content":['
-        self._head = MESSAGE + dump(identity)[1:-1] + middle
+        self._head = MESSAGE_HEAD + dump(identity)[1:-1] + middle
         self._index = 0
         self.message_usage(usage)
 
@@ -211,15 +213,15 @@ class ClaudePen:
         if usage is not self._usage[0]:
             self.message_usage(usage)
         identity = next(self._message)
-        self._head = MESSAGE + identity + middle
+        self._head = MESSAGE_HEAD + identity + middle
         if self.tally is not None:
             self.tally.begin(identity)
         if self.partial:
             pieces = (
-                MESSAGE_START,
+                MESSAGE_START_EVENT,
                 identity,
                 middle,
-                STOP_FACTS,
+                NO_STOP_REASON_MEMBERS,
                 self._usage[1],
                 self._event_end,
                 next(self._end),
@@ -229,16 +231,18 @@ class ClaudePen:
     def message_usage(self, usage: Usage) -> None:
         """The usage that the reply's further assistant lines carry (contract S4)."""
         if usage is NO_USAGE:
-            self._usage = usage, UNUSED
+            self._usage = usage, NO_USAGE_JSON
             self._reply_tail = self._no_usage_tail
         else:
             dumped = orjson.dumps(usage)
             self._usage = usage, dumped
-            self._reply_tail = b"".join((STOP_FACTS, dumped, b"}", MAIN, self._tail))
+            self._reply_tail = b"".join(
+                (NO_STOP_REASON_MEMBERS, dumped, b"}", MAIN_AGENT_MEMBER, self._tail)
+            )
 
     def block_start(self, kind: str) -> None:
         """A block of `text` or `thinking` opens whose fragments are said as they come."""
-        start, self._delta_head, _ = block_events(kind, self._index)
+        start, self._delta_head, _ = encode_block_events(kind, self._index)
         self._lines.append(b"".join((start, self._tail, next(self._end))))
 
     def delta(self, dumped: bytes) -> None:
@@ -252,10 +256,10 @@ class ClaudePen:
         """
         if not dumped.isascii():
             dumped = escape(dumped)
-        head, behind, _, _ = BLOCKS[kind]
+        head, behind, _, _ = BLOCK_PIECES[kind]
         tail = self._reply_tail
         if aborted:
-            main = MAIN + self._tail
+            main = MAIN_AGENT_MEMBER + self._tail
             tail = b"".join((tail.removesuffix(main), b',"aborted":true', main))
         self._lines.append(b"".join((self._head, head, dumped, behind, tail, next(self._end))))
         if self.partial:
@@ -269,7 +273,7 @@ class ClaudePen:
         """
         if self.partial:
             self._lines.append(
-                b"".join((block_events("text", self._index)[2], self._tail, next(self._end)))
+                b"".join((encode_block_events("text", self._index)[2], self._tail, next(self._end)))
             )
         self._index += 1
 
@@ -279,7 +283,7 @@ class ClaudePen:
         """
         if not dumped.isascii():
             dumped = escape(dumped)
-        head, behind, _, _ = BLOCKS[kind]
+        head, behind, _, _ = BLOCK_PIECES[kind]
         end, tail, index = self._end, self._tail, self._index
         self._index = index + 1
         if not self.partial:
@@ -287,7 +291,7 @@ class ClaudePen:
                 b"".join((self._head, head, dumped, behind, self._reply_tail, next(end)))
             )
             return
-        start, delta, stop = block_events(kind, index)
+        start, delta, stop = encode_block_events(kind, index)
         event_end = self._event_end
         pieces = (
             start, tail, next(end), delta, dumped, event_end, next(end),
@@ -303,10 +307,10 @@ class ClaudePen:
 
         Gives back other arguments where these had to be cut.
         """
-        called, named, dumped = dump(identity), name_json(name), dump(arguments)
+        called, named, dumped = dump(identity), encode_name(name), dump(arguments)
         self._called = identity, called
         cut: Mapping[str, Any] | None = None
-        size = CALL_BYTES + len(called) + len(named) + len(dumped)
+        size = TOOL_USE_BYTES + len(called) + len(named) + len(dumped)
         if size > self.room // 2:  # its input as a fragment is dumped twice
             fitted = fit(arguments, self.room // 2)
             cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
@@ -319,11 +323,11 @@ class ClaudePen:
         if not self.partial:
             line = (
                 self._head,
-                CALL,
+                TOOL_USE_START,
                 called,
-                NAME,
+                NAME_MEMBER,
                 named,
-                INPUT,
+                INPUT_MEMBER,
                 dumped,
                 b"}",
                 self._reply_tail,
@@ -331,13 +335,13 @@ class ClaudePen:
             )
             self._lines.append(b"".join(line))
             return cut
-        start, delta, stop = block_events("tool_use", index)
+        start, delta, stop = encode_block_events("tool_use", index)
         event_end = self._event_end
         as_text = orjson.dumps(dumped.decode())
         pieces = (
-            start, CALL, called, NAME, named, INPUT, b"{}", event_end, next(end),
+            start, TOOL_USE_START, called, NAME_MEMBER, named, INPUT_MEMBER, b"{}", event_end, next(end),
             delta, as_text, event_end, next(end),
-            self._head, CALL, called, NAME, named, INPUT, dumped, b"}", self._reply_tail, next(end),
+            self._head, TOOL_USE_START, called, NAME_MEMBER, named, INPUT_MEMBER, dumped, b"}", self._reply_tail, next(end),
             stop, tail, next(end),
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
@@ -348,10 +352,10 @@ class ClaudePen:
         if not self.partial:
             return
         end, tail = self._end, self._tail
-        counted = UNUSED if usage is NO_USAGE else dump(usage)
+        counted = NO_USAGE_JSON if usage is NO_USAGE else dump(usage)
         pieces = (
-            MESSAGE_DELTA, name_json(stop_reason), STOP_USAGE, counted, b"}", MAIN, tail, next(end),
-            MESSAGE_STOP, tail, next(end),
+            MESSAGE_DELTA_EVENT, encode_name(stop_reason), DELTA_USAGE_MEMBER, counted, b"}", MAIN_AGENT_MEMBER, tail, next(end),
+            MESSAGE_STOP_EVENT, tail, next(end),
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
 
@@ -367,16 +371,16 @@ class ClaudePen:
         known, called = self._called
         if identity is not known:
             called = dump(identity)
-        key, value, behind = NO_OUTCOME
-        verdict = WORKED
+        key, value, behind = NO_TOOL_USE_RESULT
+        verdict = RESULT_END
         if failed:
-            (key, value, behind), verdict = failure(dumped), FAILED
-        elif name in OUTCOMES and content.__class__ is str:
-            key, value, behind = OUTCOMES[name](arguments, content, dumped)
+            (key, value, behind), verdict = encode_failed_result(dumped), FAILED_RESULT_END
+        elif name in RESULT_ENCODERS and content.__class__ is str:
+            key, value, behind = RESULT_ENCODERS[name](arguments, content, dumped)
         pieces = (
-            RESULT,
+            TOOL_RESULT_START,
             called,
-            CONTENT,
+            CONTENT_MEMBER,
             dumped,
             verdict,
             key,
@@ -389,7 +393,7 @@ class ClaudePen:
 
     def user_text(self, text: str) -> None:
         body = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":'
-        self._append(body + dump(text) + b"}]}" + MAIN + self._tail)
+        self._append(body + dump(text) + b"}]}" + MAIN_AGENT_MEMBER + self._tail)
 
     def replay(self, message: Mapping[str, Any], identity: str | None, timestamp: str) -> None:
         """The user's own message, said again (contract C15)."""

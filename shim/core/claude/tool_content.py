@@ -8,7 +8,7 @@ SHELL = "Bash"
 
 def format_content(value: object, tool: str, *, failed: bool) -> object:
     """Return the result of a tool call as Claude's content: a text, or a list of Claude's blocks."""
-    content = as_content(convert_result(value, tool, failed=failed))
+    content = as_content(convert_result(value, tool, is_error=failed))
     return trim_output(content) if tool == SHELL and isinstance(content, str) else content
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
+from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.policy.policy import STRUCTURED
 from shim.core.policy.rules import claude_tool_name
 from shim.core.reading.account import Account
@@ -35,7 +35,7 @@ class Opening:
         self.facts: dict[str, Any] = {}
         self.message: UserMessage | None = None
         # what the vendor is given of a message beside its text
-        self.takes: Callable[[], Kinds] = lambda: TEXT_ONLY
+        self.takes: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS
         # what the facts of the init line are said as
         self.redact: Callable[[Any], Any] | None = None
         self.steered: list[UserMessage] = []  # said to the vendor in the middle of the turn

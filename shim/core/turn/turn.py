@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import TEXT_ONLY, Kinds, UserMessage
+from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import Permission
 from shim.core.claude.usage import Usage, dollars
 from shim.core.errors import FailedAttempt
@@ -172,7 +172,11 @@ class Turn:
             self.machine.go(READY)
 
     def answers(
-        self, message: UserMessage, *, echo: bool, takes: Callable[[], Kinds] = lambda: TEXT_ONLY
+        self,
+        message: UserMessage,
+        *,
+        echo: bool,
+        takes: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS,
     ) -> None:
         """The user's message that this turn answers; `echo` says it again behind the init line
         (contract C15).

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.claude.messages import Kinds, Part, UserMessage
+from shim.core.claude.messages import BlockKinds, MessageBlock, UserMessage
 from shim.profiles.rpc.peer import table
 
 COMMAND = re.compile(r"[\s\ufeff]*[/$]")  # what JavaScript's trim leaves of a text begins so
@@ -16,7 +16,7 @@ FILE, IMAGE, NONE = "file", "image", "none"
 PROMPTS = {"image": "image", "embeddedContext": "document"}
 
 
-def takes(agent: Mapping[str, Any], documents: str = FILE) -> Kinds:
+def takes(agent: Mapping[str, Any], documents: str = FILE) -> BlockKinds:
     """What a message may have beside its text, by an agent's answer to `initialize`: true, or a
     table in version 2.
 
@@ -33,12 +33,12 @@ def takes(agent: Mapping[str, Any], documents: str = FILE) -> Kinds:
     return frozenset(able - {"document"} if documents == NONE else able)
 
 
-def blocks(message: UserMessage, kinds: Kinds, documents: str = FILE) -> list[dict[str, Any]]:
+def blocks(message: UserMessage, kinds: BlockKinds, documents: str = FILE) -> list[dict[str, Any]]:
     """The blocks of a message for an agent that takes these kinds."""
     return [_block(part, number, documents) for number, part in enumerate(message.given(kinds), 1)]
 
 
-def _block(part: Part, number: int, documents: str) -> dict[str, Any]:
+def _block(part: MessageBlock, number: int, documents: str) -> dict[str, Any]:
     """One block. A text that begins as a command of the agent's own is escaped: it would run it,
     and ask nobody.
     """

@@ -9,7 +9,7 @@ and the mode, then the prompt. A prompt that comes earlier waits.
 from collections.abc import Mapping
 
 from shim.core.claude.argv.models import nearest
-from shim.core.claude.messages import EVERYTHING, Kinds, UserMessage
+from shim.core.claude.messages import EVERYTHING, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.acp.blocks import FILE, blocks, takes
@@ -154,7 +154,7 @@ class Link:
         return [one["name"] for one in self._opening.servers]
 
     @property
-    def takes(self) -> Kinds:
+    def takes(self) -> BlockKinds:
         """What a message may have beside its text; everything until the agent has said what it
         takes.
         """

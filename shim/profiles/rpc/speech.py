@@ -5,7 +5,7 @@ signs of life.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from shim.core.claude.messages import Kinds, UserMessage
+from shim.core.claude.messages import BlockKinds, UserMessage
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
@@ -17,7 +17,7 @@ class Link(Protocol):
     usable: bool
 
     @property
-    def takes(self) -> Kinds: ...
+    def takes(self) -> BlockKinds: ...
 
     def prompt(self, message: UserMessage) -> bytes: ...
 
@@ -40,7 +40,7 @@ class LinkSpeech(Generic[L]):
         return self._link.usable
 
     @property
-    def accepted_kinds(self) -> Kinds:
+    def accepted_kinds(self) -> BlockKinds:
         return self._link.takes
 
     def set_session(self, session: str) -> None:

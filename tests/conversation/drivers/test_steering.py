@@ -16,7 +16,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import Control
 from shim.core.claude.hooks.callbacks import Hooks
-from shim.core.claude.messages import TEXT_ONLY, UserMessage
+from shim.core.claude.messages import TEXT_ONLY_KINDS, UserMessage
 from tests.conversation.test_message_loop import Launched, Paper
 
 START, TEXT, END = (
@@ -34,7 +34,7 @@ class Speech:
     """
 
     usable = True
-    takes = TEXT_ONLY
+    takes = TEXT_ONLY_KINDS
     able = True
     refused = 0
 

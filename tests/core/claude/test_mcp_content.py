@@ -176,7 +176,7 @@ FAILURES = {
 @each(("given", "expected"), FAILURES.values())
 def test_a_failed_call_returns_its_texts(given, expected):
     result = {"content": given, "structuredContent": STRUCTURED, "isError": True}
-    assert convert_result(result, TOOL, failed=True) == expected
+    assert convert_result(result, TOOL, is_error=True) == expected
 
 
 @each(

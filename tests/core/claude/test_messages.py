@@ -3,7 +3,13 @@
 import pytest
 from sweeps import each
 
-from shim.core.claude.messages import EVERYTHING, PART_BYTES, Part, UserMessage, read_message
+from shim.core.claude.messages import (
+    EVERYTHING,
+    PART_BYTES,
+    MessageBlock,
+    UserMessage,
+    read_message,
+)
 
 PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 IMAGE = {"type": "image", "source": PNG}
@@ -32,14 +38,14 @@ def test_texts_and_documents_of_text_are_joined():
         {"type": "text", "text": "three"},
     ]
     assert read(blocks).text == "one\ntwo\nthree"
-    assert read(blocks).given(EVERYTHING) == (Part("text", "one\ntwo\nthree"),)
+    assert read(blocks).given(EVERYTHING) == (MessageBlock("text", "one\ntwo\nthree"),)
 
 
 def test_what_a_vendor_of_texts_is_not_given_is_counted_and_said_in_one_line():
     message = read(
         [IMAGE, image(data="?"), PAPER, {"type": "text", "text": "look"}, "odd", {"type": "text"}]
     )
-    assert message.text == "look" and message.given(frozenset()) == (Part("text", "look"),)
+    assert message.text == "look" and message.given(frozenset()) == (MessageBlock("text", "look"),)
     kinds = "2 images and 1 document and 1 unknown block and 1 text"
     assert message.notice("pi") == f"[{kinds} left out of this message: pi can only be given text]"
 
@@ -68,7 +74,9 @@ def test_a_file_by_its_address_is_given_only_to_a_vendor_that_takes_addresses():
         and message.given(EVERYTHING)[0].url == "https://a/b.png"
     )
     said = "[1 image left out of this message: pi can be given no file by its address]"
-    assert message.notice("pi", PICTURES) == said and message.given(PICTURES) == (Part("text", ""),)
+    assert message.notice("pi", PICTURES) == said and message.given(PICTURES) == (
+        MessageBlock("text", ""),
+    )
 
 
 @each(
