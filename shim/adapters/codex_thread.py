@@ -352,7 +352,7 @@ def _build_approval(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
 def _convert_message(message: UserMessage) -> list[dict[str, Any]]:
     """A message as codex takes it: texts, and images by their address or as they are."""
     found: list[dict[str, Any]] = []
-    for part in message.given(ACCEPTED_KINDS):
+    for part in message.select_blocks(ACCEPTED_KINDS):
         if part.kind == "image":
             found.append(
                 {"type": "image", "url": part.url or f"data:{part.media_type};base64,{part.data}"}

@@ -283,7 +283,7 @@ class PiRpcSession:
     def _encode_message(self, step: str, message: UserMessage, behaviour: str) -> bytes:
         images = [
             {"type": "image", "data": part.data, "mimeType": part.media_type}
-            for part in message.given(self.takes)
+            for part in message.select_blocks(self.takes)
             if part.kind == "image"
         ]
         more = {"images": images} if images else {}

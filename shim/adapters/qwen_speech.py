@@ -64,7 +64,7 @@ class QwenInput(ClaudeInput):
         """
         return super().encode_prompt(
             message._replace(
-                text="\n".join(map(self._format_part, message.given(self.accepted_kinds)))
+                text="\n".join(map(self._format_part, message.select_blocks(self.accepted_kinds)))
             )
         )
 

@@ -142,7 +142,7 @@ class MessageLoop(ConversationLoop):
             await self._driver.finish_unsent_turn(message, refusal.text, refusal.build_notice())
             if refusal.is_kept:
                 self._store_as_context(message)
-        elif not message.query:
+        elif not message.needs_reply:
             await self._driver.finish_unsent_turn(message)
             self._store_as_context(message)
         elif self._driver.stream is not None and self._driver.stream.is_over_budget:
@@ -150,7 +150,7 @@ class MessageLoop(ConversationLoop):
                 message
             )  # its result says that the budget is spent
         else:
-            message = message.after(self._context_messages)
+            message = message.prepend_context(self._context_messages)
             self._context_messages.clear()
             await self._driver.run_turn(message)
             self._driver.clean_up()
@@ -177,7 +177,7 @@ class MessageLoop(ConversationLoop):
         self._context_messages.append(message)
         dropped = 0
         while (
-            sum(kept.size for kept in self._context_messages) > MAX_CONTEXT_BYTES
+            sum(kept.size_bytes for kept in self._context_messages) > MAX_CONTEXT_BYTES
             and len(self._context_messages) > 1
         ):
             self._context_messages.popleft()
@@ -277,7 +277,7 @@ class MessageLoop(ConversationLoop):
             return False
         most = INBOUND_BYTES if self._source is None else self._source.limit
         return (
-            sum(message.size for message in control.messages) >= most
+            sum(message.size_bytes for message in control.messages) >= most
             or len(control.messages) >= MAX_QUEUED_MESSAGES
         )
 

@@ -174,7 +174,7 @@ class Output:
     def asked(self, message: UserMessage) -> None:
         """The message that the next lines answer."""
         if self._transcript is not None:
-            self._transcript.prompt(message.message.get("content", message.text), message.uuid)
+            self._transcript.prompt(message.raw_message.get("content", message.text), message.uuid)
 
     async def lines(self, data: bytes) -> None:
         """Lines of the stream. The rest of a call that was cancelled comes first."""

@@ -14,7 +14,7 @@ from shim.core.cast.records import CAST_SUFFIX, CastError, CastHeader, CastReade
 from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
-from shim.core.claude.messages import read_message
+from shim.core.claude.messages import parse_message
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt, FrontendError, parse_failed_attempt
 from shim.core.reading.ids import parse_uuid, vendor_id
@@ -191,7 +191,7 @@ def message_of(line: bytes) -> str | None:
         message = frame.get("message")
         if not isinstance(message, dict):
             message = {"role": "user", "content": frame.get("content")}
-        return read_message({**frame, "message": message}, "").text
+        return parse_message({**frame, "message": message}, "").text
     except (ValueError, AttributeError):
         return None
 

@@ -8,7 +8,7 @@ from sweeps import each
 from shim.adapters.qwen_speech import NO_FILE_MESSAGE, QwenInput
 from shim.core.adapter.vendor import LaunchRequest, TurnFiles
 from shim.core.claude.argv.parse import parse
-from shim.core.claude.messages import read_message
+from shim.core.claude.messages import parse_message
 from shim.core.claude.permissions import Decision, Permission
 
 ASKED = Permission(
@@ -79,7 +79,7 @@ def test_an_image_is_named_by_its_path_in_its_place():
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
         {"type": "text", "text": "two"},
     ]
-    message = read_message({"message": {"role": "user", "content": content}}, "")
+    message = parse_message({"message": {"role": "user", "content": content}}, "")
 
     def said(attach):
         speech = QwenInput()

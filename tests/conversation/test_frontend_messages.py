@@ -10,7 +10,7 @@ import pytest
 from box import ANSWER, CONVERSE
 from support import FIXTURES
 
-from shim.core.claude.messages import EVERYTHING, read_message
+from shim.core.claude.messages import ALL_KINDS, parse_message
 from tests.conversation.test_conversation import IDLE, U, kinds, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_two_way import (
@@ -178,13 +178,13 @@ def test_context_with_an_image_keeps_its_parts():
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
     }
-    first = read_message(
+    first = parse_message(
         {"message": {"role": "user", "content": [image, {"type": "text", "text": "c"}]}}, ""
     )
-    second = read_message({"message": {"role": "user", "content": "go"}, "uuid": ONE}, "")
-    joined = second.after([first])
-    assert [part.kind for part in joined.given(EVERYTHING)] == ["image", "text", "text"]
-    assert (joined.text, joined.uuid, joined.message["content"]) == ("c\ngo", ONE, "go")
+    second = parse_message({"message": {"role": "user", "content": "go"}, "uuid": ONE}, "")
+    joined = second.prepend_context([first])
+    assert [part.kind for part in joined.select_blocks(ALL_KINDS)] == ["image", "text", "text"]
+    assert (joined.text, joined.uuid, joined.raw_message["content"]) == ("c\ngo", ONE, "go")
 
 
 def test_context_at_the_end_of_stdin_starts_no_child(box, talk):

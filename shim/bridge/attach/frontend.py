@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shim.bridge.attach.own_process import LocalServices
 from shim.bridge.attach.own_turns import FrontendOptions, TurnFilter, TurnOwner
-from shim.core.claude.messages import NOW, read_line, read_message
+from shim.core.claude.messages import PRIORITY_NOW, parse_line, parse_message
 from shim.core.claude.permissions import FAILED, UNASKED
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
@@ -96,7 +96,7 @@ class FrontendBridge:
         """One line of stdin, without its LF."""
         if not raw.strip():
             return
-        event = read_line(raw)
+        event = parse_line(raw)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
             shown = "unknown" if event is None else printable(str(kind)[:MAX_TYPE_CHARS])
@@ -154,15 +154,15 @@ class FrontendBridge:
 
     def _on_user_message(self, event: Mapping[str, Any]) -> None:
         try:
-            message = read_message(event, "")
+            message = parse_message(event, "")
         except ValueError as error:
             self._add_warning(f"Error: {error}")
             return
-        if message.priority == NOW and self.turn_filter.owner is TurnOwner.THIS_FRONTEND:
+        if message.priority == PRIORITY_NOW and self.turn_filter.owner is TurnOwner.THIS_FRONTEND:
             self.send_interrupt()
         given = {} if not message.priority else {"priority": message.priority}
         self._send_message(
-            parse_uuid(message.uuid or "") or self._create_id(), message.message, **given
+            parse_uuid(message.uuid or "") or self._create_id(), message.raw_message, **given
         )
 
     def _send_message(self, message_id: str, message: Mapping[str, Any], **given: str) -> None:

@@ -20,7 +20,7 @@ from shim.core.bridge.frames import encode_frame
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.rooted import is_json
-from shim.core.claude.messages import read_line
+from shim.core.claude.messages import parse_line
 from shim.core.errors import ShimError
 from shim.io import early_signals
 from shim.io.raw_output import tell
@@ -151,7 +151,7 @@ def _is_vendor_init(line: bytes) -> bool:
     """Whether a line is a real claude's own init of a turn, with which it keeps its session; those
     of ours name us.
     """
-    said = read_line(line)
+    said = parse_line(line)
     return isinstance(said, dict) and said.get("subtype") == "init" and "shim" not in said
 
 

@@ -13,7 +13,7 @@ from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import Control
 from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import LATER, NOW, BlockKinds, UserMessage
+from shim.core.claude.messages import PRIORITY_LATER, PRIORITY_NOW, BlockKinds, UserMessage
 from shim.io.stdout import Output
 from shim.process.child import Child
 
@@ -44,7 +44,7 @@ class StdinDriver(ChildDriver):
 
     def _encode_prompt(self, message: UserMessage) -> UserMessage:
         """The message in the words that the child is told."""
-        return message.worded(self.launcher.build_prompt(message.text))
+        return message.replace_text(self.launcher.build_prompt(message.text))
 
     def _list_accepted_kinds(self) -> BlockKinds:
         return self._child_input.accepted_kinds
@@ -61,10 +61,15 @@ class StdinDriver(ChildDriver):
         """Say a message into the turn, while a call of it runs; else it has a turn of its own."""
         messages = self._pending_prompts.messages
         while (
-            message := next((one for one in messages if one.priority not in (NOW, LATER)), None)
+            message := next(
+                (one for one in messages if one.priority not in (PRIORITY_NOW, PRIORITY_LATER)),
+                None,
+            )
         ) is not None:
             child, pump, stopped = self._child, self.stream, self._interrupted or self._stalled
-            if not message.query:  # this message and all later messages wait for the next turn
+            if (
+                not message.needs_reply
+            ):  # this message and all later messages wait for the next turn
                 return
             if (
                 stopped

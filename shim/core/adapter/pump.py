@@ -134,7 +134,7 @@ class ChildStream:
         return (
             running
             and few
-            and sum(message.size for message in self.steered_messages) < INBOUND_BYTES
+            and sum(message.size_bytes for message in self.steered_messages) < INBOUND_BYTES
         )
 
     def add_steered_message(self, message: UserMessage) -> None:

@@ -23,7 +23,7 @@ from shim.core.bridge.session import (
     SessionStatus,
     derive_session_name,
 )
-from shim.core.claude.messages import read_line
+from shim.core.claude.messages import parse_line
 from shim.core.claude.permissions import UNASKED
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.json_text import dump
@@ -42,7 +42,7 @@ def list_taken_ids(entries: Iterable[LogEntry]) -> Iterator[str]:
     """The ids of the messages that the session has taken, as far as these lines of the log tell."""
     for entry in entries:
         if b'"isReplay":true' in entry.line:
-            line = read_line(entry.line)
+            line = parse_line(entry.line)
             if (
                 isinstance(line, dict)
                 and line.get("isReplay") is True

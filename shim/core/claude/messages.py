@@ -8,23 +8,23 @@ import orjson
 from shim.core.reading.account import printable
 from shim.core.reading.typed import Any, NamedTuple
 
-ROLE_CHARACTERS = 60  # of a message's role, in a complaint about it
-TYPE_CHARACTERS = 60  # of a media type, in the line about a part that is left out
+MAX_ROLE_CHARS = 60  # of a message's role, in a complaint about it
+MAX_MEDIA_TYPE_CHARS = 60  # of a media type, in the line about a part that is left out
 # of one image or document, as the file that it is; a larger one is given to no vendor
-PART_BYTES = 20_000_000
+MAX_FILE_BYTES = 20_000_000
 # What a file may be, by the kind of its block: what the models behind most agents read.
-TYPES: Mapping[str, tuple[str, ...]] = {
+MEDIA_TYPES: Mapping[str, tuple[str, ...]] = {
     "image": ("image/png", "image/jpeg", "image/gif", "image/webp"),
     "document": ("application/pdf",),
 }
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-NOW, LATER = "now", "later"  # priorities of a message
+PRIORITY_NOW, PRIORITY_LATER = "now", "later"  # priorities of a message
 
 # what can be given beside text: "image", "document", and "url" for either by its address
 BlockKinds = frozenset[str]
 TEXT_ONLY_KINDS: BlockKinds = frozenset()
-EVERYTHING: BlockKinds = frozenset(("image", "document", "url"))
+ALL_KINDS: BlockKinds = frozenset(("image", "document", "url"))
 
 
 class MessageBlock(NamedTuple):
@@ -44,15 +44,15 @@ class MessageBlock(NamedTuple):
     data: str = ""
     url: str = ""
     title: str = ""
-    fault: str = ""
+    problem: str = ""
 
-    def fits(self, takes: BlockKinds) -> bool:
+    def is_accepted(self, takes: BlockKinds) -> bool:
         """Whether a vendor that takes these kinds can be given it."""
-        return not self.fault and (
+        return not self.problem and (
             self.kind == "text" or (self.kind in takes and (not self.url or "url" in takes))
         )
 
-    def block(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The part as Claude's own block."""
         if self.kind == "text":
             return {"type": "text", "text": self.text}
@@ -76,94 +76,99 @@ class UserMessage(NamedTuple):
     """
 
     text: str
-    parts: tuple[MessageBlock, ...] = ()
-    message: Mapping[str, Any] = {}
+    blocks: tuple[MessageBlock, ...] = ()
+    raw_message: Mapping[str, Any] = {}
     uuid: str | None = None
     timestamp: str = ""
-    size: int = 0
+    size_bytes: int = 0
     priority: str = ""
-    query: bool = True
+    needs_reply: bool = True
     origin: Mapping[str, Any] | None = None
 
-    def given(self, takes: BlockKinds) -> tuple[MessageBlock, ...]:
+    def select_blocks(self, takes: BlockKinds) -> tuple[MessageBlock, ...]:
         """What a vendor that takes these kinds is given, in order; one text where texts are all of
         it.
         """
-        kept = tuple(part for part in self.parts if part.fits(takes))
+        kept = tuple(part for part in self.blocks if part.is_accepted(takes))
         return (
             kept
             if any(part.kind != "text" for part in kept)
             else (MessageBlock("text", self.text),)
         )
 
-    def worded(self, text: str) -> "UserMessage":
+    def replace_text(self, text: str) -> "UserMessage":
         """The message with another text; what stands around the old one gets parts of its own."""
         before, found, after = text.partition(self.text) if self.text else (text, "", "")
         kept = (
-            self.parts
+            self.blocks
             if found
-            else tuple(part for part in self.parts if part.kind != "text" or part.fault)
+            else tuple(part for part in self.blocks if part.kind != "text" or part.problem)
         )
         around = [(MessageBlock("text", words),) if words else () for words in (before, after)]
-        return self._replace(text=text, parts=(*around[0], *kept, *around[1]) if self.parts else ())
+        return self._replace(
+            text=text, blocks=(*around[0], *kept, *around[1]) if self.blocks else ()
+        )
 
-    def after(self, context: "Sequence[UserMessage]") -> "UserMessage":
+    def prepend_context(self, context: "Sequence[UserMessage]") -> "UserMessage":
         """Return this message with the texts and parts of earlier messages before its own."""
         if not context:
             return self
         messages = [*context, self]
         text = "\n".join(message.text for message in messages)
         parts: tuple[MessageBlock, ...] = ()
-        if any(message.parts for message in messages):
+        if any(message.blocks for message in messages):
             parts = tuple(
                 part
                 for message in messages
-                for part in message.parts or (MessageBlock("text", message.text),)
+                for part in message.blocks or (MessageBlock("text", message.text),)
             )
-        return self._replace(text=text, parts=parts, size=sum(message.size for message in messages))
+        return self._replace(
+            text=text, blocks=parts, size_bytes=sum(message.size_bytes for message in messages)
+        )
 
-    def notice(self, vendor: str, takes: BlockKinds = TEXT_ONLY_KINDS) -> str:
+    def describe_omitted_blocks(self, vendor: str, takes: BlockKinds = TEXT_ONLY_KINDS) -> str:
         """Lines for the user about parts that the vendor is not given, one a reason; "" if none was
         left out.
         """
         reasons: dict[str, dict[str, int]] = {}
-        for part in self.parts:
-            if not part.fits(takes):
-                kinds = reasons.setdefault(_why(part, vendor, takes), {})
+        for part in self.blocks:
+            if not part.is_accepted(takes):
+                kinds = reasons.setdefault(_explain_omission(part, vendor, takes), {})
                 kinds[part.kind] = kinds.get(part.kind, 0) + 1
         return "\n".join(
-            f"[{_counted(kinds)} left out of this message: {why}]" for why, kinds in reasons.items()
+            f"[{_format_kind_counts(kinds)} left out of this message: {why}]"
+            for why, kinds in reasons.items()
         )
 
 
-def _why(part: MessageBlock, vendor: str, takes: BlockKinds) -> str:
+def _explain_omission(part: MessageBlock, vendor: str, takes: BlockKinds) -> str:
     """Why a vendor that takes these kinds is not given a part."""
     if part.kind in takes:
-        return part.fault or f"{vendor} can be given no file by its address"
+        return part.problem or f"{vendor} can be given no file by its address"
     able = " and ".join(["text", *(f"{kind}s" for kind in ("image", "document") if kind in takes)])
     return f"{vendor} can only be given {able}"
 
 
-def _counted(kinds: Mapping[str, int]) -> str:
+def _format_kind_counts(kinds: Mapping[str, int]) -> str:
     return " and ".join(
         f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items()
     )
 
 
-def read_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
+def parse_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     """The message of a `user` line. ValueError has the real claude's words where it has some (C13)."""
     message = event.get("message")
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(message, dict) or role != "user":
-        found = "undefined" if role is None else printable(str(role)[:ROLE_CHARACTERS])
+        found = "undefined" if role is None else printable(str(role)[:MAX_ROLE_CHARS])
         raise ValueError(f"Expected message role 'user', got '{found}'")
     uuid, priority = event.get("uuid"), event.get("priority")
     content = message.get("content")
     if isinstance(content, str):
         text, parts = content, list[MessageBlock]()
     elif isinstance(content, list):
-        parts = [_part(block) for block in content]
-        text = "\n".join(part.text for part in parts if part.kind == "text" and not part.fault)
+        parts = [_parse_block(block) for block in content]
+        text = "\n".join(part.text for part in parts if part.kind == "text" and not part.problem)
     else:
         raise ValueError("Expected message content to be a string or a list of blocks")
     read = UserMessage(
@@ -172,21 +177,21 @@ def read_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     origin = event.get("origin")
     if isinstance(origin, dict):
         read = read._replace(origin=origin)
-    read = read._replace(query=event.get("shouldQuery") is not False)
+    read = read._replace(needs_reply=event.get("shouldQuery") is not False)
     return read._replace(priority=priority) if isinstance(priority, str) else read
 
 
-def _part(block: object) -> MessageBlock:
+def _parse_block(block: object) -> MessageBlock:
     """One block of a message, with what is wrong with it."""
     kind = block.get("type") if isinstance(block, dict) else None
     if not isinstance(block, dict) or not isinstance(kind, str):
-        return MessageBlock("unknown block", fault="it is no block")
-    if kind not in TYPES:
+        return MessageBlock("unknown block", problem="it is no block")
+    if kind not in MEDIA_TYPES:
         text = block.get("text")
         return (
             MessageBlock(kind, text)
             if kind == "text" and isinstance(text, str)
-            else MessageBlock(kind, fault="it is not known")
+            else MessageBlock(kind, problem="it is not known")
         )
     source, title = block.get("source"), block.get("title")
     source = source if isinstance(source, dict) else {}
@@ -197,26 +202,28 @@ def _part(block: object) -> MessageBlock:
     if source.get("type") == "url" and isinstance(url := source.get("url"), str) and url:
         return part._replace(url=url)
     if source.get("type") != "base64" or not isinstance(data, str) or not data:
-        return part._replace(fault="it has no data, as base64")
+        return part._replace(problem="it has no data, as base64")
     media_type = source.get("media_type")
-    if media_type not in TYPES[kind]:
-        found = str(media_type)[:TYPE_CHARACTERS]
+    if media_type not in MEDIA_TYPES[kind]:
+        found = str(media_type)[:MAX_MEDIA_TYPE_CHARS]
         return part._replace(
-            fault=f"its media type is {found!r}, and it can be {', '.join(TYPES[kind])}"
+            problem=f"its media type is {found!r}, and it can be {', '.join(MEDIA_TYPES[kind])}"
         )
-    return part._replace(media_type=str(media_type), data=data, fault=_fault(data))
+    return part._replace(media_type=str(media_type), data=data, problem=_explain_invalid_data(data))
 
 
-def _fault(data: str) -> str:
+def _explain_invalid_data(data: str) -> str:
     """What is wrong with base64; "" for nothing."""
     try:
         size = len(a2b_base64(data, strict_mode=True))
     except ValueError as error:
         return f"its data is not base64 ({error})"
-    return f"it has {size:,} bytes, and can have {PART_BYTES:,}" if size > PART_BYTES else ""
+    return (
+        f"it has {size:,} bytes, and can have {MAX_FILE_BYTES:,}" if size > MAX_FILE_BYTES else ""
+    )
 
 
-def read_line(raw: bytes) -> object:
+def parse_line(raw: bytes) -> object:
     """Return the JSON value of a line, with broken bytes and escapes repaired, or None if the line
     is not JSON.
 

@@ -134,8 +134,8 @@ class Opening:
         of it.
         """
         if self.replays:
-            self._pen.replay(message.message, message.uuid, message.timestamp)
-        if notice := message.notice(self.terms.vendor.name, self.takes()):
+            self._pen.replay(message.raw_message, message.uuid, message.timestamp)
+        if notice := message.describe_omitted_blocks(self.terms.vendor.name, self.takes()):
             self._pen.notice(notice)
 
     def _add_servers(self, facts: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from shim.core.claude.control.control import KIND_CHARACTERS, Control
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt, Wish
 from shim.core.claude.facts import SessionState
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import LATER, read_line, read_message
+from shim.core.claude.messages import PRIORITY_LATER, parse_line, parse_message
 from shim.core.claude.permissions import (
     CLOSED_STREAM,
     QUESTION,
@@ -83,7 +83,7 @@ class YumeControl(Control):
     def receive(self, raw: bytes) -> list[Wish]:
         if raw.strip() in (b"", b"$"):
             return []
-        frame = read_line(raw)
+        frame = parse_line(raw)
         kind = frame.get("type") if isinstance(frame, dict) else None
         if not isinstance(frame, dict) or not isinstance(kind, str):
             self._complain(f"a line of stdin is no frame ({len(raw)} bytes)")
@@ -104,12 +104,12 @@ class YumeControl(Control):
         if not isinstance(message, dict):
             message = {"role": "user", "content": frame.get("content")}
         try:
-            read = read_message({**frame, "message": message}, self._now())
+            read = parse_message({**frame, "message": message}, self._now())
         except ValueError as error:
             self._complain(f"a message cannot be read: {error}")
             return
         # Yume waits for the end of every message: none is said into the turn of another.
-        self.messages.append(read._replace(size=size, priority=LATER))
+        self.messages.append(read._replace(size_bytes=size, priority=PRIORITY_LATER))
 
     def _choose(self, name: object) -> list[Wish]:
         mode, asks, known = yume_mode(name)

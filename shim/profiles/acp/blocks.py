@@ -35,7 +35,10 @@ def takes(agent: Mapping[str, Any], documents: str = FILE) -> BlockKinds:
 
 def blocks(message: UserMessage, kinds: BlockKinds, documents: str = FILE) -> list[dict[str, Any]]:
     """The blocks of a message for an agent that takes these kinds."""
-    return [_block(part, number, documents) for number, part in enumerate(message.given(kinds), 1)]
+    return [
+        _block(part, number, documents)
+        for number, part in enumerate(message.select_blocks(kinds), 1)
+    ]
 
 
 def _block(part: MessageBlock, number: int, documents: str) -> dict[str, Any]:

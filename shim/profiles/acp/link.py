@@ -9,7 +9,7 @@ and the mode, then the prompt. A prompt that comes earlier waits.
 from collections.abc import Mapping
 
 from shim.core.claude.argv.models import nearest
-from shim.core.claude.messages import EVERYTHING, BlockKinds, UserMessage
+from shim.core.claude.messages import ALL_KINDS, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.acp.blocks import FILE, blocks, takes
@@ -158,7 +158,7 @@ class Link:
         """What a message may have beside its text; everything until the agent has said what it
         takes.
         """
-        return takes(self.agent, self._opening.documents) if self.agent else EVERYTHING
+        return takes(self.agent, self._opening.documents) if self.agent else ALL_KINDS
 
     @property
     def logins(self) -> list[str]:

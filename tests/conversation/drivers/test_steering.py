@@ -81,7 +81,7 @@ class Steered:
         self.driver = PersistentDriver(self.launcher, self.paper, self.control, tasks)
         self.driver.stream, self.driver._child = self.launcher.turns.pump(None), Listener()
         self.driver.stream.answer_message(
-            UserMessage("first", message={"content": "first"}), echo=echo, hooks=False
+            UserMessage("first", raw_message={"content": "first"}), echo=echo, hooks=False
         )
         self.driver._turn_running = True
         self.speech, self.said = self.driver._child_input, said

@@ -4,11 +4,11 @@ import pytest
 from sweeps import each
 
 from shim.core.claude.messages import (
-    EVERYTHING,
-    PART_BYTES,
+    ALL_KINDS,
+    MAX_FILE_BYTES,
     MessageBlock,
     UserMessage,
-    read_message,
+    parse_message,
 )
 
 PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
@@ -18,7 +18,7 @@ PICTURES = frozenset({"image"})
 
 
 def read(content, **event):
-    return read_message({"message": {"role": "user", "content": content}, **event}, "now")
+    return parse_message({"message": {"role": "user", "content": content}, **event}, "now")
 
 
 def image(**source):
@@ -27,8 +27,13 @@ def image(**source):
 
 def test_a_text_is_the_whole_message():
     message = read("hi", uuid="u1")
-    assert (message.text, message.parts, message.uuid, message.timestamp) == ("hi", (), "u1", "now")
-    assert message.notice("pi") == ""
+    assert (message.text, message.blocks, message.uuid, message.timestamp) == (
+        "hi",
+        (),
+        "u1",
+        "now",
+    )
+    assert message.describe_omitted_blocks("pi") == ""
 
 
 def test_texts_and_documents_of_text_are_joined():
@@ -38,31 +43,36 @@ def test_texts_and_documents_of_text_are_joined():
         {"type": "text", "text": "three"},
     ]
     assert read(blocks).text == "one\ntwo\nthree"
-    assert read(blocks).given(EVERYTHING) == (MessageBlock("text", "one\ntwo\nthree"),)
+    assert read(blocks).select_blocks(ALL_KINDS) == (MessageBlock("text", "one\ntwo\nthree"),)
 
 
 def test_what_a_vendor_of_texts_is_not_given_is_counted_and_said_in_one_line():
     message = read(
         [IMAGE, image(data="?"), PAPER, {"type": "text", "text": "look"}, "odd", {"type": "text"}]
     )
-    assert message.text == "look" and message.given(frozenset()) == (MessageBlock("text", "look"),)
+    assert message.text == "look" and message.select_blocks(frozenset()) == (
+        MessageBlock("text", "look"),
+    )
     kinds = "2 images and 1 document and 1 unknown block and 1 text"
-    assert message.notice("pi") == f"[{kinds} left out of this message: pi can only be given text]"
+    assert (
+        message.describe_omitted_blocks("pi")
+        == f"[{kinds} left out of this message: pi can only be given text]"
+    )
 
 
 def test_parts_are_given_in_their_order_as_claudes_blocks():
     blocks = [{"type": "text", "text": "this"}, IMAGE, {"type": "text", "text": "and this"}, PAPER]
     message = read(blocks)
-    assert [part.block() for part in message.given(EVERYTHING)] == blocks
-    assert message.notice("pi", EVERYTHING) == ""
+    assert [part.to_json() for part in message.select_blocks(ALL_KINDS)] == blocks
+    assert message.describe_omitted_blocks("pi", ALL_KINDS) == ""
     assert message.text == "this\nand this"
 
 
 def test_only_the_kinds_that_are_left_out_are_said():
     message = read([IMAGE, PAPER, {"type": "text", "text": "look"}])
-    assert [part.kind for part in message.given(PICTURES)] == ["image", "text"]
+    assert [part.kind for part in message.select_blocks(PICTURES)] == ["image", "text"]
     assert (
-        message.notice("pi", PICTURES)
+        message.describe_omitted_blocks("pi", PICTURES)
         == "[1 document left out of this message: pi can only be given text and images]"
     )
 
@@ -70,13 +80,13 @@ def test_only_the_kinds_that_are_left_out_are_said():
 def test_a_file_by_its_address_is_given_only_to_a_vendor_that_takes_addresses():
     message = read([{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}])
     assert (
-        message.notice("pi", EVERYTHING) == ""
-        and message.given(EVERYTHING)[0].url == "https://a/b.png"
+        message.describe_omitted_blocks("pi", ALL_KINDS) == ""
+        and message.select_blocks(ALL_KINDS)[0].url == "https://a/b.png"
     )
     said = "[1 image left out of this message: pi can be given no file by its address]"
-    assert message.notice("pi", PICTURES) == said and message.given(PICTURES) == (
-        MessageBlock("text", ""),
-    )
+    assert message.describe_omitted_blocks("pi", PICTURES) == said and message.select_blocks(
+        PICTURES
+    ) == (MessageBlock("text", ""),)
 
 
 @each(
@@ -91,21 +101,21 @@ def test_a_file_by_its_address_is_given_only_to_a_vendor_that_takes_addresses():
         ({"type": "image"}, "it has no data"),
         (image(media_type="image/x-\n" + "y" * 99), "its media type is 'image/x-\\nyy"),
         (image(media_type=["image/png"]), "it can be image/png, image/jpeg, image/gif, image/webp"),
-        (image(data="AAAA" * (PART_BYTES // 3 + 1)), f"and can have {PART_BYTES:,}"),
+        (image(data="AAAA" * (MAX_FILE_BYTES // 3 + 1)), f"and can have {MAX_FILE_BYTES:,}"),
     ],
 )
 def test_what_no_vendor_can_read_is_left_out_with_its_fault_and_the_rest_is_kept(block, words):
     message = read([IMAGE, block, {"type": "text", "text": "look"}])
-    assert [part.kind for part in message.given(EVERYTHING)] == ["image", "text"]
-    notice = message.notice("pi", EVERYTHING)
+    assert [part.kind for part in message.select_blocks(ALL_KINDS)] == ["image", "text"]
+    notice = message.describe_omitted_blocks("pi", ALL_KINDS)
     assert notice.startswith("[1 image left out of this message: ") and words in notice
     assert "\n" not in notice and len(notice) < 250
 
 
 def test_each_fault_has_its_own_line():
-    notice = read([image(data="?"), image(type="file"), image(data="?"), PAPER]).notice(
-        "pi", PICTURES
-    )
+    notice = read(
+        [image(data="?"), image(type="file"), image(data="?"), PAPER]
+    ).describe_omitted_blocks("pi", PICTURES)
     assert [line.partition(" left")[0] for line in notice.splitlines()] == [
         "[2 images",
         "[1 image",
@@ -115,27 +125,33 @@ def test_each_fault_has_its_own_line():
 
 def test_words_around_the_text_stand_around_the_parts():
     message = read([{"type": "text", "text": "one"}, IMAGE, {"type": "text", "text": "two"}])
-    worded = message.worded("System.\n\none\ntwo\n\nAnswer in JSON.")
-    assert [part.text or part.kind for part in worded.given(PICTURES)] == [
+    worded = message.replace_text("System.\n\none\ntwo\n\nAnswer in JSON.")
+    assert [part.text or part.kind for part in worded.select_blocks(PICTURES)] == [
         "System.\n\n", "one", "image", "two", "\n\nAnswer in JSON.",
     ]  # fmt: skip
     assert (
         worded.text == "System.\n\none\ntwo\n\nAnswer in JSON."
-        and message.worded(message.text) == message
+        and message.replace_text(message.text) == message
     )
 
 
 def test_another_text_stands_in_front_of_the_parts():
     message = read([{"type": "text", "text": "see @file"}, IMAGE])
-    assert [part.text or part.kind for part in message.worded("see \\@file").given(PICTURES)] == [
+    assert [
+        part.text or part.kind
+        for part in message.replace_text("see \\@file").select_blocks(PICTURES)
+    ] == [
         "see \\@file",
         "image",
     ]
-    assert [part.text or part.kind for part in read([IMAGE]).worded("System.").given(PICTURES)] == [
+    assert [
+        part.text or part.kind
+        for part in read([IMAGE]).replace_text("System.").select_blocks(PICTURES)
+    ] == [
         "System.",
         "image",
     ]
-    assert UserMessage("a").worded("b") == UserMessage("b")
+    assert UserMessage("a").replace_text("b") == UserMessage("b")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +166,7 @@ def test_another_text_stands_in_front_of_the_parts():
 def test_what_is_no_message_of_a_user_is_refused(event, words):
     """C13"""
     with pytest.raises(ValueError, match=words):
-        read_message(event, "now")
+        parse_message(event, "now")
 
 
 def test_a_uuid_that_is_no_text_is_none():

@@ -8,7 +8,7 @@ from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
-from shim.core.claude.messages import LATER
+from shim.core.claude.messages import PRIORITY_LATER
 from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
 from shim.core.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
 from shim.core.yume.pen import YumePen
@@ -48,7 +48,7 @@ def test_a_message_is_text_or_blocks(frame):
 def test_every_message_gets_a_turn_of_its_own():
     control = opened()
     receive(control, {"type": "user", "content": "see", "priority": "now"})
-    assert control.messages[0].priority == LATER
+    assert control.messages[0].priority == PRIORITY_LATER
 
 
 def test_images_are_left_out_and_counted():
@@ -61,7 +61,7 @@ def test_images_are_left_out_and_counted():
         },
     )
     assert (
-        control.messages[0].notice("pi")
+        control.messages[0].describe_omitted_blocks("pi")
         == "[1 image left out of this message: pi can only be given text]"
     )
 

@@ -25,7 +25,13 @@ from shim.core.claude.hooks.callbacks import (
     read_prompt_refusal,
     read_verdict,
 )
-from shim.core.claude.messages import BYTE_ORDER_MARK, NOW, UserMessage, read_line, read_message
+from shim.core.claude.messages import (
+    BYTE_ORDER_MARK,
+    PRIORITY_NOW,
+    UserMessage,
+    parse_line,
+    parse_message,
+)
 from shim.core.claude.permissions import (
     CLOSED_STREAM,
     QUESTION,
@@ -88,7 +94,7 @@ class Control(Lines):
         if not raw.removeprefix(BYTE_ORDER_MARK).strip():
             return []
         self._line_count += 1
-        event = read_line(raw)
+        event = parse_line(raw)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
             kind = "unknown" if event is None else printable(str(kind)[:KIND_CHARACTERS])
@@ -132,14 +138,14 @@ class Control(Lines):
 
     def _user(self, event: Mapping[str, Any], size: int) -> list[Wish]:
         try:
-            message = read_message(event, self._now())._replace(size=size)
+            message = parse_message(event, self._now())._replace(size_bytes=size)
         except ValueError as error:
             self._complain(f"Error: {error}")
             return []
         if message.uuid is not None and self._is_repeated(message.uuid):
             self._replay(message)
             return []
-        if message.priority != NOW or not self.running:
+        if message.priority != PRIORITY_NOW or not self.running:
             self.messages.append(message)
             return []
         self.messages.appendleft(message)
@@ -164,7 +170,7 @@ class Control(Lines):
             self._say(
                 {
                     "type": "user",
-                    "message": message.message,
+                    "message": message.raw_message,
                     "session_id": self.facts.options.session_id,
                     "parent_tool_use_id": None,
                     "uuid": message.uuid,
