@@ -9,7 +9,7 @@ from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import Decision, Permission
+from shim.core.claude.permissions import Permission, PermissionDecision
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.json_text import dump
 from shim.profiles.rpc.speech import LinkSpeech
@@ -69,7 +69,7 @@ class PiInput(LinkSpeech[PiRpcSession]):
         same = name == before or (self._uses_extension and PLAN_MODE not in (name, before))
         return b"" if same and (self._uses_extension or name == BYPASS) else None
 
-    def encode_decision(self, permission: Permission, decision: Decision) -> bytes:
+    def encode_decision(self, permission: Permission, decision: PermissionDecision) -> bytes:
         """What was allowed runs, changed or not. ValueError where pi has no words for the change."""
         filled = self._link.encode_form_answer(
             permission.request, decision.changed, allow=decision.allow, interrupt=decision.interrupt

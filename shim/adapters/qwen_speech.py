@@ -13,7 +13,7 @@ from shim.adapters.qwen_tools import TOOLS
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY_KINDS, MessageBlock, UserMessage
-from shim.core.claude.permissions import Decision, Permission
+from shim.core.claude.permissions import Permission, PermissionDecision
 from shim.core.reading.json_text import dump
 
 # How long it waits for a permission: the longest that it takes. With more it goes back to its own
@@ -82,7 +82,7 @@ class QwenInput(ClaudeInput):
         """qwen's own names of modes differ."""
         return super().encode_mode(VENDOR_MODES[name])
 
-    def encode_decision(self, permission: Permission, decision: Decision) -> bytes:
+    def encode_decision(self, permission: Permission, decision: PermissionDecision) -> bytes:
         """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run
         the old ones.
         """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shim.core.claude.argv.invocation import Invocation
     from shim.core.claude.control import Control
     from shim.core.claude.control.lines import States
-    from shim.core.claude.permissions import Decision
+    from shim.core.claude.permissions import PermissionDecision
     from shim.io.mcp.door import Door
     from shim.io.signals import Signals
     from shim.io.stdin import Inbound, Source
@@ -346,7 +346,7 @@ class FrontendRelays:
         self._control = control
         self._tasks = tasks
         self._server: Door | None = None
-        self.decide_call: Callable[[str, Mapping[str, Any]], Awaitable[Decision]] = (
+        self.decide_call: Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]] = (
             self._decide_by_rules
         )
 
@@ -368,12 +368,14 @@ class FrontendRelays:
             return entries
         return self._server.entries(names)
 
-    async def _decide_by_rules(self, tool: str, arguments: "Mapping[str, Any]") -> "Decision":
+    async def _decide_by_rules(
+        self, tool: str, arguments: "Mapping[str, Any]"
+    ) -> "PermissionDecision":
         """The decision where the vendor runs a child a turn, which nobody is asked by."""
-        from shim.core.claude.permissions import UNASKED, Decision
+        from shim.core.claude.permissions import UNASKED, PermissionDecision
 
         allowed = self._state.evaluate_call(tool, arguments).decided == "allow"
-        return Decision(allowed, message="" if allowed else UNASKED.format(tool=tool))
+        return PermissionDecision(allowed, message="" if allowed else UNASKED.format(tool=tool))
 
     async def _flush_control(self) -> None:
         from shim.io.stdout import FrontendGoneError

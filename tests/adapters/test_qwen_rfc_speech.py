@@ -18,7 +18,7 @@ from shim.adapters.qwen_rfc_speech import (
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import Decision, Permission
+from shim.core.claude.permissions import Permission, PermissionDecision
 from shim.core.errors import FrontendError
 
 SESSION = "session-123"
@@ -153,12 +153,16 @@ ASKED = Permission(
 def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
     """It would run the call as it was: the RFC has no place for another input."""
     speech = QwenRfcInput()
-    assert told(speech.encode_decision(ASKED, Decision(True))) == [build_answer("r1", "approve")]
-    assert told(speech.encode_decision(ASKED, Decision(False, message="no"))) == [
+    assert told(speech.encode_decision(ASKED, PermissionDecision(True))) == [
+        build_answer("r1", "approve")
+    ]
+    assert told(speech.encode_decision(ASKED, PermissionDecision(False, message="no"))) == [
         build_answer("r1", "deny", "no")
     ]
     with pytest.raises(ValueError, match=r'"path":"/b"'):
-        speech.encode_decision(ASKED, Decision(True, changed={"file_path": "/b", "offset": 1}))
+        speech.encode_decision(
+            ASKED, PermissionDecision(True, changed={"file_path": "/b", "offset": 1})
+        )
 
 
 # -- how it is started -----------------------------------------------------------------------------

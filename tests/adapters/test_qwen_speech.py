@@ -9,7 +9,7 @@ from shim.adapters.qwen_speech import NO_FILE_MESSAGE, QwenInput
 from shim.core.adapter.vendor import LaunchRequest, TurnFiles
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import parse_message
-from shim.core.claude.permissions import Decision, Permission
+from shim.core.claude.permissions import Permission, PermissionDecision
 
 ASKED = Permission(
     "q1", "call_1", "Bash", {"command": "ls"}, "run_shell_command", {"command": "ls"}
@@ -19,9 +19,9 @@ ASKED = Permission(
 @pytest.mark.parametrize(
     ("decision", "answer"),
     [
-        (Decision(True), {"behavior": "allow"}),
-        (Decision(False, message="no"), {"behavior": "deny", "message": "no"}),
-        (Decision(False), {"behavior": "deny", "message": "Interrupted by the user."}),
+        (PermissionDecision(True), {"behavior": "allow"}),
+        (PermissionDecision(False, message="no"), {"behavior": "deny", "message": "no"}),
+        (PermissionDecision(False), {"behavior": "deny", "message": "Interrupted by the user."}),
     ],
 )
 def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer):
@@ -34,7 +34,7 @@ def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer)
 
 def test_arguments_that_were_changed_are_never_answered():
     with pytest.raises(ValueError, match=r'\{"command":"pwd"\}'):
-        QwenInput().encode_decision(ASKED, Decision(True, changed={"command": "pwd"}))
+        QwenInput().encode_decision(ASKED, PermissionDecision(True, changed={"command": "pwd"}))
 
 
 def test_each_request_has_a_number_of_its_own():

@@ -45,7 +45,7 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, ClaudePen
-from shim.core.claude.permissions import QUESTION, Decision, Permission
+from shim.core.claude.permissions import QUESTION, Permission, PermissionDecision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.turn.outcome import Exit
@@ -123,7 +123,11 @@ class Talk:
         self._sizes()
         if self._settled:  # as the driver does it
             for permission in self._asked:
-                self._told(self.speech.encode_decision(permission, Decision(False, interrupt=True)))
+                self._told(
+                    self.speech.encode_decision(
+                        permission, PermissionDecision(False, interrupt=True)
+                    )
+                )
             self._asked.clear()
         if self._settled and (waiting := self.agent.waits()):
             raise BrokenError(f"the turn is over, and the agent waits for answers: {waiting}")
@@ -142,7 +146,7 @@ class Talk:
                 case AskPermission(permission) if permission.refusal:
                     self._told(
                         self.speech.encode_decision(
-                            permission, Decision(False, message=permission.refusal)
+                            permission, PermissionDecision(False, message=permission.refusal)
                         )
                     )
                 case AskPermission(permission):
@@ -151,7 +155,9 @@ class Talk:
                     for permission in [one for one in self._asked if one.request == request]:
                         self._asked.remove(permission)
                         self._told(
-                            self.speech.encode_decision(permission, Decision(False, interrupt=True))
+                            self.speech.encode_decision(
+                                permission, PermissionDecision(False, interrupt=True)
+                            )
                         )
                 case TurnStage.VENDOR_DONE | TurnStage.FINISHED:
                     self._note("the turn is settled")
@@ -184,7 +190,7 @@ class Talk:
             return
         permission = self._asked.pop(self._chance.randrange(len(self._asked)))
         kind = self._chance.random()
-        decision = Decision(kind < 0.6, message="no", interrupt=kind > 0.9)
+        decision = PermissionDecision(kind < 0.6, message="no", interrupt=kind > 0.9)
         if 0.5 < kind < 0.6:
             decision = decision._replace(changed={"command": "changed"})
         elif permission.tool == QUESTION and kind < 0.4:
@@ -199,7 +205,7 @@ class Talk:
         try:
             answer = self.speech.encode_decision(permission, decision)
         except ValueError:
-            decision = Decision(False, message="made again")
+            decision = PermissionDecision(False, message="made again")
             answer = self.speech.encode_decision(permission, decision)
         if not decision.allow:
             said, commands = self.pump.record_refusal(permission, decision.message, announced=True)
@@ -219,7 +225,7 @@ class Talk:
                 case AskPermission(permission):
                     self._told(
                         self.speech.encode_decision(
-                            permission, Decision(False, message=permission.refusal)
+                            permission, PermissionDecision(False, message=permission.refusal)
                         )
                     )
         self.pump.start_turn()

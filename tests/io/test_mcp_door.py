@@ -17,7 +17,7 @@ import anyio
 import pytest
 from box import PATIENCE
 
-from shim.core.claude.permissions import Decision
+from shim.core.claude.permissions import PermissionDecision
 from shim.core.claude.sdk_servers import SdkServers
 from shim.io.mcp import door as module
 from shim.io.mcp.door import RELAY, Door
@@ -47,8 +47,8 @@ class Frontend:
         """A call whose number is 13 is denied, the others run; 14 is changed."""
         self.judged.append((tool, arguments))
         if arguments.get("n") == 13:
-            return Decision(False, message="unlucky")
-        return Decision(True, changed={"n": 15} if arguments.get("n") == 14 else None)
+            return PermissionDecision(False, message="unlucky")
+        return PermissionDecision(True, changed={"n": 15} if arguments.get("n") == 14 else None)
 
     async def flush(self):
         for line in self.servers.take_lines():

@@ -12,7 +12,7 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, ClaudePen
-from shim.core.claude.permissions import Decision
+from shim.core.claude.permissions import PermissionDecision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.turn.outcome import Exit
@@ -84,7 +84,7 @@ class Talk:
         return self
 
     def answer(self, allow):
-        self.told += self.speech.encode_decision(self.asked.pop(0), Decision(allow))
+        self.told += self.speech.encode_decision(self.asked.pop(0), PermissionDecision(allow))
 
     def finish(self):
         said, _ = self.pump.finish()

@@ -9,7 +9,7 @@ from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import Decision
+from shim.core.claude.permissions import PermissionDecision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 
@@ -97,7 +97,9 @@ class Talk(Played):
         return self
 
     def answer(self, allow, place=0, **more):
-        self.told += self.speech.encode_decision(self.asked.pop(place), Decision(allow, **more))
+        self.told += self.speech.encode_decision(
+            self.asked.pop(place), PermissionDecision(allow, **more)
+        )
         return self
 
     @property

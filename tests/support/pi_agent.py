@@ -9,7 +9,7 @@ from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import Decision
+from shim.core.claude.permissions import PermissionDecision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 
@@ -135,7 +135,7 @@ class Talk(Played):
 
     def answer(self, *, allow=True, **decision):
         return self.tell(
-            self.speech.encode_decision(self.asked.pop(0), Decision(allow, **decision))
+            self.speech.encode_decision(self.asked.pop(0), PermissionDecision(allow, **decision))
         )
 
     def finish(self):

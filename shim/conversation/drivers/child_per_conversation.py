@@ -21,7 +21,13 @@ from shim.core.adapter.commands import (
 from shim.core.adapter.pump import ChildStream
 from shim.core.claude.control import Control
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import CLOSED_STREAM, STOPPED, TURN_OVER, Decision, Permission
+from shim.core.claude.permissions import (
+    CLOSED_STREAM,
+    STOPPED,
+    TURN_OVER,
+    Permission,
+    PermissionDecision,
+)
 from shim.core.errors import ShimError
 from shim.io.mcp.calls import DecidedCalls
 from shim.io.stdout import FrontendGoneError, Output
@@ -140,7 +146,9 @@ class PersistentDriver(StdinDriver):
             for permission in self._pending_prompts.open_questions:
                 await self._write_to_child(
                     child,
-                    self._child_input.encode_decision(permission, Decision(False, interrupt=True)),
+                    self._child_input.encode_decision(
+                        permission, PermissionDecision(False, interrupt=True)
+                    ),
                 )
             await self._write_turn_end(*pump.finish())
         else:  # ended by us, in the middle of the vendor's turn
@@ -160,7 +168,7 @@ class PersistentDriver(StdinDriver):
                     case SendToChild(line):
                         await self._write_to_child(child, line)
                     case AskPermission(permission):
-                        denied = Decision(False, message=permission.refusal)
+                        denied = PermissionDecision(False, message=permission.refusal)
                         await self._write_to_child(
                             child, self._child_input.encode_decision(permission, denied)
                         )
@@ -264,7 +272,7 @@ class PersistentDriver(StdinDriver):
         if self._stage is TurnStage.FINISHED:
             permission = permission._replace(refusal=permission.refusal or TURN_OVER)
         elif self._interrupted:  # nor is one behind an interrupt
-            await self.send_decision(permission, Decision(False, interrupt=True))
+            await self.send_decision(permission, PermissionDecision(False, interrupt=True))
             return
         decision = self._find_earlier_grant(permission) or self._defer_decision(permission)
         if decision is None and not permission.refusal and self.launcher.policy.hooks:
@@ -294,7 +302,9 @@ class PersistentDriver(StdinDriver):
             if stands:
                 await self._deliver_prompt(permission, decision)
 
-    async def _deliver_prompt(self, permission: Permission, decision: Decision | None) -> None:
+    async def _deliver_prompt(
+        self, permission: Permission, decision: PermissionDecision | None
+    ) -> None:
         """Write a question that was put to the frontend, or give the vendor the decision."""
         await self._output.lines(self._pending_prompts.take())
         self.launcher.context.log(
@@ -340,7 +350,9 @@ class PersistentDriver(StdinDriver):
                 await self._output.lines(self._pending_prompts.take())
                 await self._write_to_child(
                     child,
-                    self._child_input.encode_decision(permission, Decision(False, interrupt=True)),
+                    self._child_input.encode_decision(
+                        permission, PermissionDecision(False, interrupt=True)
+                    ),
                 )
 
     def _cancel_waits(self) -> None:
@@ -350,7 +362,7 @@ class PersistentDriver(StdinDriver):
         self._wait_scopes.clear()
         self._decided_calls.end()
 
-    async def decide_call(self, tool: str, arguments: Mapping[str, Any]) -> Decision:
+    async def decide_call(self, tool: str, arguments: Mapping[str, Any]) -> PermissionDecision:
         """Decide about a call of a tool in the frontend's process, which is about to run: it is
         asked about as others.
 
@@ -361,7 +373,7 @@ class PersistentDriver(StdinDriver):
             try:
                 await self.deliver(*self.stream.write_arrived_call(tool, arguments))
             except FrontendGoneError:  # the turn notices it, too
-                return Decision(False, message=CLOSED_STREAM)
+                return PermissionDecision(False, message=CLOSED_STREAM)
         granted = self._decided_calls.granted(tool, arguments)
         if granted is not None:
             return granted
@@ -373,7 +385,7 @@ class PersistentDriver(StdinDriver):
         except (
             FrontendGoneError
         ):  # the turn finds out too; here it would end the relays of all calls
-            return Decision(False, message=CLOSED_STREAM)
+            return PermissionDecision(False, message=CLOSED_STREAM)
         finally:
             self._decided_calls.forget(request)
 
@@ -389,7 +401,7 @@ class PersistentDriver(StdinDriver):
                 return call_id
         return calls[0][0] if calls else None
 
-    def _defer_decision(self, permission: Permission) -> Decision | None:
+    def _defer_decision(self, permission: Permission) -> PermissionDecision | None:
         """Yes to a question without an input, about a call that `judge` is to decide with it."""
         facts = self._pending_prompts.facts
         if (
@@ -400,9 +412,13 @@ class PersistentDriver(StdinDriver):
             return None
         if self._decided_calls.waits(permission.request):
             return None
-        return Decision(True) if facts.evaluate_call(permission.tool, {}).decided == "ask" else None
+        return (
+            PermissionDecision(True)
+            if facts.evaluate_call(permission.tool, {}).decided == "ask"
+            else None
+        )
 
-    def _find_earlier_grant(self, permission: Permission) -> Decision | None:
+    def _find_earlier_grant(self, permission: Permission) -> PermissionDecision | None:
         """A call that is made again as the frontend changed it: allowed, once."""
         return (
             None
@@ -410,7 +426,7 @@ class PersistentDriver(StdinDriver):
             else self._decided_calls.granted(permission.tool, permission.arguments)
         )
 
-    async def send_decision(self, request: Permission, decision: Decision) -> None:
+    async def send_decision(self, request: Permission, decision: PermissionDecision) -> None:
         """The answer goes to the vendor; a refusal is also the Turn's business."""
         child, pump = self._child, self.stream
         if (waiting := self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request), None)) is not None:
@@ -424,8 +440,10 @@ class PersistentDriver(StdinDriver):
         try:
             answer = self._encode_answer(request, decision)
         except ValueError as error:  # the call has to be made again; then it was allowed already
-            self._decided_calls.grant(request.tool, decision.changed or {}, Decision(True))
-            decision = Decision(False, message=str(error))
+            self._decided_calls.grant(
+                request.tool, decision.changed or {}, PermissionDecision(True)
+            )
+            decision = PermissionDecision(False, message=str(error))
             answer = self._child_input.encode_decision(request, decision)
             pump.record_correction(request, decision.message)
         else:
@@ -446,7 +464,7 @@ class PersistentDriver(StdinDriver):
         if decision.interrupt:
             await self.interrupt()
 
-    def _encode_answer(self, permission: Permission, decision: Decision) -> bytes:
+    def _encode_answer(self, permission: Permission, decision: PermissionDecision) -> bytes:
         """What the vendor is told. A call in the frontend's process runs from here, with what was
         changed of it.
         """

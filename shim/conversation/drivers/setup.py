@@ -23,7 +23,7 @@ from shim.state.config import Settings, VendorSettings
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from shim.core.claude.permissions import Decision
+    from shim.core.claude.permissions import PermissionDecision
     from shim.core.policy.rules import Rule
     from shim.core.turn.terms import Structured
     from shim.recording.recorder import Recorder
@@ -64,7 +64,7 @@ class Relays(Protocol):
     `judge` decides about a call before it runs; a driver whose child can be asked for sets its own.
     """
 
-    decide_call: "Callable[[str, Mapping[str, Any]], Awaitable[Decision]]"
+    decide_call: "Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]]"
 
     def build_entries(self, names: tuple[str, ...]) -> Mapping[str, Mapping[str, Any]]:
         """What the vendor starts to reach the servers. OSError where nothing can be reached."""

@@ -44,7 +44,7 @@ class Permission(NamedTuple):
     refusal: str = ""
 
 
-class Decision(NamedTuple):
+class PermissionDecision(NamedTuple):
     """An answer. `changed` are other arguments in Claude's words (None: as asked); `message` is why
     it was denied.
 
@@ -143,23 +143,27 @@ def _rule(rule: Mapping[str, Any]) -> str:
     return name if content is None else f"{name}({content})"
 
 
-def read_decision(response: Mapping[str, Any], asked: Permission) -> Decision:
+def read_decision(response: Mapping[str, Any], asked: Permission) -> PermissionDecision:
     """The decision in the `response` of a control_response. One that cannot be read is a denial
     (never wider).
     """
     if response.get("subtype") == "error":
-        return Decision(False, message=FAILED.format(error=response.get("error")))
+        return PermissionDecision(False, message=FAILED.format(error=response.get("error")))
     answer = response.get("response")
     if not isinstance(answer, dict):
-        return Decision(False, message=FAILED.format(error="the answer is no object"))
+        return PermissionDecision(False, message=FAILED.format(error="the answer is no object"))
     if answer.get("behavior") == "allow":
         # Several clients send an empty object with every answer: it changes nothing. `null` is an
         # error.
         changed = answer.get("updatedInput", {})
         if not isinstance(changed, dict):
             found = "null" if changed is None else f"a {type(changed).__name__}"
-            return Decision(False, message=FAILED.format(error=UPDATED_INPUT.format(found=found)))
-        return Decision(True, changed=None if changed in ({}, asked.arguments) else changed)
+            return PermissionDecision(
+                False, message=FAILED.format(error=UPDATED_INPUT.format(found=found))
+            )
+        return PermissionDecision(
+            True, changed=None if changed in ({}, asked.arguments) else changed
+        )
     message = answer.get("message")
     denial = message if isinstance(message, str) and message else "The call was denied."
-    return Decision(False, message=denial, interrupt=answer.get("interrupt") is True)
+    return PermissionDecision(False, message=denial, interrupt=answer.get("interrupt") is True)

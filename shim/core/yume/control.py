@@ -26,8 +26,8 @@ from shim.core.claude.permissions import (
     QUESTION,
     RULED,
     UNASKED,
-    Decision,
     Permission,
+    PermissionDecision,
 )
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
@@ -45,12 +45,12 @@ UNANSWERABLE = "This frontend can approve a call, but has no way to answer a que
 STOPPED = "The turn was stopped before this call was approved."
 
 
-def _decision(frame: Mapping[str, Any]) -> Decision:
+def _decision(frame: Mapping[str, Any]) -> PermissionDecision:
     """The decision of a frame: only `true` approves."""
     if frame.get("approved") is True:
-        return Decision(True)
+        return PermissionDecision(True)
     reason = frame.get("reason") or frame.get("message")
-    return Decision(False, message=reason if isinstance(reason, str) else DENIED)
+    return PermissionDecision(False, message=reason if isinstance(reason, str) else DENIED)
 
 
 class YumeControl(Control):
@@ -69,7 +69,7 @@ class YumeControl(Control):
         super().__init__(facts, mint, now)
         self._pen = pen
         self.facts.serving_vendor = self.facts.serving_vendor._replace(never_asks=unattended)
-        self._early: dict[str, Decision] = {}
+        self._early: dict[str, PermissionDecision] = {}
         self._decided = Bounded[str, None](
             EARLY_APPROVALS
         )  # calls of this turn, so that a second approval of a call approves no later question
@@ -146,44 +146,44 @@ class YumeControl(Control):
     def _give_up(self, message: str) -> list[Wish]:
         asked, self._asked = self._held | self._asked, {}
         self._held.clear()
-        denial = Decision(False, message=message or STOPPED, interrupt=not message)
+        denial = PermissionDecision(False, message=message or STOPPED, interrupt=not message)
         return [Decided(it, denial) for it in asked.values()]
 
     # -- what we ask -------------------------------------------------------------------------------
 
-    def ask(self, permission: Permission) -> Decision | None:
+    def ask(self, permission: Permission) -> PermissionDecision | None:
         """Write the call and wait for its approval. Returns the decision if no approval is needed."""
         if permission.refusal:
-            return Decision(False, message=permission.refusal)
+            return PermissionDecision(False, message=permission.refusal)
         hook, shown = self._verdicts.of(permission.call), self._shown(permission)
         if hook.allow is False:
-            return Decision(False, message=hook.reason, announced=False)
+            return PermissionDecision(False, message=hook.reason, announced=False)
         ruled = self.facts.evaluate_call(permission.tool, shown, hook)
         if ruled.decided == "deny":
-            return Decision(
+            return PermissionDecision(
                 False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False
             )
         if permission.tool == QUESTION:
-            return Decision(False, message=UNANSWERABLE, announced=False)
+            return PermissionDecision(False, message=UNANSWERABLE, announced=False)
         changed = None if shown == permission.arguments else shown
         # a person approves every other call
         if ruled.decided == "allow" and (ruled.ruled or not self.facts.answers_prompts):
-            return Decision(True, changed=changed)
+            return PermissionDecision(True, changed=changed)
         # Yume shows no other input
         if not self.facts.answers_prompts or self.facts.mode == "dontAsk" or changed is not None:
-            return Decision(
+            return PermissionDecision(
                 False, message=hook.reason or UNASKED.format(tool=permission.tool), announced=False
             )
         size = len(dump(permission.arguments))
         if size > self._pen.room:
-            return Decision(
+            return PermissionDecision(
                 False, message=f"The call is too large to be asked about ({size} bytes)."
             )
         if (early := self._early.pop(permission.call, None)) is not None:
             self._decide(permission.call)
             return early
         if self._deaf:
-            return Decision(False, message=CLOSED_STREAM)
+            return PermissionDecision(False, message=CLOSED_STREAM)
         self._pen.expose(permission.call)
         self._asked[permission.call] = permission
         return None
@@ -191,13 +191,13 @@ class YumeControl(Control):
     def withdraw(self) -> None:
         """Nothing: Yume knows by the result that nothing is asked any more."""
 
-    def expired(self, permission: Permission) -> Decision | None:
+    def expired(self, permission: Permission) -> PermissionDecision | None:
         """The denial of a call without an answer in time (R14); None if it was answered."""
         if self._asked.get(permission.call) is not permission:
             return None
         del self._asked[permission.call]
         self._decide(permission.call)
-        return Decision(False, message=UNANSWERED)
+        return PermissionDecision(False, message=UNANSWERED)
 
     # -- what Claude's frontends are told and Yume is not ------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 
-from shim.core.claude.permissions import TURN_OVER, Decision
+from shim.core.claude.permissions import TURN_OVER, PermissionDecision
 
 GRANTS = 1000  # of a turn; the oldest is forgotten, and its call is asked about
 
@@ -17,13 +17,13 @@ class Answer:
 
     def __init__(self) -> None:
         self._made = anyio.Event()
-        self._decision = Decision(False, message=TURN_OVER)
+        self._decision = PermissionDecision(False, message=TURN_OVER)
 
-    async def decision(self) -> Decision:
+    async def decision(self) -> PermissionDecision:
         await self._made.wait()
         return self._decision
 
-    def give(self, decision: Decision) -> None:
+    def give(self, decision: PermissionDecision) -> None:
         self._decision = decision
         self._made.set()
 
@@ -32,17 +32,17 @@ class DecidedCalls:
     """The calls of one turn."""
 
     def __init__(self) -> None:
-        self._grants: list[tuple[str, Mapping[str, Any], Decision]] = []
+        self._grants: list[tuple[str, Mapping[str, Any], PermissionDecision]] = []
         self._waiting: dict[str, Answer] = {}
         self._number = 0
 
-    def grant(self, tool: str, arguments: Mapping[str, Any], decision: Decision) -> None:
+    def grant(self, tool: str, arguments: Mapping[str, Any], decision: PermissionDecision) -> None:
         """This call is allowed, once: it was asked about already, or is to be made again in this
         form.
         """
         self._grants = [*self._grants[1 - GRANTS :], (tool, arguments, decision)]
 
-    def granted(self, tool: str, arguments: Mapping[str, Any]) -> Decision | None:
+    def granted(self, tool: str, arguments: Mapping[str, Any]) -> PermissionDecision | None:
         """The decision about exactly this call, once; None where there was none."""
         for number, (named, given, decision) in enumerate(self._grants):
             if (named, given) == (tool, arguments):
@@ -60,7 +60,7 @@ class DecidedCalls:
     def waits(self, request: str) -> bool:
         return request in self._waiting
 
-    def decide(self, request: str, decision: Decision) -> bool:
+    def decide(self, request: str, decision: PermissionDecision) -> bool:
         """Whether a question is one of these, which has its answer now."""
         answer = self._waiting.pop(request, None)
         if answer is not None:
@@ -78,4 +78,4 @@ class DecidedCalls:
         self._grants = []
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
-            answer.give(Decision(False, message=TURN_OVER))
+            answer.give(PermissionDecision(False, message=TURN_OVER))

@@ -18,7 +18,7 @@ import anyio
 import orjson
 from anyio.abc import TaskGroup
 
-from shim.core.claude.permissions import STOPPED, Decision
+from shim.core.claude.permissions import STOPPED, PermissionDecision
 from shim.core.claude.sdk_servers import FULL, IN_FLIGHT, SdkServers
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.relay import SOCKET, TICKET
@@ -48,7 +48,7 @@ class Door:
         self,
         servers: SdkServers,
         flush: Callable[[], Awaitable[None]],
-        judge: Callable[[str, Mapping[str, Any]], Awaitable[Decision]],
+        judge: Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]],
         call_seconds: float,
     ) -> None:
         self._servers = servers

@@ -14,7 +14,13 @@ from shim.core.claude.control.answers import ANSWERS
 from shim.core.claude.control.control import QUESTIONS, Control
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
 from shim.core.claude.facts import ServingVendor
-from shim.core.claude.permissions import CLOSED_STREAM, UNANSWERED, Decision, Permission, RuleChange
+from shim.core.claude.permissions import (
+    CLOSED_STREAM,
+    UNANSWERED,
+    Permission,
+    PermissionDecision,
+    RuleChange,
+)
 from shim.core.reading.account import printable
 
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
@@ -271,10 +277,11 @@ def test_an_interrupt_takes_open_questions_back_and_the_end_of_stdin_does_not():
         one.take()
     said, (decided, _) = ask(interrupted, "interrupt")
     assert said[0] == {"type": "control_cancel_request", "request_id": "uuid-1"}
-    assert decided == Decided(ASKED, Decision(False, interrupt=True))
+    assert decided == Decided(ASKED, PermissionDecision(False, interrupt=True))
     (decided,) = closed.closed()
     assert (
-        decided == Decided(ASKED, Decision(False, message=CLOSED_STREAM)) and closed.take() == b""
+        decided == Decided(ASKED, PermissionDecision(False, message=CLOSED_STREAM))
+        and closed.take() == b""
     )
 
 
@@ -318,10 +325,12 @@ def test_questions_are_answered_in_any_order_and_each_only_once():
         line for line in map(json.loads, one.take().splitlines()) if "request" in line
     )
     assert give(one, second_line["request_id"], behavior="deny", message="no") == [
-        Decided(second, Decision(False, message="no"))
+        Decided(second, PermissionDecision(False, message="no"))
     ]
     assert states(one) == [] and one.asking
-    assert give(one, first_line["request_id"], behavior="allow") == [Decided(ASKED, Decision(True))]
+    assert give(one, first_line["request_id"], behavior="allow") == [
+        Decided(ASKED, PermissionDecision(True))
+    ]
     assert states(one) == ["running"] and not one.asking
     assert give(one, second_line["request_id"], behavior="allow") == []
 
@@ -331,7 +340,7 @@ def test_a_question_that_nobody_answered_in_time_is_denied_and_taken_back():
     one.begin("hi")
     one.ask(ASKED)
     one.take()
-    assert one.expired(ASKED) == Decision(False, message=UNANSWERED)
+    assert one.expired(ASKED) == PermissionDecision(False, message=UNANSWERED)
     assert json.loads(one.take()) == {"type": "control_cancel_request", "request_id": "uuid-1"}
     assert one.expired(ASKED) is None and give(one, "uuid-1", behavior="allow") == []
 
@@ -385,7 +394,7 @@ def test_a_question_to_the_person_that_nobody_can_answer_is_denied(facts):
 def test_a_question_to_the_person_that_a_hook_answered_is_not_asked():
     one = control(policy=policy(allow=["AskUserQuestion"]))
     answered = CHOICE._replace(arguments={**CHOICE.arguments, "answers": {"Which?": "this"}})
-    assert one.ask(answered) == Decision(True)
+    assert one.ask(answered) == PermissionDecision(True)
 
 
 def test_a_message_that_waits_can_be_taken_back():
@@ -418,26 +427,26 @@ def test_a_question_is_put_to_the_frontend_in_claudes_words():
             "tool_use_id": "call_1",
         },
     }
-    assert give(one, "uuid-1", behavior="allow") == [Decided(ASKED, Decision(True))]
+    assert give(one, "uuid-1", behavior="allow") == [Decided(ASKED, PermissionDecision(True))]
     assert give(one, "uuid-1", behavior="allow") == []
 
 
 @each(
     ("answer", "decision"),
     [
-        ({"behavior": "allow", "updatedInput": {"command": "ls"}}, Decision(True)),
+        ({"behavior": "allow", "updatedInput": {"command": "ls"}}, PermissionDecision(True)),
         (
             {"behavior": "allow", "updatedInput": {"command": "pwd"}},
-            Decision(True, changed={"command": "pwd"}),
+            PermissionDecision(True, changed={"command": "pwd"}),
         ),
-        ({"behavior": "deny", "message": "no"}, Decision(False, message="no")),
+        ({"behavior": "deny", "message": "no"}, PermissionDecision(False, message="no")),
         (
             {"behavior": "deny", "message": "no", "interrupt": True},
-            Decision(False, message="no", interrupt=True),
+            PermissionDecision(False, message="no", interrupt=True),
         ),
-        ({"behavior": "maybe"}, Decision(False, message="The call was denied.")),
+        ({"behavior": "maybe"}, PermissionDecision(False, message="The call was denied.")),
         ({"behavior": "allow", "updatedInput": "ls"}, None),
-        ({}, Decision(False, message="The call was denied.")),
+        ({}, PermissionDecision(False, message="The call was denied.")),
     ],
 )
 def test_only_a_clear_permission_is_one(answer, decision):
@@ -459,7 +468,7 @@ def test_who_cannot_be_asked_is_not_asked():
 
 def test_a_question_that_carries_its_refusal_is_not_asked():
     decision = control().ask(ASKED._replace(refusal="The turn is over."))
-    assert decision == Decision(False, message="The turn is over.")
+    assert decision == PermissionDecision(False, message="The turn is over.")
 
 
 def test_an_input_that_is_too_large_to_be_shown_is_denied():
@@ -472,7 +481,7 @@ TOUCH = ASKED._replace(arguments={"command": "touch a"})
 
 def test_what_was_allowed_beforehand_is_allowed():
     one = control(prompts=False, policy=policy(allow=["Bash(touch:*)"]))
-    assert one.ask(TOUCH) == Decision(True)
+    assert one.ask(TOUCH) == PermissionDecision(True)
     for command in (
         "touch a; rm -rf x",
         "touchy",
@@ -529,10 +538,10 @@ def test_a_rule_of_an_answer_can_be_taken_back_and_one_of_the_start_cannot():
     one = control(policy=policy(allow=["Bash(mkdir:*)"]))
     one.ask(TOUCH)
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
-    assert one.ask(TOUCH) == Decision(True)
+    assert one.ask(TOUCH) == PermissionDecision(True)
     one.facts.apply_permission_updates([RuleChange("replace", "allow", ())])
     assert one.ask(TOUCH) is None
-    assert one.ask(TOUCH._replace(arguments={"command": "mkdir a"})) == Decision(True)
+    assert one.ask(TOUCH._replace(arguments={"command": "mkdir a"})) == PermissionDecision(True)
 
 
 def test_a_folder_of_an_answer_is_one_of_the_turns_until_it_is_taken_back():
@@ -541,7 +550,7 @@ def test_a_folder_of_an_answer_is_one_of_the_turns_until_it_is_taken_back():
     assert one.ask(write) is None
     folder = {"directories": ["/elsewhere"], "destination": "session"}
     give(one, "uuid-1", behavior="allow", updatedPermissions=[{"type": "addDirectories", **folder}])
-    assert one.ask(write) == Decision(True)
+    assert one.ask(write) == PermissionDecision(True)
     one.ask(TOUCH._replace(arguments={"command": "reboot"}))
     give(
         one,
@@ -563,7 +572,7 @@ def test_a_call_that_is_forbidden_is_not_allowed_for_good():
     one = control(policy=policy(deny=["Bash(touch -a)"]))
     one.ask(TOUCH)
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
-    assert one.ask(TOUCH) == Decision(True)
+    assert one.ask(TOUCH) == PermissionDecision(True)
     denied = one.ask(TOUCH._replace(arguments={"command": "touch -a"}))
     assert denied is not None and not denied.allow and "Bash(touch -a)" in denied.message
 
@@ -602,7 +611,7 @@ def test_the_mode_of_an_answer_binds_the_next_call():
     assert give(one, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [
         Chosen("mode", "acceptEdits")
     ]
-    assert one.ask(TOUCH._replace(request="q2", call="call_2")) == Decision(True)
+    assert one.ask(TOUCH._replace(request="q2", call="call_2")) == PermissionDecision(True)
 
 
 @each(
@@ -643,7 +652,7 @@ def test_an_answer_chooses_no_mode_that_the_session_may_not_have(mode):
 @pytest.mark.parametrize("facts", [{}, {"mode": "plan"}, {"prompts": False}])
 def test_what_the_real_one_runs_unasked_is_not_asked_about(facts):
     """Permission-parity N5"""
-    assert control(policy=policy(), **facts).ask(ASKED) == Decision(True)
+    assert control(policy=policy(), **facts).ask(ASKED) == PermissionDecision(True)
 
 
 def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
@@ -652,7 +661,7 @@ def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
     assert one.ask(TOUCH) is None
     assert one.ask(
         ASKED._replace(request="q2", call="call_2", arguments={"command": "reboot"})
-    ) == Decision(True)
+    ) == PermissionDecision(True)
 
 
 def test_the_state_is_told_around_a_question():

@@ -11,7 +11,7 @@ from sweeps import each
 from shim.core.claude.control import Control
 from shim.core.claude.control.wishes import Decided, Forbidden
 from shim.core.claude.hooks.callbacks import Hooks, Seen, Verdict, read_verdict
-from shim.core.claude.permissions import Decision, Permission
+from shim.core.claude.permissions import Permission, PermissionDecision
 
 CALL = Seen("PreToolUse", "call_1", "Bash", {"command": "ls"})
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
@@ -145,7 +145,7 @@ def test_one_denial_of_several_hooks_is_enough_whoever_answers_last():
     one.ask(ASKED)
     assert give(one, "uuid-1", DENY) == []
     ((_, decision),) = give(one, "uuid-2", ALLOW)
-    assert decision == Decision(False, message="not today", announced=False)
+    assert decision == PermissionDecision(False, message="not today", announced=False)
 
 
 def test_an_early_verdict_holds_for_the_question_that_comes_later():
@@ -201,7 +201,7 @@ def test_a_hook_that_changes_a_call_does_not_allow_the_call_as_it_was():
     one.ask(ASKED)
     assert give(one, "uuid-1", CHANGE) == []
     ((_, decision),) = give(one, "uuid-2", ALLOW)
-    assert decision == Decision(True, changed={"command": "true"}, announced=False)
+    assert decision == PermissionDecision(True, changed={"command": "true"}, announced=False)
 
 
 def test_a_hook_that_changes_a_call_of_a_vendor_that_never_asks_forbids_it():
@@ -233,7 +233,7 @@ def test_a_denied_call_of_a_vendor_that_always_asks_waits_for_its_question():
     one.observe(CALL)
     said(one)
     assert give(one, "uuid-1", DENY) == []
-    assert one.ask(ASKED) == Decision(False, message="not today", announced=False)
+    assert one.ask(ASKED) == PermissionDecision(False, message="not today", announced=False)
 
 
 def test_a_hook_that_never_answers_holds_a_question_no_longer_than_its_time():
@@ -272,7 +272,7 @@ def test_a_hook_that_asks_goes_before_a_rule_that_allows():
     alone = ruled(control(None, prompts=False), allow=["Bash"])
     assert answered(alone, Verdict(reason="sure?", asks=True)) == (
         True,
-        Decision(False, message="sure?", announced=False),
+        PermissionDecision(False, message="sure?", announced=False),
     )
 
 
@@ -302,7 +302,7 @@ def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
     assert not answered(ruled(control(None), deny=["Bash(touch:*)"]), changed)[1].allow
     assert answered(ruled(control(None), deny=["Bash(ls:*)"], allow=["Bash"]), changed)[
         1
-    ] == Decision(True, changed={"command": "touch m"})
+    ] == PermissionDecision(True, changed={"command": "touch m"})
     for given, runs in (({}, "touch m"), ({"updatedInput": {"command": "rm m"}}, "rm m")):
         one = ruled(control(None))
         assert answered(one, changed) == (True, None)

@@ -9,7 +9,7 @@ from sweeps import each
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
 from shim.core.claude.messages import PRIORITY_LATER
-from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
+from shim.core.claude.permissions import CLOSED_STREAM, Permission, PermissionDecision
 from shim.core.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
 from shim.core.yume.pen import YumePen
 
@@ -115,7 +115,7 @@ def test_an_interrupt_denies_what_is_asked_about():
     control.ask(ASKED)
     denied, interrupt = receive(control, {"type": "interrupt"})
     assert (
-        denied == Decided(ASKED, Decision(False, message=STOPPED, interrupt=True))
+        denied == Decided(ASKED, PermissionDecision(False, message=STOPPED, interrupt=True))
         and interrupt == Interrupt()
     )
     assert control.take() == b"", "nothing of Claude's is said"
@@ -176,12 +176,12 @@ def test_a_call_is_said_before_its_approval_is_awaited():
 @each(
     ("frame", "decision"),
     [
-        ({"approved": True}, Decision(True)),
-        ({"approved": False}, Decision(False, message=DENIED)),
-        ({"approved": "yes"}, Decision(False, message=DENIED)),
-        ({"approved": 1}, Decision(False, message=DENIED)),
-        ({}, Decision(False, message=DENIED)),
-        ({"approved": False, "reason": "not here"}, Decision(False, message="not here")),
+        ({"approved": True}, PermissionDecision(True)),
+        ({"approved": False}, PermissionDecision(False, message=DENIED)),
+        ({"approved": "yes"}, PermissionDecision(False, message=DENIED)),
+        ({"approved": 1}, PermissionDecision(False, message=DENIED)),
+        ({}, PermissionDecision(False, message=DENIED)),
+        ({"approved": False, "reason": "not here"}, PermissionDecision(False, message="not here")),
     ],
 )
 def test_r14_only_true_approves(frame, decision):
@@ -225,7 +225,7 @@ def test_who_approves_a_call_twice_does_not_approve_a_later_question_about_it(ho
         control.expired(ASKED)
     assert receive(control, approval) == [] and control.complaints
     assert control.ask(ASKED) is None
-    assert receive(control, approval) == [Decided(ASKED, Decision(True))]
+    assert receive(control, approval) == [Decided(ASKED, PermissionDecision(True))]
 
 
 def test_an_early_approval_ends_with_its_turn():
@@ -255,7 +255,7 @@ def test_an_approval_counts_once():
 def test_r14_a_question_that_had_its_time_is_denied_once():
     control = opened()
     control.ask(ASKED)
-    assert control.expired(ASKED) == Decision(False, message=UNANSWERED)
+    assert control.expired(ASKED) == PermissionDecision(False, message=UNANSWERED)
     assert control.expired(ASKED) is None
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 
@@ -275,8 +275,8 @@ def test_where_nobody_is_asked_it_is_denied():
 def test_a_frontend_that_hung_up_answers_nothing():
     control = opened()
     control.ask(ASKED)
-    assert control.closed() == [Decided(ASKED, Decision(False, message=CLOSED_STREAM))]
-    assert control.ask(ASKED) == Decision(False, message=CLOSED_STREAM)
+    assert control.closed() == [Decided(ASKED, PermissionDecision(False, message=CLOSED_STREAM))]
+    assert control.ask(ASKED) == PermissionDecision(False, message=CLOSED_STREAM)
 
 
 def test_a_call_whose_input_is_cut_is_never_asked_about():
@@ -289,4 +289,4 @@ def test_a_call_whose_input_is_cut_is_never_asked_about():
 
 
 def test_a_call_that_was_refused_before_is_not_asked_about():
-    assert opened().ask(ASKED._replace(refusal="no")) == Decision(False, message="no")
+    assert opened().ask(ASKED._replace(refusal="no")) == PermissionDecision(False, message="no")

@@ -13,7 +13,7 @@ from sweeps import each
 
 from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.claude.messages import ALL_KINDS, UserMessage, parse_message
-from shim.core.claude.permissions import Decision
+from shim.core.claude.permissions import PermissionDecision
 from shim.profiles.acp.blocks import blocks
 from shim.profiles.acp.link import Link, Opening
 
@@ -324,7 +324,9 @@ def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broke
 def test_a_changed_input_cannot_be_told():
     talk = begun().says(question())
     try:
-        talk.speech.encode_decision(talk.asked[0], Decision(True, changed={"command": "pwd"}))
+        talk.speech.encode_decision(
+            talk.asked[0], PermissionDecision(True, changed={"command": "pwd"})
+        )
     except ValueError as error:
         assert "as it is or not at all" in str(error)
     else:
@@ -419,7 +421,7 @@ def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
     (asked,) = talk.asked
     assert (asked.tool, asked.tool_input) == ("Bash", {"command": "ls"})
     talk.told += talk.speech.encode_decision(
-        talk.asked.pop(), Decision(False, message="rather not")
+        talk.asked.pop(), PermissionDecision(False, message="rather not")
     )
     talk.says(in_kimis_words("tool_call_update", "rejected", "failed"), DONE)
     prompt = talk.last()
@@ -436,7 +438,7 @@ def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
 def test_a_denial_that_stops_the_turn_is_not_explained_to_the_model():
     talk = begun("kimi").says(in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question())
     talk.told += talk.speech.encode_decision(
-        talk.asked.pop(), Decision(False, message="stop", interrupt=True)
+        talk.asked.pop(), PermissionDecision(False, message="stop", interrupt=True)
     )
     told = talk.told
     talk.says(in_kimis_words("tool_call_update", "rejected", "failed"), DONE).end()

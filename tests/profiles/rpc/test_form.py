@@ -7,7 +7,7 @@ from acp_agent import ANSWERS, DONE, Talk
 from support import check_turns
 from sweeps import each
 
-from shim.core.claude.permissions import Decision
+from shim.core.claude.permissions import PermissionDecision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
@@ -165,7 +165,7 @@ def test_the_person_answers_a_form():
     (asked,) = talk.asked
     assert asked.tool == "AskUserQuestion"
     changed = {**asked.tool_input, "answers": {"How?\nWhich colour?": "blue"}}
-    talk.told += talk.speech.encode_decision(asked, Decision(True, changed=changed))
+    talk.told += talk.speech.encode_decision(asked, PermissionDecision(True, changed=changed))
     assert talk.last()["result"] == {"action": "accept", "content": {"colour": "blue"}}
     talk.says(DONE).end()
     (turn,) = check_turns(talk.lines, partial=False)
@@ -177,9 +177,9 @@ def test_the_person_answers_a_form():
 @pytest.mark.parametrize(
     ("decision", "action"),
     [
-        (Decision(False), "decline"),
-        (Decision(False, interrupt=True), "cancel"),
-        (Decision(True), "cancel"),
+        (PermissionDecision(False), "decline"),
+        (PermissionDecision(False, interrupt=True), "cancel"),
+        (PermissionDecision(True), "cancel"),
     ],
 )
 def test_a_form_that_nobody_fills_is_declined_or_dismissed(decision, action):

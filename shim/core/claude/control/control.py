@@ -38,8 +38,8 @@ from shim.core.claude.permissions import (
     RULED,
     UNANSWERED,
     UNASKED,
-    Decision,
     Permission,
+    PermissionDecision,
     asked_about,
     changes,
     chosen_mode,
@@ -261,7 +261,7 @@ class Control(Lines):
         changed = self._verdicts.of(permission.call).changed
         return permission.arguments if changed is None else changed
 
-    def _judged(self, asked: Permission, response: Mapping[str, Any]) -> Decision:
+    def _judged(self, asked: Permission, response: Mapping[str, Any]) -> PermissionDecision:
         """What a person allows runs, but not what a rule denies: one that has come since the
         question, or one about what the call was changed into. The real claude runs that one too."""
         shown = self._shown(asked)
@@ -272,7 +272,7 @@ class Control(Lines):
         ruled = self.facts.evaluate_call(asked.tool, runs)
         if ruled.decided != "deny" or not ruled.ruled:
             return decision._replace(changed=None if runs == asked.arguments else runs)
-        return Decision(
+        return PermissionDecision(
             False, message=RULED.format(tool=asked.tool, why=ruled.why), announced=False
         )
 
@@ -300,7 +300,8 @@ class Control(Lines):
         self._held.clear()
         self._hooked.clear()
         return [
-            Decided(it, Decision(False, message=message, interrupt=not message)) for it in refused
+            Decided(it, PermissionDecision(False, message=message, interrupt=not message))
+            for it in refused
         ]
 
     # -- what we ask and tell ----------------------------------------------------------------------
@@ -308,7 +309,7 @@ class Control(Lines):
     # seconds that a question may wait for its answer, whatever the settings allow
     patience = float("inf")
 
-    def expired(self, permission: Permission) -> Decision | None:
+    def expired(self, permission: Permission) -> PermissionDecision | None:
         """The denial of a question that has waited for too long; None if it was answered."""
         identity = next(
             (identity for identity, asked in self._asked.items() if asked is permission), None
@@ -316,7 +317,7 @@ class Control(Lines):
         if identity is None:
             return None
         self._cancel(identity)
-        return Decision(False, message=UNANSWERED)
+        return PermissionDecision(False, message=UNANSWERED)
 
     def _cancel(self, identity: str) -> None:
         """The frontend need not answer a question any more."""
@@ -328,32 +329,32 @@ class Control(Lines):
         if not self._asked:
             self.state("running")
 
-    def ask(self, permission: Permission) -> Decision | None:
+    def ask(self, permission: Permission) -> PermissionDecision | None:
         """Put a question of the vendor's to the frontend; the decision, where the frontend need not
         be asked.
         """
         if permission.refusal:
-            return Decision(False, message=permission.refusal)
+            return PermissionDecision(False, message=permission.refusal)
         if any(seen.call == permission.call for seen in self._hooked.values()):
             self._held[permission.call] = permission
             return None
         hook = self._verdicts.of(permission.call)
         if hook.allow is False:
-            return Decision(False, message=hook.reason, announced=False)
+            return PermissionDecision(False, message=hook.reason, announced=False)
         shown = self._shown(permission)
         changed = None if shown == permission.arguments else shown
         ruled = self.facts.evaluate_call(permission.tool, shown, hook)
         if ruled.decided == "deny":
-            return Decision(
+            return PermissionDecision(
                 False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False
             )
         if ruled.decided == "allow" and (permission.tool != QUESTION or "answers" in shown):
-            return Decision(True, changed=changed, announced=hook.allow is None)
+            return PermissionDecision(True, changed=changed, announced=hook.allow is None)
         if self.facts.answers_prompts and (self._deaf or len(self._asked) >= QUESTIONS):
-            return Decision(False, message=CLOSED_STREAM if self._deaf else TOO_MANY)
+            return PermissionDecision(False, message=CLOSED_STREAM if self._deaf else TOO_MANY)
         if not self.facts.answers_prompts or self.facts.mode == "dontAsk":
             reason = hook.reason if hook.asks else UNASKED.format(tool=permission.tool)
-            return Decision(False, message=reason, announced=False)
+            return PermissionDecision(False, message=reason, announced=False)
         identity, suggestions = (
             self._mint(),
             self.facts.suggest_permission_updates(permission.tool, shown),
@@ -363,7 +364,7 @@ class Control(Lines):
             dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
         )
         if len(line) > self.facts.options.max_line_bytes:
-            return Decision(False, message=TOO_LARGE.format(size=len(line)))
+            return PermissionDecision(False, message=TOO_LARGE.format(size=len(line)))
         self._asked[identity] = permission
         self.state("requires_action")
         self._lines.append(line)
@@ -433,7 +434,7 @@ class Control(Lines):
         """Whether a question waits for a hook about its call."""
         return permission.call in self._held
 
-    def overdue(self, permission: Permission) -> Decision | None:
+    def overdue(self, permission: Permission) -> PermissionDecision | None:
         """The hooks about a call have not answered in time: its question is put without them."""
         self._hooked = {
             identity: seen
@@ -468,7 +469,9 @@ class Control(Lines):
         """A question waits for hooks of the settings."""
         self._held[permission.call] = permission
 
-    def judged(self, permission: Permission, verdict: Verdict) -> tuple[bool, Decision | None]:
+    def judged(
+        self, permission: Permission, verdict: Verdict
+    ) -> tuple[bool, PermissionDecision | None]:
         """The hooks of the settings have judged a call.
 
         Whether its question still stands, and the decision, where the frontend need not be asked.

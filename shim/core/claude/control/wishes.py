@@ -1,6 +1,6 @@
 """What a frontend's line makes the session do."""
 
-from shim.core.claude.permissions import Decision, Permission
+from shim.core.claude.permissions import Permission, PermissionDecision
 from shim.core.reading.typed import NamedTuple
 
 
@@ -27,7 +27,7 @@ class Forbidden(NamedTuple):
 
 class Decided(NamedTuple):
     permission: Permission
-    decision: Decision
+    decision: PermissionDecision
 
 
 Wish = Interrupt | Chosen | Decided | Forbidden
