@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ClaudeInput:
         """Claude's own names of modes."""
         return self._encode_request(subtype="set_permission_mode", mode=name)
 
-    def encode_decision(self, permission: Permission, decision: PermissionDecision) -> bytes:
+    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """An allowed call is sent with its input, as the SDKs do."""
         if decision.allow:
             changed = permission.own_arguments if decision.changed is None else decision.changed

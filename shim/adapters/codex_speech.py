@@ -9,7 +9,7 @@ from shim.adapters.codex_thread import CodexThread, CodexThreadParams
 from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
 from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import QUESTION, Permission, PermissionDecision
+from shim.core.claude.permissions import QUESTION, PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
 from shim.profiles.rpc.form import told
 from shim.profiles.rpc.speech import LinkSpeech
@@ -79,7 +79,7 @@ class CodexInput(LinkSpeech[CodexThread]):
         )
         return b"" if codex_rules.build_server_arguments(self._request) == before else None
 
-    def encode_decision(self, permission: Permission, decision: PermissionDecision) -> bytes:
+    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """Yes to this call alone, or no. ValueError for a changed input, which codex has no word
         for.
         """

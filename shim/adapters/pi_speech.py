@@ -9,7 +9,7 @@ from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.json_text import dump
 from shim.profiles.rpc.speech import LinkSpeech
@@ -69,7 +69,7 @@ class PiInput(LinkSpeech[PiRpcSession]):
         same = name == before or (self._uses_extension and PLAN_MODE not in (name, before))
         return b"" if same and (self._uses_extension or name == BYPASS) else None
 
-    def encode_decision(self, permission: Permission, decision: PermissionDecision) -> bytes:
+    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """What was allowed runs, changed or not. ValueError where pi has no words for the change."""
         filled = self._link.encode_form_answer(
             permission.request, decision.changed, allow=decision.allow, interrupt=decision.interrupt
@@ -84,7 +84,9 @@ class PiInput(LinkSpeech[PiRpcSession]):
         return self._link.encode_decision(permission.request, answer)
 
 
-def _convert_changed_input(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:
+def _convert_changed_input(
+    permission: PermissionRequest, changed: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """A changed input in pi's words."""
     own = build_vendor_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
     if own is None:

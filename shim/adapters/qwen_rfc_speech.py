@@ -13,7 +13,7 @@ from shim.adapters.qwen_speech import CHANGED_MESSAGE
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class QwenRfcInput:
             }
         )
 
-    def encode_decision(self, permission: Permission, decision: PermissionDecision) -> bytes:
+    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """It knows yes and no. ValueError: it would run a changed call as it was."""
         if not decision.allow:
             return _encode_line(

@@ -13,7 +13,7 @@ from shim.adapters.qwen_tools import TOOLS
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY_KINDS, MessageBlock, UserMessage
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump
 
 # How long it waits for a permission: the longest that it takes. With more it goes back to its own
@@ -82,7 +82,7 @@ class QwenInput(ClaudeInput):
         """qwen's own names of modes differ."""
         return super().encode_mode(VENDOR_MODES[name])
 
-    def encode_decision(self, permission: Permission, decision: PermissionDecision) -> bytes:
+    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run
         the old ones.
         """
@@ -96,7 +96,9 @@ class QwenInput(ClaudeInput):
         )
 
 
-def _convert_answers(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:
+def _convert_answers(
+    permission: PermissionRequest, changed: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """The answers to its question, keyed by their number (Claude's are keyed by their text)."""
     answers = changed.get("answers")
     if permission.own_tool != "ask_user_question" or not isinstance(answers, dict):

@@ -18,7 +18,7 @@ from shim.adapters.qwen_rfc_speech import (
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
 
 SESSION = "session-123"
@@ -145,7 +145,7 @@ def test_another_model_stands_in_the_next_request_and_another_mode_nowhere():
     assert speech.encode_mode("plan") is None
 
 
-ASKED = Permission(
+ASKED = PermissionRequest(
     "r1", "t1", "Read", {"file_path": "/a", "offset": 1}, "read_file", {"path": "/a", "offset": 0}
 )
 

@@ -9,9 +9,9 @@ from shim.adapters.qwen_speech import NO_FILE_MESSAGE, QwenInput
 from shim.core.adapter.vendor import LaunchRequest, TurnFiles
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import parse_message
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 
-ASKED = Permission(
+ASKED = PermissionRequest(
     "q1", "call_1", "Bash", {"command": "ls"}, "run_shell_command", {"command": "ls"}
 )
 

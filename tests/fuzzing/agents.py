@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from shim.adapters import get_adapter
 from shim.core.adapter.vendor import Adapter
-from shim.core.claude.permissions import Permission
+from shim.core.claude.permissions import PermissionRequest
 
 Line = dict[str, Any]
 JUNK: tuple[Any, ...] = (
@@ -59,7 +59,7 @@ class Agent(Protocol):
     def said(self, line: Line) -> bool:
         """Whether a line of ours is one of its protocol's."""
 
-    def means(self, allowed: Any, granted: Permission) -> bool:
+    def means(self, allowed: Any, granted: PermissionRequest) -> bool:
         """Whether what the frontend granted is what was allowed."""
 
     def waits(self) -> list[str]:
@@ -222,7 +222,7 @@ class Player:
     def _update(self) -> Line:
         raise NotImplementedError
 
-    def means(self, allowed: Any, granted: Permission) -> bool:
+    def means(self, allowed: Any, granted: PermissionRequest) -> bool:
         """Whether what the frontend granted is what was allowed: the same command, where there is
         one.
         """
@@ -298,7 +298,7 @@ class AcpAgent(Player):
         call: Line = params.get("toolCall") or subject.get("toolCall") or {}
         return call
 
-    def means(self, allowed: Any, granted: Permission) -> bool:
+    def means(self, allowed: Any, granted: PermissionRequest) -> bool:
         given = allowed.get("rawInput") if isinstance(allowed.get("rawInput"), dict) else {}
         command = given.get("command", allowed.get("command"))
         return command is None or granted.arguments.get("command") == command

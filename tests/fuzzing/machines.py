@@ -45,7 +45,7 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, ClaudePen
-from shim.core.claude.permissions import QUESTION, Permission, PermissionDecision
+from shim.core.claude.permissions import QUESTION, PermissionDecision, PermissionRequest
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.turn.outcome import Exit
@@ -73,8 +73,8 @@ class Talk:
         self.turns = 1
         self.messages = 0
         self.story: list[str] = []
-        self._asked: list[Permission] = []
-        self._granted: list[Permission] = []  # in this turn
+        self._asked: list[PermissionRequest] = []
+        self._granted: list[PermissionRequest] = []  # in this turn
         self._settled = False
         self._late = b""
         asking = parse_arguments(("--permission-prompt-tool", "stdio"))

@@ -15,7 +15,7 @@ from shim.conversation.drivers.open_translation import STABLE_SESSION_ID
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.control import Control
-from shim.core.claude.permissions import Permission
+from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.state import config
@@ -23,7 +23,7 @@ from shim.state import config
 # -- what a frontend says --------------------------------------------------------------------------
 
 CONTROL_BYTES = 20_000
-QUESTION = Permission("q", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
+QUESTION = PermissionRequest("q", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
 def run_control(run: Run) -> int:

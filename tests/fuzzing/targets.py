@@ -21,7 +21,7 @@ from fuzzing.outsiders import run_control, run_settings, run_words
 from shim.adapters import VENDORS
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter
-from shim.core.claude.permissions import Permission
+from shim.core.claude.permissions import PermissionRequest
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Structured
 
@@ -171,7 +171,7 @@ def _check_stream(run: Run, said: bytes) -> None:
         DIALECTS[dialect(run)].check(said, partial, limit)
 
 
-def _check_questions(asked: Sequence[Permission]) -> None:
+def _check_questions(asked: Sequence[PermissionRequest]) -> None:
     """A call is asked about once; whoever may not be asked is refused with a word."""
     open_questions = [one for one in asked if not one.refusal]
     for name in ("request", "call"):

@@ -28,7 +28,7 @@ from shim.core.claude.control import Control
 from shim.core.claude.hooks import callbacks
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.pen import TERMINATORS, ClaudePen
-from shim.core.claude.permissions import Permission
+from shim.core.claude.permissions import PermissionRequest
 from shim.core.reading import json_text
 from shim.core.reading.json_text import dump
 from shim.core.turn import nested, open_calls, questions, reply, terms, tool_calls
@@ -137,7 +137,7 @@ def asked_and_taken(stage: Stage, number: int) -> None:
 def refused(stage: Stage, number: int) -> None:
     stage.turn.tool_use(f"t{number}", "Bash", {})
     stage.turn.refused(
-        Permission(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}),
+        PermissionRequest(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}),
         LONG,
         announced=True,
     )

@@ -25,8 +25,8 @@ from shim.core.claude.permissions import (
     CLOSED_STREAM,
     STOPPED,
     TURN_OVER,
-    Permission,
     PermissionDecision,
+    PermissionRequest,
 )
 from shim.core.errors import ShimError
 from shim.io.mcp.calls import DecidedCalls
@@ -267,7 +267,7 @@ class PersistentDriver(StdinDriver):
 
     # -- its questions -----------------------------------------------------------------------------
 
-    async def _ask_permission(self, permission: Permission) -> None:
+    async def _ask_permission(self, permission: PermissionRequest) -> None:
         # a question behind the result is put to nobody (contract S16b)
         if self._stage is TurnStage.FINISHED:
             permission = permission._replace(refusal=permission.refusal or TURN_OVER)
@@ -281,7 +281,7 @@ class PersistentDriver(StdinDriver):
             return
         await self._deliver_prompt(permission, decision or self._pending_prompts.ask(permission))
 
-    async def _run_hooks(self, permission: Permission) -> None:
+    async def _run_hooks(self, permission: PermissionRequest) -> None:
         """Run the hooks of Claude's settings files about a call, and then put its question, if it
         still stands.
         """
@@ -303,7 +303,7 @@ class PersistentDriver(StdinDriver):
                 await self._deliver_prompt(permission, decision)
 
     async def _deliver_prompt(
-        self, permission: Permission, decision: PermissionDecision | None
+        self, permission: PermissionRequest, decision: PermissionDecision | None
     ) -> None:
         """Write a question that was put to the frontend, or give the vendor the decision."""
         await self._output.lines(self._pending_prompts.take())
@@ -317,7 +317,7 @@ class PersistentDriver(StdinDriver):
         else:
             self._tasks.start_soon(self._expire_prompt, permission)
 
-    async def _skip_slow_hooks(self, permission: Permission) -> None:
+    async def _skip_slow_hooks(self, permission: PermissionRequest) -> None:
         """Put a question without the hooks that have not answered in HOOK_SECONDS."""
         await anyio.sleep(HOOK_TIMEOUT_S)
         if self._pending_prompts.holds(permission):
@@ -325,7 +325,7 @@ class PersistentDriver(StdinDriver):
             with contextlib.suppress(FrontendGoneError):  # the turn finds out too
                 await self._deliver_prompt(permission, decision)
 
-    async def _expire_prompt(self, permission: Permission) -> None:
+    async def _expire_prompt(self, permission: PermissionRequest) -> None:
         """Answer a question ourselves if the frontend does not answer in time."""
         patience = min(self._pending_prompts.patience, self.launcher.timeouts["permission_timeout"])
         with anyio.CancelScope() as waiting:
@@ -380,7 +380,9 @@ class PersistentDriver(StdinDriver):
         request, answer = self._decided_calls.wait()
         call = self._find_open_call(tool, arguments) or request
         try:
-            await self._ask_permission(Permission(request, call, tool, arguments, tool, arguments))
+            await self._ask_permission(
+                PermissionRequest(request, call, tool, arguments, tool, arguments)
+            )
             return await answer.decision()
         except (
             FrontendGoneError
@@ -401,7 +403,7 @@ class PersistentDriver(StdinDriver):
                 return call_id
         return calls[0][0] if calls else None
 
-    def _defer_decision(self, permission: Permission) -> PermissionDecision | None:
+    def _defer_decision(self, permission: PermissionRequest) -> PermissionDecision | None:
         """Yes to a question without an input, about a call that `judge` is to decide with it."""
         facts = self._pending_prompts.facts
         if (
@@ -418,7 +420,7 @@ class PersistentDriver(StdinDriver):
             else None
         )
 
-    def _find_earlier_grant(self, permission: Permission) -> PermissionDecision | None:
+    def _find_earlier_grant(self, permission: PermissionRequest) -> PermissionDecision | None:
         """A call that is made again as the frontend changed it: allowed, once."""
         return (
             None
@@ -426,7 +428,7 @@ class PersistentDriver(StdinDriver):
             else self._decided_calls.granted(permission.tool, permission.arguments)
         )
 
-    async def send_decision(self, request: Permission, decision: PermissionDecision) -> None:
+    async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         """The answer goes to the vendor; a refusal is also the Turn's business."""
         child, pump = self._child, self.stream
         if (waiting := self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request), None)) is not None:
@@ -464,7 +466,7 @@ class PersistentDriver(StdinDriver):
         if decision.interrupt:
             await self.interrupt()
 
-    def _encode_answer(self, permission: Permission, decision: PermissionDecision) -> bytes:
+    def _encode_answer(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """What the vendor is told. A call in the frontend's process runs from here, with what was
         changed of it.
         """

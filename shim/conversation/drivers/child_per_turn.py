@@ -9,7 +9,7 @@ from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.pump import ChildStream
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
 from shim.io.stdout import Output
 from shim.process.child import Child
@@ -117,7 +117,7 @@ class PerTurnDriver(ChildDriver):
         self.stream.interrupt()
         await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
-    async def send_decision(self, request: Permission, decision: PermissionDecision) -> None:
+    async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         """Such a child cannot ask."""
 
     async def apply_setting(self, change: "Chosen") -> None:

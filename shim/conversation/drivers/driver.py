@@ -24,7 +24,7 @@ from shim.core.adapter.commands import (
 from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import Exit
 from shim.io.log import SILENT, Log
@@ -67,7 +67,7 @@ class Driver(Protocol):
     async def interrupt(self) -> None:
         """Stop the turn that runs; it ends with its result."""
 
-    async def send_decision(self, request: Permission, decision: PermissionDecision) -> None:
+    async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         """Give the vendor the answer to its question."""
 
     async def forbid_call(self, call_id: str, reason: str) -> None:
@@ -120,7 +120,7 @@ class ChildDriver:
     async def interrupt(self) -> None:
         raise NotImplementedError
 
-    async def send_decision(self, request: Permission, decision: PermissionDecision) -> None:
+    async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         raise NotImplementedError
 
     async def apply_setting(self, change: "Chosen") -> None:

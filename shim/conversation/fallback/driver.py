@@ -20,7 +20,7 @@ from shim.conversation.fallback.held_pump import BufferedChildStream, FallbackBu
 from shim.core.adapter.pump import ChildStream
 from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt
 from shim.io.raw_output import tell
 from shim.io.stdout import FrontendGoneError
@@ -175,7 +175,7 @@ class FallbackDriver:
         self._interrupted = True
         await self._driver.interrupt()
 
-    async def send_decision(self, request: Permission, decision: PermissionDecision) -> None:
+    async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         await self._driver.send_decision(request, decision)
 
     async def forbid_call(self, call_id: str, reason: str) -> None:

@@ -7,7 +7,7 @@ frozen and hold no Turn.
 from enum import Enum
 
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.permissions import Permission
+from shim.core.claude.permissions import PermissionRequest
 from shim.core.reading.typed import NamedTuple
 
 
@@ -16,7 +16,7 @@ class AskPermission(NamedTuple):
     answer.
     """
 
-    permission: Permission
+    permission: PermissionRequest
 
 
 class WithdrawPermission(NamedTuple):

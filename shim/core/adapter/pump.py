@@ -24,7 +24,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
-from shim.core.claude.permissions import Permission
+from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FailedAttempt, ShimError
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.turn.machine import CLOSED, NEW
@@ -214,7 +214,12 @@ class ChildStream:
     # -- what the frontend says --------------------------------------------------------------------
 
     def record_refusal(
-        self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True
+        self,
+        permission: PermissionRequest,
+        message: str,
+        *,
+        announced: bool,
+        vendor_knows: bool = True,
     ) -> StreamOutput:
         """Record that a permission was refused. `announced`: the frontend refused it itself and
         knows it.
@@ -231,7 +236,7 @@ class ChildStream:
         self.turn.write_arrived_call(tool, arguments)
         return self._take_output()
 
-    def record_correction(self, permission: Permission, message: str) -> None:
+    def record_correction(self, permission: PermissionRequest, message: str) -> None:
         """A call was allowed with another input only; `message` is what its result will say."""
         self.turn.corrected(permission, message)
 

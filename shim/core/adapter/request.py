@@ -10,7 +10,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.core.claude.messages import BlockKinds, UserMessage
-    from shim.core.claude.permissions import Permission, PermissionDecision
+    from shim.core.claude.permissions import PermissionDecision, PermissionRequest
     from shim.core.policy.policy import Policy
 
 # Linux refuses a single argument of 128 KiB; the rest of the command line needs room too.
@@ -228,7 +228,9 @@ class ChildInput(Protocol):
     def encode_heartbeat(self) -> bytes:
         """A question whether it is alive; nothing for a vendor that has no answer to that."""
 
-    def encode_decision(self, permission: "Permission", decision: "PermissionDecision") -> bytes:
+    def encode_decision(
+        self, permission: "PermissionRequest", decision: "PermissionDecision"
+    ) -> bytes:
         """The answer to its question. ValueError, with words for the model, when it would not do
         what was changed.
         """

@@ -27,7 +27,7 @@ STOPPED = (  # what a call says that a question was open about when the turn was
 )
 
 
-class Permission(NamedTuple):
+class PermissionRequest(NamedTuple):
     """A vendor asks whether it may run a call.
 
     `request` is the vendor's own id of the question, `call` the id of the call as the frontend
@@ -60,7 +60,10 @@ class PermissionDecision(NamedTuple):
 
 
 def asked_about(
-    permission: Permission, shown: Mapping[str, Any], suggestions: list[dict[str, Any]], cwd: str
+    permission: PermissionRequest,
+    shown: Mapping[str, Any],
+    suggestions: list[dict[str, Any]],
+    cwd: str,
 ) -> dict[str, Any]:
     """The `can_use_tool` request about a call whose arguments are `shown` (6.2)."""
     described = next((shown[key] for key in DESCRIBING if isinstance(shown.get(key), str)), "")
@@ -143,7 +146,7 @@ def _rule(rule: Mapping[str, Any]) -> str:
     return name if content is None else f"{name}({content})"
 
 
-def read_decision(response: Mapping[str, Any], asked: Permission) -> PermissionDecision:
+def read_decision(response: Mapping[str, Any], asked: PermissionRequest) -> PermissionDecision:
     """The decision in the `response` of a control_response. One that cannot be read is a denial
     (never wider).
     """

@@ -14,7 +14,7 @@ from typing import Any
 from shim.core.api_errors import Cause
 from shim.core.claude.complete_lines import LineNormalizer
 from shim.core.claude.mcp_content import is_mcp_result
-from shim.core.claude.permissions import Permission
+from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Account
@@ -215,7 +215,12 @@ class TurnWithoutSecrets:
         self.turn.denied(*map(self._redactor.value, (identity, name, arguments)))
 
     def refused(
-        self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True
+        self,
+        permission: PermissionRequest,
+        message: str,
+        *,
+        announced: bool,
+        vendor_knows: bool = True,
     ) -> None:
         clean = permission._replace(arguments=self._redactor.value(permission.arguments))
         self.turn.refused(

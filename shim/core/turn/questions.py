@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.claude.permissions import TURN_OVER, Permission
+from shim.core.claude.permissions import TURN_OVER, PermissionRequest
 from shim.core.policy.rules import claude_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact
@@ -34,7 +34,7 @@ class Questions:
         self._account = account
         self._exact = exact
         self._calls = calls
-        self.asked: list[Permission] = []
+        self.asked: list[PermissionRequest] = []
         self._requests: set[str] = set()
         self.deferred = DeferredCalls()
 
@@ -84,7 +84,7 @@ class Questions:
         said_as = self._calls.open[key][0] if key in self._calls.open else identity
         if not refusal:
             self._requests.add(request)
-        self.asked.append(Permission(request, said_as, name, arguments, *own, refusal))
+        self.asked.append(PermissionRequest(request, said_as, name, arguments, *own, refusal))
 
     def defer(self, call: str, name: str) -> None:
         """Hold back a call of a tool in the frontend's process until its arguments are known."""

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
-from shim.core.claude.permissions import Permission
+from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, dollars
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Account
@@ -117,7 +117,7 @@ class Turn:
     nested_calls: Mapping[str, NestedCall] = part("nested.open")
     denials: Mapping[str, dict[str, Any]] = part("questions.denials.entries")
     denied_tool_that_ran: str = part("questions.denials.tool_that_ran")
-    asked: list[Permission] = part("questions.asked")  # that wait for the shell
+    asked: list[PermissionRequest] = part("questions.asked")  # that wait for the shell
     observed: list[Seen] | None = part("calls.observed")
     spoken: bool = part("closing.spoken")
     outcome: Outcome | None = part("end.outcome")
@@ -322,7 +322,12 @@ class Turn:
         return self.questions.deferred.end(call)
 
     def refused(
-        self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True
+        self,
+        permission: PermissionRequest,
+        message: str,
+        *,
+        announced: bool,
+        vendor_knows: bool = True,
     ) -> None:
         """Record that a permission was refused. `announced`: the frontend refused it itself and
         knows it (5.13).
@@ -340,7 +345,7 @@ class Turn:
             )
         self.calls.refused(permission.call, message, vendor_knows=vendor_knows)
 
-    def corrected(self, permission: Permission, message: str) -> None:
+    def corrected(self, permission: PermissionRequest, message: str) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
         self.calls.refused(permission.call, message)
 

@@ -26,8 +26,8 @@ from shim.core.claude.permissions import (
     QUESTION,
     RULED,
     UNASKED,
-    Permission,
     PermissionDecision,
+    PermissionRequest,
 )
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
@@ -151,7 +151,7 @@ class YumeControl(Control):
 
     # -- what we ask -------------------------------------------------------------------------------
 
-    def ask(self, permission: Permission) -> PermissionDecision | None:
+    def ask(self, permission: PermissionRequest) -> PermissionDecision | None:
         """Write the call and wait for its approval. Returns the decision if no approval is needed."""
         if permission.refusal:
             return PermissionDecision(False, message=permission.refusal)
@@ -191,7 +191,7 @@ class YumeControl(Control):
     def withdraw(self) -> None:
         """Nothing: Yume knows by the result that nothing is asked any more."""
 
-    def expired(self, permission: Permission) -> PermissionDecision | None:
+    def expired(self, permission: PermissionRequest) -> PermissionDecision | None:
         """The denial of a call without an answer in time (R14); None if it was answered."""
         if self._asked.get(permission.call) is not permission:
             return None

@@ -1,7 +1,7 @@
 """What an agent of the protocol is told: its session, the messages, the answers to its questions."""
 
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.profiles.acp.blocks import FILE
 from shim.profiles.acp.link import Link, Opening
 from shim.profiles.acp.servers import servers
@@ -78,7 +78,7 @@ class AcpSpeech(LinkSpeech[Link]):
     def _own_mode(self, name: str) -> str | None:
         return self._modes.get(name, self._modes.get("default"))
 
-    def encode_decision(self, permission: Permission, decision: PermissionDecision) -> bytes:
+    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """One of the options that it gave. ValueError for a changed input, which the protocol has
         no word for.
         """

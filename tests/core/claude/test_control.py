@@ -17,13 +17,13 @@ from shim.core.claude.facts import ServingVendor
 from shim.core.claude.permissions import (
     CLOSED_STREAM,
     UNANSWERED,
-    Permission,
     PermissionDecision,
+    PermissionRequest,
     RuleChange,
 )
 from shim.core.reading.account import printable
 
-ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
+ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
 def control(**facts):

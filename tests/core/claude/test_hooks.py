@@ -11,10 +11,10 @@ from sweeps import each
 from shim.core.claude.control import Control
 from shim.core.claude.control.wishes import Decided, Forbidden
 from shim.core.claude.hooks.callbacks import Hooks, Seen, Verdict, read_verdict
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 
 CALL = Seen("PreToolUse", "call_1", "Bash", {"command": "ls"})
-ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
+ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 DENY = {
     "hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
 }

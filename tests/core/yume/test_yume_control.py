@@ -9,11 +9,11 @@ from sweeps import each
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
 from shim.core.claude.messages import PRIORITY_LATER
-from shim.core.claude.permissions import CLOSED_STREAM, Permission, PermissionDecision
+from shim.core.claude.permissions import CLOSED_STREAM, PermissionDecision, PermissionRequest
 from shim.core.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
 from shim.core.yume.pen import YumePen
 
-ASKED = Permission("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
+ASKED = PermissionRequest("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
 def opened(*, asks=True, prompts=True, unattended=False, mode="default"):

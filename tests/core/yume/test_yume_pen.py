@@ -12,7 +12,7 @@ from shim.conversation.drivers.open_translation import (
     open_translation,
     open_writer,
 )
-from shim.core.claude.permissions import Permission
+from shim.core.claude.permissions import PermissionRequest
 from shim.core.turn.outcome import Exit
 from shim.core.yume.pen import YumePen
 from shim.core.yume.words import error_code, readable, retry_after, yume_mode
@@ -344,7 +344,7 @@ def test_r13_thinking_is_flat_and_comes_as_it_streams(stage):
 
 
 def test_r14_a_denied_call_has_an_error_for_its_result(stage):
-    asked = Permission("r1", "a", "Bash", {}, "shell", {})
+    asked = PermissionRequest("r1", "a", "Bash", {}, "shell", {})
     stage.turn.permission("r1", "a", "Bash", {}, ("shell", {}))
     stage.turn.refused(asked, "Not today.", announced=True)
     stage.turn.tool_result("a", "vendor's own words", True)

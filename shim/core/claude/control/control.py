@@ -38,8 +38,8 @@ from shim.core.claude.permissions import (
     RULED,
     UNANSWERED,
     UNASKED,
-    Permission,
     PermissionDecision,
+    PermissionRequest,
     asked_about,
     changes,
     chosen_mode,
@@ -72,9 +72,9 @@ class Control(Lines):
         self._deaf = False
         self._line_count = 0
         self._now = now
-        self._asked: dict[str, Permission] = {}
+        self._asked: dict[str, PermissionRequest] = {}
         self._hooked: dict[str, Seen] = {}
-        self._held: dict[str, Permission] = {}
+        self._held: dict[str, PermissionRequest] = {}
         self._verdicts = Verdicts()
         self._ran: dict[str, None] = {}
         # Requests to UserPromptSubmit hooks that have no answer yet, and the first refusal among
@@ -125,7 +125,7 @@ class Control(Lines):
         return wishes
 
     @property
-    def open_questions(self) -> list[Permission]:
+    def open_questions(self) -> list[PermissionRequest]:
         """What the frontend was asked and has not answered."""
         return list(self._asked.values())
 
@@ -256,12 +256,12 @@ class Control(Lines):
         self.facts.apply_permission_updates(changes(response))  # for the next call
         return [decided, *self._choose(response)]
 
-    def _shown(self, permission: Permission) -> Mapping[str, Any]:
+    def _shown(self, permission: PermissionRequest) -> Mapping[str, Any]:
         """The arguments of a call as the hooks left them."""
         changed = self._verdicts.of(permission.call).changed
         return permission.arguments if changed is None else changed
 
-    def _judged(self, asked: Permission, response: Mapping[str, Any]) -> PermissionDecision:
+    def _judged(self, asked: PermissionRequest, response: Mapping[str, Any]) -> PermissionDecision:
         """What a person allows runs, but not what a rule denies: one that has come since the
         question, or one about what the call was changed into. The real claude runs that one too."""
         shown = self._shown(asked)
@@ -309,7 +309,7 @@ class Control(Lines):
     # seconds that a question may wait for its answer, whatever the settings allow
     patience = float("inf")
 
-    def expired(self, permission: Permission) -> PermissionDecision | None:
+    def expired(self, permission: PermissionRequest) -> PermissionDecision | None:
         """The denial of a question that has waited for too long; None if it was answered."""
         identity = next(
             (identity for identity, asked in self._asked.items() if asked is permission), None
@@ -329,7 +329,7 @@ class Control(Lines):
         if not self._asked:
             self.state("running")
 
-    def ask(self, permission: Permission) -> PermissionDecision | None:
+    def ask(self, permission: PermissionRequest) -> PermissionDecision | None:
         """Put a question of the vendor's to the frontend; the decision, where the frontend need not
         be asked.
         """
@@ -430,11 +430,11 @@ class Control(Lines):
     def asking(self) -> bool:
         return bool(self._asked or self._held)
 
-    def holds(self, permission: Permission) -> bool:
+    def holds(self, permission: PermissionRequest) -> bool:
         """Whether a question waits for a hook about its call."""
         return permission.call in self._held
 
-    def overdue(self, permission: Permission) -> PermissionDecision | None:
+    def overdue(self, permission: PermissionRequest) -> PermissionDecision | None:
         """The hooks about a call have not answered in time: its question is put without them."""
         self._hooked = {
             identity: seen
@@ -465,12 +465,12 @@ class Control(Lines):
         forbids = denied.allow is False or denied.asks
         return [Forbidden(seen.call, denied.reason)] if forbids and unasked else []
 
-    def hold(self, permission: Permission) -> None:
+    def hold(self, permission: PermissionRequest) -> None:
         """A question waits for hooks of the settings."""
         self._held[permission.call] = permission
 
     def judged(
-        self, permission: Permission, verdict: Verdict
+        self, permission: PermissionRequest, verdict: Verdict
     ) -> tuple[bool, PermissionDecision | None]:
         """The hooks of the settings have judged a call.
 

@@ -1,6 +1,6 @@
 """What a frontend's line makes the session do."""
 
-from shim.core.claude.permissions import Permission, PermissionDecision
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.typed import NamedTuple
 
 
@@ -26,7 +26,7 @@ class Forbidden(NamedTuple):
 
 
 class Decided(NamedTuple):
-    permission: Permission
+    permission: PermissionRequest
     decision: PermissionDecision
 
 
