@@ -299,7 +299,7 @@ class ConversationRunner:
         return Source(recorder=self._launcher.recorder)
 
     def _open_output(self) -> "Output":
-        from shim.core.claude.pen import CLAUDE_VERSION, ClaudePen
+        from shim.core.claude.pen import CLAUDE_VERSION, StreamJsonWriter
         from shim.io.stdout import Output, Stdout
         from shim.io.transcript import Transcript
 
@@ -310,7 +310,7 @@ class ConversationRunner:
                 from shim.core.secrets.redactor import Redactor
 
                 clean = Redactor().value
-            tally = kept.tally if isinstance(kept, ClaudePen) else None
+            tally = kept.usage_counter if isinstance(kept, StreamJsonWriter) else None
             self._transcript = Transcript(
                 setup.environment, setup.cwd, CLAUDE_VERSION, clean, tally
             )

@@ -14,7 +14,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import MessageBlock, UserMessage
-from shim.core.claude.pen import ClaudePen
+from shim.core.claude.pen import StreamJsonWriter
 from shim.core.errors import ModeError
 from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place
@@ -204,7 +204,7 @@ def test_images_go_with_the_message_where_the_model_reads_them():
     talk = running().says(reply(text("ok")), SETTLED).finish().send_prompt(picture)
     assert talk.told[-1]["images"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
     blind = Talk().begun(model=MODEL | {"input": ["text"]})
-    assert blind.speech.takes == frozenset()
+    assert blind.speech.accepted_kinds == frozenset()
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -506,7 +506,7 @@ def test_there_is_no_way_into_a_run_that_is_over():
 def test_a_recording_of_two_turns_is_read_as_two():
 
     translation = StreamTranslation(
-        get_adapter("pi").translator_class, terms_of("pi"), ClaudePen(STABLE_ID_PREFIX)
+        get_adapter("pi").translator_class, terms_of("pi"), StreamJsonWriter(STABLE_ID_PREFIX)
     )
     state = {
         "id": "x",

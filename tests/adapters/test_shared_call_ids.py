@@ -18,14 +18,14 @@ from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import Exit
 
 IDS = pytest.mark.parametrize("identity", ["same", "", None], ids=["same", "empty", "null"])
 
 
 def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
-    pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(
         get_adapter(vendor).translator_class, terms_of(vendor, **terms), pen
     )
@@ -228,7 +228,7 @@ def test_qwen_asks_about_both_calls(identity, announced):
     translation = StreamTranslation(
         get_adapter("qwen").translator_class,
         terms_of("qwen"),
-        ClaudePen(STABLE_ID_PREFIX),
+        StreamJsonWriter(STABLE_ID_PREFIX),
     )
     pump = ChildStream(translation)
     calls, results = qwen(identity)

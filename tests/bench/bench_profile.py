@@ -24,7 +24,7 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter
-from shim.core.claude.pen import ClaudePen
+from shim.core.claude.pen import StreamJsonWriter
 from shim.core.turn.outcome import Exit
 
 GOAL = 1.1  # times a module written by hand
@@ -38,7 +38,7 @@ def seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tuple[float
     """CPU time for all streams, each a turn of its own, and what was said of the last one."""
     began, said = time.process_time(), b""
     for data in streams:
-        pen = ClaudePen(STABLE_ID_PREFIX, partial=partial)
+        pen = StreamJsonWriter(STABLE_ID_PREFIX, writes_partial_messages=partial)
         terms = terms_of(
             vendor.name, tools=vendor.listed_tools, retracts=vendor.abilities.can_repeat_reply
         )

@@ -30,9 +30,9 @@ class Dialect(NamedTuple):
 
 
 def _claude_pen(module: Any, partial: bool, limit: int) -> Any:
-    return module.ClaudePen(
+    return module.StreamJsonWriter(
         STABLE_ID_PREFIX,
-        partial=partial,
+        writes_partial_messages=partial,
         terminator=TERMINATORS["message_stop"],
         max_line_bytes=limit,
     )

@@ -44,7 +44,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import QUESTION, PermissionDecision, PermissionRequest
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -66,7 +66,7 @@ class Talk:
         self.agent, self._chance = agent, chance
         vendor = agent.vendor()
         self.speech = vendor.create_child_input()
-        pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+        pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         reader = self.speech.bind_translator(vendor.translator_class)
         self.pump = ChildStream(StreamTranslation(reader, terms_of(agent.vendor_name), pen))
         self.lines = b""

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from shim.core.claude.pen import ClaudePen
+from shim.core.claude.pen import StreamJsonWriter
 from shim.core.claude.usage import LARGEST, NO_USAGE, Tally, usage
 from shim.core.yume.pen import YumePen
 from shim.io import transcript as module
@@ -45,7 +45,11 @@ def begun(home, environment=None):
 
 def stream(partial=False, number=0):
     """A turn as the pen says it: thinking, text, a call, what it returned, and a last word."""
-    pen = ClaudePen(IDENTITY.replace("0000", f"000{number}", 1), partial=partial, terminator=b"$\n")
+    pen = StreamJsonWriter(
+        IDENTITY.replace("0000", f"000{number}", 1),
+        writes_partial_messages=partial,
+        terminator=b"$\n",
+    )
     pen.init(U, {"cwd": CWD})
     pen.message_start("m1", NO_USAGE)
     if partial:
@@ -146,7 +150,7 @@ def spend(file, home, *turns, partial=False):
     """
     tally = Tally()
     transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
-    pen = ClaudePen(IDENTITY, partial=partial, tally=tally)
+    pen = StreamJsonWriter(IDENTITY, writes_partial_messages=partial, usage_counter=tally)
     pen.init(U, {"cwd": CWD})
     transcript.lines(pen.take())
     for turn in turns:
@@ -287,7 +291,7 @@ def test_lines_are_appended_after_a_usage_was_written_over(file, home):
 
 def test_the_yume_dialect_keeps_the_same_usage(file, home):
     tally = Tally()
-    pen = YumePen(IDENTITY, history=ClaudePen(IDENTITY, tally=tally))
+    pen = YumePen(IDENTITY, history=StreamJsonWriter(IDENTITY, usage_counter=tally))
     transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
     pen.init(U, {"cwd": CWD})
     pen.message_start("m1", NO_USAGE)
@@ -358,7 +362,7 @@ def test_the_frontend_that_started_us_is_named(home, file):
 
 
 def test_a_nested_agents_messages_are_left_out(transcript, file):
-    pen = ClaudePen(IDENTITY)
+    pen = StreamJsonWriter(IDENTITY)
     pen.adopt_session(U)
     pen.nested("call_1", "user", {"role": "user", "content": "find it"})
     pen.nested("call_1", "assistant", {"role": "assistant", "content": []})
@@ -377,7 +381,7 @@ def test_a_prompt_that_is_said_back_is_written_once(transcript, file):
 
 
 def test_an_interrupt_is_part_of_the_history(transcript, file):
-    pen = ClaudePen(IDENTITY)
+    pen = StreamJsonWriter(IDENTITY)
     pen.adopt_session(U)
     pen.user_text("[Request interrupted by user]")
     wrote(transcript, pen.take())
@@ -385,7 +389,7 @@ def test_an_interrupt_is_part_of_the_history(transcript, file):
 
 
 def test_a_failed_request_is_part_of_the_history(transcript, file):
-    pen = ClaudePen(IDENTITY)
+    pen = StreamJsonWriter(IDENTITY)
     pen.adopt_session(U)
     pen.api_error("API Error: 529", "overloaded", 529)
     wrote(transcript, pen.take())

@@ -13,7 +13,7 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 
 BY_HAND = {"acai": ACAI, "cake": CAKE}
 CASES = [one for one in fixture_cases("acai", "cake") if one.vendor in BY_HAND]
@@ -21,7 +21,9 @@ PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "parti
 
 
 def said(vendor, data, end, stderr, partial):
-    pen = ClaudePen(STABLE_ID_PREFIX, partial=partial, terminator=TERMINATORS["message_stop"])
+    pen = StreamJsonWriter(
+        STABLE_ID_PREFIX, writes_partial_messages=partial, terminator=TERMINATORS["message_stop"]
+    )
     terms = terms_of("acai", tools=vendor.listed_tools, unattended=True, retracts=False)
     translation = StreamTranslation(vendor.translator_class, terms, pen)
     return translation.feed(data) + translation.close(end, stderr)

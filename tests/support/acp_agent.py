@@ -11,7 +11,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -58,7 +58,7 @@ class Talk:
             StreamTranslation(
                 reader,
                 terms_of(vendor),
-                ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"]),
+                StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"]),
             )
         )
         self.lines, self.told, self.asked = b"", b"", []

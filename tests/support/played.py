@@ -8,7 +8,7 @@ from support import STABLE_ID_PREFIX, terms_of
 
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import Exit
 
 
@@ -18,7 +18,7 @@ class Played:
     def __init__(self, vendor, **terms):
         self.speech = vendor.create_child_input()
         self.reader = self.speech.bind_translator(vendor.translator_class)
-        pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+        pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         self.pump = ChildStream(StreamTranslation(self.reader, terms_of(vendor.name, **terms), pen))
         self.lines, self.asked = b"", []
 

@@ -18,7 +18,7 @@ from shim.conversation.drivers.open_translation import (
 )
 from shim.core.adapter.translation import StreamTranslation, redact_turn
 from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
-from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
+from shim.core.claude.pen import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
 from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
@@ -187,8 +187,11 @@ class Stage:
         room: int = 0,
         **terms: Any,
     ) -> None:
-        self.pen = ClaudePen(
-            STABLE_ID_PREFIX, partial=partial, terminator=TERMINATORS[terminator], limit=limit
+        self.pen = StreamJsonWriter(
+            STABLE_ID_PREFIX,
+            writes_partial_messages=partial,
+            terminator=TERMINATORS[terminator],
+            max_line_bytes=limit,
         )
         self.account = Account()
         self.conversation = Conversation()

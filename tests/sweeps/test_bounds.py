@@ -27,7 +27,7 @@ from shim.core.claude import usage
 from shim.core.claude.control import Control
 from shim.core.claude.hooks import callbacks
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.reading import json_text
 from shim.core.reading.json_text import dump
@@ -325,8 +325,11 @@ def vendor_floods() -> Iterator[tuple[str, str]]:
 
 def opened(vendor: str, *, partial: bool = False) -> StreamTranslation:
     """A translation with the smallest lines, in the middle of a turn."""
-    pen = ClaudePen(
-        STABLE_ID_PREFIX, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES
+    pen = StreamJsonWriter(
+        STABLE_ID_PREFIX,
+        writes_partial_messages=partial,
+        terminator=TERMINATORS["message_stop"],
+        max_line_bytes=LINE_BYTES,
     )
     agreed = terms_of(vendor, retracts=get_adapter(vendor).abilities.can_repeat_reply)
     return StreamTranslation(get_adapter(vendor).translator_class, agreed, pen)
@@ -549,7 +552,7 @@ def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
 )
 def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
     """Cut strings do not help there; the list stays a list, the object an object."""
-    pen = ClaudePen(STABLE_ID_PREFIX, limit=LINE_BYTES)
+    pen = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=LINE_BYTES)
     pen.init("s", {"tools": list(map(str, range(50_000)))})
     pen.system("note", {"value": value})
     stage = Stage(limit=LINE_BYTES)

@@ -19,7 +19,7 @@ from sweeps import each
 
 from shim.adapters import VENDORS
 from shim.core.claude.control import Control
-from shim.core.claude.pen import ClaudePen
+from shim.core.claude.pen import StreamJsonWriter
 from shim.core.turn.terms import Conversation
 
 NAMES = tuple(TARGETS)
@@ -92,13 +92,13 @@ FLOODED = {
 
 
 def _without_results(monkeypatch):
-    monkeypatch.setattr(ClaudePen, "tool_result", lambda *_: None)
+    monkeypatch.setattr(StreamJsonWriter, "tool_result", lambda *_: None)
 
 
 def _twice(monkeypatch):
-    says = ClaudePen.result
+    says = StreamJsonWriter.result
     monkeypatch.setattr(
-        ClaudePen, "result", lambda pen, facts: (says(pen, facts), says(pen, facts))
+        StreamJsonWriter, "result", lambda pen, facts: (says(pen, facts), says(pen, facts))
     )
 
 
@@ -113,7 +113,7 @@ def _with_reused_ids(monkeypatch):
 
 
 def _without_ends_of_blocks(monkeypatch):
-    monkeypatch.setattr(ClaudePen, "block_stop", lambda pen: None)
+    monkeypatch.setattr(StreamJsonWriter, "block_stop", lambda pen: None)
 
 
 def _with_an_unbounded_account(monkeypatch):

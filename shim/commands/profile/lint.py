@@ -15,7 +15,7 @@ from shim.commands.profile.tracing import FieldPath, RuleTracer, find_unread_pat
 from shim.commands.profile.watched import Verb, observe_translator
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter
-from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.reading.account import printable
 from shim.core.reading.json_text import dump
 from shim.core.reading.lines import INBOUND_BYTES
@@ -202,7 +202,7 @@ class Checker:
             session=SessionTerms(SAMPLE_SESSION_ID),
             tools=vendor.listed_tools,
         )
-        pen = ClaudePen(ID_PREFIX, terminator=TERMINATORS["none"])
+        pen = StreamJsonWriter(ID_PREFIX, terminator=TERMINATORS["none"])
         self._translation = StreamTranslation(
             observe_translator(vendor.translator_class, self._record_verb),
             terms,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shim.adapters import get_adapter
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.usage import Tally
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import Keep
@@ -55,18 +55,20 @@ def open_writer(
         from shim.core.yume.pen import YumePen
 
         kept = (
-            ClaudePen(fresh_identity()[1], limit=max_line_bytes, tally=Tally())
+            StreamJsonWriter(
+                fresh_identity()[1], max_line_bytes=max_line_bytes, usage_counter=Tally()
+            )
             if has_history
             else None
         )
         return YumePen(identity, limit=max_line_bytes, shown=display_name, history=kept)
     tally = Tally() if has_history else None
-    return ClaudePen(
+    return StreamJsonWriter(
         identity,
-        partial=partial,
+        writes_partial_messages=partial,
         terminator=TERMINATORS[terminator],
-        limit=max_line_bytes,
-        tally=tally,
+        max_line_bytes=max_line_bytes,
+        usage_counter=tally,
     )
 
 
@@ -112,8 +114,8 @@ def open_translation(
     pen = open_writer(
         dialect, identity, partial=partial, terminator=terminator, max_line_bytes=max_line_bytes
     )
-    if stable and isinstance(pen, ClaudePen):
-        pen.version = STABLE_VERSION
+    if stable and isinstance(pen, StreamJsonWriter):
+        pen.claude_version = STABLE_VERSION
     return StreamTranslation(
         vendor.translator_class,
         terms,

@@ -46,10 +46,11 @@ class MessageBlock(NamedTuple):
     title: str = ""
     problem: str = ""
 
-    def is_accepted(self, takes: BlockKinds) -> bool:
+    def is_accepted(self, accepted_kinds: BlockKinds) -> bool:
         """Whether a vendor that takes these kinds can be given it."""
         return not self.problem and (
-            self.kind == "text" or (self.kind in takes and (not self.url or "url" in takes))
+            self.kind == "text"
+            or (self.kind in accepted_kinds and (not self.url or "url" in accepted_kinds))
         )
 
     def to_json(self) -> dict[str, Any]:

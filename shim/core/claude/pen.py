@@ -44,13 +44,13 @@ from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, 
 
 CLAUDE_VERSION = "2.1.332"  # raised by hand when the contract was measured again
 
-UNLIMITED = 1 << 62
+NO_LIMIT_BYTES = 1 << 62
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
-OWN = ("type", "subtype", "session_id", "uuid")  # never a vendor's to say
+RESERVED_FIELDS = ("type", "subtype", "session_id", "uuid")  # never a vendor's to say
 
 
-class ClaudePen:
+class StreamJsonWriter:
     """Writes Claude's lines into a buffer; `take` hands the bytes over.
 
     `identity` is the first 24 characters of every line's uuid and makes message ids unique; the
@@ -63,28 +63,28 @@ class ClaudePen:
         self,
         identity: str,
         *,
-        partial: bool = False,
+        writes_partial_messages: bool = False,
         terminator: bytes = b"",
-        limit: int = 0,
-        tally: Tally | None = None,
+        max_line_bytes: int = 0,
+        usage_counter: Tally | None = None,
     ) -> None:
-        self.partial = partial
-        self.room = max((limit or UNLIMITED) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
+        self.partial = writes_partial_messages
+        self.room = max((max_line_bytes or NO_LIMIT_BYTES) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
         self.last_result = b""
         self.call_bytes = 0  # of the last call, as it was said
         self._terminator = terminator
-        self.tally = tally
+        self.usage_counter = usage_counter
         self._lines = LineBuffer()
-        self._identity = identity.encode()
-        self._end = iterate_line_ends()
-        self._message = iterate_message_ids(b"msg_" + identity.replace("-", "").encode())
-        self._called = ("", b"")  # the id of the last call, and its JSON
-        self._index = 0  # of the open block, or the next one
-        self._model: tuple[str, bytes] = ("", b"")  # and how it stands in a reply's head
-        self._usage: tuple[Usage | None, bytes] = (None, b"")  # and its JSON
+        self._uuid_prefix = identity.encode()
+        self._line_ends = iterate_line_ends()
+        self._message_ids = iterate_message_ids(b"msg_" + identity.replace("-", "").encode())
+        self._last_call = ("", b"")  # the id of the last call, and its JSON
+        self._block_index = 0  # of the open block, or the next one
+        self._encoded_model: tuple[str, bytes] = ("", b"")  # and how it stands in a reply's head
+        self._encoded_usage: tuple[Usage | None, bytes] = (None, b"")  # and its JSON
 
     history = None  # its own lines are Claude's
-    version = CLAUDE_VERSION  # of the claude that is imitated
+    claude_version = CLAUDE_VERSION  # of the claude that is imitated
 
     def take(self) -> bytes:
         return self._lines.take()
@@ -98,32 +98,32 @@ class ClaudePen:
     def forget(self) -> None:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
         self._lines.take()
-        if self.tally is not None:
-            self.tally.forget()
+        if self.usage_counter is not None:
+            self.usage_counter.forget()
 
     def fold(self) -> None:
         self._lines.join_new_lines()
 
     def new_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
-        return (self._identity + next(self._end)[:12]).decode()
+        return (self._uuid_prefix + next(self._line_ends)[:12]).decode()
 
     def adopt_session(self, session_id: str) -> None:
         """The session that further lines belong to. Tails end where the uuid's counter begins."""
-        self._tail = b',"session_id":' + dump(session_id) + b',"uuid":"' + self._identity
-        self._event_end = EVENT_END + self._tail
+        self._line_tail = b',"session_id":' + dump(session_id) + b',"uuid":"' + self._uuid_prefix
+        self._event_tail = EVENT_END + self._line_tail
         self._no_usage_tail = b"".join(
-            (NO_STOP_REASON_MEMBERS, NO_USAGE_JSON, b"}", MAIN_AGENT_MEMBER, self._tail)
+            (NO_STOP_REASON_MEMBERS, NO_USAGE_JSON, b"}", MAIN_AGENT_MEMBER, self._line_tail)
         )
 
     def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
         middle = b'","type":"message","role":"assistant","model":' + dump(model) + b',"content":['
-        self._head = MESSAGE_HEAD + dump(identity)[1:-1] + middle
-        self._index = 0
+        self._message_head = MESSAGE_HEAD + dump(identity)[1:-1] + middle
+        self._block_index = 0
         self.message_usage(usage)
 
     def adopt_block(self, index: int) -> None:
-        self._index = index
+        self._block_index = index
 
     def verbatim(self, line: bytes) -> None:
         """A line that is Claude's already (pass-through), without its LF."""
@@ -149,7 +149,7 @@ class ClaudePen:
             "permissionMode": facts.get("mode") or "default",
             "slash_commands": facts.get("slash_commands") or [],
             "apiKeySource": facts.get("key_source") or "none",
-            "claude_code_version": self.version,
+            "claude_code_version": self.claude_version,
             "output_style": facts.get("output_style") or "default",
             "agents": facts.get("agents") or [],
             "skills": [],
@@ -160,30 +160,30 @@ class ClaudePen:
             "fast_mode_state": "off",
             "shim": facts.get("shim") or {},
         }
-        self._lines.append(self._dumped(line) + b"\n")
+        self._lines.append(self._encode_line(line) + b"\n")
 
     def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
-        said = {name: value for name, value in fields.items() if name not in OWN}
-        body = self._dumped({"type": "system", "subtype": subtype, **said})
-        self._append(body[:-1] + self._tail)
+        said = {name: value for name, value in fields.items() if name not in RESERVED_FIELDS}
+        body = self._encode_line({"type": "system", "subtype": subtype, **said})
+        self._append_line(body[:-1] + self._line_tail)
 
     def result(self, facts: Mapping[str, Any]) -> None:
         """`result` (contract 5.3), then the terminator if this stream has one."""
-        self.settle(facts)
-        body = self._dumped({"type": "result", **facts})
-        self._append(body[:-1] + self._tail)
+        self.finalize_usage(facts)
+        body = self._encode_line({"type": "result", **facts})
+        self._append_line(body[:-1] + self._line_tail)
         self.last_result = self._lines[-1]
         self.end_of_stream()
 
-    def settle(self, facts: Mapping[str, Any]) -> None:
+    def finalize_usage(self, facts: Mapping[str, Any]) -> None:
         """For a transcript: what of a result's usage no message was said to have used."""
-        if self.tally is not None:
-            self.tally.settle(known(facts.get("usage")))
+        if self.usage_counter is not None:
+            self.usage_counter.settle(known(facts.get("usage")))
 
     def used(self, usage: Usage) -> None:
         """The last message used so much more; only a transcript says so."""
-        if self.tally is not None:
-            self.tally.count(usage)
+        if self.usage_counter is not None:
+            self.usage_counter.count(usage)
 
     def verbatim_result(self, line: bytes) -> None:
         """A result that is Claude's already; its terminator comes later."""
@@ -203,50 +203,52 @@ class ClaudePen:
 
     def message_start(self, model: str, usage: Usage) -> None:
         """A new reply: a fresh message id; with partial messages its `message_start` line."""
-        self._index = 0
-        named, middle = self._model
+        self._block_index = 0
+        named, middle = self._encoded_model
         if model is not named:
             middle = (
                 b'","type":"message","role":"assistant","model":' + dump(model) + b',"content":['
             )
-            self._model = model, middle
-        if usage is not self._usage[0]:
+            self._encoded_model = model, middle
+        if usage is not self._encoded_usage[0]:
             self.message_usage(usage)
-        identity = next(self._message)
-        self._head = MESSAGE_HEAD + identity + middle
-        if self.tally is not None:
-            self.tally.begin(identity)
+        identity = next(self._message_ids)
+        self._message_head = MESSAGE_HEAD + identity + middle
+        if self.usage_counter is not None:
+            self.usage_counter.begin(identity)
         if self.partial:
             pieces = (
                 MESSAGE_START_EVENT,
                 identity,
                 middle,
                 NO_STOP_REASON_MEMBERS,
-                self._usage[1],
-                self._event_end,
-                next(self._end),
+                self._encoded_usage[1],
+                self._event_tail,
+                next(self._line_ends),
             )
             self._lines.append(b"".join(pieces))
 
     def message_usage(self, usage: Usage) -> None:
         """The usage that the reply's further assistant lines carry (contract S4)."""
         if usage is NO_USAGE:
-            self._usage = usage, NO_USAGE_JSON
-            self._reply_tail = self._no_usage_tail
+            self._encoded_usage = usage, NO_USAGE_JSON
+            self._message_tail = self._no_usage_tail
         else:
             dumped = orjson.dumps(usage)
-            self._usage = usage, dumped
-            self._reply_tail = b"".join(
-                (NO_STOP_REASON_MEMBERS, dumped, b"}", MAIN_AGENT_MEMBER, self._tail)
+            self._encoded_usage = usage, dumped
+            self._message_tail = b"".join(
+                (NO_STOP_REASON_MEMBERS, dumped, b"}", MAIN_AGENT_MEMBER, self._line_tail)
             )
 
     def block_start(self, kind: str) -> None:
         """A block of `text` or `thinking` opens whose fragments are said as they come."""
-        start, self._delta_head, _ = encode_block_events(kind, self._index)
-        self._lines.append(b"".join((start, self._tail, next(self._end))))
+        start, self._delta_head, _ = encode_block_events(kind, self._block_index)
+        self._lines.append(b"".join((start, self._line_tail, next(self._line_ends))))
 
     def delta(self, dumped: bytes) -> None:
-        self._lines.append(b"".join((self._delta_head, dumped, self._event_end, next(self._end))))
+        self._lines.append(
+            b"".join((self._delta_head, dumped, self._event_tail, next(self._line_ends)))
+        )
 
     def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
         """The assistant line of a block of `text` or `thinking`, its content already dumped, and
@@ -257,15 +259,17 @@ class ClaudePen:
         if not dumped.isascii():
             dumped = escape(dumped)
         head, behind, _, _ = BLOCK_PIECES[kind]
-        tail = self._reply_tail
+        tail = self._message_tail
         if aborted:
-            main = MAIN_AGENT_MEMBER + self._tail
+            main = MAIN_AGENT_MEMBER + self._line_tail
             tail = b"".join((tail.removesuffix(main), b',"aborted":true', main))
-        self._lines.append(b"".join((self._head, head, dumped, behind, tail, next(self._end))))
+        self._lines.append(
+            b"".join((self._message_head, head, dumped, behind, tail, next(self._line_ends)))
+        )
         if self.partial:
             self.block_stop()
         else:
-            self._index += 1
+            self._block_index += 1
 
     def block_stop(self) -> None:
         """The open block is over (only said with partial messages); the next one has the next
@@ -273,9 +277,15 @@ class ClaudePen:
         """
         if self.partial:
             self._lines.append(
-                b"".join((encode_block_events("text", self._index)[2], self._tail, next(self._end)))
+                b"".join(
+                    (
+                        encode_block_events("text", self._block_index)[2],
+                        self._line_tail,
+                        next(self._line_ends),
+                    )
+                )
             )
-        self._index += 1
+        self._block_index += 1
 
     def whole(self, kind: str, dumped: bytes) -> None:
         """A whole block that was never streamed, its content already dumped; with partial messages
@@ -284,18 +294,18 @@ class ClaudePen:
         if not dumped.isascii():
             dumped = escape(dumped)
         head, behind, _, _ = BLOCK_PIECES[kind]
-        end, tail, index = self._end, self._tail, self._index
-        self._index = index + 1
+        end, tail, index = self._line_ends, self._line_tail, self._block_index
+        self._block_index = index + 1
         if not self.partial:
             self._lines.append(
-                b"".join((self._head, head, dumped, behind, self._reply_tail, next(end)))
+                b"".join((self._message_head, head, dumped, behind, self._message_tail, next(end)))
             )
             return
         start, delta, stop = encode_block_events(kind, index)
-        event_end = self._event_end
+        event_end = self._event_tail
         pieces = (
             start, tail, next(end), delta, dumped, event_end, next(end),
-            self._head, head, dumped, behind, self._reply_tail, next(end), stop, tail, next(end),
+            self._message_head, head, dumped, behind, self._message_tail, next(end), stop, tail, next(end),
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
 
@@ -308,7 +318,7 @@ class ClaudePen:
         Gives back other arguments where these had to be cut.
         """
         called, named, dumped = dump(identity), encode_name(name), dump(arguments)
-        self._called = identity, called
+        self._last_call = identity, called
         cut: Mapping[str, Any] | None = None
         size = TOOL_USE_BYTES + len(called) + len(named) + len(dumped)
         if size > self.room // 2:  # its input as a fragment is dumped twice
@@ -318,11 +328,11 @@ class ClaudePen:
             dumped = dump(cut)
             size += len(dumped)
         self.call_bytes = size
-        end, tail, index = self._end, self._tail, self._index
-        self._index = index + 1
+        end, tail, index = self._line_ends, self._line_tail, self._block_index
+        self._block_index = index + 1
         if not self.partial:
             line = (
-                self._head,
+                self._message_head,
                 TOOL_USE_START,
                 called,
                 NAME_MEMBER,
@@ -330,18 +340,18 @@ class ClaudePen:
                 INPUT_MEMBER,
                 dumped,
                 b"}",
-                self._reply_tail,
+                self._message_tail,
                 next(end),
             )
             self._lines.append(b"".join(line))
             return cut
         start, delta, stop = encode_block_events("tool_use", index)
-        event_end = self._event_end
+        event_end = self._event_tail
         as_text = orjson.dumps(dumped.decode())
         pieces = (
             start, TOOL_USE_START, called, NAME_MEMBER, named, INPUT_MEMBER, b"{}", event_end, next(end),
             delta, as_text, event_end, next(end),
-            self._head, TOOL_USE_START, called, NAME_MEMBER, named, INPUT_MEMBER, dumped, b"}", self._reply_tail, next(end),
+            self._message_head, TOOL_USE_START, called, NAME_MEMBER, named, INPUT_MEMBER, dumped, b"}", self._message_tail, next(end),
             stop, tail, next(end),
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
@@ -351,7 +361,7 @@ class ClaudePen:
         """The reply is over (only said with partial messages)."""
         if not self.partial:
             return
-        end, tail = self._end, self._tail
+        end, tail = self._line_ends, self._line_tail
         counted = NO_USAGE_JSON if usage is NO_USAGE else dump(usage)
         pieces = (
             MESSAGE_DELTA_EVENT, encode_name(stop_reason), DELTA_USAGE_MEMBER, counted, b"}", MAIN_AGENT_MEMBER, tail, next(end),
@@ -368,7 +378,7 @@ class ClaudePen:
         call's.
         """
         dumped = dump(content)
-        known, called = self._called
+        known, called = self._last_call
         if identity is not known:
             called = dump(identity)
         key, value, behind = NO_TOOL_USE_RESULT
@@ -386,14 +396,14 @@ class ClaudePen:
             key,
             value,
             behind,
-            self._tail,
-            next(self._end),
+            self._line_tail,
+            next(self._line_ends),
         )
         self._lines.append(b"".join(pieces))
 
     def user_text(self, text: str) -> None:
         body = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":'
-        self._append(body + dump(text) + b"}]}" + MAIN_AGENT_MEMBER + self._tail)
+        self._append_line(body + dump(text) + b"}]}" + MAIN_AGENT_MEMBER + self._line_tail)
 
     def replay(self, message: Mapping[str, Any], identity: str | None, timestamp: str) -> None:
         """The user's own message, said again (contract C15)."""
@@ -401,16 +411,20 @@ class ClaudePen:
         if timestamp:
             line["timestamp"] = timestamp
         if identity is None:
-            self._append(self._dumped(line)[:-1] + self._tail)
+            self._append_line(self._encode_line(line)[:-1] + self._line_tail)
         else:
-            tail = self._tail[: -len(self._identity)]
-            self._lines.append(self._dumped(line)[:-1] + tail + dump(identity)[1:] + b"}\n")
+            tail = self._line_tail[: -len(self._uuid_prefix)]
+            self._lines.append(self._encode_line(line)[:-1] + tail + dump(identity)[1:] + b"}\n")
 
     def notice(self, text: str) -> None:
-        line = {"type": "assistant", "message": self._synthetic(text), "parent_tool_use_id": None}
-        self._append(self._dumped(line)[:-1] + self._tail)
+        line = {
+            "type": "assistant",
+            "message": self._build_synthetic_message(text),
+            "parent_tool_use_id": None,
+        }
+        self._append_line(self._encode_line(line)[:-1] + self._line_tail)
 
-    def _synthetic(self, text: str) -> dict[str, object]:
+    def _build_synthetic_message(self, text: str) -> dict[str, object]:
         return {
             "id": self.new_uuid(),
             "type": "message",
@@ -428,27 +442,27 @@ class ClaudePen:
         """The assistant line of a failed API request (contract S10, 5.8)."""
         line: dict[str, object] = {
             "type": "assistant",
-            "message": self._synthetic(text),
+            "message": self._build_synthetic_message(text),
             "parent_tool_use_id": None,
             "error": error,
             "is_api_error_message": True,
         }
         if status is not None:
             line |= {"api_error_status": status, "api_error_type": error_type}
-        self._append(self._dumped(line)[:-1] + self._tail)
+        self._append_line(self._encode_line(line)[:-1] + self._line_tail)
 
     def nested(self, parent: str | None, role: str, message: Mapping[str, Any]) -> None:
         """A whole line of a nested agent; `parent` is the id of the call that runs it."""
         line = {"type": role, "message": message, "parent_tool_use_id": parent}
-        self._append(self._dumped(line)[:-1] + self._tail)
+        self._append_line(self._encode_line(line)[:-1] + self._line_tail)
 
     def new_message_id(self) -> str:
-        return next(self._message).decode()
+        return next(self._message_ids).decode()
 
-    def _dumped(self, line: Mapping[str, Any]) -> bytes:
+    def _encode_line(self, line: Mapping[str, Any]) -> bytes:
         """A line that is made whole, with its longest strings cut where it would be too long."""
         dumped = dump(line)
         return dumped if len(dumped) <= self.room else dump(fit_line(line, self.room))
 
-    def _append(self, body: bytes) -> None:
-        self._lines.append(body + next(self._end))
+    def _append_line(self, body: bytes) -> None:
+        self._lines.append(body + next(self._line_ends))

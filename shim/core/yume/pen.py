@@ -9,7 +9,7 @@ happened, result, terminator.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.claude.pen import ClaudePen
+from shim.core.claude.pen import StreamJsonWriter
 from shim.core.claude.usage import Usage, known
 from shim.core.dialects import DIALECTS
 from shim.core.reading.json_text import dump, escape
@@ -60,7 +60,12 @@ class YumePen:
     terminates = True
 
     def __init__(
-        self, identity: str, *, limit: int = 0, shown: str = "", history: ClaudePen | None = None
+        self,
+        identity: str,
+        *,
+        limit: int = 0,
+        shown: str = "",
+        history: StreamJsonWriter | None = None,
     ) -> None:
         most = DIALECTS["yume"].max_line_bytes
         self.room = max(min(limit or most, most) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
@@ -195,7 +200,7 @@ class YumePen:
         self._append({"type": "result", **line})
         self.last_result = self._lines[-1]
         if self.history:
-            self.history.settle(facts)
+            self.history.finalize_usage(facts)
         self.end_of_stream()
         self._begin()
 

@@ -16,7 +16,7 @@ from shim.conversation.fallback.held_pump import BufferedChildStream, FallbackBu
 from shim.core.adapter.commands import RunHooks, SendToChild, StoreSession
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
-from shim.core.claude.pen import ClaudePen
+from shim.core.claude.pen import StreamJsonWriter
 from shim.core.errors import (
     MAX_REASON_CHARS,
     FrontendError,
@@ -123,11 +123,11 @@ BEGUN = START | {"session": "s"}
 
 
 def claude():
-    return ClaudePen(IDENTITY)
+    return StreamJsonWriter(IDENTITY)
 
 
 def yume():
-    return YumePen(IDENTITY, history=ClaudePen(IDENTITY))
+    return YumePen(IDENTITY, history=StreamJsonWriter(IDENTITY))
 
 
 def held(pen=None):

@@ -20,7 +20,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.pen import ClaudePen
+from shim.core.claude.pen import StreamJsonWriter
 from shim.core.errors import VendorError
 
 
@@ -69,7 +69,7 @@ class Toy(Translator):
 def pumping(*, hooks=False, **facts):
     """A pump that answers a message."""
     terms = terms_of("toy")
-    pump = ChildStream(StreamTranslation(Toy, terms, ClaudePen(STABLE_ID_PREFIX)), **facts)
+    pump = ChildStream(StreamTranslation(Toy, terms, StreamJsonWriter(STABLE_ID_PREFIX)), **facts)
     pump.answer_message(UserMessage("hi"), echo=False, hooks=hooks)
     return pump
 

@@ -10,7 +10,7 @@ from sweeps import each
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import Exit
 
 
@@ -56,7 +56,7 @@ def run(
     data: bytes | str, translator: type[Translator] = Toy, stderr: str = ""
 ) -> tuple[list[str], StreamTranslation]:
     """What is said for `data` and exit code 0."""
-    pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(translator, terms_of("toy"), pen)
     data = data if isinstance(data, bytes) else data.encode()
     said = translation.feed(data) + translation.close(Exit(code=0), stderr)
@@ -75,7 +75,7 @@ def test_events_reach_their_handlers():
 
 
 def test_what_is_said_comes_with_the_chunk_that_says_it():
-    pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(Toy, terms_of("toy"), pen)
     assert brief(parse(translation.feed(HELLO.encode()))) == ["init"]
     assert translation.feed(SAY.encode()[:10]) == b""
@@ -162,7 +162,7 @@ def test_a_translator_may_skip_and_change_lines_before_they_are_read():
 
 
 def test_a_line_that_is_too_long_is_counted():
-    pen = ClaudePen(STABLE_ID_PREFIX)
+    pen = StreamJsonWriter(STABLE_ID_PREFIX)
     translation = StreamTranslation(Toy, terms_of("toy"), pen)
     translation._splitter._limit = 100
     for chunk in (HELLO.encode(), b'{"type":"say","text":"', b"x" * 200, b'"}\n', BYE.encode()):
@@ -249,7 +249,7 @@ def test_an_event_with_a_raw_newline_is_joined_and_the_next_one_is_read():
 
 
 def test_an_event_may_be_joined_over_chunks():
-    pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(Toy, terms_of("toy"), pen)
     data = (HELLO + '{"type":"say","text":"a\nb\nc"}\n' + BYE).encode()
     said = b"".join(translation.feed(data[at : at + 1]) for at in range(len(data)))
@@ -276,7 +276,7 @@ def test_a_line_behind_a_cut_one_may_be_a_piece_of_it_and_is_not_believed_blindl
 
 
 def test_an_interrupt_beats_what_the_vendor_says_of_its_end():
-    pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(Toy, terms_of("toy"), pen)
     said = translation.feed((HELLO + SAY).encode())
     translation.interrupt()

@@ -8,7 +8,7 @@ import pytest
 from support import STABLE_ID_PREFIX, STABLE_SESSION_ID, Stage, brief, parse
 from sweeps import each
 
-from shim.core.claude.pen import TERMINATORS, ClaudePen, dump
+from shim.core.claude.pen import TERMINATORS, StreamJsonWriter, dump
 
 USAGE = {
     "input_tokens": 1,
@@ -39,14 +39,14 @@ def said(verbs, partial: bool = False) -> list[dict]:
 
 
 def test_the_last_result_is_its_line_without_the_terminator():
-    pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["dollar"])
+    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["dollar"])
     pen.adopt_session(STABLE_SESSION_ID)
     pen.result({"subtype": "success"})
     assert pen.take() == pen.last_result + b"$\n"
 
 
 def test_a_line_that_is_made_whole_is_cut_where_it_would_be_too_long():
-    pen = ClaudePen(STABLE_ID_PREFIX, limit=20_000)
+    pen = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=20_000)
     pen.init(STABLE_SESSION_ID, {"cwd": "/" + "x" * 50_000})
     assert len(pen.take()) <= 20_000
 
@@ -372,7 +372,7 @@ def test_two_conversations_share_no_message_ids():
     """
     ids = set()
     for identity in (STABLE_ID_PREFIX, "11111111-1111-4111-8111-"):
-        pen = ClaudePen(identity)
+        pen = StreamJsonWriter(identity)
         pen.init(STABLE_SESSION_ID, {})
         pen.message_start("m", NONE)
         pen.block("text", b'"x"')
