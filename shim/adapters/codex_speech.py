@@ -9,7 +9,7 @@ from shim.adapters.codex_thread import CodexThread, CodexThreadParams
 from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
 from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import QUESTION, PermissionDecision, PermissionRequest
+from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
 from shim.profiles.rpc.form import told
 from shim.profiles.rpc.speech import LinkSpeech
@@ -91,7 +91,7 @@ class CodexInput(LinkSpeech[CodexThread]):
         if request in self._link.forms.open:
             return self._link.encode_form_answer(request, decision.changed, **choice)
         if decision.allow and decision.changed is not None:
-            if permission.tool != QUESTION:
+            if permission.tool != QUESTION_TOOL:
                 raise ValueError(UNCHANGED_MESSAGE)
             from shim.adapters.codex_items import build_user_input_answers as own
 
@@ -126,7 +126,7 @@ def build_two_way(base: Adapter) -> Adapter:
         )
 
     def left(request: LaunchRequest) -> tuple[str, ...]:
-        asked = (QUESTION,) if codex_rules.can_ask_frontend(request) else ()
+        asked = (QUESTION_TOOL,) if codex_rules.can_ask_frontend(request) else ()
         searches = codex_rules.can_search_web(request)
         return (
             *(name for name in base.listed_tools if searches or name != codex_rules.WEB_TOOL),

@@ -31,7 +31,7 @@ from shim.adapters.codex_thread import (
 )
 from shim.core.adapter.tools import resolve_paths
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.permissions import QUESTION
+from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.usage import usage
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.open_calls import read_id
@@ -407,7 +407,7 @@ class ThreadTranslator(Translator):
         ):
             name = call = f"form-{identity}"
             self.thread.forms.open[name] = identity, call, params
-            self.turn.permission(name, call, QUESTION, fields, (ELICITATION, params))
+            self.turn.permission(name, call, QUESTION_TOOL, fields, (ELICITATION, params))
             return
         named = params.get("serverName"), meta.get("tool_name"), meta.get("tool_params")
         found = [
@@ -425,7 +425,7 @@ class ThreadTranslator(Translator):
         )
 
     def _ask_person(self, identity: object, params: Event) -> None:
-        call = QUESTION, codex_items.build_question_input(params["questions"])
+        call = QUESTION_TOOL, codex_items.build_question_input(params["questions"])
         self._ask_frontend(identity, USER_INPUT, [read_id(params["itemId"])], [call], params)
 
     def _refuse_extra_permissions(self, identity: object, params: Event) -> None:

@@ -25,7 +25,7 @@ from shim.adapters.pi_link import (
 from shim.adapters.pi_stream import DIALOG_TYPE, EXTENSION_NAME, PiTranslator
 from shim.core.adapter.tools import Arguments, resolve_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.permissions import QUESTION
+from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.turn.open_calls import read_id
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
@@ -233,7 +233,7 @@ class PiRpcTranslator(PiTranslator):
         if asked is None:
             self._refuse_request(identity)
         else:
-            self.turn.permission(identity, call, QUESTION, asked, (DIALOG_TYPE, event))
+            self.turn.permission(identity, call, QUESTION_TOOL, asked, (DIALOG_TYPE, event))
 
     def _ask_permission(self, identity: str, event: Event) -> None:
         """Our extension asks whether a call may run."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from shim.core.bridge.questions import MAX_OPEN_PROMPTS
-from shim.core.claude.permissions import ELICITATION
+from shim.core.claude.permissions import ELICITATION_SUBTYPE
 from shim.core.errors import FrontendError
 from shim.core.policy.acts import CHANGERS, READERS, SHELL_TOOLS, SHOWS_BELOW
 from shim.core.policy.judge import Judge
@@ -131,7 +131,7 @@ def build_answer_body(
         )
     if behavior == "deny" and (always or replacement_input is not None):
         raise FrontendError("another input, and always, belong to `allow`", hint="leave them out")
-    if request.get("subtype") == ELICITATION:
+    if request.get("subtype") == ELICITATION_SUBTYPE:
         if always:
             raise FrontendError(
                 "what a server asks cannot be answered for always", hint="leave always out"
@@ -166,7 +166,7 @@ def build_permission_prompt(
 ) -> PermissionPrompt:
     """The question of a request in a session of the folder `cwd`."""
     tool, given = str(request.get("tool_name")), request.get("input")
-    if request.get("subtype") == ELICITATION or tool in INTERACTIVE:
+    if request.get("subtype") == ELICITATION_SUBTYPE or tool in INTERACTIVE:
         return PermissionPrompt(identity, request, (), ())  # each of them is a question of its own
     rule = find_granting_rule(tool, given if isinstance(given, Mapping) else {}, cwd)
     if rule is not None:

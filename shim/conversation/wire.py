@@ -372,10 +372,12 @@ class FrontendRelays:
         self, tool: str, arguments: "Mapping[str, Any]"
     ) -> "PermissionDecision":
         """The decision where the vendor runs a child a turn, which nobody is asked by."""
-        from shim.core.claude.permissions import UNASKED, PermissionDecision
+        from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision
 
         allowed = self._state.evaluate_call(tool, arguments).decided == "allow"
-        return PermissionDecision(allowed, message="" if allowed else UNASKED.format(tool=tool))
+        return PermissionDecision(
+            allowed, message="" if allowed else NOT_GRANTED_TEXT.format(tool=tool)
+        )
 
     async def _flush_control(self) -> None:
         from shim.io.stdout import FrontendGoneError

@@ -45,7 +45,7 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
-from shim.core.claude.permissions import QUESTION, PermissionDecision, PermissionRequest
+from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.turn.outcome import Exit
@@ -193,7 +193,7 @@ class Talk:
         decision = PermissionDecision(kind < 0.6, message="no", interrupt=kind > 0.9)
         if 0.5 < kind < 0.6:
             decision = decision._replace(changed={"command": "changed"})
-        elif permission.tool == QUESTION and kind < 0.4:
+        elif permission.tool == QUESTION_TOOL and kind < 0.4:
             answers = {
                 one["question"]: self._chance.choice(("red", "Yes", ""))
                 for one in permission.arguments["questions"]

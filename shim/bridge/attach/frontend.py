@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from shim.bridge.attach.own_process import LocalServices
 from shim.bridge.attach.own_turns import FrontendOptions, TurnFilter, TurnOwner
 from shim.core.claude.messages import PRIORITY_NOW, parse_line, parse_message
-from shim.core.claude.permissions import FAILED, UNASKED
+from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
@@ -259,7 +259,7 @@ class FrontendBridge:
             self._forwarded_prompts.discard(identity)
             self._open_prompts.pop(identity, None)
             if response.get("subtype") == "error":
-                self._send_denial(identity, FAILED.format(error=response.get("error")))
+                self._send_denial(identity, PROMPT_FAILED_TEXT.format(error=response.get("error")))
             else:
                 self._send_decision(identity, response.get("response"))
             self._report_running()
@@ -343,7 +343,7 @@ class FrontendBridge:
         request = self._open_prompts.pop(question, None)
         if denied and request is not None and not self._can_answer:
             self.lines += self.turn_filter.build_denial_lines(
-                request, UNASKED.format(tool=request.get("tool_name"))
+                request, NOT_GRANTED_TEXT.format(tool=request.get("tool_name"))
             )
         if question in self._forwarded_prompts:
             self._forwarded_prompts.discard(question)
@@ -388,7 +388,9 @@ class FrontendBridge:
         elif (
             identity in self._prompt_ids_by_answer
         ):  # one that cannot be read is a denial (never wider)
-            self._send_denial(self._prompt_ids_by_answer.pop(identity), FAILED.format(error=reason))
+            self._send_denial(
+                self._prompt_ids_by_answer.pop(identity), PROMPT_FAILED_TEXT.format(error=reason)
+            )
         elif not self._resend_message(identity) and self.turn_filter.remove_message(identity):
             self.refusal = reason
 

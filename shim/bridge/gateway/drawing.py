@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from shim.bridge import answering
-from shim.core.claude.permissions import ELICITATION, QUESTION
+from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import printable
 from shim.story.export.html import drawn, totals_of
 from shim.story.export.sheets import Exported, Sheet
@@ -127,7 +127,7 @@ def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, 
     given = request.get("input")
     arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     difference = printable(diff_of(tool, arguments, None, context=WHOLE))
-    asked = arguments.get("questions") if tool == QUESTION else None
+    asked = arguments.get("questions") if tool == QUESTION_TOOL else None
     said = said_by_diff(tool, arguments) if difference else frozenset()
     given = (
         {"url": request["url"]}
@@ -144,8 +144,8 @@ def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, 
         "question": name,
         "kind": "ask"
         if asked
-        else ELICITATION
-        if request.get("subtype") == ELICITATION
+        else ELICITATION_SUBTYPE
+        if request.get("subtype") == ELICITATION_SUBTYPE
         else "permission",
         "tool": printable(tool),
         "main": _format_value(

@@ -22,8 +22,8 @@ from shim.core.adapter.pump import ChildStream
 from shim.core.claude.control import Control
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import (
-    CLOSED_STREAM,
     STOPPED,
+    STREAM_CLOSED_TEXT,
     TURN_OVER,
     PermissionDecision,
     PermissionRequest,
@@ -373,7 +373,7 @@ class PersistentDriver(StdinDriver):
             try:
                 await self.deliver(*self.stream.write_arrived_call(tool, arguments))
             except FrontendGoneError:  # the turn notices it, too
-                return PermissionDecision(False, message=CLOSED_STREAM)
+                return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         granted = self._decided_calls.granted(tool, arguments)
         if granted is not None:
             return granted
@@ -387,7 +387,7 @@ class PersistentDriver(StdinDriver):
         except (
             FrontendGoneError
         ):  # the turn finds out too; here it would end the relays of all calls
-            return PermissionDecision(False, message=CLOSED_STREAM)
+            return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         finally:
             self._decided_calls.forget(request)
 

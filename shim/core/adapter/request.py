@@ -111,10 +111,10 @@ class LaunchRequest(NamedTuple):
 
     def can_ask_person(self) -> bool:
         """Whether the frontend can be asked a question to the person."""
-        from shim.core.claude.permissions import QUESTION
+        from shim.core.claude.permissions import QUESTION_TOOL
 
         asked = self.invocation.permissions.permission_prompt_tool == "stdio"
-        return asked and (self.policy is None or bool(self.policy.listed((QUESTION,))))
+        return asked and (self.policy is None or bool(self.policy.listed((QUESTION_TOOL,))))
 
     def build_full_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""

@@ -24,7 +24,7 @@ from shim.core.bridge.session import (
     derive_session_name,
 )
 from shim.core.claude.messages import parse_line
-from shim.core.claude.permissions import UNASKED
+from shim.core.claude.permissions import NOT_GRANTED_TEXT
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.json_text import dump
 
@@ -190,7 +190,7 @@ class HubState:
         ):
             return
         for question in list(self.prompts.open.values()):
-            message = UNASKED.format(tool=question.request.get("tool_name"))
+            message = NOT_GRANTED_TEXT.format(tool=question.request.get("tool_name"))
             self.resolve_prompt(question.prompt_id, None, "deny", build_denial(question, message))
 
     def release_restrictions(self) -> None:

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import RefusedError, encode_frame
-from shim.core.claude.permissions import ELICITATION, UNANSWERED
+from shim.core.claude.permissions import ELICITATION_SUBTYPE, UNANSWERED
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.bounded import Bounded
 
-PROMPT_SUBTYPES = ("can_use_tool", ELICITATION)  # the control requests that a person answers
+PROMPT_SUBTYPES = (
+    "can_use_tool",
+    ELICITATION_SUBTYPE,
+)  # the control requests that a person answers
 MAX_OPEN_PROMPTS = 1000  # questions at once; the conversation asks no more
 MAX_STORED_OUTCOMES = 1000  # that are remembered, for whoever answers too late
 SESSION_ENDED = "The session has ended."
@@ -103,7 +106,7 @@ def parse_answer(
     if not isinstance(decision, dict):
         raise RefusedError("bad-decision", "a decision is an object")
     request = question.request
-    if request.get("subtype") == ELICITATION:
+    if request.get("subtype") == ELICITATION_SUBTYPE:
         return _parse_elicitation(decision)
     named = {"toolUseID": request.get("tool_use_id"), "tool_use_id": request.get("tool_use_id")}
     named |= {
@@ -148,7 +151,7 @@ def _parse_elicitation(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]
 
 def build_denial(question: PendingPrompt, message: str) -> dict[str, Any]:
     """The body of our own answer to a question that nobody answered."""
-    if question.request.get("subtype") == ELICITATION:
+    if question.request.get("subtype") == ELICITATION_SUBTYPE:
         return {"action": "cancel"}
     return {
         "behavior": "deny",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
-from shim.core.claude.permissions import DESCRIBING, ELICITATION, QUESTION
+from shim.core.claude.permissions import DESCRIBING, ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.policy.sources import rank
 from shim.core.reading.account import printable
 from shim.core.reading.ids import short_id
@@ -203,8 +203,8 @@ def describe_call(tool: object, arguments: object) -> str:
 
 def describe_prompt(request: Mapping[str, Any]) -> str:
     """What a question wants of a person."""
-    if request.get("tool_name") != QUESTION:
-        if request.get("subtype") == ELICITATION:
+    if request.get("tool_name") != QUESTION_TOOL:
+        if request.get("subtype") == ELICITATION_SUBTYPE:
             return shorten_line(f"answer: {request.get('message')}")
         return shorten_line(
             f"approve {describe_call(request.get('tool_name'), request.get('input'))}"
@@ -253,7 +253,10 @@ class SessionStatus:
             return self._build_status(None, None, self._end_state, "")
         if waiting:
             first = waiting[0]
-            asks = first.get("tool_name") == QUESTION or first.get("subtype") == ELICITATION
+            asks = (
+                first.get("tool_name") == QUESTION_TOOL
+                or first.get("subtype") == ELICITATION_SUBTYPE
+            )
             return self._build_status(
                 "waiting",
                 "input needed" if asks else "permission prompt",

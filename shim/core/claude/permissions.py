@@ -8,16 +8,16 @@ if TYPE_CHECKING:
     from shim.core.policy.policy import Decided
 
 # a call that is a question to the person: no rule and no mode answers it
-QUESTION = "AskUserQuestion"
-ELICITATION = "elicitation"  # the control request of an MCP server that asks the person
+QUESTION_TOOL = "AskUserQuestion"
+ELICITATION_SUBTYPE = "elicitation"  # the control request of an MCP server that asks the person
 UNANSWERED = (
     "Nobody answered the question about this call in time (permission_timeout), so it was not run."
 )
-UNASKED = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
+NOT_GRANTED_TEXT = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
 RULED = "{tool} was denied: {why}."
-FAILED = "Tool permission request failed: Error: {error}"
+PROMPT_FAILED_TEXT = "Tool permission request failed: Error: {error}"
 UPDATED_INPUT = "updatedInput is {found}; it must be an object or be left out"
-CLOSED_STREAM = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
+STREAM_CLOSED_TEXT = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
 TURN_OVER = "The turn is over."
 # what a dialog says of a call in a line
 DESCRIBING = ("description", "file_path", "notebook_path", "url", "query")
@@ -75,7 +75,7 @@ def asked_about(
     }
     if described:
         question["description"] = described.removeprefix(f"{cwd}/")
-    if permission.tool == QUESTION:
+    if permission.tool == QUESTION_TOOL:
         question["requires_user_interaction"] = True
     else:
         question["permission_suggestions"] = suggestions
@@ -151,10 +151,14 @@ def read_decision(response: Mapping[str, Any], asked: PermissionRequest) -> Perm
     (never wider).
     """
     if response.get("subtype") == "error":
-        return PermissionDecision(False, message=FAILED.format(error=response.get("error")))
+        return PermissionDecision(
+            False, message=PROMPT_FAILED_TEXT.format(error=response.get("error"))
+        )
     answer = response.get("response")
     if not isinstance(answer, dict):
-        return PermissionDecision(False, message=FAILED.format(error="the answer is no object"))
+        return PermissionDecision(
+            False, message=PROMPT_FAILED_TEXT.format(error="the answer is no object")
+        )
     if answer.get("behavior") == "allow":
         # Several clients send an empty object with every answer: it changes nothing. `null` is an
         # error.
@@ -162,7 +166,7 @@ def read_decision(response: Mapping[str, Any], asked: PermissionRequest) -> Perm
         if not isinstance(changed, dict):
             found = "null" if changed is None else f"a {type(changed).__name__}"
             return PermissionDecision(
-                False, message=FAILED.format(error=UPDATED_INPUT.format(found=found))
+                False, message=PROMPT_FAILED_TEXT.format(error=UPDATED_INPUT.format(found=found))
             )
         return PermissionDecision(
             True, changed=None if changed in ({}, asked.arguments) else changed

@@ -22,10 +22,10 @@ from shim.core.claude.facts import SessionState
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import PRIORITY_LATER, parse_line, parse_message
 from shim.core.claude.permissions import (
-    CLOSED_STREAM,
-    QUESTION,
+    NOT_GRANTED_TEXT,
+    QUESTION_TOOL,
     RULED,
-    UNASKED,
+    STREAM_CLOSED_TEXT,
     PermissionDecision,
     PermissionRequest,
 )
@@ -163,7 +163,7 @@ class YumeControl(Control):
             return PermissionDecision(
                 False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False
             )
-        if permission.tool == QUESTION:
+        if permission.tool == QUESTION_TOOL:
             return PermissionDecision(False, message=UNANSWERABLE, announced=False)
         changed = None if shown == permission.arguments else shown
         # a person approves every other call
@@ -172,7 +172,9 @@ class YumeControl(Control):
         # Yume shows no other input
         if not self.facts.answers_prompts or self.facts.mode == "dontAsk" or changed is not None:
             return PermissionDecision(
-                False, message=hook.reason or UNASKED.format(tool=permission.tool), announced=False
+                False,
+                message=hook.reason or NOT_GRANTED_TEXT.format(tool=permission.tool),
+                announced=False,
             )
         size = len(dump(permission.arguments))
         if size > self._pen.room:
@@ -183,7 +185,7 @@ class YumeControl(Control):
             self._decide(permission.call)
             return early
         if self._deaf:
-            return PermissionDecision(False, message=CLOSED_STREAM)
+            return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         self._pen.expose(permission.call)
         self._asked[permission.call] = permission
         return None

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from shim.core.adapter.tools import Tool, Tools
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.permissions import QUESTION
+from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.json_text import dump
 from shim.core.turn.machine import CLOSED, TEXT
 from shim.core.turn.outcome import Exit
@@ -458,7 +458,9 @@ class AcpTranslator(Translator):
         call = f"ask_{self.turn.pen.new_uuid()[-12:]}"
         request = self.link.form(identity, call, params)
         if request is not None:
-            self.turn.permission(request, call, QUESTION, asked, ("elicitation/create", params))
+            self.turn.permission(
+                request, call, QUESTION_TOOL, asked, ("elicitation/create", params)
+            )
 
     def _question(self, identity: object, params: Event) -> None:
         subject = self.link.version.subject(params, identity)
@@ -475,7 +477,7 @@ class AcpTranslator(Translator):
             return
         judged = (Call(call.identity, self.form) if subject.whole else call).asked(subject.call)
         words = self._words(judged)
-        if words[0] == QUESTION:  # its options are the answers: to allow it would choose one
+        if words[0] == QUESTION_TOOL:  # its options are the answers: to allow it would choose one
             self.link.reply(identity, result=CANCELLED)
             return
         request = self.link.question(

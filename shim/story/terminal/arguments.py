@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 from rich.text import Text
 
-from shim.core.claude.permissions import QUESTION
+from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.account import printable
 from shim.core.reading.json_text import dump
 from shim.story.edits import edit_of
@@ -120,7 +120,7 @@ def whole(step: Step) -> list[Text]:
     """All that a call would do and its one line does not say; for what asks a person, its
     questions.
     """
-    asked = asked_of(step.input) if step.name == QUESTION else []
+    asked = asked_of(step.input) if step.name == QUESTION_TOOL else []
     found = [line for one in asked for line in _asks(*one)]
     if not asked or not plainly_asked(step.input):
         found += _lines(step)

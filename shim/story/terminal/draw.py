@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from rich.console import Console
 from rich.text import Text
 
-from shim.core.claude.permissions import QUESTION
+from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.account import counted, printable
 from shim.core.reading.bounded import Bounded
 from shim.story.edits import DiffLine, edit_of
@@ -304,7 +304,7 @@ class Drawing:
         if self._paper.typed is None or self._last[0] != "call" or self._head != told:
             self._space("question", step)
             what = f"may it run {told}"
-            if step.name == QUESTION and (self._asks or plainly_asked(step.input)):
+            if step.name == QUESTION_TOOL and (self._asks or plainly_asked(step.input)):
                 what = "it asks you" if self._asks else shown(step.input)
             self._paper.line(Text("? ", style="yellow").append(what), self._indent(step))
         for line in whole(step) if self._asks else ():

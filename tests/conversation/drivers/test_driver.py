@@ -13,7 +13,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.commands import AskPermission, TurnStage
 from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import Control
-from shim.core.claude.permissions import CLOSED_STREAM, TURN_OVER, PermissionRequest
+from shim.core.claude.permissions import STREAM_CLOSED_TEXT, TURN_OVER, PermissionRequest
 from shim.core.turn.outcome import Exit
 from tests.conversation.test_message_loop import Launched, Paper
 
@@ -129,5 +129,5 @@ async def test_a_call_inside_the_frontend_is_denied_where_the_frontend_has_gone(
         async with anyio.create_task_group() as tasks:
             driver, _ = talking(tasks, Paper(gone=True))
             decision = await driver.decide_call("mcp__calc__add", {"a": 1})
-    assert (decision.allow, decision.message) == (False, CLOSED_STREAM)
+    assert (decision.allow, decision.message) == (False, STREAM_CLOSED_TEXT)
     assert not driver._decided_calls.waits("inside-1")

@@ -15,7 +15,7 @@ from shim.core.claude.control.control import QUESTIONS, Control
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
 from shim.core.claude.facts import ServingVendor
 from shim.core.claude.permissions import (
-    CLOSED_STREAM,
+    STREAM_CLOSED_TEXT,
     UNANSWERED,
     PermissionDecision,
     PermissionRequest,
@@ -280,7 +280,7 @@ def test_an_interrupt_takes_open_questions_back_and_the_end_of_stdin_does_not():
     assert decided == Decided(ASKED, PermissionDecision(False, interrupt=True))
     (decided,) = closed.closed()
     assert (
-        decided == Decided(ASKED, PermissionDecision(False, message=CLOSED_STREAM))
+        decided == Decided(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
         and closed.take() == b""
     )
 

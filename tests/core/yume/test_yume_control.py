@@ -9,7 +9,7 @@ from sweeps import each
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
 from shim.core.claude.messages import PRIORITY_LATER
-from shim.core.claude.permissions import CLOSED_STREAM, PermissionDecision, PermissionRequest
+from shim.core.claude.permissions import STREAM_CLOSED_TEXT, PermissionDecision, PermissionRequest
 from shim.core.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
 from shim.core.yume.pen import YumePen
 
@@ -275,8 +275,10 @@ def test_where_nobody_is_asked_it_is_denied():
 def test_a_frontend_that_hung_up_answers_nothing():
     control = opened()
     control.ask(ASKED)
-    assert control.closed() == [Decided(ASKED, PermissionDecision(False, message=CLOSED_STREAM))]
-    assert control.ask(ASKED) == PermissionDecision(False, message=CLOSED_STREAM)
+    assert control.closed() == [
+        Decided(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
+    ]
+    assert control.ask(ASKED) == PermissionDecision(False, message=STREAM_CLOSED_TEXT)
 
 
 def test_a_call_whose_input_is_cut_is_never_asked_about():

@@ -13,7 +13,7 @@ from shim.bridge.answering import (
     PermissionPrompt,
     PermissionPromptQueue,
 )
-from shim.core.claude.permissions import ELICITATION, QUESTION
+from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import printable
 from shim.profiles.rpc.form import answer, questions
 from shim.story.terminal.arguments import ASKED_CHARACTERS, Asked, asked_of, shown
@@ -143,14 +143,14 @@ class QuestionPrompt:
 
     def _build_decision(self, word: str | None) -> Decision:
         assert self._current_prompt is not None
-        if self._current_prompt.request.get("subtype") == ELICITATION:
+        if self._current_prompt.request.get("subtype") == ELICITATION_SUBTYPE:
             return {"action": "decline"} if word == NO else {"action": "accept", "content": {}}
         return self._current_prompt.build_decision(word or NO)
 
     def _build_form_decision(self, form: QuestionForm) -> Decision:
         assert self._current_prompt is not None
         request = self._current_prompt.request
-        if request.get("subtype") == ELICITATION:
+        if request.get("subtype") == ELICITATION_SUBTYPE:
             return answer(_build_form_params(request), {"answers": form.answers})
         return {"behavior": "allow", "updatedInput": {**request["input"], "answers": form.answers}}
 
@@ -168,7 +168,7 @@ class QuestionPrompt:
                 else ""
             )
             return _shorten_text(self.form.current_question.text) + place
-        if request.get("subtype") == ELICITATION:
+        if request.get("subtype") == ELICITATION_SUBTYPE:
             return _shorten_text(f"{request.get('mcp_server_name')} asks: {request.get('message')}")
         given = request.get("input")
         name = printable(request.get("tool_name")).replace("\n", " ")
@@ -203,10 +203,10 @@ def build_form_input(request: Request) -> Mapping[str, Any]:
     """The arguments of AskUserQuestion that a request has, or that stand for the form of an MCP
     server.
     """
-    if request.get("subtype") == ELICITATION:
+    if request.get("subtype") == ELICITATION_SUBTYPE:
         return questions(_build_form_params(request)) or {}
     given = request.get("input")
-    return given if request.get("tool_name") == QUESTION and isinstance(given, Mapping) else {}
+    return given if request.get("tool_name") == QUESTION_TOOL and isinstance(given, Mapping) else {}
 
 
 def _build_form_params(request: Request) -> dict[str, Any]:

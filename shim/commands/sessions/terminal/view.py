@@ -15,7 +15,7 @@ from rich.console import Console
 
 from shim.commands.sessions.terminal.asking import build_form_input
 from shim.core.bridge.frames import Cursor
-from shim.core.claude.permissions import ELICITATION, QUESTION
+from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import counted
 from shim.story.story import Change, Story
 from shim.story.terminal.arguments import one_line
@@ -186,9 +186,9 @@ class SessionView:
         request = said.get("request")
         if not isinstance(request, Mapping):
             return
-        if request.get("subtype") == ELICITATION:
+        if request.get("subtype") == ELICITATION_SUBTYPE:
             form = build_form_input(request)
-            name = QUESTION if form else f"the MCP server {request.get('mcp_server_name')}"
+            name = QUESTION_TOOL if form else f"the MCP server {request.get('mcp_server_name')}"
             given = form or {"message": request.get("message"), "url": request.get("url")}
             request = {"subtype": "can_use_tool", "tool_name": name, "input": given}
         line = {"type": "control_request", "request_id": said.get("question"), "request": request}

@@ -33,11 +33,11 @@ from shim.core.claude.messages import (
     parse_message,
 )
 from shim.core.claude.permissions import (
-    CLOSED_STREAM,
-    QUESTION,
+    NOT_GRANTED_TEXT,
+    QUESTION_TOOL,
     RULED,
+    STREAM_CLOSED_TEXT,
     UNANSWERED,
-    UNASKED,
     PermissionDecision,
     PermissionRequest,
     asked_about,
@@ -119,7 +119,7 @@ class Control(Lines):
         self._deaf, asking = True, bool(self._asked)
         self._prompt_hooks.clear()
         self.facts.sdk_servers.close()
-        wishes = self._give_up(CLOSED_STREAM)
+        wishes = self._give_up(STREAM_CLOSED_TEXT)
         if asking:
             self.state("running")
         return wishes
@@ -348,12 +348,12 @@ class Control(Lines):
             return PermissionDecision(
                 False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False
             )
-        if ruled.decided == "allow" and (permission.tool != QUESTION or "answers" in shown):
+        if ruled.decided == "allow" and (permission.tool != QUESTION_TOOL or "answers" in shown):
             return PermissionDecision(True, changed=changed, announced=hook.allow is None)
         if self.facts.answers_prompts and (self._deaf or len(self._asked) >= QUESTIONS):
-            return PermissionDecision(False, message=CLOSED_STREAM if self._deaf else TOO_MANY)
+            return PermissionDecision(False, message=STREAM_CLOSED_TEXT if self._deaf else TOO_MANY)
         if not self.facts.answers_prompts or self.facts.mode == "dontAsk":
-            reason = hook.reason if hook.asks else UNASKED.format(tool=permission.tool)
+            reason = hook.reason if hook.asks else NOT_GRANTED_TEXT.format(tool=permission.tool)
             return PermissionDecision(False, message=reason, announced=False)
         identity, suggestions = (
             self._mint(),
