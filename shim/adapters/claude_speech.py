@@ -72,7 +72,7 @@ class ClaudeInput:
     def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """An allowed call is sent with its input, as the SDKs do."""
         if decision.allow:
-            changed = permission.own_arguments if decision.changed is None else decision.changed
+            changed = permission.vendor_input if decision.changed is None else decision.changed
             answer: dict[str, Any] = {"behavior": "allow", "updatedInput": changed}
         else:
             answer = {

@@ -95,12 +95,12 @@ class CodexInput(LinkSpeech[CodexThread]):
                 raise ValueError(UNCHANGED_MESSAGE)
             from shim.adapters.codex_items import build_user_input_answers as own
 
-            answers = own(permission.own_arguments, decision.changed)
+            answers = own(permission.vendor_input, decision.changed)
         answer = self._link.encode_decision(
             request, answers=answers, result_text=told(decision.changed), **choice
         )
         # a subagent cannot be told
-        ours = permission.own_arguments.get("threadId") == self._link.thread_id
+        ours = permission.vendor_input.get("threadId") == self._link.thread_id
         explained = (
             answer and ours and decision.message and not (decision.allow or decision.interrupt)
         )

@@ -88,7 +88,7 @@ def _convert_changed_input(
     permission: PermissionRequest, changed: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """A changed input in pi's words."""
-    own = build_vendor_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
+    own = build_vendor_arguments(TOOLS, permission.own_tool, permission.vendor_input, changed)
     if own is None:
         raise ValueError(
             UNSUPPORTED_CHANGE_MESSAGE.format(

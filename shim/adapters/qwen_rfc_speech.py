@@ -179,7 +179,7 @@ class QwenRfcInput:
             )
         if decision.changed is not None:
             own = build_vendor_arguments(
-                TOOLS, permission.own_tool, permission.own_arguments, decision.changed
+                TOOLS, permission.own_tool, permission.vendor_input, decision.changed
             )
             raise ValueError(
                 CHANGED_MESSAGE.format(

@@ -102,17 +102,17 @@ def _convert_answers(
     """The answers to its question, keyed by their number (Claude's are keyed by their text)."""
     answers = changed.get("answers")
     if permission.own_tool != "ask_user_question" or not isinstance(answers, dict):
-        own = build_vendor_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
+        own = build_vendor_arguments(TOOLS, permission.own_tool, permission.vendor_input, changed)
         raise ValueError(
             CHANGED_MESSAGE.format(input=dump(changed if own is None else own).decode())
         )
-    questions = permission.own_arguments.get("questions")
+    questions = permission.vendor_input.get("questions")
     numbers = {
         question.get("question"): str(number)
         for number, question in enumerate(questions if isinstance(questions, list) else ())
         if isinstance(question, dict)
     }
     return {
-        **permission.own_arguments,
+        **permission.vendor_input,
         "answers": {numbers.get(name, name): said for name, said in answers.items()},
     }

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 from box import ndjson
 
-from shim.core.claude.permissions import STOPPED, UNANSWERED
+from shim.core.claude.permissions import PROMPT_TIMEOUT_TEXT, TURN_STOPPED_TEXT
 from shim.io import prompt
 from tests.conversation.test_conversation import U, causes, responses, results, user
 from tests.conversation.test_conversation import request as control
@@ -244,7 +244,7 @@ def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(
     assert (first["subtype"], first["is_error"]) == ("error_during_execution", True)
     assert first["terminal_reason"] == "aborted_tools"
     assert [denial["tool_use_id"] for denial in first["permission_denials"]] == ["call_1"]
-    assert user_texts(done) == [STOPPED, "[Request interrupted by user for tool use]"]
+    assert user_texts(done) == [TURN_STOPPED_TEXT, "[Request interrupted by user for tool use]"]
     assert second["is_error"] is False
 
 
@@ -304,8 +304,8 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk
         asked = question(running)
         running.line_with(b'"type":"result"')
         done = running.hang_up()
-    assert told(box)[-1] == answer("q1", behavior="deny", message=UNANSWERED)
-    assert user_texts(done) == [UNANSWERED]
+    assert told(box)[-1] == answer("q1", behavior="deny", message=PROMPT_TIMEOUT_TEXT)
+    assert user_texts(done) == [PROMPT_TIMEOUT_TEXT]
     assert {"type": "control_cancel_request", "request_id": asked["request_id"]} in done.lines
     assert (done.status, done.result["result"]) == (0, "After.")
     assert [denial["tool_name"] for denial in done.result["permission_denials"]] == ["Bash"]
@@ -509,7 +509,7 @@ def test_an_interrupt_takes_an_open_question_back_first(box, talk):
         "user",
         "result",
     ]
-    assert user_texts(done) == [STOPPED, "[Request interrupted by user for tool use]"]
+    assert user_texts(done) == [TURN_STOPPED_TEXT, "[Request interrupted by user for tool use]"]
     (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
     assert cancelled["request_id"] == asked["request_id"]
     assert responses(done)["stop"]["subtype"] == "success"

@@ -22,9 +22,9 @@ from shim.core.adapter.pump import ChildStream
 from shim.core.claude.control import Control
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import (
-    STOPPED,
     STREAM_CLOSED_TEXT,
-    TURN_OVER,
+    TURN_OVER_TEXT,
+    TURN_STOPPED_TEXT,
     PermissionDecision,
     PermissionRequest,
 )
@@ -270,7 +270,7 @@ class PersistentDriver(StdinDriver):
     async def _ask_permission(self, permission: PermissionRequest) -> None:
         # a question behind the result is put to nobody (contract S16b)
         if self._stage is TurnStage.FINISHED:
-            permission = permission._replace(refusal=permission.refusal or TURN_OVER)
+            permission = permission._replace(refusal=permission.refusal or TURN_OVER_TEXT)
         elif self._interrupted:  # nor is one behind an interrupt
             await self.send_decision(permission, PermissionDecision(False, interrupt=True))
             return
@@ -408,7 +408,7 @@ class PersistentDriver(StdinDriver):
         facts = self._pending_prompts.facts
         if (
             permission.refusal
-            or permission.own_arguments
+            or permission.vendor_input
             or permission.tool not in facts.sdk_servers.tool_names
         ):
             return None
@@ -450,7 +450,7 @@ class PersistentDriver(StdinDriver):
             pump.record_correction(request, decision.message)
         else:
             if not decision.allow:
-                reason = STOPPED if decision.interrupt else decision.message
+                reason = TURN_STOPPED_TEXT if decision.interrupt else decision.message
                 # no answer is sent if the call would run in the frontend's process
                 vendor_knows = bool(answer)
                 announced = decision.announced
@@ -474,7 +474,7 @@ class PersistentDriver(StdinDriver):
             return b""
         if (
             decision.allow
-            and permission.own_arguments
+            and permission.vendor_input
             and permission.tool in self._pending_prompts.facts.sdk_servers.tool_names
         ):
             self._decided_calls.grant(permission.tool, permission.arguments, decision)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import RefusedError, encode_frame
-from shim.core.claude.permissions import ELICITATION_SUBTYPE, UNANSWERED
+from shim.core.claude.permissions import ELICITATION_SUBTYPE, PROMPT_TIMEOUT_TEXT
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.bounded import Bounded
 
@@ -162,7 +162,7 @@ def build_denial(question: PendingPrompt, message: str) -> dict[str, Any]:
 
 def build_timeout_denial(question: PendingPrompt) -> dict[str, Any]:
     """The denial of a question that waited for too long."""
-    return build_denial(question, UNANSWERED)
+    return build_denial(question, PROMPT_TIMEOUT_TEXT)
 
 
 def has_mode_change(body: Mapping[str, Any]) -> bool:

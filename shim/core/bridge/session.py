@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
-from shim.core.claude.permissions import DESCRIBING, ELICITATION_SUBTYPE, QUESTION_TOOL
+from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.policy.sources import rank
 from shim.core.reading.account import printable
 from shim.core.reading.ids import short_id
@@ -194,7 +194,7 @@ def describe_call(tool: object, arguments: object) -> str:
     said = arguments if isinstance(arguments, dict) else {}
     named = (
         said[key]
-        for key in ("command", *DESCRIBING)
+        for key in ("command", *DESCRIPTION_KEYS)
         if isinstance(said.get(key), str) and said[key]
     )
     about = next(named, "")

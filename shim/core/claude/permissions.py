@@ -10,18 +10,18 @@ if TYPE_CHECKING:
 # a call that is a question to the person: no rule and no mode answers it
 QUESTION_TOOL = "AskUserQuestion"
 ELICITATION_SUBTYPE = "elicitation"  # the control request of an MCP server that asks the person
-UNANSWERED = (
+PROMPT_TIMEOUT_TEXT = (
     "Nobody answered the question about this call in time (permission_timeout), so it was not run."
 )
 NOT_GRANTED_TEXT = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
-RULED = "{tool} was denied: {why}."
+DENIED_BY_RULE_TEXT = "{tool} was denied: {why}."
 PROMPT_FAILED_TEXT = "Tool permission request failed: Error: {error}"
-UPDATED_INPUT = "updatedInput is {found}; it must be an object or be left out"
+INVALID_INPUT_TEXT = "updatedInput is {found}; it must be an object or be left out"
 STREAM_CLOSED_TEXT = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
-TURN_OVER = "The turn is over."
+TURN_OVER_TEXT = "The turn is over."
 # what a dialog says of a call in a line
-DESCRIBING = ("description", "file_path", "notebook_path", "url", "query")
-STOPPED = (  # what a call says that a question was open about when the turn was stopped (6.3)
+DESCRIPTION_KEYS = ("description", "file_path", "notebook_path", "url", "query")
+TURN_STOPPED_TEXT = (  # what a call says that a question was open about when the turn was stopped (6.3)
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
     "new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
 )
@@ -40,7 +40,7 @@ class PermissionRequest(NamedTuple):
     tool: str
     arguments: Mapping[str, Any]
     own_tool: str
-    own_arguments: Mapping[str, Any]
+    vendor_input: Mapping[str, Any]
     refusal: str = ""
 
 
@@ -59,14 +59,16 @@ class PermissionDecision(NamedTuple):
     announced: bool = True
 
 
-def asked_about(
+def build_permission_prompt(
     permission: PermissionRequest,
     shown: Mapping[str, Any],
     suggestions: list[dict[str, Any]],
     cwd: str,
 ) -> dict[str, Any]:
     """The `can_use_tool` request about a call whose arguments are `shown` (6.2)."""
-    described = next((shown[key] for key in DESCRIBING if isinstance(shown.get(key), str)), "")
+    described = next(
+        (shown[key] for key in DESCRIPTION_KEYS if isinstance(shown.get(key), str)), ""
+    )
     question: dict[str, Any] = {
         "subtype": "can_use_tool",
         "tool_name": permission.tool,
@@ -99,46 +101,52 @@ class FolderChange(NamedTuple):
     directories: tuple[str, ...]
 
 
-def changes(response: Mapping[str, Any]) -> "Iterator[RuleChange | FolderChange]":
+def parse_permission_updates(response: Mapping[str, Any]) -> "Iterator[RuleChange | FolderChange]":
     """What an answer changes of the rules and folders of the session (`updatedPermissions`, 6.3)."""
-    for update in _updates(response):
+    for update in _list_updates(response):
         said, kind = str(update.get("type")), update.get("behavior")
         how = next((how for how in ("add", "replace", "remove") if said.startswith(how)), "")
         if said == f"{how}Rules" and kind in ("allow", "ask", "deny"):
-            rules = (_rule(rule) for rule in _list(update.get("rules")) if isinstance(rule, dict))
+            rules = (
+                _format_rule(rule)
+                for rule in _as_list(update.get("rules"))
+                if isinstance(rule, dict)
+            )
             yield RuleChange(how, kind, tuple(rule for rule in rules if rule))
         elif said == f"{how}Directories" and how != "replace":
             named = (
                 one
-                for one in _list(update.get("directories"))
+                for one in _as_list(update.get("directories"))
                 if isinstance(one, str) and one and "\0" not in one
             )
             yield FolderChange(how, tuple(named))
 
 
-def _list(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def chosen_mode(response: Mapping[str, Any]) -> object:
+def find_requested_mode(response: Mapping[str, Any]) -> object:
     """The permission mode that an answer asks for from the next call on, as it was said; None for
     none.
     """
-    modes = [update.get("mode") for update in _updates(response) if update.get("type") == "setMode"]
+    modes = [
+        update.get("mode") for update in _list_updates(response) if update.get("type") == "setMode"
+    ]
     return modes[-1] if modes else None
 
 
-def _updates(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _list_updates(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     answer = response.get("response")
     said = (
         answer.get("updatedPermissions")
         if isinstance(answer, dict) and answer.get("behavior") == "allow"
         else None
     )
-    return [update for update in _list(said) if isinstance(update, dict)]
+    return [update for update in _as_list(said) if isinstance(update, dict)]
 
 
-def _rule(rule: Mapping[str, Any]) -> str:
+def _format_rule(rule: Mapping[str, Any]) -> str:
     """One rule; "" if it cannot be read, because a rule without its content would be wider."""
     name, content = rule.get("toolName"), rule.get("ruleContent")
     if not isinstance(name, str) or not isinstance(content, str | None):
@@ -146,7 +154,7 @@ def _rule(rule: Mapping[str, Any]) -> str:
     return name if content is None else f"{name}({content})"
 
 
-def read_decision(response: Mapping[str, Any], asked: PermissionRequest) -> PermissionDecision:
+def parse_decision(response: Mapping[str, Any], asked: PermissionRequest) -> PermissionDecision:
     """The decision in the `response` of a control_response. One that cannot be read is a denial
     (never wider).
     """
@@ -166,7 +174,8 @@ def read_decision(response: Mapping[str, Any], asked: PermissionRequest) -> Perm
         if not isinstance(changed, dict):
             found = "null" if changed is None else f"a {type(changed).__name__}"
             return PermissionDecision(
-                False, message=PROMPT_FAILED_TEXT.format(error=UPDATED_INPUT.format(found=found))
+                False,
+                message=PROMPT_FAILED_TEXT.format(error=INVALID_INPUT_TEXT.format(found=found)),
             )
         return PermissionDecision(
             True, changed=None if changed in ({}, asked.arguments) else changed

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.claude.permissions import TURN_OVER, PermissionRequest
+from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionRequest
 from shim.core.policy.rules import claude_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact
@@ -80,7 +80,7 @@ class Questions:
             else:
                 key = self._calls.tool_use(identity, name, arguments, source=QUESTION)
             if self._machine.state is CLOSED or key not in self._calls.open:
-                refusal = TURN_OVER
+                refusal = TURN_OVER_TEXT
         said_as = self._calls.open[key][0] if key in self._calls.open else identity
         if not refusal:
             self._requests.add(request)
@@ -109,14 +109,16 @@ class Questions:
 
     def refuse_all(self) -> None:
         """The turn is over: a question behind the result would get no answer (contract S16b)."""
-        self.asked = [asked._replace(refusal=asked.refusal or TURN_OVER) for asked in self.asked]
+        self.asked = [
+            asked._replace(refusal=asked.refusal or TURN_OVER_TEXT) for asked in self.asked
+        ]
 
     def _unaskable(self, request: str, key: str | None, name: str) -> str:
         """Return why the frontend must not be asked, or "". `key` is the key of the call if it is
         open.
         """
         if self._machine.over:
-            return TURN_OVER
+            return TURN_OVER_TEXT
         if request in self._requests or (
             key is not None and self._calls.table.is_known_to(key, QUESTION)
         ):

@@ -22,9 +22,9 @@ from shim.core.claude.facts import SessionState
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import PRIORITY_LATER, parse_line, parse_message
 from shim.core.claude.permissions import (
+    DENIED_BY_RULE_TEXT,
     NOT_GRANTED_TEXT,
     QUESTION_TOOL,
-    RULED,
     STREAM_CLOSED_TEXT,
     PermissionDecision,
     PermissionRequest,
@@ -161,7 +161,9 @@ class YumeControl(Control):
         ruled = self.facts.evaluate_call(permission.tool, shown, hook)
         if ruled.decided == "deny":
             return PermissionDecision(
-                False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False
+                False,
+                message=DENIED_BY_RULE_TEXT.format(tool=permission.tool, why=ruled.why),
+                announced=False,
             )
         if permission.tool == QUESTION_TOOL:
             return PermissionDecision(False, message=UNANSWERABLE, announced=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 
-from shim.core.claude.permissions import TURN_OVER, PermissionDecision
+from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionDecision
 
 GRANTS = 1000  # of a turn; the oldest is forgotten, and its call is asked about
 
@@ -17,7 +17,7 @@ class Answer:
 
     def __init__(self) -> None:
         self._made = anyio.Event()
-        self._decision = PermissionDecision(False, message=TURN_OVER)
+        self._decision = PermissionDecision(False, message=TURN_OVER_TEXT)
 
     async def decision(self) -> PermissionDecision:
         await self._made.wait()
@@ -78,4 +78,4 @@ class DecidedCalls:
         self._grants = []
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
-            answer.give(PermissionDecision(False, message=TURN_OVER))
+            answer.give(PermissionDecision(False, message=TURN_OVER_TEXT))

@@ -18,7 +18,7 @@ import anyio
 import orjson
 from anyio.abc import TaskGroup
 
-from shim.core.claude.permissions import STOPPED, PermissionDecision
+from shim.core.claude.permissions import TURN_STOPPED_TEXT, PermissionDecision
 from shim.core.claude.sdk_servers import FULL, IN_FLIGHT, SdkServers
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.relay import SOCKET, TICKET
@@ -182,7 +182,7 @@ class Door:
         finally:
             self._judged -= 1
         if not decision.allow:
-            self._servers.deny(relay, message, decision.message or STOPPED)
+            self._servers.deny(relay, message, decision.message or TURN_STOPPED_TEXT)
             return
         if decision.changed is not None:
             message = {**message, "params": {**message["params"], "arguments": decision.changed}}

@@ -15,8 +15,8 @@ from shim.core.claude.control.control import QUESTIONS, Control
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
 from shim.core.claude.facts import ServingVendor
 from shim.core.claude.permissions import (
+    PROMPT_TIMEOUT_TEXT,
     STREAM_CLOSED_TEXT,
-    UNANSWERED,
     PermissionDecision,
     PermissionRequest,
     RuleChange,
@@ -340,7 +340,7 @@ def test_a_question_that_nobody_answered_in_time_is_denied_and_taken_back():
     one.begin("hi")
     one.ask(ASKED)
     one.take()
-    assert one.expired(ASKED) == PermissionDecision(False, message=UNANSWERED)
+    assert one.expired(ASKED) == PermissionDecision(False, message=PROMPT_TIMEOUT_TEXT)
     assert json.loads(one.take()) == {"type": "control_cancel_request", "request_id": "uuid-1"}
     assert one.expired(ASKED) is None and give(one, "uuid-1", behavior="allow") == []
 

@@ -33,17 +33,17 @@ from shim.core.claude.messages import (
     parse_message,
 )
 from shim.core.claude.permissions import (
+    DENIED_BY_RULE_TEXT,
     NOT_GRANTED_TEXT,
+    PROMPT_TIMEOUT_TEXT,
     QUESTION_TOOL,
-    RULED,
     STREAM_CLOSED_TEXT,
-    UNANSWERED,
     PermissionDecision,
     PermissionRequest,
-    asked_about,
-    changes,
-    chosen_mode,
-    read_decision,
+    build_permission_prompt,
+    find_requested_mode,
+    parse_decision,
+    parse_permission_updates,
 )
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
@@ -253,7 +253,7 @@ class Control(Lines):
             return []
         self._resume()
         decided = Decided(asked, self._judged(asked, response))
-        self.facts.apply_permission_updates(changes(response))  # for the next call
+        self.facts.apply_permission_updates(parse_permission_updates(response))  # for the next call
         return [decided, *self._choose(response)]
 
     def _shown(self, permission: PermissionRequest) -> Mapping[str, Any]:
@@ -265,7 +265,7 @@ class Control(Lines):
         """What a person allows runs, but not what a rule denies: one that has come since the
         question, or one about what the call was changed into. The real claude runs that one too."""
         shown = self._shown(asked)
-        decision = read_decision(response, asked._replace(arguments=shown))
+        decision = parse_decision(response, asked._replace(arguments=shown))
         if not decision.allow:
             return decision
         runs = shown if decision.changed is None else decision.changed
@@ -273,12 +273,14 @@ class Control(Lines):
         if ruled.decided != "deny" or not ruled.ruled:
             return decision._replace(changed=None if runs == asked.arguments else runs)
         return PermissionDecision(
-            False, message=RULED.format(tool=asked.tool, why=ruled.why), announced=False
+            False,
+            message=DENIED_BY_RULE_TEXT.format(tool=asked.tool, why=ruled.why),
+            announced=False,
         )
 
     def _choose(self, response: Mapping[str, Any]) -> list[Wish]:
         """Change to the mode that an answer asks for, if the session may."""
-        mode = chosen_mode(response)
+        mode = find_requested_mode(response)
         if mode is None:
             return []
         try:
@@ -317,7 +319,7 @@ class Control(Lines):
         if identity is None:
             return None
         self._cancel(identity)
-        return PermissionDecision(False, message=UNANSWERED)
+        return PermissionDecision(False, message=PROMPT_TIMEOUT_TEXT)
 
     def _cancel(self, identity: str) -> None:
         """The frontend need not answer a question any more."""
@@ -346,7 +348,9 @@ class Control(Lines):
         ruled = self.facts.evaluate_call(permission.tool, shown, hook)
         if ruled.decided == "deny":
             return PermissionDecision(
-                False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False
+                False,
+                message=DENIED_BY_RULE_TEXT.format(tool=permission.tool, why=ruled.why),
+                announced=False,
             )
         if ruled.decided == "allow" and (permission.tool != QUESTION_TOOL or "answers" in shown):
             return PermissionDecision(True, changed=changed, announced=hook.allow is None)
@@ -359,7 +363,7 @@ class Control(Lines):
             self._mint(),
             self.facts.suggest_permission_updates(permission.tool, shown),
         )
-        question = asked_about(permission, shown, suggestions, self.facts.options.cwd)
+        question = build_permission_prompt(permission, shown, suggestions, self.facts.options.cwd)
         line = (
             dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
         )
