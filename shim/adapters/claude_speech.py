@@ -72,16 +72,20 @@ class ClaudeInput:
     def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """An allowed call is sent with its input, as the SDKs do."""
         if decision.allow:
-            changed = permission.vendor_input if decision.changed is None else decision.changed
+            changed = (
+                permission.vendor_input
+                if decision.updated_input is None
+                else decision.updated_input
+            )
             answer: dict[str, Any] = {"behavior": "allow", "updatedInput": changed}
         else:
             answer = {
                 "behavior": "deny",
                 "message": decision.message,
-                "interrupt": decision.interrupt,
+                "interrupt": decision.ends_turn,
             }
         return encode_control_response(
-            {"subtype": "success", "request_id": permission.request, "response": answer}
+            {"subtype": "success", "request_id": permission.request_id, "response": answer}
         )
 
     def _encode_request(self, **request: object) -> bytes:

@@ -84,25 +84,25 @@ class CodexInput(LinkSpeech[CodexThread]):
         for.
         """
         request, choice, answers = (
-            permission.request,
-            {"allow": decision.allow, "stop": decision.interrupt},
+            permission.request_id,
+            {"allow": decision.allow, "stop": decision.ends_turn},
             None,
         )
         if request in self._link.forms.open:
-            return self._link.encode_form_answer(request, decision.changed, **choice)
-        if decision.allow and decision.changed is not None:
+            return self._link.encode_form_answer(request, decision.updated_input, **choice)
+        if decision.allow and decision.updated_input is not None:
             if permission.tool != QUESTION_TOOL:
                 raise ValueError(UNCHANGED_MESSAGE)
             from shim.adapters.codex_items import build_user_input_answers as own
 
-            answers = own(permission.vendor_input, decision.changed)
+            answers = own(permission.vendor_input, decision.updated_input)
         answer = self._link.encode_decision(
-            request, answers=answers, result_text=told(decision.changed), **choice
+            request, answers=answers, result_text=told(decision.updated_input), **choice
         )
         # a subagent cannot be told
         ours = permission.vendor_input.get("threadId") == self._link.thread_id
         explained = (
-            answer and ours and decision.message and not (decision.allow or decision.interrupt)
+            answer and ours and decision.message and not (decision.allow or decision.ends_turn)
         )
         return (
             answer + self._link.encode_explanation(DENIED_MESSAGE.format(decision.message))

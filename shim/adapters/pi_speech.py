@@ -72,27 +72,30 @@ class PiInput(LinkSpeech[PiRpcSession]):
     def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """What was allowed runs, changed or not. ValueError where pi has no words for the change."""
         filled = self._link.encode_form_answer(
-            permission.request, decision.changed, allow=decision.allow, interrupt=decision.interrupt
+            permission.request_id,
+            decision.updated_input,
+            allow=decision.allow,
+            interrupt=decision.ends_turn,
         )
         if filled is not None:
             return filled
         answer: dict[str, Any] = {"allow": decision.allow}
         if not decision.allow:
             answer["reason"] = decision.message or INTERRUPTED_MESSAGE
-        elif decision.changed is not None:
-            answer["input"] = _convert_changed_input(permission, decision.changed)
-        return self._link.encode_decision(permission.request, answer)
+        elif decision.updated_input is not None:
+            answer["input"] = _convert_changed_input(permission, decision.updated_input)
+        return self._link.encode_decision(permission.request_id, answer)
 
 
 def _convert_changed_input(
     permission: PermissionRequest, changed: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """A changed input in pi's words."""
-    own = build_vendor_arguments(TOOLS, permission.own_tool, permission.vendor_input, changed)
+    own = build_vendor_arguments(TOOLS, permission.vendor_tool, permission.vendor_input, changed)
     if own is None:
         raise ValueError(
             UNSUPPORTED_CHANGE_MESSAGE.format(
-                tool=permission.own_tool, input=dump(changed).decode()
+                tool=permission.vendor_tool, input=dump(changed).decode()
             )
         )
     return own

@@ -174,19 +174,19 @@ class QwenRfcInput:
         if not decision.allow:
             return _encode_line(
                 build_answer(
-                    permission.request, "deny", decision.message or "Interrupted by the user."
+                    permission.request_id, "deny", decision.message or "Interrupted by the user."
                 )
             )
-        if decision.changed is not None:
+        if decision.updated_input is not None:
             own = build_vendor_arguments(
-                TOOLS, permission.own_tool, permission.vendor_input, decision.changed
+                TOOLS, permission.vendor_tool, permission.vendor_input, decision.updated_input
             )
             raise ValueError(
                 CHANGED_MESSAGE.format(
-                    input=dump(decision.changed if own is None else own).decode()
+                    input=dump(decision.updated_input if own is None else own).decode()
                 )
             )
-        return _encode_line(build_answer(permission.request, "approve"))
+        return _encode_line(build_answer(permission.request_id, "approve"))
 
 
 def _encode_line(message: object) -> bytes:

@@ -89,10 +89,10 @@ class QwenInput(ClaudeInput):
         answer: dict[str, Any] = {"behavior": "allow"}
         if not decision.allow:
             answer = {"behavior": "deny", "message": decision.message or "Interrupted by the user."}
-        elif decision.changed is not None:
-            answer["updatedInput"] = _convert_answers(permission, decision.changed)
+        elif decision.updated_input is not None:
+            answer["updatedInput"] = _convert_answers(permission, decision.updated_input)
         return encode_control_response(
-            {"subtype": "success", "request_id": permission.request, "response": answer}
+            {"subtype": "success", "request_id": permission.request_id, "response": answer}
         )
 
 
@@ -101,8 +101,10 @@ def _convert_answers(
 ) -> Mapping[str, Any]:
     """The answers to its question, keyed by their number (Claude's are keyed by their text)."""
     answers = changed.get("answers")
-    if permission.own_tool != "ask_user_question" or not isinstance(answers, dict):
-        own = build_vendor_arguments(TOOLS, permission.own_tool, permission.vendor_input, changed)
+    if permission.vendor_tool != "ask_user_question" or not isinstance(answers, dict):
+        own = build_vendor_arguments(
+            TOOLS, permission.vendor_tool, permission.vendor_input, changed
+        )
         raise ValueError(
             CHANGED_MESSAGE.format(input=dump(changed if own is None else own).decode())
         )

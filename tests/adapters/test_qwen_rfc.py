@@ -298,7 +298,7 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
     translation = open_translation("qwen-rfc", stable=True)
     translation.feed(one.data)
     (asked,) = translation.turn.asked
-    assert (asked.request, asked.tool, asked.arguments) == (
+    assert (asked.request_id, asked.tool, asked.arguments) == (
         "req-1",
         "Bash",
         {"command": "rm -rf build"},
@@ -333,7 +333,7 @@ def test_parallel_questions_without_an_id_are_about_different_calls():
         for n in (1, 2)
     ]
     translation.feed(ndjson(said, *asks).encode())
-    assert [(asked.request, asked.call) for asked in translation.turn.asked] == [
+    assert [(asked.request_id, asked.call) for asked in translation.turn.asked] == [
         ("r1", "t1"),
         ("r2", "t2"),
     ]

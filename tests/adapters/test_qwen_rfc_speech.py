@@ -161,7 +161,7 @@ def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
     ]
     with pytest.raises(ValueError, match=r'"path":"/b"'):
         speech.encode_decision(
-            ASKED, PermissionDecision(True, changed={"file_path": "/b", "offset": 1})
+            ASKED, PermissionDecision(True, updated_input={"file_path": "/b", "offset": 1})
         )
 
 

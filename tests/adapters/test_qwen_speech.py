@@ -34,7 +34,9 @@ def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer)
 
 def test_arguments_that_were_changed_are_never_answered():
     with pytest.raises(ValueError, match=r'\{"command":"pwd"\}'):
-        QwenInput().encode_decision(ASKED, PermissionDecision(True, changed={"command": "pwd"}))
+        QwenInput().encode_decision(
+            ASKED, PermissionDecision(True, updated_input={"command": "pwd"})
+        )
 
 
 def test_each_request_has_a_number_of_its_own():

@@ -125,7 +125,7 @@ class Talk:
             for permission in self._asked:
                 self._told(
                     self.speech.encode_decision(
-                        permission, PermissionDecision(False, interrupt=True)
+                        permission, PermissionDecision(False, ends_turn=True)
                     )
                 )
             self._asked.clear()
@@ -152,11 +152,11 @@ class Talk:
                 case AskPermission(permission):
                     self._asked.append(permission)
                 case WithdrawPermission(request):
-                    for permission in [one for one in self._asked if one.request == request]:
+                    for permission in [one for one in self._asked if one.request_id == request]:
                         self._asked.remove(permission)
                         self._told(
                             self.speech.encode_decision(
-                                permission, PermissionDecision(False, interrupt=True)
+                                permission, PermissionDecision(False, ends_turn=True)
                             )
                         )
                 case TurnStage.VENDOR_DONE | TurnStage.FINISHED:
@@ -190,17 +190,17 @@ class Talk:
             return
         permission = self._asked.pop(self._chance.randrange(len(self._asked)))
         kind = self._chance.random()
-        decision = PermissionDecision(kind < 0.6, message="no", interrupt=kind > 0.9)
+        decision = PermissionDecision(kind < 0.6, message="no", ends_turn=kind > 0.9)
         if 0.5 < kind < 0.6:
-            decision = decision._replace(changed={"command": "changed"})
+            decision = decision._replace(updated_input={"command": "changed"})
         elif permission.tool == QUESTION_TOOL and kind < 0.4:
             answers = {
                 one["question"]: self._chance.choice(("red", "Yes", ""))
                 for one in permission.arguments["questions"]
             }
-            decision = decision._replace(changed={"answers": answers})
+            decision = decision._replace(updated_input={"answers": answers})
         self._note(f"the frontend: {permission.tool} {permission.arguments} {decision}")
-        if decision.allow and decision.changed is None:
+        if decision.allow and decision.updated_input is None:
             self._granted.append(permission)
         try:
             answer = self.speech.encode_decision(permission, decision)

@@ -48,7 +48,9 @@ class Frontend:
         self.judged.append((tool, arguments))
         if arguments.get("n") == 13:
             return PermissionDecision(False, message="unlucky")
-        return PermissionDecision(True, changed={"n": 15} if arguments.get("n") == 14 else None)
+        return PermissionDecision(
+            True, updated_input={"n": 15} if arguments.get("n") == 14 else None
+        )
 
     async def flush(self):
         for line in self.servers.take_lines():

@@ -147,7 +147,7 @@ class PersistentDriver(StdinDriver):
                 await self._write_to_child(
                     child,
                     self._child_input.encode_decision(
-                        permission, PermissionDecision(False, interrupt=True)
+                        permission, PermissionDecision(False, ends_turn=True)
                     ),
                 )
             await self._write_turn_end(*pump.finish())
@@ -272,7 +272,7 @@ class PersistentDriver(StdinDriver):
         if self._stage is TurnStage.FINISHED:
             permission = permission._replace(refusal=permission.refusal or TURN_OVER_TEXT)
         elif self._interrupted:  # nor is one behind an interrupt
-            await self.send_decision(permission, PermissionDecision(False, interrupt=True))
+            await self.send_decision(permission, PermissionDecision(False, ends_turn=True))
             return
         decision = self._find_earlier_grant(permission) or self._defer_decision(permission)
         if decision is None and not permission.refusal and self.launcher.policy.hooks:
@@ -292,11 +292,11 @@ class PersistentDriver(StdinDriver):
         told = Told(facts.options.session_id, facts.transcript_path, facts.mode)
         call = permission.call, permission.tool, permission.arguments
         with anyio.CancelScope() as running:
-            self._wait_scopes[WAIT_FOR_HOOKS, permission.request] = running
+            self._wait_scopes[WAIT_FOR_HOOKS, permission.request_id] = running
             verdict = await run_hooks(launcher.policy, *call, told, launcher.child_environment)
         if running.cancelled_caught:
             return
-        self._wait_scopes.pop((WAIT_FOR_HOOKS, permission.request), None)
+        self._wait_scopes.pop((WAIT_FOR_HOOKS, permission.request_id), None)
         stands, decision = self._pending_prompts.judged(permission, verdict)
         with contextlib.suppress(FrontendGoneError):  # the turn finds out too
             if stands:
@@ -329,11 +329,11 @@ class PersistentDriver(StdinDriver):
         """Answer a question ourselves if the frontend does not answer in time."""
         patience = min(self._pending_prompts.patience, self.launcher.timeouts["permission_timeout"])
         with anyio.CancelScope() as waiting:
-            self._wait_scopes[WAIT_FOR_ANSWER, permission.request] = waiting
+            self._wait_scopes[WAIT_FOR_ANSWER, permission.request_id] = waiting
             await anyio.sleep(patience)
         if waiting.cancelled_caught:
             return
-        self._wait_scopes.pop((WAIT_FOR_ANSWER, permission.request), None)
+        self._wait_scopes.pop((WAIT_FOR_ANSWER, permission.request_id), None)
         decision = self._pending_prompts.expired(permission)
         if decision is not None:
             with contextlib.suppress(FrontendGoneError):  # the turn finds out too
@@ -344,14 +344,14 @@ class PersistentDriver(StdinDriver):
         """The frontend need not answer what the vendor does not want to know any more."""
         for permission in self._pending_prompts.open_questions:
             if (
-                permission.request == request
+                permission.request_id == request
                 and self._pending_prompts.expired(permission) is not None
             ):
                 await self._output.lines(self._pending_prompts.take())
                 await self._write_to_child(
                     child,
                     self._child_input.encode_decision(
-                        permission, PermissionDecision(False, interrupt=True)
+                        permission, PermissionDecision(False, ends_turn=True)
                     ),
                 )
 
@@ -412,7 +412,7 @@ class PersistentDriver(StdinDriver):
             or permission.tool not in facts.sdk_servers.tool_names
         ):
             return None
-        if self._decided_calls.waits(permission.request):
+        if self._decided_calls.waits(permission.request_id):
             return None
         return (
             PermissionDecision(True)
@@ -431,7 +431,9 @@ class PersistentDriver(StdinDriver):
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         """The answer goes to the vendor; a refusal is also the Turn's business."""
         child, pump = self._child, self.stream
-        if (waiting := self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request), None)) is not None:
+        if (
+            waiting := self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
+        ) is not None:
             waiting.cancel()
         if child is None or pump is None:
             return
@@ -443,14 +445,14 @@ class PersistentDriver(StdinDriver):
             answer = self._encode_answer(request, decision)
         except ValueError as error:  # the call has to be made again; then it was allowed already
             self._decided_calls.grant(
-                request.tool, decision.changed or {}, PermissionDecision(True)
+                request.tool, decision.updated_input or {}, PermissionDecision(True)
             )
             decision = PermissionDecision(False, message=str(error))
             answer = self._child_input.encode_decision(request, decision)
             pump.record_correction(request, decision.message)
         else:
             if not decision.allow:
-                reason = TURN_STOPPED_TEXT if decision.interrupt else decision.message
+                reason = TURN_STOPPED_TEXT if decision.ends_turn else decision.message
                 # no answer is sent if the call would run in the frontend's process
                 vendor_knows = bool(answer)
                 announced = decision.announced
@@ -459,18 +461,18 @@ class PersistentDriver(StdinDriver):
                         request, reason, announced=announced, vendor_knows=vendor_knows
                     )
                 )
-        if decision.interrupt:
+        if decision.ends_turn:
             pump.interrupt()
         await self._write_to_child(child, answer)
         self._deadlines.update_read_scope(silence_allowed=self._allows_silence)
-        if decision.interrupt:
+        if decision.ends_turn:
             await self.interrupt()
 
     def _encode_answer(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """What the vendor is told. A call in the frontend's process runs from here, with what was
         changed of it.
         """
-        if self._decided_calls.decide(permission.request, decision):
+        if self._decided_calls.decide(permission.request_id, decision):
             return b""
         if (
             decision.allow
@@ -478,7 +480,7 @@ class PersistentDriver(StdinDriver):
             and permission.tool in self._pending_prompts.facts.sdk_servers.tool_names
         ):
             self._decided_calls.grant(permission.tool, permission.arguments, decision)
-            decision = decision._replace(changed=None)
+            decision = decision._replace(updated_input=None)
         return self._child_input.encode_decision(permission, decision)
 
     # -- what the child is told --------------------------------------------------------------------

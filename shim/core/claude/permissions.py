@@ -35,11 +35,11 @@ class PermissionRequest(NamedTuple):
     `refusal` says why nobody is asked.
     """
 
-    request: str
+    request_id: str
     call: str
     tool: str
     arguments: Mapping[str, Any]
-    own_tool: str
+    vendor_tool: str
     vendor_input: Mapping[str, Any]
     refusal: str = ""
 
@@ -53,9 +53,9 @@ class PermissionDecision(NamedTuple):
     """
 
     allow: bool
-    changed: Mapping[str, Any] | None = None
+    updated_input: Mapping[str, Any] | None = None
     message: str = ""
-    interrupt: bool = False
+    ends_turn: bool = False
     announced: bool = True
 
 
@@ -178,8 +178,8 @@ def parse_decision(response: Mapping[str, Any], asked: PermissionRequest) -> Per
                 message=PROMPT_FAILED_TEXT.format(error=INVALID_INPUT_TEXT.format(found=found)),
             )
         return PermissionDecision(
-            True, changed=None if changed in ({}, asked.arguments) else changed
+            True, updated_input=None if changed in ({}, asked.arguments) else changed
         )
     message = answer.get("message")
     denial = message if isinstance(message, str) and message else "The call was denied."
-    return PermissionDecision(False, message=denial, interrupt=answer.get("interrupt") is True)
+    return PermissionDecision(False, message=denial, ends_turn=answer.get("interrupt") is True)

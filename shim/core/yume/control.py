@@ -146,7 +146,7 @@ class YumeControl(Control):
     def _give_up(self, message: str) -> list[Wish]:
         asked, self._asked = self._held | self._asked, {}
         self._held.clear()
-        denial = PermissionDecision(False, message=message or STOPPED, interrupt=not message)
+        denial = PermissionDecision(False, message=message or STOPPED, ends_turn=not message)
         return [Decided(it, denial) for it in asked.values()]
 
     # -- what we ask -------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class YumeControl(Control):
         changed = None if shown == permission.arguments else shown
         # a person approves every other call
         if ruled.decided == "allow" and (ruled.ruled or not self.facts.answers_prompts):
-            return PermissionDecision(True, changed=changed)
+            return PermissionDecision(True, updated_input=changed)
         # Yume shows no other input
         if not self.facts.answers_prompts or self.facts.mode == "dontAsk" or changed is not None:
             return PermissionDecision(

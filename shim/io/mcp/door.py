@@ -184,8 +184,11 @@ class Door:
         if not decision.allow:
             self._servers.deny(relay, message, decision.message or TURN_STOPPED_TEXT)
             return
-        if decision.changed is not None:
-            message = {**message, "params": {**message["params"], "arguments": decision.changed}}
+        if decision.updated_input is not None:
+            message = {
+                **message,
+                "params": {**message["params"], "arguments": decision.updated_input},
+            }
         self._put(relay, message, self._call_seconds)
         await self._flush()
 

@@ -83,11 +83,16 @@ class AcpSpeech(LinkSpeech[Link]):
         no word for.
         """
         filled = self._link.fill(
-            permission.request, decision.changed, allow=decision.allow, stop=decision.interrupt
+            permission.request_id,
+            decision.updated_input,
+            allow=decision.allow,
+            stop=decision.ends_turn,
         )
         if filled is not None:
             return filled
-        if decision.allow and decision.changed is not None:
+        if decision.allow and decision.updated_input is not None:
             raise ValueError(UNCHANGED)
-        stop, reason = decision.interrupt, decision.message
-        return self._link.decide(permission.request, allow=decision.allow, stop=stop, reason=reason)
+        stop, reason = decision.ends_turn, decision.message
+        return self._link.decide(
+            permission.request_id, allow=decision.allow, stop=stop, reason=reason
+        )

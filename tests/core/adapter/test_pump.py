@@ -162,7 +162,7 @@ def test_a_question_is_asked_once_and_a_line_is_told_once():
     assert told == SendToChild(b"a line\n")
     assert (
         isinstance(asked, AskPermission)
-        and asked.permission.request == "r1"
+        and asked.permission.request_id == "r1"
         and not asked.permission.refusal
     )
     assert fed(pump, "say") is NO_COMMANDS

@@ -277,7 +277,7 @@ def test_an_interrupt_takes_open_questions_back_and_the_end_of_stdin_does_not():
         one.take()
     said, (decided, _) = ask(interrupted, "interrupt")
     assert said[0] == {"type": "control_cancel_request", "request_id": "uuid-1"}
-    assert decided == Decided(ASKED, PermissionDecision(False, interrupt=True))
+    assert decided == Decided(ASKED, PermissionDecision(False, ends_turn=True))
     (decided,) = closed.closed()
     assert (
         decided == Decided(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
@@ -317,7 +317,7 @@ def test_the_state_is_running_again_when_nothing_is_asked_any_more(how):
 def test_questions_are_answered_in_any_order_and_each_only_once():
     """C9, C17"""
     one = control(state_events="visible")
-    second = ASKED._replace(request="q2", call="call_2")
+    second = ASKED._replace(request_id="q2", call="call_2")
     one.begin("hi")
     one.ask(ASKED)
     one.ask(second)
@@ -355,7 +355,7 @@ def test_an_answer_in_time_leaves_nothing_to_deny():
 def test_open_questions_are_bounded():
     one = control()
     asked = [
-        one.ask(ASKED._replace(request=f"q{number}", call=f"call_{number}"))
+        one.ask(ASKED._replace(request_id=f"q{number}", call=f"call_{number}"))
         for number in range(QUESTIONS + 1)
     ]
     assert asked[:-1] == [None] * QUESTIONS
@@ -437,12 +437,12 @@ def test_a_question_is_put_to_the_frontend_in_claudes_words():
         ({"behavior": "allow", "updatedInput": {"command": "ls"}}, PermissionDecision(True)),
         (
             {"behavior": "allow", "updatedInput": {"command": "pwd"}},
-            PermissionDecision(True, changed={"command": "pwd"}),
+            PermissionDecision(True, updated_input={"command": "pwd"}),
         ),
         ({"behavior": "deny", "message": "no"}, PermissionDecision(False, message="no")),
         (
             {"behavior": "deny", "message": "no", "interrupt": True},
-            PermissionDecision(False, message="no", interrupt=True),
+            PermissionDecision(False, message="no", ends_turn=True),
         ),
         ({"behavior": "maybe"}, PermissionDecision(False, message="The call was denied.")),
         ({"behavior": "allow", "updatedInput": "ls"}, None),
@@ -521,7 +521,7 @@ def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_aga
     one = control(policy=policy())
     assert one.ask(TOUCH) is None
     give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
-    assert (one.ask(TOUCH._replace(request="q2", call="call_2")) is None) is asked_again
+    assert (one.ask(TOUCH._replace(request_id="q2", call="call_2")) is None) is asked_again
 
 
 @pytest.mark.parametrize(("behavior", "became"), [("deny", False), ("ask", None)])
@@ -530,7 +530,7 @@ def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
     one.facts.apply_permission_updates([RuleChange("add", "ask", ("Bash(touch b)",))])
     assert one.ask(TOUCH._replace(arguments={"command": "touch b"})) is None
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS | {"behavior": behavior}])
-    decision = one.ask(TOUCH._replace(request="q2", call="call_2"))
+    decision = one.ask(TOUCH._replace(request_id="q2", call="call_2"))
     assert (decision and decision.allow) is became
 
 
@@ -600,7 +600,7 @@ def test_a_rule_of_an_answer_binds_the_next_call_and_not_the_one_that_it_allows(
     update = {"type": "addRules", "rules": rules, "behavior": "deny", "destination": "session"}
     ((_, decision),) = give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
     assert decision.allow
-    again = one.ask(TOUCH._replace(request="q2", call="call_2"))
+    again = one.ask(TOUCH._replace(request_id="q2", call="call_2"))
     assert again is not None and not again.allow
 
 
@@ -611,7 +611,7 @@ def test_the_mode_of_an_answer_binds_the_next_call():
     assert give(one, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [
         Chosen("mode", "acceptEdits")
     ]
-    assert one.ask(TOUCH._replace(request="q2", call="call_2")) == PermissionDecision(True)
+    assert one.ask(TOUCH._replace(request_id="q2", call="call_2")) == PermissionDecision(True)
 
 
 @each(
@@ -660,7 +660,7 @@ def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
     one = control(policy=policy(ask=["Bash(touch:*)"], allow=["Bash"]), mode="bypassPermissions")
     assert one.ask(TOUCH) is None
     assert one.ask(
-        ASKED._replace(request="q2", call="call_2", arguments={"command": "reboot"})
+        ASKED._replace(request_id="q2", call="call_2", arguments={"command": "reboot"})
     ) == PermissionDecision(True)
 
 

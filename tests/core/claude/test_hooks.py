@@ -201,7 +201,7 @@ def test_a_hook_that_changes_a_call_does_not_allow_the_call_as_it_was():
     one.ask(ASKED)
     assert give(one, "uuid-1", CHANGE) == []
     ((_, decision),) = give(one, "uuid-2", ALLOW)
-    assert decision == PermissionDecision(True, changed={"command": "true"}, announced=False)
+    assert decision == PermissionDecision(True, updated_input={"command": "true"}, announced=False)
 
 
 def test_a_hook_that_changes_a_call_of_a_vendor_that_never_asks_forbids_it():
@@ -302,14 +302,14 @@ def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
     assert not answered(ruled(control(None), deny=["Bash(touch:*)"]), changed)[1].allow
     assert answered(ruled(control(None), deny=["Bash(ls:*)"], allow=["Bash"]), changed)[
         1
-    ] == PermissionDecision(True, changed={"command": "touch m"})
+    ] == PermissionDecision(True, updated_input={"command": "touch m"})
     for given, runs in (({}, "touch m"), ({"updatedInput": {"command": "rm m"}}, "rm m")):
         one = ruled(control(None))
         assert answered(one, changed) == (True, None)
         question = said(one)[-1]
         assert question["request"]["input"] == {"command": "touch m"}
         ((_, decision),) = give(one, question["request_id"], {"behavior": "allow", **given})
-        assert decision.changed == {"command": runs}
+        assert decision.updated_input == {"command": runs}
 
 
 def test_a_hook_that_answers_after_the_turn_was_stopped_decides_nothing():

@@ -115,7 +115,7 @@ def test_an_interrupt_denies_what_is_asked_about():
     control.ask(ASKED)
     denied, interrupt = receive(control, {"type": "interrupt"})
     assert (
-        denied == Decided(ASKED, PermissionDecision(False, message=STOPPED, interrupt=True))
+        denied == Decided(ASKED, PermissionDecision(False, message=STOPPED, ends_turn=True))
         and interrupt == Interrupt()
     )
     assert control.take() == b"", "nothing of Claude's is said"

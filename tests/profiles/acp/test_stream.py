@@ -325,7 +325,7 @@ def test_a_changed_input_cannot_be_told():
     talk = begun().says(question())
     try:
         talk.speech.encode_decision(
-            talk.asked[0], PermissionDecision(True, changed={"command": "pwd"})
+            talk.asked[0], PermissionDecision(True, updated_input={"command": "pwd"})
         )
     except ValueError as error:
         assert "as it is or not at all" in str(error)
@@ -438,7 +438,7 @@ def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
 def test_a_denial_that_stops_the_turn_is_not_explained_to_the_model():
     talk = begun("kimi").says(in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question())
     talk.told += talk.speech.encode_decision(
-        talk.asked.pop(), PermissionDecision(False, message="stop", interrupt=True)
+        talk.asked.pop(), PermissionDecision(False, message="stop", ends_turn=True)
     )
     told = talk.told
     talk.says(in_kimis_words("tool_call_update", "rejected", "failed"), DONE).end()

@@ -165,7 +165,7 @@ def test_the_person_answers_a_form():
     (asked,) = talk.asked
     assert asked.tool == "AskUserQuestion"
     changed = {**asked.tool_input, "answers": {"How?\nWhich colour?": "blue"}}
-    talk.told += talk.speech.encode_decision(asked, PermissionDecision(True, changed=changed))
+    talk.told += talk.speech.encode_decision(asked, PermissionDecision(True, updated_input=changed))
     assert talk.last()["result"] == {"action": "accept", "content": {"colour": "blue"}}
     talk.says(DONE).end()
     (turn,) = check_turns(talk.lines, partial=False)
@@ -178,7 +178,7 @@ def test_the_person_answers_a_form():
     ("decision", "action"),
     [
         (PermissionDecision(False), "decline"),
-        (PermissionDecision(False, interrupt=True), "cancel"),
+        (PermissionDecision(False, ends_turn=True), "cancel"),
         (PermissionDecision(True), "cancel"),
     ],
 )

@@ -268,10 +268,10 @@ class Control(Lines):
         decision = parse_decision(response, asked._replace(arguments=shown))
         if not decision.allow:
             return decision
-        runs = shown if decision.changed is None else decision.changed
+        runs = shown if decision.updated_input is None else decision.updated_input
         ruled = self.facts.evaluate_call(asked.tool, runs)
         if ruled.decided != "deny" or not ruled.ruled:
-            return decision._replace(changed=None if runs == asked.arguments else runs)
+            return decision._replace(updated_input=None if runs == asked.arguments else runs)
         return PermissionDecision(
             False,
             message=DENIED_BY_RULE_TEXT.format(tool=asked.tool, why=ruled.why),
@@ -302,7 +302,7 @@ class Control(Lines):
         self._held.clear()
         self._hooked.clear()
         return [
-            Decided(it, PermissionDecision(False, message=message, interrupt=not message))
+            Decided(it, PermissionDecision(False, message=message, ends_turn=not message))
             for it in refused
         ]
 
@@ -353,7 +353,7 @@ class Control(Lines):
                 announced=False,
             )
         if ruled.decided == "allow" and (permission.tool != QUESTION_TOOL or "answers" in shown):
-            return PermissionDecision(True, changed=changed, announced=hook.allow is None)
+            return PermissionDecision(True, updated_input=changed, announced=hook.allow is None)
         if self.facts.answers_prompts and (self._deaf or len(self._asked) >= QUESTIONS):
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT if self._deaf else TOO_MANY)
         if not self.facts.answers_prompts or self.facts.mode == "dontAsk":
