@@ -298,7 +298,7 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
     translation = open_translation("qwen-rfc", stable=True)
     translation.feed(one.data)
     (asked,) = translation.turn.asked
-    assert (asked.request_id, asked.tool, asked.arguments) == (
+    assert (asked.request_id, asked.tool, asked.tool_input) == (
         "req-1",
         "Bash",
         {"command": "rm -rf build"},
@@ -315,7 +315,7 @@ def test_a_question_is_about_the_call_that_was_said(name):
     translation = open_translation("qwen-rfc", stable=True)
     translation.feed(case(f"qwen-rfc/handmade-{name}").data)
     (asked,) = translation.turn.asked
-    assert (asked.call, asked.refusal) == ("tool-1", "")
+    assert (asked.call_id, asked.refusal) == ("tool-1", "")
 
 
 def test_parallel_questions_without_an_id_are_about_different_calls():
@@ -333,7 +333,7 @@ def test_parallel_questions_without_an_id_are_about_different_calls():
         for n in (1, 2)
     ]
     translation.feed(ndjson(said, *asks).encode())
-    assert [(asked.request_id, asked.call) for asked in translation.turn.asked] == [
+    assert [(asked.request_id, asked.call_id) for asked in translation.turn.asked] == [
         ("r1", "t1"),
         ("r2", "t2"),
     ]

@@ -265,11 +265,11 @@ def test_qwen_asks_about_both_calls(identity, announced):
         lines, commands = pump.feed(json.dumps(event).encode() + b"\n")
         said += lines
         asked += [command.permission for command in commands if isinstance(command, AskPermission)]
-    assert [(each.arguments, each.refusal) for each in asked] == [
+    assert [(each.tool_input, each.refusal) for each in asked] == [
         ({"command": OTHER}, ""),
         ({"command": ONE}, ""),
     ]
-    assert len({each.call for each in asked}) == 2
+    assert len({each.call_id for each in asked}) == 2
     found = pairs(parse(said))
     assert sorted(command for command, _ in found) == [ONE, OTHER] and [
         text for _, text in found

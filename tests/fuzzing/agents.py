@@ -226,7 +226,7 @@ class Player:
         """Whether what the frontend granted is what was allowed: the same command, where there is
         one.
         """
-        return allowed is None or granted.arguments.get("command") == allowed
+        return allowed is None or granted.tool_input.get("command") == allowed
 
     def owners(self, pump: Any, speech: Any) -> tuple[object, ...]:
         return speech, pump.translation._translator
@@ -301,7 +301,7 @@ class AcpAgent(Player):
     def means(self, allowed: Any, granted: PermissionRequest) -> bool:
         given = allowed.get("rawInput") if isinstance(allowed.get("rawInput"), dict) else {}
         command = given.get("command", allowed.get("command"))
-        return command is None or granted.arguments.get("command") == command
+        return command is None or granted.tool_input.get("command") == command
 
     def _question(self) -> Line:
         choose, identity = self._chance.choice, self._identity()

@@ -196,10 +196,10 @@ class Talk:
         elif permission.tool == QUESTION_TOOL and kind < 0.4:
             answers = {
                 one["question"]: self._chance.choice(("red", "Yes", ""))
-                for one in permission.arguments["questions"]
+                for one in permission.tool_input["questions"]
             }
             decision = decision._replace(updated_input={"answers": answers})
-        self._note(f"the frontend: {permission.tool} {permission.arguments} {decision}")
+        self._note(f"the frontend: {permission.tool} {permission.tool_input} {decision}")
         if decision.allow and decision.updated_input is None:
             self._granted.append(permission)
         try:

@@ -49,7 +49,7 @@ def run_control(run: Run) -> int:
         if count % 8 == 3:
             control.begin("do it")
         if count % 8 == 5:
-            control.ask(QUESTION._replace(request_id=f"q{count}", call=f"call_{count}"))
+            control.ask(QUESTION._replace(request_id=f"q{count}", call_id=f"call_{count}"))
         _receive(control, line, dialect(run) == "claude")
         control.messages.clear()  # the session takes them, or does not read on
         if count % 8 == 7:

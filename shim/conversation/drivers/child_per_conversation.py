@@ -290,7 +290,7 @@ class PersistentDriver(StdinDriver):
 
         launcher, facts = self.launcher, self.launcher.state
         told = Told(facts.options.session_id, facts.transcript_path, facts.mode)
-        call = permission.call, permission.tool, permission.arguments
+        call = permission.call_id, permission.tool, permission.tool_input
         with anyio.CancelScope() as running:
             self._wait_scopes[WAIT_FOR_HOOKS, permission.request_id] = running
             verdict = await run_hooks(launcher.policy, *call, told, launcher.child_environment)
@@ -425,7 +425,7 @@ class PersistentDriver(StdinDriver):
         return (
             None
             if permission.refusal
-            else self._decided_calls.granted(permission.tool, permission.arguments)
+            else self._decided_calls.granted(permission.tool, permission.tool_input)
         )
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
@@ -437,7 +437,7 @@ class PersistentDriver(StdinDriver):
             waiting.cancel()
         if child is None or pump is None:
             return
-        call = {"tool": request.tool, "input": request.arguments, "call": request.call}
+        call = {"tool": request.tool, "input": request.tool_input, "call": request.call_id}
         self.launcher.context.log(
             "decided", level="debug", **call, allowed=decision.allow, why=decision.message
         )
@@ -455,7 +455,7 @@ class PersistentDriver(StdinDriver):
                 reason = TURN_STOPPED_TEXT if decision.ends_turn else decision.message
                 # no answer is sent if the call would run in the frontend's process
                 vendor_knows = bool(answer)
-                announced = decision.announced
+                announced = decision.frontend_knows
                 await self.deliver(
                     *pump.record_refusal(
                         request, reason, announced=announced, vendor_knows=vendor_knows
@@ -479,7 +479,7 @@ class PersistentDriver(StdinDriver):
             and permission.vendor_input
             and permission.tool in self._pending_prompts.facts.sdk_servers.tool_names
         ):
-            self._decided_calls.grant(permission.tool, permission.arguments, decision)
+            self._decided_calls.grant(permission.tool, permission.tool_input, decision)
             decision = decision._replace(updated_input=None)
         return self._child_input.encode_decision(permission, decision)
 

@@ -188,7 +188,9 @@ class SessionState:
             else f"{self.vendor_name} takes no MCP servers"
         )
         given = [name for name in self.configured_servers if name not in self.sdk_servers.names]
-        inside = [server.facts if detailed else server.fact for server in self.sdk_servers]
+        inside = [
+            server.status_entry if detailed else server.init_entry for server in self.sdk_servers
+        ]
         others: list[dict[str, Any]] = [
             {"name": name, "status": "pending", "source": "dynamic"} for name in given
         ]
@@ -249,11 +251,11 @@ class SessionState:
         for change in changes:
             if isinstance(change, RuleChange):
                 rules = read_rules(change.rules, source=ANSWER)
-                if change.how != "add":
-                    policy.drop(change.kind, rules if change.how == "remove" else None)
-                if change.how != "remove":
-                    policy.add({change.kind: rules})
-            elif change.how == "add":
+                if change.operation != "add":
+                    policy.drop(change.outcome, rules if change.operation == "remove" else None)
+                if change.operation != "remove":
+                    policy.add({change.outcome: rules})
+            elif change.operation == "add":
                 policy.open(change.directories)
             else:
                 policy.close(change.directories)

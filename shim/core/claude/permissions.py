@@ -36,9 +36,9 @@ class PermissionRequest(NamedTuple):
     """
 
     request_id: str
-    call: str
+    call_id: str
     tool: str
-    arguments: Mapping[str, Any]
+    tool_input: Mapping[str, Any]
     vendor_tool: str
     vendor_input: Mapping[str, Any]
     refusal: str = ""
@@ -56,7 +56,7 @@ class PermissionDecision(NamedTuple):
     updated_input: Mapping[str, Any] | None = None
     message: str = ""
     ends_turn: bool = False
-    announced: bool = True
+    frontend_knows: bool = True
 
 
 def build_permission_prompt(
@@ -81,7 +81,7 @@ def build_permission_prompt(
         question["requires_user_interaction"] = True
     else:
         question["permission_suggestions"] = suggestions
-    return question | {"tool_use_id": permission.call}
+    return question | {"tool_use_id": permission.call_id}
 
 
 class RuleChange(NamedTuple):
@@ -89,15 +89,15 @@ class RuleChange(NamedTuple):
     as in a policy.
     """
 
-    how: str
-    kind: "Decided"
+    operation: str
+    outcome: "Decided"
     rules: tuple[str, ...]
 
 
 class FolderChange(NamedTuple):
     """Folders that an answer adds or removes."""
 
-    how: str
+    operation: str
     directories: tuple[str, ...]
 
 
@@ -178,7 +178,7 @@ def parse_decision(response: Mapping[str, Any], asked: PermissionRequest) -> Per
                 message=PROMPT_FAILED_TEXT.format(error=INVALID_INPUT_TEXT.format(found=found)),
             )
         return PermissionDecision(
-            True, updated_input=None if changed in ({}, asked.arguments) else changed
+            True, updated_input=None if changed in ({}, asked.tool_input) else changed
         )
     message = answer.get("message")
     denial = message if isinstance(message, str) and message else "The call was denied."

@@ -15,28 +15,32 @@ from shim.core.policy.rules import MCP, plain_name
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple, Protocol
 
-SERVERS = 100  # of one frontend: as many as a session of an agent may have
-IN_FLIGHT = 200  # requests that wait for the frontend; an agent makes a few calls at once
-TOOLS = 1000  # of one server that `init` lists
-PAGES = 20  # of such a list: a server that always has another one is not asked for ever
-VERSION = "2025-11-25"  # of the protocol, as the real claude asks for it
-CLIENT = {"name": "claude-code", "title": "Claude Code", "version": "1"}
-CALL = "tools/call"
-INITIALIZE = "initialize"
+MAX_SERVERS = 100  # of one frontend: as many as a session of an agent may have
+MAX_PENDING_REQUESTS = (
+    200  # requests that wait for the frontend; an agent makes a few calls at once
+)
+MAX_TOOLS_PER_SERVER = 1000  # of one server that `init` lists
+MAX_TOOL_PAGES = 20  # of such a list: a server that always has another one is not asked for ever
+PROTOCOL_VERSION = "2025-11-25"  # of the protocol, as the real claude asks for it
+CLIENT_INFO = {"name": "claude-code", "title": "Claude Code", "version": "1"}
+CALL_METHOD = "tools/call"
+INITIALIZE_METHOD = "initialize"
 # gemini's client parses a first text that is JSON as `structuredContent`, and accepts nothing but
 # an object there.
-JSON_READERS = frozenset(("gemini-cli-mcp-client",))
+JSON_PARSING_CLIENTS = frozenset(("gemini-cli-mcp-client",))
 # JSON-RPC's own codes.
-INVALID, FAILED = -32600, -32603
-CLOSED = "the program that has this MCP server does not answer any more"
-FULL = f"more than {IN_FLIGHT} requests wait for the program that has this MCP server"
-TOO_LARGE = "the message of {size} bytes is too large for the program that has this MCP server (limit {limit})"
-LATE = "the program that has this MCP server has not answered within {seconds:g} s"
+INVALID_REQUEST_CODE, INTERNAL_ERROR_CODE = -32600, -32603
+CLOSED_TEXT = "the program that has this MCP server does not answer any more"
+TOO_MANY_REQUESTS_TEXT = (
+    f"more than {MAX_PENDING_REQUESTS} requests wait for the program that has this MCP server"
+)
+TOO_LARGE_TEXT = "the message of {size} bytes is too large for the program that has this MCP server (limit {limit})"
+TIMEOUT_TEXT = "the program that has this MCP server has not answered within {seconds:g} s"
 
-Message = Mapping[str, Any]
+RpcMessage = Mapping[str, Any]
 
 
-class Caller(Protocol):
+class McpConnection(Protocol):
     """One connection of an agent's client to the server `server`."""
 
     server: str
@@ -51,52 +55,55 @@ class SdkServer:
     def __init__(self, name: str) -> None:
         self.name = name
         self.status = "pending"
-        self.greeted = False
+        self.is_initialize_sent = False
         self.error = ""
-        self.info: Message = {}
-        self.tools: list[Message] = []
-        self.pages = 0
+        self.server_info: RpcMessage = {}
+        self.tools: list[RpcMessage] = []
+        self.page_count = 0
 
     @property
-    def fact(self) -> dict[str, Any]:
+    def init_entry(self) -> dict[str, Any]:
         """What `init` says of it."""
         return {"name": self.name, "status": self.status, "source": "sdk"}
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def status_entry(self) -> dict[str, Any]:
         """What `mcp_status` says of it."""
-        said = self.fact | {"transport": "sdk", "scope": "dynamic"}
+        said = self.init_entry | {"transport": "sdk", "scope": "dynamic"}
         if self.error:
             said["error"] = self.error
         if self.status == "connected":
-            said |= {"serverInfo": self.info, "tools": [_described(tool) for tool in self.tools]}
+            said |= {
+                "serverInfo": self.server_info,
+                "tools": [_describe_tool(tool) for tool in self.tools],
+            }
         return said
 
 
-class Waiting(NamedTuple):
+class PendingMcpRequest(NamedTuple):
     """A request that waits for the frontend. `caller` is None for one of ours; `identity` is the
     caller's own id.
     """
 
-    caller: Caller | None
-    server: str
+    connection: McpConnection | None
+    server_name: str
     method: str
-    identity: object
-    number: int
+    client_request_id: object
+    server_request_id: int
 
 
 class SdkServers:
     """The servers of one frontend. No line of ours is longer than `line_bytes`."""
 
     def __init__(self, line_bytes: int) -> None:
-        self._line_bytes = line_bytes
+        self._max_line_bytes = line_bytes
         self._servers: dict[str, SdkServer] = {}
-        self._waiting: dict[str, Waiting] = {}
-        self._callers: list[Caller] = []
-        self._json_readers: list[Caller] = []  # clients of JSON_READERS
-        self._number = self._said = 0
+        self._pending_requests: dict[str, PendingMcpRequest] = {}
+        self._connections: list[McpConnection] = []
+        self._json_parsing_connections: list[McpConnection] = []  # clients of JSON_READERS
+        self._mcp_request_count = self._line_count = 0
         self._lines: list[bytes] = []
-        self._closed = False
+        self._is_closed = False
 
     def __bool__(self) -> bool:
         return bool(self._servers)
@@ -115,7 +122,7 @@ class SdkServers:
     def tool_names(self) -> list[str]:
         """Claude's names of all tools that are known."""
         return [
-            tool_name(it.name, str(tool.get("name")))
+            format_tool_name(it.name, str(tool.get("name")))
             for it in self._servers.values()
             for tool in it.tools
         ]
@@ -123,7 +130,7 @@ class SdkServers:
     def add(self, names: Iterable[object]) -> None:
         """Servers that the frontend has; one that is known stays as it is."""
         for name in names:
-            if isinstance(name, str) and name and len(self._servers) < SERVERS:
+            if isinstance(name, str) and name and len(self._servers) < MAX_SERVERS:
                 self._servers.setdefault(name, SdkServer(name))
 
     def take_lines(self) -> list[bytes]:
@@ -136,24 +143,32 @@ class SdkServers:
     def initialize_servers(self) -> None:
         """Ask each new server what it has."""
         for server in self._servers.values():
-            if not server.greeted:
-                server.greeted = True
-                params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": CLIENT}
-                self._ask(server, "initialize", params=params)
+            if not server.is_initialize_sent:
+                server.is_initialize_sent = True
+                params = {
+                    "protocolVersion": PROTOCOL_VERSION,
+                    "capabilities": {},
+                    "clientInfo": CLIENT_INFO,
+                }
+                self._send_request(server, "initialize", params=params)
 
-    def _ask(self, server: SdkServer, method: str, **fields: Any) -> None:
-        self._forward(None, server.name, {"jsonrpc": "2.0", "method": method, "id": 0, **fields})
+    def _send_request(self, server: SdkServer, method: str, **fields: Any) -> None:
+        self._forward_request(
+            None, server.name, {"jsonrpc": "2.0", "method": method, "id": 0, **fields}
+        )
 
-    def _learn(self, server: SdkServer, method: str, answer: Message) -> None:
+    def _apply_response(self, server: SdkServer, method: str, answer: RpcMessage) -> None:
         """An answer to us."""
         result = answer.get("result")
         if not isinstance(result, dict):
-            server.status, server.error = "failed", _words(answer.get("error"))
+            server.status, server.error = "failed", _format_error(answer.get("error"))
         elif method == "initialize":
-            server.info = _info(result.get("serverInfo"))
-            self._notify(server.name, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+            server.server_info = _parse_server_info(result.get("serverInfo"))
+            self._forward_notification(
+                server.name, {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            )
             if isinstance(result.get("capabilities"), dict) and "tools" in result["capabilities"]:
-                self._list(server)
+                self._request_tools(server)
             else:
                 server.status = "connected"
         else:
@@ -163,138 +178,157 @@ class SdkServers:
                 if isinstance(listed, list)
                 else []
             )
-            server.tools = [*server.tools, *found][:TOOLS]
-            server.pages += 1
+            server.tools = [*server.tools, *found][:MAX_TOOLS_PER_SERVER]
+            server.page_count += 1
             cursor = result.get("nextCursor")
-            if isinstance(cursor, str) and server.pages < PAGES and len(server.tools) < TOOLS:
-                self._ask(server, "tools/list", params={"cursor": cursor})
+            if (
+                isinstance(cursor, str)
+                and server.page_count < MAX_TOOL_PAGES
+                and len(server.tools) < MAX_TOOLS_PER_SERVER
+            ):
+                self._send_request(server, "tools/list", params={"cursor": cursor})
             else:
                 server.status = "connected"
 
-    def _list(self, server: SdkServer) -> None:
-        server.tools, server.pages = [], 0
-        self._ask(server, "tools/list")
+    def _request_tools(self, server: SdkServer) -> None:
+        server.tools, server.page_count = [], 0
+        self._send_request(server, "tools/list")
 
     # -- what an agent's client says ---------------------------------------------------------------
 
-    def join(self, caller: Caller) -> None:
+    def add_connection(self, caller: McpConnection) -> None:
         """A client has connected."""
-        self._callers.append(caller)
+        self._connections.append(caller)
 
-    def leave(self, caller: Caller) -> None:
+    def remove_connection(self, caller: McpConnection) -> None:
         """A client has gone: nobody waits for its answers, and what it called need not go on."""
-        self._callers = [other for other in self._callers if other is not caller]
-        self._json_readers = [other for other in self._json_readers if other is not caller]
-        for identity, waiting in list(self._waiting.items()):
-            if waiting.caller is caller:
-                del self._waiting[identity]
-                self._cancel(waiting, "the agent has gone")
+        self._connections = [other for other in self._connections if other is not caller]
+        self._json_parsing_connections = [
+            other for other in self._json_parsing_connections if other is not caller
+        ]
+        for identity, waiting in list(self._pending_requests.items()):
+            if waiting.connection is caller:
+                del self._pending_requests[identity]
+                self._notify_cancelled(waiting, "the agent has gone")
 
-    def _cancel(self, waiting: Waiting, reason: str) -> None:
+    def _notify_cancelled(self, waiting: PendingMcpRequest, reason: str) -> None:
         """Tell the frontend that the answer to a call is not waited for any more."""
-        if waiting.method == CALL:
-            params = {"requestId": waiting.number, "reason": reason}
-            self._notify(
-                waiting.server,
+        if waiting.method == CALL_METHOD:
+            params = {"requestId": waiting.server_request_id, "reason": reason}
+            self._forward_notification(
+                waiting.server_name,
                 {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params},
             )
 
-    def called(self, caller: Caller, message: object) -> tuple[str, Message] | None:
+    def parse_tool_call(
+        self, caller: McpConnection, message: object
+    ) -> tuple[str, RpcMessage] | None:
         """The tool that a message calls, in Claude's words, and its arguments; None for any other
         message.
         """
         params = (
             message.get("params")
-            if isinstance(message, dict) and message.get("method") == CALL
+            if isinstance(message, dict) and message.get("method") == CALL_METHOD
             else None
         )
         if not isinstance(params, dict) or not isinstance(params.get("name"), str):
             return None
         arguments = params.get("arguments")
-        return tool_name(caller.server, params["name"]), arguments if isinstance(
+        return format_tool_name(caller.server, params["name"]), arguments if isinstance(
             arguments, dict
         ) else {}
 
-    def deny(self, caller: Caller, message: Message, reason: str) -> None:
+    def deny_call(self, caller: McpConnection, message: RpcMessage, reason: str) -> None:
         """A call may not run: its result says why, as a tool's own failure does, so that the model
         reads it.
         """
         result = {"content": [{"type": "text", "text": reason}], "isError": True}
         caller.deliver(dump({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n")
 
-    def hear(self, caller: Caller, message: object) -> str | None:
+    def receive_message(self, caller: McpConnection, message: object) -> str | None:
         """One message of a client's, parsed. The name of the request that now waits; None if
         nothing waits.
         """
         if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
-            self._refuse(caller, None, INVALID, "the message is no JSON-RPC object")
+            self._send_error(
+                caller, None, INVALID_REQUEST_CODE, "the message is no JSON-RPC object"
+            )
         elif "method" not in message:
-            self._notify(caller.server, message)  # an answer to a question of the server's
+            self._forward_notification(
+                caller.server, message
+            )  # an answer to a question of the server's
         elif message.get("id") is None:
-            self._notify(caller.server, self._renumbered(caller, message))
-        elif message["method"] == CALL and self.called(caller, message) is None:
-            self._refuse(caller, message["id"], INVALID, "the call names no tool")
-        elif self._closed:
-            self._refuse(caller, message["id"], FAILED, CLOSED)
-        elif len(self._waiting) >= IN_FLIGHT:
-            self._refuse(caller, message["id"], FAILED, FULL)
+            self._forward_notification(caller.server, self._translate_cancellation(caller, message))
+        elif message["method"] == CALL_METHOD and self.parse_tool_call(caller, message) is None:
+            self._send_error(caller, message["id"], INVALID_REQUEST_CODE, "the call names no tool")
+        elif self._is_closed:
+            self._send_error(caller, message["id"], INTERNAL_ERROR_CODE, CLOSED_TEXT)
+        elif len(self._pending_requests) >= MAX_PENDING_REQUESTS:
+            self._send_error(caller, message["id"], INTERNAL_ERROR_CODE, TOO_MANY_REQUESTS_TEXT)
         else:
-            if message["method"] == INITIALIZE and _read_client_name(message) in JSON_READERS:
-                self._json_readers.append(caller)
-            return self._forward(caller, caller.server, message)
+            if (
+                message["method"] == INITIALIZE_METHOD
+                and _parse_client_name(message) in JSON_PARSING_CLIENTS
+            ):
+                self._json_parsing_connections.append(caller)
+            return self._forward_request(caller, caller.server, message)
         return None
 
-    def _renumbered(self, caller: Caller, message: Message) -> Message:
+    def _translate_cancellation(self, caller: McpConnection, message: RpcMessage) -> RpcMessage:
         """A cancellation names the request by the id that the server knows."""
         params = message.get("params")
         if message["method"] != "notifications/cancelled" or not isinstance(params, dict):
             return message
         meant = (
             it
-            for it in self._waiting.values()
-            if it.caller is caller and it.identity == params.get("requestId")
+            for it in self._pending_requests.values()
+            if it.connection is caller and it.client_request_id == params.get("requestId")
         )
-        number = next((it.number for it in meant), None)
+        number = next((it.server_request_id for it in meant), None)
         return message if number is None else {**message, "params": {**params, "requestId": number}}
 
-    def _forward(self, caller: Caller | None, server: str, message: Message) -> str | None:
+    def _forward_request(
+        self, caller: McpConnection | None, server: str, message: RpcMessage
+    ) -> str | None:
         """Put a request to the frontend under a number of ours: two clients may use the same ids."""
-        self._number += 1
-        request, line = self._line(server, {**message, "id": self._number})
-        if len(line) > self._line_bytes:
+        self._mcp_request_count += 1
+        request, line = self._encode_control_request(
+            server, {**message, "id": self._mcp_request_count}
+        )
+        if len(line) > self._max_line_bytes:
             if caller is not None:
-                reason = TOO_LARGE.format(size=len(line), limit=self._line_bytes)
-                self._refuse(caller, message["id"], FAILED, reason)
+                reason = TOO_LARGE_TEXT.format(size=len(line), limit=self._max_line_bytes)
+                self._send_error(caller, message["id"], INTERNAL_ERROR_CODE, reason)
             return None
-        self._waiting[request] = Waiting(
-            caller, server, message["method"], message["id"], self._number
+        self._pending_requests[request] = PendingMcpRequest(
+            caller, server, message["method"], message["id"], self._mcp_request_count
         )
         self._lines.append(line)
         return request
 
-    def _notify(self, server: str, message: Message) -> None:
+    def _forward_notification(self, server: str, message: RpcMessage) -> None:
         """Tell the frontend something that has no answer."""
-        _, line = self._line(server, message)
-        if not self._closed and len(line) <= self._line_bytes:
+        _, line = self._encode_control_request(server, message)
+        if not self._is_closed and len(line) <= self._max_line_bytes:
             self._lines.append(line)
 
-    def _line(self, server: str, message: Message) -> tuple[str, bytes]:
-        self._said += 1
-        request = f"mcp-{self._said}"
+    def _encode_control_request(self, server: str, message: RpcMessage) -> tuple[str, bytes]:
+        self._line_count += 1
+        request = f"mcp-{self._line_count}"
         body = {"subtype": "mcp_message", "server_name": server, "message": message}
         return request, dump(
             {"type": "control_request", "request_id": request, "request": body}
         ) + b"\n"
 
-    def _refuse(self, caller: Caller, identity: object, code: int, reason: str) -> None:
+    def _send_error(self, caller: McpConnection, identity: object, code: int, reason: str) -> None:
         error = {"code": code, "message": reason}
         caller.deliver(dump({"jsonrpc": "2.0", "id": identity, "error": error}) + b"\n")
 
     # -- what the frontend says --------------------------------------------------------------------
 
-    def accept_response(self, identity: str, response: Message) -> bool:
+    def accept_response(self, identity: str, response: RpcMessage) -> bool:
         """An answer of the frontend's; whether it was one to a request that is kept here."""
-        waiting = self._waiting.pop(identity, None)
+        waiting = self._pending_requests.pop(identity, None)
         if waiting is None:
             return False
         said = response.get("response")
@@ -302,27 +336,27 @@ class SdkServers:
         if response.get("subtype") == "error" or not isinstance(answer, dict):
             answer = {
                 "error": {
-                    "code": FAILED,
+                    "code": INTERNAL_ERROR_CODE,
                     "message": str(response.get("error") or "it gave no answer"),
                 }
             }
-        self._give(waiting, answer)
+        self._deliver_response(waiting, answer)
         return True
 
-    def _give(self, waiting: Waiting, answer: Message) -> None:
-        if waiting.caller is not None:
-            outcome: Message = {
+    def _deliver_response(self, waiting: PendingMcpRequest, answer: RpcMessage) -> None:
+        if waiting.connection is not None:
+            outcome: RpcMessage = {
                 key: answer[key] for key in ("result", "error") if key in answer
             } or {"result": {}}
-            if waiting.method == CALL and any(
-                reader is waiting.caller for reader in self._json_readers
+            if waiting.method == CALL_METHOD and any(
+                reader is waiting.connection for reader in self._json_parsing_connections
             ):
                 outcome = protect_json_text(outcome)
-            waiting.caller.deliver(
-                dump({"jsonrpc": "2.0", "id": waiting.identity, **outcome}) + b"\n"
+            waiting.connection.deliver(
+                dump({"jsonrpc": "2.0", "id": waiting.client_request_id, **outcome}) + b"\n"
             )
-        elif waiting.server in self._servers:
-            self._learn(self._servers[waiting.server], waiting.method, answer)
+        elif waiting.server_name in self._servers:
+            self._apply_response(self._servers[waiting.server_name], waiting.method, answer)
 
     def deliver_server_message(self, server: object, message: object) -> bool:
         """A message of a server's own; whether the server is known.
@@ -336,43 +370,51 @@ class SdkServers:
         ):
             return False
         line = dump(message) + b"\n"
-        callers = [caller for caller in self._callers if caller.server == server]
+        callers = [caller for caller in self._connections if caller.server == server]
         for caller in callers[-1:] if "id" in message else callers:
             caller.deliver(line)
         if (
             message.get("method") == "notifications/tools/list_changed"
             and self._servers[server].status == "connected"
         ):
-            self._list(self._servers[server])
+            self._request_tools(self._servers[server])
         return True
 
-    def awaits(self, request: str) -> bool:
+    def is_pending(self, request: str) -> bool:
         """Whether a request of a client's still waits."""
-        return request in self._waiting
+        return request in self._pending_requests
 
-    def expire(self, request: str, seconds: float) -> None:
+    def expire_request(self, request: str, seconds: float) -> None:
         """The frontend has not answered a request in time."""
-        waiting = self._waiting.pop(request, None)
+        waiting = self._pending_requests.pop(request, None)
         if waiting is not None:
-            self._cancel(waiting, "it took too long")
-            self._give(
-                waiting, {"error": {"code": FAILED, "message": LATE.format(seconds=seconds)}}
+            self._notify_cancelled(waiting, "it took too long")
+            self._deliver_response(
+                waiting,
+                {
+                    "error": {
+                        "code": INTERNAL_ERROR_CODE,
+                        "message": TIMEOUT_TEXT.format(seconds=seconds),
+                    }
+                },
             )
 
     def close(self) -> None:
         """The frontend will answer nothing more."""
-        self._closed = True
-        waiting, self._waiting = self._waiting, {}
+        self._is_closed = True
+        waiting, self._pending_requests = self._pending_requests, {}
         for one in waiting.values():
-            self._give(one, {"error": {"code": FAILED, "message": CLOSED}})
+            self._deliver_response(
+                one, {"error": {"code": INTERNAL_ERROR_CODE, "message": CLOSED_TEXT}}
+            )
 
 
-def tool_name(server: str, tool: str) -> str:
+def format_tool_name(server: str, tool: str) -> str:
     """Claude's name of a server's tool."""
     return f"{MCP}{plain_name(server)}__{plain_name(tool)}"
 
 
-def _described(tool: Message) -> dict[str, Any]:
+def _describe_tool(tool: RpcMessage) -> dict[str, Any]:
     """A tool as `mcp_status` has it."""
     given = tool.get("annotations")
     hints = given if isinstance(given, dict) else {}
@@ -384,16 +426,16 @@ def _described(tool: Message) -> dict[str, Any]:
     return {"name": str(tool.get("name")), "annotations": said}
 
 
-def _info(said: object) -> dict[str, str]:
+def _parse_server_info(said: object) -> dict[str, str]:
     known = said if isinstance(said, dict) else {}
     return {key: str(known.get(key) or "") for key in ("name", "version")}
 
 
-def _words(error: object) -> str:
+def _format_error(error: object) -> str:
     return str(error.get("message") or "") if isinstance(error, dict) else "it gave no answer"
 
 
-def protect_json_text(outcome: Message) -> Message:
+def protect_json_text(outcome: RpcMessage) -> RpcMessage:
     """Return the answer to a call, changed so that a client of JSON_READERS does not parse its text
     as JSON.
 
@@ -415,7 +457,7 @@ def protect_json_text(outcome: Message) -> Message:
     return {"result": {**result, "structuredContent": {"result": text}}}
 
 
-def _read_client_name(message: Message) -> str:
+def _parse_client_name(message: RpcMessage) -> str:
     """Return the client's name in an `initialize` request, or ""."""
     params = message.get("params")
     client = params.get("clientInfo") if isinstance(params, dict) else None

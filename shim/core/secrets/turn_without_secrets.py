@@ -222,7 +222,7 @@ class TurnWithoutSecrets:
         announced: bool,
         vendor_knows: bool = True,
     ) -> None:
-        clean = permission._replace(arguments=self._redactor.value(permission.arguments))
+        clean = permission._replace(tool_input=self._redactor.value(permission.tool_input))
         self.turn.refused(
             clean, self._redactor.text(message), announced=announced, vendor_knows=vendor_knows
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.line_pieces import build_tool_response
 from shim.core.claude.mcp_content import is_failed_result
-from shim.core.claude.tool_content import SHELL, format_content
+from shim.core.claude.tool_content import SHELL_TOOL, format_content
 from shim.core.policy.policy import STRUCTURED
 from shim.core.policy.rules import MCP, claude_tool_name
 from shim.core.reading.account import Account
@@ -345,7 +345,7 @@ class ToolCalls:
             return  # it is answered with the end, as every call is
         # a vendor may call what it stopped complete
         judge, is_error = self._terms.judge, is_error or self.interrupted
-        if content.__class__ is not str or call[1] == SHELL or call[1].startswith(MCP):
+        if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP):
             is_error = is_error or is_failed_result(content)
             content = format_content(content, call[1], failed=is_error)
         if (

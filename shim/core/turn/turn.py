@@ -334,20 +334,20 @@ class Turn:
 
         `vendor_knows`: the vendor received the denial before the call ran.
         """
-        self.questions.write_deferred(permission.call, permission.tool, permission.arguments)
-        self.questions.denials.add(permission.call, permission.tool, permission.arguments)
+        self.questions.write_deferred(permission.call_id, permission.tool, permission.tool_input)
+        self.questions.denials.add(permission.call_id, permission.tool, permission.tool_input)
         if not announced and self.machine.state is not CLOSED:
             self.system(
                 "permission_denied",
                 tool_name=permission.tool,
-                tool_use_id=permission.call,
+                tool_use_id=permission.call_id,
                 message=message,
             )
-        self.calls.refused(permission.call, message, vendor_knows=vendor_knows)
+        self.calls.refused(permission.call_id, message, vendor_knows=vendor_knows)
 
     def corrected(self, permission: PermissionRequest, message: str) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
-        self.calls.refused(permission.call, message)
+        self.calls.refused(permission.call_id, message)
 
     def forbid(self, call: str, reason: str) -> None:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""

@@ -155,19 +155,19 @@ class YumeControl(Control):
         """Write the call and wait for its approval. Returns the decision if no approval is needed."""
         if permission.refusal:
             return PermissionDecision(False, message=permission.refusal)
-        hook, shown = self._verdicts.of(permission.call), self._shown(permission)
+        hook, shown = self._verdicts.of(permission.call_id), self._shown(permission)
         if hook.allow is False:
-            return PermissionDecision(False, message=hook.reason, announced=False)
+            return PermissionDecision(False, message=hook.reason, frontend_knows=False)
         ruled = self.facts.evaluate_call(permission.tool, shown, hook)
         if ruled.decided == "deny":
             return PermissionDecision(
                 False,
                 message=DENIED_BY_RULE_TEXT.format(tool=permission.tool, why=ruled.why),
-                announced=False,
+                frontend_knows=False,
             )
         if permission.tool == QUESTION_TOOL:
-            return PermissionDecision(False, message=UNANSWERABLE, announced=False)
-        changed = None if shown == permission.arguments else shown
+            return PermissionDecision(False, message=UNANSWERABLE, frontend_knows=False)
+        changed = None if shown == permission.tool_input else shown
         # a person approves every other call
         if ruled.decided == "allow" and (ruled.ruled or not self.facts.answers_prompts):
             return PermissionDecision(True, updated_input=changed)
@@ -176,20 +176,20 @@ class YumeControl(Control):
             return PermissionDecision(
                 False,
                 message=hook.reason or NOT_GRANTED_TEXT.format(tool=permission.tool),
-                announced=False,
+                frontend_knows=False,
             )
-        size = len(dump(permission.arguments))
+        size = len(dump(permission.tool_input))
         if size > self._pen.room:
             return PermissionDecision(
                 False, message=f"The call is too large to be asked about ({size} bytes)."
             )
-        if (early := self._early.pop(permission.call, None)) is not None:
-            self._decide(permission.call)
+        if (early := self._early.pop(permission.call_id, None)) is not None:
+            self._decide(permission.call_id)
             return early
         if self._deaf:
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
-        self._pen.expose(permission.call)
-        self._asked[permission.call] = permission
+        self._pen.expose(permission.call_id)
+        self._asked[permission.call_id] = permission
         return None
 
     def withdraw(self) -> None:
@@ -197,10 +197,10 @@ class YumeControl(Control):
 
     def expired(self, permission: PermissionRequest) -> PermissionDecision | None:
         """The denial of a call without an answer in time (R14); None if it was answered."""
-        if self._asked.get(permission.call) is not permission:
+        if self._asked.get(permission.call_id) is not permission:
             return None
-        del self._asked[permission.call]
-        self._decide(permission.call)
+        del self._asked[permission.call_id]
+        self._decide(permission.call_id)
         return PermissionDecision(False, message=UNANSWERED)
 
     # -- what Claude's frontends are told and Yume is not ------------------------------------------

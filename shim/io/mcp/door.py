@@ -19,7 +19,7 @@ import orjson
 from anyio.abc import TaskGroup
 
 from shim.core.claude.permissions import TURN_STOPPED_TEXT, PermissionDecision
-from shim.core.claude.sdk_servers import FULL, IN_FLIGHT, SdkServers
+from shim.core.claude.sdk_servers import MAX_PENDING_REQUESTS, TOO_MANY_REQUESTS_TEXT, SdkServers
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.relay import SOCKET, TICKET
 from shim.io.mcp.socket_folder import NAME, new_folder, same_user
@@ -137,7 +137,7 @@ class Door:
                 relay = None if server is None else Relay(link, server)
             if relay is None:
                 return
-            self._servers.join(relay)
+            self._servers.add_connection(relay)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(relay.write)
                 await self._hear(relay, lines, tasks)
@@ -148,7 +148,7 @@ class Door:
             link.close()
             self.connections -= 1
             if relay is not None:
-                self._servers.leave(relay)
+                self._servers.remove_connection(relay)
                 with anyio.move_on_after(1, shield=True):
                     await self._flush()
 
@@ -163,11 +163,11 @@ class Door:
                 message = orjson.loads(line)
             except orjson.JSONDecodeError:
                 message = None
-            called = self._servers.called(relay, message)
+            called = self._servers.parse_tool_call(relay, message)
             if called is None:
                 self._put(relay, message, ANSWER_SECONDS)
-            elif self._judged >= IN_FLIGHT:
-                self._servers.deny(relay, message, FULL)
+            elif self._judged >= MAX_PENDING_REQUESTS:
+                self._servers.deny_call(relay, message, TOO_MANY_REQUESTS_TEXT)
             else:
                 self._judged += 1
                 tasks.start_soon(self._call, relay, message, *called)
@@ -182,7 +182,7 @@ class Door:
         finally:
             self._judged -= 1
         if not decision.allow:
-            self._servers.deny(relay, message, decision.message or TURN_STOPPED_TEXT)
+            self._servers.deny_call(relay, message, decision.message or TURN_STOPPED_TEXT)
             return
         if decision.updated_input is not None:
             message = {
@@ -193,7 +193,7 @@ class Door:
         await self._flush()
 
     def _put(self, relay: "Relay", message: object, seconds: float) -> None:
-        request = self._servers.hear(relay, message)
+        request = self._servers.receive_message(relay, message)
         if request is not None:
             self._deadlines[request] = anyio.current_time() + seconds, seconds
             self._due.set()
@@ -203,12 +203,12 @@ class Door:
         while True:
             self._due = anyio.Event()
             self._deadlines = {
-                it: when for it, when in self._deadlines.items() if self._servers.awaits(it)
+                it: when for it, when in self._deadlines.items() if self._servers.is_pending(it)
             }
             now = anyio.current_time()
             for request, (when, seconds) in self._deadlines.items():
                 if when <= now:
-                    self._servers.expire(request, seconds)
+                    self._servers.expire_request(request, seconds)
             left = [when for when, _ in self._deadlines.values() if when > now]
             await self._flush()
             with anyio.move_on_at(min(left, default=float("inf"))):

@@ -317,7 +317,7 @@ def test_the_state_is_running_again_when_nothing_is_asked_any_more(how):
 def test_questions_are_answered_in_any_order_and_each_only_once():
     """C9, C17"""
     one = control(state_events="visible")
-    second = ASKED._replace(request_id="q2", call="call_2")
+    second = ASKED._replace(request_id="q2", call_id="call_2")
     one.begin("hi")
     one.ask(ASKED)
     one.ask(second)
@@ -355,14 +355,14 @@ def test_an_answer_in_time_leaves_nothing_to_deny():
 def test_open_questions_are_bounded():
     one = control()
     asked = [
-        one.ask(ASKED._replace(request_id=f"q{number}", call=f"call_{number}"))
+        one.ask(ASKED._replace(request_id=f"q{number}", call_id=f"call_{number}"))
         for number in range(QUESTIONS + 1)
     ]
     assert asked[:-1] == [None] * QUESTIONS
     assert asked[-1] is not None and not asked[-1].allow
 
 
-CHOICE = ASKED._replace(tool="AskUserQuestion", arguments={"questions": [{"question": "Which?"}]})
+CHOICE = ASKED._replace(tool="AskUserQuestion", tool_input={"questions": [{"question": "Which?"}]})
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_a_question_to_the_person_that_nobody_can_answer_is_denied(facts):
 
 def test_a_question_to_the_person_that_a_hook_answered_is_not_asked():
     one = control(policy=policy(allow=["AskUserQuestion"]))
-    answered = CHOICE._replace(arguments={**CHOICE.arguments, "answers": {"Which?": "this"}})
+    answered = CHOICE._replace(tool_input={**CHOICE.tool_input, "answers": {"Which?": "this"}})
     assert one.ask(answered) == PermissionDecision(True)
 
 
@@ -462,7 +462,7 @@ def test_who_cannot_be_asked_is_not_asked():
     for facts in ({"prompts": False}, {"mode": "dontAsk"}):
         one = control(**facts)
         decision = one.ask(ASKED)
-        assert decision is not None and not decision.allow and not decision.announced
+        assert decision is not None and not decision.allow and not decision.frontend_knows
         assert one.take() == b""
 
 
@@ -472,11 +472,11 @@ def test_a_question_that_carries_its_refusal_is_not_asked():
 
 
 def test_an_input_that_is_too_large_to_be_shown_is_denied():
-    decision = control().ask(ASKED._replace(arguments={"command": "x" * 1_000_001}))
+    decision = control().ask(ASKED._replace(tool_input={"command": "x" * 1_000_001}))
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
-TOUCH = ASKED._replace(arguments={"command": "touch a"})
+TOUCH = ASKED._replace(tool_input={"command": "touch a"})
 
 
 def test_what_was_allowed_beforehand_is_allowed():
@@ -489,7 +489,7 @@ def test_what_was_allowed_beforehand_is_allowed():
         "touch a\nreboot",
         "touch a && reboot",
     ):
-        decision = one.ask(TOUCH._replace(arguments={"command": command}))
+        decision = one.ask(TOUCH._replace(tool_input={"command": command}))
         assert decision is not None and not decision.allow, command
 
 
@@ -521,16 +521,16 @@ def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_aga
     one = control(policy=policy())
     assert one.ask(TOUCH) is None
     give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
-    assert (one.ask(TOUCH._replace(request_id="q2", call="call_2")) is None) is asked_again
+    assert (one.ask(TOUCH._replace(request_id="q2", call_id="call_2")) is None) is asked_again
 
 
 @pytest.mark.parametrize(("behavior", "became"), [("deny", False), ("ask", None)])
 def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
     one = control(policy=policy(allow=["Bash"]), mode="bypassPermissions")
     one.facts.apply_permission_updates([RuleChange("add", "ask", ("Bash(touch b)",))])
-    assert one.ask(TOUCH._replace(arguments={"command": "touch b"})) is None
+    assert one.ask(TOUCH._replace(tool_input={"command": "touch b"})) is None
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS | {"behavior": behavior}])
-    decision = one.ask(TOUCH._replace(request_id="q2", call="call_2"))
+    decision = one.ask(TOUCH._replace(request_id="q2", call_id="call_2"))
     assert (decision and decision.allow) is became
 
 
@@ -541,17 +541,17 @@ def test_a_rule_of_an_answer_can_be_taken_back_and_one_of_the_start_cannot():
     assert one.ask(TOUCH) == PermissionDecision(True)
     one.facts.apply_permission_updates([RuleChange("replace", "allow", ())])
     assert one.ask(TOUCH) is None
-    assert one.ask(TOUCH._replace(arguments={"command": "mkdir a"})) == PermissionDecision(True)
+    assert one.ask(TOUCH._replace(tool_input={"command": "mkdir a"})) == PermissionDecision(True)
 
 
 def test_a_folder_of_an_answer_is_one_of_the_turns_until_it_is_taken_back():
     one = control(policy=policy(), mode="acceptEdits")
-    write = ASKED._replace(tool="Write", arguments={"file_path": "/elsewhere/a", "content": "x"})
+    write = ASKED._replace(tool="Write", tool_input={"file_path": "/elsewhere/a", "content": "x"})
     assert one.ask(write) is None
     folder = {"directories": ["/elsewhere"], "destination": "session"}
     give(one, "uuid-1", behavior="allow", updatedPermissions=[{"type": "addDirectories", **folder}])
     assert one.ask(write) == PermissionDecision(True)
-    one.ask(TOUCH._replace(arguments={"command": "reboot"}))
+    one.ask(TOUCH._replace(tool_input={"command": "reboot"}))
     give(
         one,
         "uuid-2",
@@ -573,7 +573,7 @@ def test_a_call_that_is_forbidden_is_not_allowed_for_good():
     one.ask(TOUCH)
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
     assert one.ask(TOUCH) == PermissionDecision(True)
-    denied = one.ask(TOUCH._replace(arguments={"command": "touch -a"}))
+    denied = one.ask(TOUCH._replace(tool_input={"command": "touch -a"}))
     assert denied is not None and not denied.allow and "Bash(touch -a)" in denied.message
 
 
@@ -600,7 +600,7 @@ def test_a_rule_of_an_answer_binds_the_next_call_and_not_the_one_that_it_allows(
     update = {"type": "addRules", "rules": rules, "behavior": "deny", "destination": "session"}
     ((_, decision),) = give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
     assert decision.allow
-    again = one.ask(TOUCH._replace(request_id="q2", call="call_2"))
+    again = one.ask(TOUCH._replace(request_id="q2", call_id="call_2"))
     assert again is not None and not again.allow
 
 
@@ -611,7 +611,7 @@ def test_the_mode_of_an_answer_binds_the_next_call():
     assert give(one, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [
         Chosen("mode", "acceptEdits")
     ]
-    assert one.ask(TOUCH._replace(request_id="q2", call="call_2")) == PermissionDecision(True)
+    assert one.ask(TOUCH._replace(request_id="q2", call_id="call_2")) == PermissionDecision(True)
 
 
 @each(
@@ -660,7 +660,7 @@ def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
     one = control(policy=policy(ask=["Bash(touch:*)"], allow=["Bash"]), mode="bypassPermissions")
     assert one.ask(TOUCH) is None
     assert one.ask(
-        ASKED._replace(request_id="q2", call="call_2", arguments={"command": "reboot"})
+        ASKED._replace(request_id="q2", call_id="call_2", tool_input={"command": "reboot"})
     ) == PermissionDecision(True)
 
 

@@ -145,7 +145,7 @@ def test_one_denial_of_several_hooks_is_enough_whoever_answers_last():
     one.ask(ASKED)
     assert give(one, "uuid-1", DENY) == []
     ((_, decision),) = give(one, "uuid-2", ALLOW)
-    assert decision == PermissionDecision(False, message="not today", announced=False)
+    assert decision == PermissionDecision(False, message="not today", frontend_knows=False)
 
 
 def test_an_early_verdict_holds_for_the_question_that_comes_later():
@@ -201,7 +201,9 @@ def test_a_hook_that_changes_a_call_does_not_allow_the_call_as_it_was():
     one.ask(ASKED)
     assert give(one, "uuid-1", CHANGE) == []
     ((_, decision),) = give(one, "uuid-2", ALLOW)
-    assert decision == PermissionDecision(True, updated_input={"command": "true"}, announced=False)
+    assert decision == PermissionDecision(
+        True, updated_input={"command": "true"}, frontend_knows=False
+    )
 
 
 def test_a_hook_that_changes_a_call_of_a_vendor_that_never_asks_forbids_it():
@@ -233,7 +235,7 @@ def test_a_denied_call_of_a_vendor_that_always_asks_waits_for_its_question():
     one.observe(CALL)
     said(one)
     assert give(one, "uuid-1", DENY) == []
-    assert one.ask(ASKED) == PermissionDecision(False, message="not today", announced=False)
+    assert one.ask(ASKED) == PermissionDecision(False, message="not today", frontend_knows=False)
 
 
 def test_a_hook_that_never_answers_holds_a_question_no_longer_than_its_time():
@@ -272,7 +274,7 @@ def test_a_hook_that_asks_goes_before_a_rule_that_allows():
     alone = ruled(control(None, prompts=False), allow=["Bash"])
     assert answered(alone, Verdict(reason="sure?", asks=True)) == (
         True,
-        PermissionDecision(False, message="sure?", announced=False),
+        PermissionDecision(False, message="sure?", frontend_knows=False),
     )
 
 
@@ -291,7 +293,7 @@ def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
     ):
         one = ruled(control(None, mode=mode), **rules)
         assert answered(one, Verdict(True))[1].allow is allow
-    changes = ASKED._replace(arguments={"command": "touch m"})
+    changes = ASKED._replace(tool_input={"command": "touch m"})
     one = ruled(control(None, mode="plan", prompts=False))
     one.hold(changes)
     assert not one.judged(changes, Verdict(True))[1].allow

@@ -8,7 +8,14 @@ import pytest
 from support import facts_of
 from sweeps import each
 
-from shim.core.claude.sdk_servers import CLOSED, IN_FLIGHT, PAGES, SERVERS, SdkServers, tool_name
+from shim.core.claude.sdk_servers import (
+    CLOSED_TEXT,
+    MAX_PENDING_REQUESTS,
+    MAX_SERVERS,
+    MAX_TOOL_PAGES,
+    SdkServers,
+    format_tool_name,
+)
 
 INIT = {
     "protocolVersion": "2025-11-25",
@@ -25,14 +32,14 @@ class Client:
         self.server = server
         self.heard = []
         self._servers = servers
-        servers.join(self)
+        servers.add_connection(self)
 
     def deliver(self, line):
         assert line.endswith(b"\n") and line.count(b"\n") == 1
         self.heard.append(json.loads(line))
 
     def say(self, **message):
-        return self._servers.hear(self, {"jsonrpc": "2.0", **message})
+        return self._servers.receive_message(self, {"jsonrpc": "2.0", **message})
 
 
 def servers(*names, line_bytes=100_000):
@@ -78,7 +85,7 @@ def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
         hello["method"] == "initialize" and hello["params"]["clientInfo"]["name"] == "claude-code"
     )
     (server,) = made
-    assert server.fact == {"name": "calc", "status": "pending", "source": "sdk"}
+    assert server.init_entry == {"name": "calc", "status": "pending", "source": "sdk"}
     assert answer(made, request, id=hello["id"], result=INIT)
     (_, told), (listing, wanted) = asked(made)
     assert (
@@ -87,7 +94,7 @@ def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
     )
     assert answer(made, listing, id=wanted["id"], result={"tools": [ADD]})
     assert made.tool_names == ["mcp__calc__add"]
-    assert server.facts == {
+    assert server.status_entry == {
         "name": "calc", "status": "connected", "source": "sdk", "transport": "sdk", "scope": "dynamic",
         "serverInfo": {"name": "c", "version": "3"},
         "tools": [{"name": "add", "annotations": {"readOnly": True}}],
@@ -96,14 +103,14 @@ def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
 
 def test_a_list_of_tools_may_have_pages_and_they_end():
     made = greeted()
-    for _ in range(PAGES):
+    for _ in range(MAX_TOOL_PAGES):
         *_, (request, _) = asked(made)
         assert next(iter(made)).status == "pending"
         answer(made, request, result={"tools": [ADD], "nextCursor": "more"})
     assert (
         asked(made) == []
         and next(iter(made)).status == "connected"
-        and len(made.tool_names) == PAGES
+        and len(made.tool_names) == MAX_TOOL_PAGES
     )
 
 
@@ -121,8 +128,8 @@ def test_a_server_that_refuses_its_handshake_has_failed_and_says_why():
         request, {"subtype": "error", "request_id": request, "error": "no such server"}
     )
     assert (
-        next(iter(made)).facts["status"] == "failed"
-        and next(iter(made)).facts["error"] == "no such server"
+        next(iter(made)).status_entry["status"] == "failed"
+        and next(iter(made)).status_entry["error"] == "no such server"
     )
 
 
@@ -188,7 +195,7 @@ def test_what_a_client_called_is_cancelled_when_it_goes_and_its_answer_is_droppe
         client.say(id=2, method="tools/list"),
     )
     ((_, said), _) = asked(made)
-    made.leave(client)
+    made.remove_connection(client)
     ((_, told),) = asked(made)
     assert told["method"] == "notifications/cancelled" and told["params"]["requestId"] == said["id"]
     assert (
@@ -203,14 +210,14 @@ def test_a_frontend_that_does_not_answer_in_time_is_an_error_for_the_client():
     client = Client(made)
     request = client.say(id=1, method="tools/call", params={"name": "add"})
     asked(made)
-    assert made.awaits(request)
-    made.expire(request, 5.0)
-    made.expire(request, 5.0)
+    assert made.is_pending(request)
+    made.expire_request(request, 5.0)
+    made.expire_request(request, 5.0)
     assert [one["error"]["message"] for one in client.heard] == [
         "the program that has this MCP server has not answered within 5 s"
     ]
     assert [message["method"] for _, message in asked(made)] == ["notifications/cancelled"]
-    assert not made.awaits(request) and not answer(made, request, result={})
+    assert not made.is_pending(request) and not answer(made, request, result={})
 
 
 def test_a_frontend_that_has_gone_is_an_error_for_every_client():
@@ -221,8 +228,8 @@ def test_a_frontend_that_has_gone_is_an_error_for_every_client():
     client.say(id=2, method="tools/call", params={"name": "add"})
     client.say(method="notifications/cancelled", params={"requestId": 1})
     assert [(one["id"], one["error"]["message"]) for one in client.heard] == [
-        (1, CLOSED),
-        (2, CLOSED),
+        (1, CLOSED_TEXT),
+        (2, CLOSED_TEXT),
     ]
     assert len(asked(made)) == 1
 
@@ -232,7 +239,7 @@ def test_too_many_requests_are_refused_and_the_others_still_wait():
     client = Client(made)
     waiting = [
         client.say(id=number, method="tools/call", params={"name": "add"})
-        for number in range(IN_FLIGHT)
+        for number in range(MAX_PENDING_REQUESTS)
     ]
     assert (
         all(waiting)
@@ -265,7 +272,7 @@ def test_a_call_that_names_no_tool_reaches_nobody():
 def test_what_is_no_message_is_refused(message):
     made = servers()
     client = Client(made)
-    assert made.hear(client, message) is None
+    assert made.receive_message(client, message) is None
     assert (
         client.heard[0]["error"]["code"] == -32600
         and client.heard[0]["id"] is None
@@ -294,13 +301,13 @@ def test_a_message_of_a_server_reaches_its_clients_and_a_question_only_the_last_
 
 
 def test_the_number_of_servers_is_bounded_and_names_are_texts():
-    made = servers(*(f"s{number}" for number in range(SERVERS + 5)), 7, "", None)
-    assert len(made.names) == SERVERS
+    made = servers(*(f"s{number}" for number in range(MAX_SERVERS + 5)), 7, "", None)
+    assert len(made.names) == MAX_SERVERS
 
 
 def test_a_tool_is_called_as_claude_calls_it():
-    assert tool_name("my server.x", "add/it") == "mcp__my_server_x__add_it"
-    assert tool_name("M-é9", "_") == "mcp__M-_9___"
+    assert format_tool_name("my server.x", "add/it") == "mcp__my_server_x__add_it"
+    assert format_tool_name("M-é9", "_") == "mcp__M-_9___"
 
 
 def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_others_are_its_own():

@@ -366,7 +366,7 @@ def test_a_question_has_the_calls_own_input():
     given = {"command": f"echo {GITHUB}", "password": "hunter2"}
     stage.turn.permission("r", "t", "Bash", given, ("shell", given))
     (asked,) = stage.turn.asked
-    assert asked.arguments is given and asked.vendor_input is given
+    assert asked.tool_input is given and asked.vendor_input is given
     assert GITHUB.encode() not in stage.pen.take(), "the call's own line is redacted"
 
 

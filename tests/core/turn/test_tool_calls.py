@@ -445,7 +445,7 @@ def ask(stage: Stage, request: str = "q1", call: str = "t", name: str = "Bash"):
 def test_a_question_about_a_call_that_was_not_said_says_it_first():
     stage = started()
     asked = ask(stage)
-    assert (asked.request_id, asked.call, asked.tool, asked.vendor_tool, asked.refusal) == (
+    assert (asked.request_id, asked.call_id, asked.tool, asked.vendor_tool, asked.refusal) == (
         "q1",
         "t",
         "Bash",

@@ -269,7 +269,7 @@ def test_an_answered_question_does_not_expire():
 
 def test_where_nobody_is_asked_it_is_denied():
     decision = opened(prompts=False).ask(ASKED)
-    assert decision is not None and not decision.allow and not decision.announced
+    assert decision is not None and not decision.allow and not decision.frontend_knows
 
 
 def test_a_frontend_that_hung_up_answers_nothing():
@@ -282,7 +282,7 @@ def test_a_frontend_that_hung_up_answers_nothing():
 
 
 def test_a_call_whose_input_is_cut_is_never_asked_about():
-    huge = ASKED._replace(arguments={"command": "x" * 200_000})
+    huge = ASKED._replace(tool_input={"command": "x" * 200_000})
     control = opened()
     control.begin("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})

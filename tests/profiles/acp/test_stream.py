@@ -341,7 +341,7 @@ def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
         json.dumps({"jsonrpc": "2.0"} | question(identity=8)).encode() + b"\n"
     )
     assert [
-        command.permission.call for command in commands if isinstance(command, AskPermission)
+        command.permission.call_id for command in commands if isinstance(command, AskPermission)
     ] == ["c1"]
 
 

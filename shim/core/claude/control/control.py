@@ -258,24 +258,24 @@ class Control(Lines):
 
     def _shown(self, permission: PermissionRequest) -> Mapping[str, Any]:
         """The arguments of a call as the hooks left them."""
-        changed = self._verdicts.of(permission.call).changed
-        return permission.arguments if changed is None else changed
+        changed = self._verdicts.of(permission.call_id).changed
+        return permission.tool_input if changed is None else changed
 
     def _judged(self, asked: PermissionRequest, response: Mapping[str, Any]) -> PermissionDecision:
         """What a person allows runs, but not what a rule denies: one that has come since the
         question, or one about what the call was changed into. The real claude runs that one too."""
         shown = self._shown(asked)
-        decision = parse_decision(response, asked._replace(arguments=shown))
+        decision = parse_decision(response, asked._replace(tool_input=shown))
         if not decision.allow:
             return decision
         runs = shown if decision.updated_input is None else decision.updated_input
         ruled = self.facts.evaluate_call(asked.tool, runs)
         if ruled.decided != "deny" or not ruled.ruled:
-            return decision._replace(updated_input=None if runs == asked.arguments else runs)
+            return decision._replace(updated_input=None if runs == asked.tool_input else runs)
         return PermissionDecision(
             False,
             message=DENIED_BY_RULE_TEXT.format(tool=asked.tool, why=ruled.why),
-            announced=False,
+            frontend_knows=False,
         )
 
     def _choose(self, response: Mapping[str, Any]) -> list[Wish]:
@@ -337,28 +337,30 @@ class Control(Lines):
         """
         if permission.refusal:
             return PermissionDecision(False, message=permission.refusal)
-        if any(seen.call == permission.call for seen in self._hooked.values()):
-            self._held[permission.call] = permission
+        if any(seen.call == permission.call_id for seen in self._hooked.values()):
+            self._held[permission.call_id] = permission
             return None
-        hook = self._verdicts.of(permission.call)
+        hook = self._verdicts.of(permission.call_id)
         if hook.allow is False:
-            return PermissionDecision(False, message=hook.reason, announced=False)
+            return PermissionDecision(False, message=hook.reason, frontend_knows=False)
         shown = self._shown(permission)
-        changed = None if shown == permission.arguments else shown
+        changed = None if shown == permission.tool_input else shown
         ruled = self.facts.evaluate_call(permission.tool, shown, hook)
         if ruled.decided == "deny":
             return PermissionDecision(
                 False,
                 message=DENIED_BY_RULE_TEXT.format(tool=permission.tool, why=ruled.why),
-                announced=False,
+                frontend_knows=False,
             )
         if ruled.decided == "allow" and (permission.tool != QUESTION_TOOL or "answers" in shown):
-            return PermissionDecision(True, updated_input=changed, announced=hook.allow is None)
+            return PermissionDecision(
+                True, updated_input=changed, frontend_knows=hook.allow is None
+            )
         if self.facts.answers_prompts and (self._deaf or len(self._asked) >= QUESTIONS):
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT if self._deaf else TOO_MANY)
         if not self.facts.answers_prompts or self.facts.mode == "dontAsk":
             reason = hook.reason if hook.asks else NOT_GRANTED_TEXT.format(tool=permission.tool)
-            return PermissionDecision(False, message=reason, announced=False)
+            return PermissionDecision(False, message=reason, frontend_knows=False)
         identity, suggestions = (
             self._mint(),
             self.facts.suggest_permission_updates(permission.tool, shown),
@@ -436,16 +438,16 @@ class Control(Lines):
 
     def holds(self, permission: PermissionRequest) -> bool:
         """Whether a question waits for a hook about its call."""
-        return permission.call in self._held
+        return permission.call_id in self._held
 
     def overdue(self, permission: PermissionRequest) -> PermissionDecision | None:
         """The hooks about a call have not answered in time: its question is put without them."""
         self._hooked = {
             identity: seen
             for identity, seen in self._hooked.items()
-            if seen.call != permission.call
+            if seen.call != permission.call_id
         }
-        held = self._held.pop(permission.call, None)
+        held = self._held.pop(permission.call_id, None)
         return None if held is None else self.ask(held)
 
     def _hook_answered(self, seen: Seen, response: Mapping[str, Any]) -> list[Wish]:
@@ -471,7 +473,7 @@ class Control(Lines):
 
     def hold(self, permission: PermissionRequest) -> None:
         """A question waits for hooks of the settings."""
-        self._held[permission.call] = permission
+        self._held[permission.call_id] = permission
 
     def judged(
         self, permission: PermissionRequest, verdict: Verdict
@@ -480,9 +482,9 @@ class Control(Lines):
 
         Whether its question still stands, and the decision, where the frontend need not be asked.
         """
-        if self._held.pop(permission.call, None) is None:
+        if self._held.pop(permission.call_id, None) is None:
             return False, None
-        self._verdicts.add(permission.call, verdict)
+        self._verdicts.add(permission.call_id, verdict)
         return True, self.ask(permission)
 
     def ran(self, call: str) -> Forbidden | None:
