@@ -10,7 +10,7 @@ from typing import Any
 from shim.adapters.claude_speech import encode_unsupported_request
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator
 from shim.core.api_errors import Cause
-from shim.core.claude.usage import count, known
+from shim.core.claude.usage import parse_count, parse_usage
 from shim.core.turn.open_calls import read_id
 from shim.core.turn.turn import Turn
 
@@ -44,11 +44,11 @@ class FlatClaudeTranslator(StreamedTranslator):
             )
         elif subtype == "compact_boundary":
             given = event.get("compact_metadata") or {}
-            self.turn.compacted(str(given.get("trigger")), count(given.get("pre_tokens")))
+            self.turn.compacted(str(given.get("trigger")), parse_count(given.get("pre_tokens")))
         elif subtype == "api_retry":
             self._retract_reply()
             attempt, limit, delay = (
-                count(event.get(it)) for it in ("attempt", "max_retries", "retry_delay_ms")
+                parse_count(event.get(it)) for it in ("attempt", "max_retries", "retry_delay_ms")
             )
             self.turn.retry(
                 attempt,
@@ -146,7 +146,7 @@ class FlatClaudeTranslator(StreamedTranslator):
         facts: dict[str, Any] = {
             "duration_ms": event.get("duration_ms"),
             "api_ms": event.get("duration_api_ms"),
-            "usage": known(event.get("usage")),
+            "usage": parse_usage(event.get("usage")),
             "cost": event.get("total_cost_usd"),
             "structured_output": event.get("structured_output"),
         }

@@ -32,7 +32,7 @@ from shim.adapters.codex_thread import (
 from shim.core.adapter.tools import resolve_paths
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.claude.usage import usage
+from shim.core.claude.usage import create_usage
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.open_calls import read_id
 from shim.core.turn.turn import Turn
@@ -356,7 +356,7 @@ class ThreadTranslator(Translator):
                 last.get("cachedInputTokens"),
                 last.get("cacheWriteInputTokens"),
             )
-            self.turn.message_end(usage(*counts, last.get("outputTokens"), inclusive=True))
+            self.turn.message_end(create_usage(*counts, last.get("outputTokens"), inclusive=True))
 
     # -- questions ---------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 from shim.adapters.cursor_tools import SKIPPED_TOOLS, TOOLS, read_outcome
 from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.usage import Usage, usage
+from shim.core.claude.usage import Usage, create_usage
 from shim.core.reading.account import Account
 from shim.core.reading.decode import parsed
 from shim.core.turn.outcome import Exit
@@ -257,4 +257,4 @@ def convert_usage(counted: object) -> Usage | None:
     if not isinstance(counted, dict):
         return None
     names = ("inputTokens", "cacheReadTokens", "cacheWriteTokens", "outputTokens")
-    return usage(*(counted.get(name) for name in names))
+    return create_usage(*(counted.get(name) for name in names))

@@ -11,7 +11,7 @@ from typing import Any
 from shim.adapters.pi import TOOLS, build_two_way
 from shim.core.adapter.tools import resolve_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.usage import NO_USAGE, Usage, count, dollars, usage
+from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count, parse_dollars
 from shim.core.reading.decode import Decoder
 from shim.core.turn.open_calls import read_id
 from shim.core.turn.outcome import Exit
@@ -365,7 +365,7 @@ class PiTranslator(Translator):
             return
         self._last_message = None
         trigger = "manual" if event.get("reason") == "manual" else "auto"
-        self.turn.compacted(trigger, count(result.get("tokensBefore")))
+        self.turn.compacted(trigger, parse_count(result.get("tokensBefore")))
         # its tokens are no reply's (page, section 6)
         self.turn.spent(NO_USAGE, read_cost(result.get("usage")))
 
@@ -411,14 +411,14 @@ class PiTranslator(Translator):
 def read_cost(counted: object) -> float:
     """What a reply cost, in dollars, by pi's own price table."""
     priced = counted.get("cost") if isinstance(counted, dict) else None
-    return dollars(priced.get("total")) if isinstance(priced, dict) else 0.0
+    return parse_dollars(priced.get("total")) if isinstance(priced, dict) else 0.0
 
 
 def convert_usage(counted: object) -> Usage:
     """Its usage of one reply: cached tokens are not inside input, reasoning is inside output."""
     if not isinstance(counted, dict):
         return NO_USAGE
-    return usage(
+    return create_usage(
         counted.get("input"),
         counted.get("cacheRead"),
         counted.get("cacheWrite"),

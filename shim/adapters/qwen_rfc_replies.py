@@ -8,7 +8,7 @@ from shim.adapters.qwen_rfc_calls import CallsTranslator, read_text
 from shim.adapters.qwen_rfc_tools import TOOLS, format_error
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event
-from shim.core.claude.usage import Usage, usage
+from shim.core.claude.usage import Usage, create_usage
 from shim.core.turn.machine import DONE
 from shim.core.turn.terms import NAME_CHARACTERS
 from shim.core.turn.turn import Turn
@@ -324,7 +324,7 @@ def convert_usage(counted: object) -> Usage | None:
         return None
     details = counted.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    found = usage(
+    found = create_usage(
         counted.get("prompt_tokens"), cached, 0, counted.get("completion_tokens"), inclusive=True
     )
     return found if any(found.values()) else None

@@ -20,7 +20,7 @@ from shim.adapters.qwen_rfc_replies import (
 from shim.adapters.qwen_rfc_speech import build_error
 from shim.adapters.qwen_rfc_tools import format_error, parse_arguments, translate_rfc_call
 from shim.core.adapter.translator import Event
-from shim.core.claude.usage import count
+from shim.core.claude.usage import parse_count
 from shim.core.reading.json_text import dump
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
@@ -150,7 +150,7 @@ class RfcTranslator(RepliesTranslator):
     def _record_compaction(self, text: str, event: Event) -> None:
         metrics = event.get("metrics")
         self.turn.compacted(
-            "auto", count(metrics.get("original_tokens") if isinstance(metrics, dict) else 0)
+            "auto", parse_count(metrics.get("original_tokens") if isinstance(metrics, dict) else 0)
         )
 
     def _interrupt_turn(self, text: str, event: Event) -> None:

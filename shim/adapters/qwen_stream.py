@@ -15,7 +15,7 @@ from shim.adapters.claude_speech import encode_unsupported_request
 from shim.adapters.qwen_tools import TOOLS, UNLISTED_TOOLS, drop_hash, translate_call
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator
-from shim.core.claude.usage import Usage, usage
+from shim.core.claude.usage import Usage, create_usage
 from shim.core.turn.open_calls import read_id
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
@@ -331,4 +331,4 @@ def convert_usage(counted: object) -> Usage | None:
         counted.get("cache_read_input_tokens", 0),
         counted.get("cache_creation_input_tokens", 0),
     )
-    return usage(given, cached, written, output, inclusive=True)
+    return create_usage(given, cached, written, output, inclusive=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import orjson
 
 from shim.core.claude.usage import NO_USAGE, Usage
-from shim.core.claude.usage import known as known_usage
+from shim.core.claude.usage import parse_usage as known_usage
 from shim.core.reading.ids import parse_uuid, vendor_id, vendor_name
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import NamedTuple

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from shim.core.claude.pen import StreamJsonWriter
-from shim.core.claude.usage import LARGEST, NO_USAGE, Tally, usage
+from shim.core.claude.usage import LARGEST, NO_USAGE, Tally, create_usage
 from shim.core.yume.pen import YumePen
 from shim.io import transcript as module
 from shim.io.transcript import MARK, Transcript, folder_name
@@ -168,7 +168,7 @@ def request(number):
     return f"req_{IDENTITY.replace('-', '')}{number:06x}"
 
 
-USED = usage(100, 20, 3, 30)
+USED = create_usage(100, 20, 3, 30)
 NUMBERS = [100, 3, 20, 30]  # of them, in the order of a transcript
 UNUSED = [0, 0, 0, 0]
 
@@ -196,7 +196,7 @@ def test_the_usage_of_a_message_stands_on_its_first_line_alone(file, home, parti
         lambda pen: pen.used(USED),
         answers,
         lambda pen: pen.used(USED),
-        concludes(usage(200, 40, 6, 60)),
+        concludes(create_usage(200, 40, 6, 60)),
     )
     assert spend(file, home, *turns, partial=partial) == [
         ("1", request(1), NUMBERS), ("1", request(1), UNUSED), ("2", request(2), NUMBERS),
@@ -224,7 +224,7 @@ def test_what_is_said_for_the_whole_turn_belongs_to_its_last_message(file, home)
 
 
 def test_what_no_message_was_said_to_have_used_is_added_to_the_last_one(file, home):
-    turns = (answers, lambda pen: pen.used(USED), answers, concludes(usage(150, 20, 3, 31)))
+    turns = (answers, lambda pen: pen.used(USED), answers, concludes(create_usage(150, 20, 3, 31)))
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS, [50, 0, 0, 1]]
 
 
@@ -237,12 +237,12 @@ def test_what_was_used_before_the_first_message_belongs_to_it(file, home):
 
 
 def test_a_total_below_its_parts_makes_no_number_negative(file, home):
-    turns = (answers, lambda pen: pen.used(USED), answers, concludes(usage(10, 20, 3, 30)))
+    turns = (answers, lambda pen: pen.used(USED), answers, concludes(create_usage(10, 20, 3, 30)))
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS, UNUSED]
 
 
 def test_the_largest_counts_fit_into_the_room_that_is_left_for_them(file, home):
-    most = usage(*[LARGEST - 1] * 4)
+    most = create_usage(*[LARGEST - 1] * 4)
     assert [numbers for _, _, numbers in spend(file, home, answers, concludes(most))] == [
         [LARGEST - 1] * 4
     ]
@@ -267,7 +267,7 @@ def test_a_vendor_that_did_not_answer_leaves_no_usage_to_the_next_one(file, home
 def test_a_resumed_session_writes_over_nothing_of_the_turn_before(file, home):
     spend(file, home, answers, concludes(USED))
     before = file.read_bytes()
-    spend(file, home, answers, concludes(usage(1, 2, 3, 4)))
+    spend(file, home, answers, concludes(create_usage(1, 2, 3, 4)))
     assert file.read_bytes().startswith(before)
 
 
@@ -299,7 +299,7 @@ def test_the_yume_dialect_keeps_the_same_usage(file, home):
     pen.used(USED)
     pen.message_start("m1", NO_USAGE)
     pen.block("text", b'"two"')
-    pen.result({"subtype": "success", "result": "x", "usage": usage(150, 20, 3, 31)})
+    pen.result({"subtype": "success", "result": "x", "usage": create_usage(150, 20, 3, 31)})
     transcript.lines(pen.history.take())
     transcript.close()
     assert [list(entry["message"]["usage"].values()) for entry in messages(file)] == [

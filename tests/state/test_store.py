@@ -8,7 +8,7 @@ import sys
 import pytest
 from support import ROOT
 
-from shim.core.claude.usage import NO_USAGE, usage
+from shim.core.claude.usage import NO_USAGE, create_usage
 from shim.state import store
 from shim.state.store import Session, last, look_up, prune, remember
 
@@ -28,7 +28,7 @@ def test_what_was_remembered_is_looked_up(environment):
 
 
 def test_what_a_session_had_used_is_remembered_with_it(environment):
-    session = Session("cake", "own-id", created=1.0, used=usage(100, 20, 0, 30))
+    session = Session("cake", "own-id", created=1.0, used=create_usage(100, 20, 0, 30))
     assert remember(U, session, environment)
     assert (found := look_up(U, environment)) is not None and found.updated > 0
     assert found._replace(updated=0.0) == session

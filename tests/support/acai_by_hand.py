@@ -20,7 +20,7 @@ from shim.core.adapter.tools import (
 )
 from shim.core.adapter.translator import Event, Translator
 from shim.core.adapter.vendor import Adapter, LaunchSpec
-from shim.core.claude.usage import Usage, usage
+from shim.core.claude.usage import Usage, create_usage
 from shim.core.reading.decode import parsed
 from shim.core.reading.json_text import dump
 from shim.core.turn.outcome import Exit
@@ -170,7 +170,7 @@ def counted_usage(counted: object) -> Usage | None:
         return None
     details = counted.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return usage(
+    return create_usage(
         counted.get("input_tokens"), cached, 0, counted.get("output_tokens"), inclusive=True
     )
 

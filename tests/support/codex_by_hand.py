@@ -4,7 +4,7 @@ from typing import Any
 
 from shim.core.adapter.translator import Event, Translator
 from shim.core.adapter.vendor import Adapter, LaunchSpec
-from shim.core.claude.usage import usage
+from shim.core.claude.usage import create_usage
 from shim.core.turn.turn import Turn
 from shim.profiles.run.values import unquoted
 
@@ -85,7 +85,7 @@ class CodexByHand(Translator):
 
     def _completed(self, event: Event) -> None:
         found = event["usage"]
-        counted = usage(
+        counted = create_usage(
             found["input_tokens"], found["cached_input_tokens"], found["cache_write_input_tokens"],
             found["output_tokens"], inclusive=True,
         )  # fmt: skip

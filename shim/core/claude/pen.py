@@ -38,7 +38,7 @@ from shim.core.claude.line_pieces import (
     iterate_line_ends,
     iterate_message_ids,
 )  # fmt: skip
-from shim.core.claude.usage import NO_USAGE, Tally, Usage, known
+from shim.core.claude.usage import NO_USAGE, Tally, Usage, parse_usage
 from shim.core.reading.json_text import dump, escape
 from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, fit_line
 
@@ -178,7 +178,7 @@ class StreamJsonWriter:
     def finalize_usage(self, facts: Mapping[str, Any]) -> None:
         """For a transcript: what of a result's usage no message was said to have used."""
         if self.usage_counter is not None:
-            self.usage_counter.settle(known(facts.get("usage")))
+            self.usage_counter.settle(parse_usage(facts.get("usage")))
 
     def used(self, usage: Usage) -> None:
         """The last message used so much more; only a transcript says so."""

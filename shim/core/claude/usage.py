@@ -19,14 +19,21 @@ class Usage(dict[str, int]):
     """
 
 
-def usage(fresh: Any, cached: Any, written: Any, output: Any, *, inclusive: bool = False) -> Usage:
+def create_usage(
+    fresh: Any, cached: Any, written: Any, output: Any, *, inclusive: bool = False
+) -> Usage:
     """The four numbers from a vendor's values; a value that is not a count is 0.
 
     `inclusive`: the vendor's fresh tokens include the cached ones.
     """
     counts = fresh.__class__ is cached.__class__ is written.__class__ is output.__class__ is int
     if not counts or not 0 <= fresh | cached | written | output < LARGEST:
-        fresh, cached, written, output = count(fresh), count(cached), count(written), count(output)
+        fresh, cached, written, output = (
+            parse_count(fresh),
+            parse_count(cached),
+            parse_count(written),
+            parse_count(output),
+        )
     if inclusive:
         fresh = fresh - cached if fresh > cached else 0
     # one key after the other: every reply makes one, and keywords cost half as much again
@@ -38,29 +45,29 @@ def usage(fresh: Any, cached: Any, written: Any, output: Any, *, inclusive: bool
     return made
 
 
-def count(number: Any) -> int:
+def parse_count(number: Any) -> int:
     """A count of tokens or milliseconds; 0 for any other value."""
     if number.__class__ is int and 0 <= number < LARGEST:
         return int(number)
     return int(number) if number.__class__ is float and 0 < number < LARGEST else 0
 
 
-def dollars(number: Any) -> float:
+def parse_dollars(number: Any) -> float:
     """A price in dollars; 0 for any other value."""
     there = number.__class__ is float or number.__class__ is int
     return float(number) if there and 0 < number < LARGEST else 0.0
 
 
-def known(numbers: Any) -> Usage:
+def parse_usage(numbers: Any) -> Usage:
     if numbers.__class__ is Usage:
         return numbers
     if not isinstance(numbers, dict):
         return NO_USAGE
-    return usage(*(numbers.get(name) for name in ORDER))
+    return create_usage(*(numbers.get(name) for name in ORDER))
 
 
 ORDER = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
-NO_USAGE = usage(0, 0, 0, 0)
+NO_USAGE = create_usage(0, 0, 0, 0)
 
 
 def place(table: dict[str, Usage], model: str) -> Usage:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from shim.core.claude.usage import dollars
+from shim.core.claude.usage import parse_dollars
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Account
 from shim.core.turn import outcome as ends
@@ -165,7 +165,7 @@ class Closing:
         budget = self._opening.terms.limits.budget
         if budget is None:
             return False
-        spent = dollars(outcome.facts.get("cost")) or self._reply.cost
+        spent = parse_dollars(outcome.facts.get("cost")) or self._reply.cost
         return self._conversation.cost + spent > budget
 
     # -- how it is done ----------------------------------------------------------------------------

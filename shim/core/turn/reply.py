@@ -4,7 +4,7 @@ said twice.
 
 from collections.abc import Callable
 
-from shim.core.claude.usage import NO_USAGE, Usage, dollars, known, place
+from shim.core.claude.usage import NO_USAGE, Usage, parse_dollars, parse_usage, place
 from shim.core.reading.account import Account
 from shim.core.reading.head_and_tail import head_and_tail
 from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, Machine, State
@@ -99,7 +99,7 @@ class Reply:
             self.model = model[:NAME_CHARACTERS]
         if usage is not None:
             if usage.__class__ is not Usage:
-                usage = known(usage)
+                usage = parse_usage(usage)
             self.start_usage = usage
             state = self._machine.state
             if state is MESSAGE or state is TEXT or state is THINKING:
@@ -122,14 +122,14 @@ class Reply:
         self.aborted = aborted
         if usage:
             if usage.__class__ is not Usage:
-                usage = known(usage)
+                usage = parse_usage(usage)
             # else its last line is said, and the next reply has numbers of its own
             if machine.state is not READY:
                 self.end_usage = usage
             if adds:
                 self.count(usage)
         if cost:
-            self.cost += dollars(cost)
+            self.cost += parse_dollars(cost)
         if stop_reason:
             self.stop_reason = stop_reason
         if machine.state is not NEW:
@@ -140,7 +140,7 @@ class Reply:
     def count(self, usage: Usage) -> None:
         """Add the usage of one reply to its model's (contract 5.3)."""
         if usage.__class__ is not Usage:
-            usage = known(usage)
+            usage = parse_usage(usage)
         self._pen.used(usage)
         self.last_usage = usage
         counted = self.usage.get(self.model)

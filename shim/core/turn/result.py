@@ -5,7 +5,7 @@ about the end.
 from collections.abc import Mapping
 
 from shim.core.api_errors import Cause, format_api_error
-from shim.core.claude.usage import CONTEXT_WINDOW, NO_USAGE, count
+from shim.core.claude.usage import CONTEXT_WINDOW, NO_USAGE, parse_count
 from shim.core.errors import format_failed_attempts
 from shim.core.policy.rules import read_rule
 from shim.core.reading.account import Account
@@ -79,8 +79,8 @@ def conclude(end: EndOfTurn) -> Result:
     line: dict[str, Any] = {
         "subtype": _subtype(outcome),
         "is_error": is_error,
-        "duration_ms": count(outcome.facts.get("duration_ms")) or end.terms.clock(),
-        "duration_api_ms": count(outcome.facts.get("api_ms")),
+        "duration_ms": parse_count(outcome.facts.get("duration_ms")) or end.terms.clock(),
+        "duration_api_ms": parse_count(outcome.facts.get("api_ms")),
         "num_turns": _num_turns(end),
     }
     if not is_error:

@@ -4,7 +4,7 @@ writes.
 
 from collections.abc import Callable, Mapping
 
-from shim.core.claude.usage import NO_USAGE, ORDER, Usage, dollars, known, place
+from shim.core.claude.usage import NO_USAGE, ORDER, Usage, parse_dollars, parse_usage, place
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Account
 from shim.core.reading.limits import Keep
@@ -69,7 +69,7 @@ class Conversation:
         A usage or a cost that the vendor stated for the whole turn, in `facts`, beats what the
         replies add up to.
         """
-        stated = known(facts.get("usage"))
+        stated = parse_usage(facts.get("usage"))
         if any(stated.values()) and not usage:
             usage[model or "unknown"] = stated
         total = Usage(stated)
@@ -80,7 +80,7 @@ class Conversation:
                 if not any(stated.values()):
                     total[name] += counted[name]
         stated_cost = facts.get("cost")
-        self.cost += cost if stated_cost is None else dollars(stated_cost)
+        self.cost += cost if stated_cost is None else parse_dollars(stated_cost)
         return Spent(total, self.cost, self.usage)
 
     def claim(self, identity: str, account: Account) -> str:

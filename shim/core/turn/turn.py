@@ -20,7 +20,7 @@ from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
-from shim.core.claude.usage import Usage, dollars
+from shim.core.claude.usage import Usage, parse_dollars
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact
@@ -222,7 +222,7 @@ class Turn:
         compaction).
         """
         self.reply.count(usage)
-        self.reply.cost += dollars(cost)
+        self.reply.cost += parse_dollars(cost)
 
     def thinking(self, fragment: str, key: object = None) -> None:
         self.speech.fragment(THINKING, fragment, key)

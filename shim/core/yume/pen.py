@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.pen import StreamJsonWriter
-from shim.core.claude.usage import Usage, known
+from shim.core.claude.usage import Usage, parse_usage
 from shim.core.dialects import DIALECTS
 from shim.core.reading.json_text import dump, escape
 from shim.core.reading.limits import (
@@ -159,7 +159,9 @@ class YumePen:
             trigger = given.get("trigger")
             metadata = {
                 "trigger": trigger if trigger in COMPACTIONS else COMPACTIONS[0],
-                "pre_tokens": known({"input_tokens": given.get("pre_tokens")})["input_tokens"],
+                "pre_tokens": parse_usage({"input_tokens": given.get("pre_tokens")})[
+                    "input_tokens"
+                ],
             }
             line = {
                 "type": "system",
@@ -236,7 +238,7 @@ class YumePen:
 
     def _usage(self, given: object) -> dict[str, Any]:
         """The vendor's numbers; where it gave none, an estimate that says so (R6)."""
-        counted = known(given)
+        counted = parse_usage(given)
         if any(counted.values()):
             return {name: counted[name] for name in NUMBERS}
         asked = self._read if self._responded else 0

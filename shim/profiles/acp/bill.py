@@ -4,7 +4,7 @@ far at any time.
 
 from collections.abc import Mapping
 
-from shim.core.claude.usage import ORDER, Usage, dollars, usage
+from shim.core.claude.usage import ORDER, Usage, create_usage, parse_dollars
 from shim.core.reading.typed import Any
 
 
@@ -20,7 +20,7 @@ class Bill:
         self.used: Any = 0
         self._of_session = of_session
         self._paid: float | None = None  # of the session so far, as the agent counts
-        self._counted = usage(0, 0, 0, 0)
+        self._counted = create_usage(0, 0, 0, 0)
 
     def hear(self, update: Mapping[str, Any], *, resumed: bool) -> None:
         """The cost of the session so far; of one that was taken up again it is not known what was
@@ -28,7 +28,7 @@ class Bill:
         """
         cost = update.get("cost")
         amount = (
-            dollars(cost.get("amount"))
+            parse_dollars(cost.get("amount"))
             if isinstance(cost, dict) and cost.get("currency") == "USD"
             else 0.0
         )
@@ -49,7 +49,7 @@ class Bill:
             said.get("totalTokens"),
         )
         inclusive = isinstance(fresh, int) and isinstance(output, int) and total == fresh + output
-        made = usage(
+        made = create_usage(
             fresh,
             said.get("cachedReadTokens"),
             said.get("cachedWriteTokens"),
@@ -58,7 +58,7 @@ class Bill:
         )
         if self._of_session:
             before, self._counted = self._counted, made
-            return usage(*(max(0, made[key] - before[key]) for key in ORDER))
+            return create_usage(*(max(0, made[key] - before[key]) for key in ORDER))
         return made
 
     def _quota(self, meta: object) -> Usage | None:
@@ -66,7 +66,7 @@ class Bill:
         quota = meta.get("quota") if isinstance(meta, dict) else None
         counts = quota.get("token_count") if isinstance(quota, dict) else None
         return (
-            usage(counts.get("input_tokens"), 0, 0, counts.get("output_tokens"))
+            create_usage(counts.get("input_tokens"), 0, 0, counts.get("output_tokens"))
             if isinstance(counts, dict)
             else None
         )

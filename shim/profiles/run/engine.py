@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shim.core.adapter.tools import Tool, Tools, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import Cause
-from shim.core.claude.usage import NO_USAGE, Usage, count
+from shim.core.claude.usage import NO_USAGE, Usage, parse_count
 from shim.core.reading.account import Account
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
@@ -276,7 +276,7 @@ class Engine(Translator):
             # Calls are open at a good end only where the vendor never says what one returned.
             self.say_held(fill=not bad and not self.answers)
         facts = self.tally.facts(counted, cost)
-        facts |= {"duration_ms": count(duration_ms) or None, "result": text}
+        facts |= {"duration_ms": parse_count(duration_ms) or None, "result": text}
         if isinstance(stop_reason, str):
             self.turn.message_end(None, stop_reason)
         if interrupted:
@@ -301,12 +301,12 @@ class Engine(Translator):
 
     def retry(self, attempt: Any, most: Any, delay: Any, words: Any) -> None:
         """The model is asked again."""
-        numbers = [count(number) for number in (attempt, most, delay)]
+        numbers = [parse_count(number) for number in (attempt, most, delay)]
         self.noticed(words)
         self.turn.retry(numbers[0] or 1, numbers[1] or numbers[0] or 1, numbers[2], self.notice)
 
     def compacted(self, trigger: Any, tokens: Any) -> None:
-        self.turn.compacted("manual" if trigger == "manual" else "auto", count(tokens))
+        self.turn.compacted("manual" if trigger == "manual" else "auto", parse_count(tokens))
 
     def _add(self, facts: dict[str, Any]) -> None:
         """More is known of an end that was said before."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shim.core.adapter.tools import list_claude_names, translate_tool_call
-from shim.core.claude.usage import Usage, dollars, usage
+from shim.core.claude.usage import Usage, create_usage, parse_dollars
 from shim.core.reading.decode import parsed
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS
 
@@ -98,7 +98,7 @@ def counted(fresh: Any, cached: Any, written: Any, output: Any) -> Usage | None:
     """The usage of four counts; None where none of them is there."""
     if fresh is None and cached is None and written is None and output is None:
         return None
-    return usage(
+    return create_usage(
         0 if fresh is None else fresh,
         0 if cached is None else cached,
         0 if written is None else written,
@@ -232,7 +232,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
         captured,
         list_claude_names,
         counted,
-        dollars,
+        parse_dollars,
         identity,
         joined,
         mapped,

@@ -7,7 +7,7 @@ from ruling import judge
 from support import STABLE_SESSION_ID, Stage, brief, check_turns
 from sweeps import each
 
-from shim.core.claude.usage import MODELS, NO_USAGE, OTHER_MODELS, usage
+from shim.core.claude.usage import MODELS, NO_USAGE, OTHER_MODELS, create_usage
 from shim.core.reading.account import Account
 from shim.core.turn.outcome import Exit
 
@@ -479,7 +479,7 @@ def test_models_are_counted_by_name_up_to_a_number_of_them():
     for number in range(3 * MODELS):
         stage.turn.message(f"model {number}")
         stage.turn.say("hi")
-        stage.turn.message_end(usage(1, 0, 0, 2**62))  # what no client can hold is no count
+        stage.turn.message_end(create_usage(1, 0, 0, 2**62))  # what no client can hold is no count
     stage.turn.ended()
     counted = stage.result()["modelUsage"]
     assert len(counted) == MODELS + 1
