@@ -356,7 +356,9 @@ class ThreadTranslator(Translator):
                 last.get("cachedInputTokens"),
                 last.get("cacheWriteInputTokens"),
             )
-            self.turn.message_end(create_usage(*counts, last.get("outputTokens"), inclusive=True))
+            self.turn.message_end(
+                create_usage(*counts, last.get("outputTokens"), input_includes_cached=True)
+            )
 
     # -- questions ---------------------------------------------------------------------------------
 

@@ -325,6 +325,10 @@ def convert_usage(counted: object) -> Usage | None:
     details = counted.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
     found = create_usage(
-        counted.get("prompt_tokens"), cached, 0, counted.get("completion_tokens"), inclusive=True
+        counted.get("prompt_tokens"),
+        cached,
+        0,
+        counted.get("completion_tokens"),
+        input_includes_cached=True,
     )
     return found if any(found.values()) else None

@@ -331,4 +331,4 @@ def convert_usage(counted: object) -> Usage | None:
         counted.get("cache_read_input_tokens", 0),
         counted.get("cache_creation_input_tokens", 0),
     )
-    return create_usage(given, cached, written, output, inclusive=True)
+    return create_usage(given, cached, written, output, input_includes_cached=True)

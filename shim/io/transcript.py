@@ -15,7 +15,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 
-from shim.core.claude.usage import Tally
+from shim.core.claude.usage import UsageCounter
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
 from shim.io.raw_output import tell
@@ -76,7 +76,7 @@ class Transcript:
         cwd: str,
         version: str,
         clean: Callable[[object], object] | None = None,
-        tally: Tally | None = None,
+        tally: UsageCounter | None = None,
     ) -> None:
         """`clean` blanks the secrets of a prompt, and of the folder's name. Lines of the stream
         come here blanked.

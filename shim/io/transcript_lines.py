@@ -14,7 +14,7 @@ from fcntl import F_GETFL, F_SETFL, fcntl
 from typing import NamedTuple
 
 from shim.core.claude.line_pieces import MESSAGE_HEAD, NO_USAGE_JSON
-from shim.core.claude.usage import LARGEST, NO_USAGE, ORDER, Tally, Usage
+from shim.core.claude.usage import MAX_COUNT, NO_USAGE, USAGE_KEYS, Usage, UsageCounter
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
 
@@ -31,7 +31,7 @@ _UUID = b',"uuid":"'  # stands last in every line of ours
 _END = len(_UUID) + UUID_CHARACTERS + len(b'"}\n')
 _REPLY = b"msg_"  # how the id of a message of the model's begins; other messages were no request
 _USAGE = b'"usage":'  # unescaped, so it stands in no text
-_DIGITS = len(str(LARGEST))
+_DIGITS = len(str(MAX_COUNT))
 
 
 class Line(NamedTuple):
@@ -66,7 +66,7 @@ class Usages:
     it is.
     """
 
-    def __init__(self, tally: Tally | None) -> None:
+    def __init__(self, tally: UsageCounter | None) -> None:
         self.places: dict[bytes, int] = {}
         self._tally = tally
         self._used: dict[bytes, Usage] = {}
@@ -74,9 +74,9 @@ class Usages:
 
     def write(self, descriptor: int) -> None:
         """Write what is new over what stands there. OSError where that fails."""
-        for message, usage in {} if self._tally is None else self._tally.take().items():
+        for message, usage in {} if self._tally is None else self._tally.take_new_usage().items():
             so_far = self._used.setdefault(message, Usage(NO_USAGE))
-            for name in ORDER:
+            for name in USAGE_KEYS:
                 so_far[name] += usage[name]
             self._due[message] = None
         for table in (self.places, self._used, self._due):

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from shim.core.claude.pen import StreamJsonWriter
-from shim.core.claude.usage import LARGEST, NO_USAGE, Tally, create_usage
+from shim.core.claude.usage import MAX_COUNT, NO_USAGE, UsageCounter, create_usage
 from shim.core.yume.pen import YumePen
 from shim.io import transcript as module
 from shim.io.transcript import MARK, Transcript, folder_name
@@ -148,7 +148,7 @@ def spend(file, home, *turns, partial=False):
     """Turns whose usage is said as each of `turns` does it, in a transcript; usage and request of
     its messages.
     """
-    tally = Tally()
+    tally = UsageCounter()
     transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
     pen = StreamJsonWriter(IDENTITY, writes_partial_messages=partial, usage_counter=tally)
     pen.init(U, {"cwd": CWD})
@@ -242,9 +242,9 @@ def test_a_total_below_its_parts_makes_no_number_negative(file, home):
 
 
 def test_the_largest_counts_fit_into_the_room_that_is_left_for_them(file, home):
-    most = create_usage(*[LARGEST - 1] * 4)
+    most = create_usage(*[MAX_COUNT - 1] * 4)
     assert [numbers for _, _, numbers in spend(file, home, answers, concludes(most))] == [
-        [LARGEST - 1] * 4
+        [MAX_COUNT - 1] * 4
     ]
     assert chained(file)
 
@@ -258,7 +258,7 @@ def test_a_vendor_that_did_not_answer_leaves_no_usage_to_the_next_one(file, home
     def passes(pen):
         looks(pen)
         pen.used(USED)
-        pen.forget()
+        pen.discard_turn()
 
     turns = (passes, answers, concludes(USED))
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
@@ -290,7 +290,7 @@ def test_lines_are_appended_after_a_usage_was_written_over(file, home):
 
 
 def test_the_yume_dialect_keeps_the_same_usage(file, home):
-    tally = Tally()
+    tally = UsageCounter()
     pen = YumePen(IDENTITY, history=StreamJsonWriter(IDENTITY, usage_counter=tally))
     transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
     pen.init(U, {"cwd": CWD})

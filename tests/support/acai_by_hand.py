@@ -171,7 +171,11 @@ def counted_usage(counted: object) -> Usage | None:
     details = counted.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
     return create_usage(
-        counted.get("input_tokens"), cached, 0, counted.get("output_tokens"), inclusive=True
+        counted.get("input_tokens"),
+        cached,
+        0,
+        counted.get("output_tokens"),
+        input_includes_cached=True,
     )
 
 

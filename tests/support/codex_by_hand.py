@@ -87,7 +87,7 @@ class CodexByHand(Translator):
         found = event["usage"]
         counted = create_usage(
             found["input_tokens"], found["cached_input_tokens"], found["cache_write_input_tokens"],
-            found["output_tokens"], inclusive=True,
+            found["output_tokens"], input_includes_cached=True,
         )  # fmt: skip
         self.turn.ended(usage=counted, duration_ms=None, result=None)
         self.turn.settle()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shim.adapters import get_adapter
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
-from shim.core.claude.usage import Tally
+from shim.core.claude.usage import UsageCounter
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import Keep
 from shim.core.reading.lines import INBOUND_BYTES
@@ -56,13 +56,13 @@ def open_writer(
 
         kept = (
             StreamJsonWriter(
-                fresh_identity()[1], max_line_bytes=max_line_bytes, usage_counter=Tally()
+                fresh_identity()[1], max_line_bytes=max_line_bytes, usage_counter=UsageCounter()
             )
             if has_history
             else None
         )
         return YumePen(identity, limit=max_line_bytes, shown=display_name, history=kept)
-    tally = Tally() if has_history else None
+    tally = UsageCounter() if has_history else None
     return StreamJsonWriter(
         identity,
         writes_partial_messages=partial,

@@ -38,7 +38,7 @@ from shim.core.claude.line_pieces import (
     iterate_line_ends,
     iterate_message_ids,
 )  # fmt: skip
-from shim.core.claude.usage import NO_USAGE, Tally, Usage, parse_usage
+from shim.core.claude.usage import NO_USAGE, Usage, UsageCounter, parse_usage
 from shim.core.reading.json_text import dump, escape
 from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, fit_line
 
@@ -66,7 +66,7 @@ class StreamJsonWriter:
         writes_partial_messages: bool = False,
         terminator: bytes = b"",
         max_line_bytes: int = 0,
-        usage_counter: Tally | None = None,
+        usage_counter: UsageCounter | None = None,
     ) -> None:
         self.partial = writes_partial_messages
         self.room = max((max_line_bytes or NO_LIMIT_BYTES) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
@@ -99,7 +99,7 @@ class StreamJsonWriter:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
         self._lines.take()
         if self.usage_counter is not None:
-            self.usage_counter.forget()
+            self.usage_counter.discard_turn()
 
     def fold(self) -> None:
         self._lines.join_new_lines()
@@ -178,12 +178,12 @@ class StreamJsonWriter:
     def finalize_usage(self, facts: Mapping[str, Any]) -> None:
         """For a transcript: what of a result's usage no message was said to have used."""
         if self.usage_counter is not None:
-            self.usage_counter.settle(parse_usage(facts.get("usage")))
+            self.usage_counter.finalize_turn(parse_usage(facts.get("usage")))
 
     def used(self, usage: Usage) -> None:
         """The last message used so much more; only a transcript says so."""
         if self.usage_counter is not None:
-            self.usage_counter.count(usage)
+            self.usage_counter.add_usage(usage)
 
     def verbatim_result(self, line: bytes) -> None:
         """A result that is Claude's already; its terminator comes later."""
@@ -215,7 +215,7 @@ class StreamJsonWriter:
         identity = next(self._message_ids)
         self._message_head = MESSAGE_HEAD + identity + middle
         if self.usage_counter is not None:
-            self.usage_counter.begin(identity)
+            self.usage_counter.start_message(identity)
         if self.partial:
             pieces = (
                 MESSAGE_START_EVENT,

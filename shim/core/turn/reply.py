@@ -4,7 +4,7 @@ said twice.
 
 from collections.abc import Callable
 
-from shim.core.claude.usage import NO_USAGE, Usage, parse_dollars, parse_usage, place
+from shim.core.claude.usage import NO_USAGE, Usage, get_model_usage, parse_dollars, parse_usage
 from shim.core.reading.account import Account
 from shim.core.reading.head_and_tail import head_and_tail
 from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, Machine, State
@@ -145,7 +145,7 @@ class Reply:
         self.last_usage = usage
         counted = self.usage.get(self.model)
         if counted is None:
-            counted = place(self.usage, self.model)
+            counted = get_model_usage(self.usage, self.model)
         counted["input_tokens"] += usage["input_tokens"]
         counted["cache_creation_input_tokens"] += usage["cache_creation_input_tokens"]
         counted["cache_read_input_tokens"] += usage["cache_read_input_tokens"]

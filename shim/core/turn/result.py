@@ -5,7 +5,7 @@ about the end.
 from collections.abc import Mapping
 
 from shim.core.api_errors import Cause, format_api_error
-from shim.core.claude.usage import CONTEXT_WINDOW, NO_USAGE, parse_count
+from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, NO_USAGE, parse_count
 from shim.core.errors import format_failed_attempts
 from shim.core.policy.rules import read_rule
 from shim.core.reading.account import Account
@@ -210,7 +210,7 @@ def _accounts(spent: Spent) -> dict[str, Any]:
                 "cacheCreationInputTokens": counted["cache_creation_input_tokens"],
                 "webSearchRequests": 0,
                 "costUSD": spent.session_cost if only else 0,
-                "contextWindow": CONTEXT_WINDOW,
+                "contextWindow": CONTEXT_WINDOW_TOKENS,
                 "maxOutputTokens": OUTPUT_TOKENS,
             }
             for model, counted in spent.session_usage.items()

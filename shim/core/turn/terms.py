@@ -4,7 +4,14 @@ writes.
 
 from collections.abc import Callable, Mapping
 
-from shim.core.claude.usage import NO_USAGE, ORDER, Usage, parse_dollars, parse_usage, place
+from shim.core.claude.usage import (
+    NO_USAGE,
+    USAGE_KEYS,
+    Usage,
+    get_model_usage,
+    parse_dollars,
+    parse_usage,
+)
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Account
 from shim.core.reading.limits import Keep
@@ -74,8 +81,8 @@ class Conversation:
             usage[model or "unknown"] = stated
         total = Usage(stated)
         for name_of_model, counted in usage.items():
-            so_far = place(self.usage, name_of_model)
-            for name in ORDER:
+            so_far = get_model_usage(self.usage, name_of_model)
+            for name in USAGE_KEYS:
                 so_far[name] += counted[name]
                 if not any(stated.values()):
                     total[name] += counted[name]

@@ -4,7 +4,7 @@ far at any time.
 
 from collections.abc import Mapping
 
-from shim.core.claude.usage import ORDER, Usage, create_usage, parse_dollars
+from shim.core.claude.usage import USAGE_KEYS, Usage, create_usage, parse_dollars
 from shim.core.reading.typed import Any
 
 
@@ -54,11 +54,11 @@ class Bill:
             said.get("cachedReadTokens"),
             said.get("cachedWriteTokens"),
             output,
-            inclusive=inclusive,
+            input_includes_cached=inclusive,
         )
         if self._of_session:
             before, self._counted = self._counted, made
-            return create_usage(*(max(0, made[key] - before[key]) for key in ORDER))
+            return create_usage(*(max(0, made[key] - before[key]) for key in USAGE_KEYS))
         return made
 
     def _quota(self, meta: object) -> Usage | None:

@@ -41,7 +41,7 @@ from collections.abc import Callable, Mapping
 
 from shim.core.adapter.tools import Tools
 from shim.core.api_errors import Cause
-from shim.core.claude.usage import ORDER
+from shim.core.claude.usage import USAGE_KEYS
 from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.fields import field, fields, optional, truth
 from shim.profiles.compile.source import Function, literal
@@ -50,7 +50,7 @@ RULES = 200
 IDS = ("session", "process")
 RESULTS = ("next", "late")
 TEXT_MODES = ("delta", "cumulative", "final")
-COUNTS = (*ORDER, "cost_usd")
+COUNTS = (*USAGE_KEYS, "cost_usd")
 # A rule may not say the other causes: they are about the API, which is read off the text, or about
 # us.
 CAUSES: tuple[Cause, ...] = ("vendor_error", "limit", "refused", "truncated")
@@ -275,7 +275,7 @@ def _counted(spot: ConfigNode, here: Function) -> tuple[str, str]:
     cost = found.pop("cost_usd") if "cost_usd" in found else optional(spot.at("cost_usd"), here)
     cost = "0.0" if cost == "None" else f"dollars({cost})"
     return (
-        f"counted({', '.join(found.get(name, 'None') for name in ORDER)})" if found else "None"
+        f"counted({', '.join(found.get(name, 'None') for name in USAGE_KEYS)})" if found else "None"
     ), cost
 
 

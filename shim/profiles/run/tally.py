@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shim.core.claude.usage import NO_USAGE, ORDER, Usage, create_usage
+from shim.core.claude.usage import NO_USAGE, USAGE_KEYS, Usage, create_usage
 from shim.core.turn.terms import NO_THREAD, Conversation, Thread
 
 MEANINGS = ("request", "run_total", "thread_total", "none")
@@ -64,4 +64,4 @@ class Tally:
         if session != conversation.vendor_session:
             before = NO_USAGE
         conversation.thread = (conversation.vendor_session, total)
-        return create_usage(*(max(total[name] - before[name], 0) for name in ORDER))
+        return create_usage(*(max(total[name] - before[name], 0) for name in USAGE_KEYS))

@@ -154,7 +154,7 @@ def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
         pump.turn.started(session_id="s", model=f"model-{forgotten}")
         if forgotten:
             assert b"init" in pen.take_bytes()
-            pen.forget()
+            pen.discard_turn()
     pump.turn.say("words")
     said = pen.take_bytes()
     kept = said if pen.history is None else pen.history.take_bytes()

@@ -7,7 +7,7 @@ from ruling import judge
 from support import STABLE_SESSION_ID, Stage, brief, check_turns
 from sweeps import each
 
-from shim.core.claude.usage import MODELS, NO_USAGE, OTHER_MODELS, create_usage
+from shim.core.claude.usage import MAX_MODELS, NO_USAGE, OTHER_MODEL, create_usage
 from shim.core.reading.account import Account
 from shim.core.turn.outcome import Exit
 
@@ -476,15 +476,15 @@ def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():
 
 def test_models_are_counted_by_name_up_to_a_number_of_them():
     stage = Stage()
-    for number in range(3 * MODELS):
+    for number in range(3 * MAX_MODELS):
         stage.turn.message(f"model {number}")
         stage.turn.say("hi")
         stage.turn.message_end(create_usage(1, 0, 0, 2**62))  # what no client can hold is no count
     stage.turn.ended()
     counted = stage.result()["modelUsage"]
-    assert len(counted) == MODELS + 1
-    assert (counted[OTHER_MODELS]["inputTokens"], counted[OTHER_MODELS]["outputTokens"]) == (
-        2 * MODELS,
+    assert len(counted) == MAX_MODELS + 1
+    assert (counted[OTHER_MODEL]["inputTokens"], counted[OTHER_MODEL]["outputTokens"]) == (
+        2 * MAX_MODELS,
         0,
     )
 

@@ -13,7 +13,7 @@ from shim.core.claude.facts import MODE_NAMES, SessionState
 from shim.core.claude.hooks.callbacks import Hooks
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import CLAUDE_VERSION
-from shim.core.claude.usage import CONTEXT_WINDOW
+from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS
 from shim.core.reading.typed import Any
 
 Body = Mapping[str, Any] | None
@@ -219,8 +219,8 @@ def _context_usage(frontend: Frontend, request: Asked) -> Body:
     its parts.
     """
     facts = frontend.facts
-    used = min(facts.context_tokens, CONTEXT_WINDOW)
-    free = CONTEXT_WINDOW - used
+    used = min(facts.context_tokens, CONTEXT_WINDOW_TOKENS)
+    free = CONTEXT_WINDOW_TOKENS - used
     categories = [
         {
             "id": "messages",
@@ -241,9 +241,9 @@ def _context_usage(frontend: Frontend, request: Asked) -> Body:
     return {
         "categories": categories,
         "totalTokens": facts.context_tokens,
-        "maxTokens": CONTEXT_WINDOW,
-        "rawMaxTokens": CONTEXT_WINDOW,
-        "percentage": round(100 * used / CONTEXT_WINDOW),
+        "maxTokens": CONTEXT_WINDOW_TOKENS,
+        "rawMaxTokens": CONTEXT_WINDOW_TOKENS,
+        "percentage": round(100 * used / CONTEXT_WINDOW_TOKENS),
         "model": facts.resolve_model_name(),
         "isAutoCompactEnabled": False,
         **{name: [] for name in unknown},
