@@ -51,7 +51,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         )
     denied = dict.fromkeys((*invocation.rules.disallowed_tools, *request.removed_tools))
     arguments += [f"--disallowedTools={rule}" for rule in denied]
-    for name, value in invocation.leftovers.other:
+    for name, value in invocation.other_flags.other:
         arguments += [name] if value is None else [f"{name}={value}"]
     return LaunchSpec(tuple(arguments), b"" if request.persistent else encode_stdin(request.prompt))
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from shim.core.claude.hooks.callbacks import Verdict
-from shim.core.claude.hooks.commands import Told
+from shim.core.claude.hooks.commands import HookContext
 from shim.core.policy.carried import read
 from shim.core.policy.judge import Judge
 from shim.core.policy.policy import PERMISSION_MODES, Policy
@@ -43,7 +43,7 @@ def main() -> int:
     module = import_module(sys.argv[1])
     policy, known = read(sys.argv[2], _resolve_path)
     mode = _read_mode(known.mode_file) if known.mode_file else known.mode
-    told, event, words = Told(known.session, known.transcript, mode), None, sys.argv[3:]
+    told, event, words = HookContext(known.session, known.transcript, mode), None, sys.argv[3:]
     try:
         event = _read_event()
         calls = module.calls(event, policy.place, *words)
@@ -83,7 +83,7 @@ def _find_refusal(
     event: dict[str, Any],
     calls: list[HookCall],
     policy: Policy,
-    told: Told,
+    told: HookContext,
     asked: str,
     *,
     asks: bool = False,
@@ -104,7 +104,7 @@ def _find_refusal(
         if hook.changed not in (None, arguments):
             return CHANGED_INPUT_TEXT.format(tool=name, input=json.dumps(hook.changed))
         verdict = judge.verdict(
-            name, arguments, told.mode, allowed=bool(hook.allow), asks=hook.asks
+            name, arguments, told.permission_mode, allowed=bool(hook.allow), asks=hook.asks
         )
         if verdict.decided == "ask" and (puts or (asked and not (verdict.ruled or hook.asks))):
             continue
@@ -115,7 +115,7 @@ def _find_refusal(
 
 
 def _run_settings_hooks(
-    policy: Policy, event: dict[str, Any], name: str, arguments: dict[str, Any], told: Told
+    policy: Policy, event: dict[str, Any], name: str, arguments: dict[str, Any], told: HookContext
 ) -> Verdict:
     """The verdict of the hooks of Claude's settings about a call of an event."""
     if not policy.hooks:
@@ -125,12 +125,12 @@ def _run_settings_hooks(
     from shim.conversation.drivers.hook_runner import MAX_HOOK_TIMEOUT_S, run_hooks
 
     signal.alarm(JUDGE_TIMEOUT_S + int(MAX_HOOK_TIMEOUT_S))
-    session = told.session or str(event.get("session_id") or event.get("sessionId") or "")
-    if told.transcript:
+    session = told.session_id or str(event.get("session_id") or event.get("sessionId") or "")
+    if told.transcript_path:
         told = told._replace(
-            transcript=os.path.join(os.path.dirname(told.transcript), f"{session}.jsonl")
+            transcript_path=os.path.join(os.path.dirname(told.transcript_path), f"{session}.jsonl")
         )
-    call, told = str(event.get("tool_use_id", "")), told._replace(session=session)
+    call, told = str(event.get("tool_use_id", "")), told._replace(session_id=session)
     return anyio.run(run_hooks, policy, call, name, arguments, told, os.environ)
 
 

@@ -42,8 +42,8 @@ def read_prompt(
     piped = _piped(descriptor, bool(given), limit, recorder)
     prompt = "\n".join(part for part in (given, piped) if part.strip())
     if not prompt:
-        if invocation.leftovers.swallowed:
-            flag, word = invocation.leftovers.swallowed
+        if invocation.other_flags.swallowed:
+            flag, word = invocation.other_flags.swallowed
             raise ArgumentError(
                 f'{NO_PROMPT}\n"{word}" was read as a value of {flag}, not as a prompt',
                 hint=f"put a prompt before {flag} or after --",

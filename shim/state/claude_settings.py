@@ -106,7 +106,7 @@ def _managed(invocation: Invocation) -> "list[Source]":
         os.path.join(folder, name) for name in names if name.endswith(".json") and name[0] != "."
     ]
     found = [Source(path, _file(path), managed=True) for path in reversed(places)]
-    given = dict(invocation.leftovers.other).get(MANAGED_FLAG)
+    given = dict(invocation.other_flags.other).get(MANAGED_FLAG)
     if given and not any(source.given for source in found):
         try:
             said = _object(given.encode("utf-8", "replace"))

@@ -22,7 +22,7 @@ from shim.core.bridge.frames import Cursor
 from shim.core.bridge.questions import PromptOutcome
 from shim.core.cast.difference import Difference
 from shim.core.cast.verify import CastFinding
-from shim.core.claude.argv.invocation import OwnFlags
+from shim.core.claude.argv.invocation import ShimFlags
 from shim.core.policy.rules import Unhonoured
 from shim.recording.folders import VerifiedCast
 from shim.recording.rewrite import Rewritten
@@ -35,7 +35,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, OwnFlags, PromptOutcome, Rewritten, Session,
+    BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, ShimFlags, PromptOutcome, Rewritten, Session,
     Sheet, TokenPair, Unhonoured, VendorReport, VerifiedCast, SessionSpec,
 )  # fmt: skip
 

@@ -262,8 +262,8 @@ def _parse_setting_sources(invocation: Invocation) -> set[str]:
 
 def _list_new_flags(asked: Invocation, known: Invocation) -> list[str]:
     """The flags without a field that the session did not begin with, each once."""
-    own = {*known.leftovers.other, *known.leftovers.unknown}
-    given = (*asked.leftovers.other, *asked.leftovers.unknown)
+    own = {*known.other_flags.other, *known.other_flags.unknown}
+    given = (*asked.other_flags.other, *asked.other_flags.unknown)
     return list(dict.fromkeys(name for name, value in given if (name, value) not in own))
 
 

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         from shim.commands.claude.subcommands import run_subcommand
 
         return run_subcommand(invocation, installed)
-    left = invocation.leftovers
+    left = invocation.other_flags
     if (left.unknown or left.glued) and (status := _check_flags(invocation, installed, arguments)):
         return status
     invocation = expand_short_id(invocation)

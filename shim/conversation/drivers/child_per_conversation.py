@@ -286,10 +286,10 @@ class PersistentDriver(StdinDriver):
         still stands.
         """
         from shim.conversation.drivers.hook_runner import run_hooks
-        from shim.core.claude.hooks.commands import Told
+        from shim.core.claude.hooks.commands import HookContext
 
         launcher, facts = self.launcher, self.launcher.state
-        told = Told(facts.options.session_id, facts.transcript_path, facts.mode)
+        told = HookContext(facts.options.session_id, facts.transcript_path, facts.mode)
         call = permission.call_id, permission.tool, permission.tool_input
         with anyio.CancelScope() as running:
             self._wait_scopes[WAIT_FOR_HOOKS, permission.request_id] = running

@@ -11,7 +11,14 @@ from typing import Any
 import anyio
 
 from shim.core.claude.hooks.callbacks import Verdict
-from shim.core.claude.hooks.commands import DENIES, Ended, Told, event, verdict_of, wanted
+from shim.core.claude.hooks.commands import (
+    DENY_EXIT_CODE,
+    HookContext,
+    HookExit,
+    decide_from_exit,
+    encode_hook_input,
+    select_hooks,
+)
 from shim.core.errors import ShimError
 from shim.core.policy.policy import Policy
 from shim.core.policy.settings_hooks import SettingsHook
@@ -35,24 +42,24 @@ async def run_hooks(
     call: str,
     tool: str,
     arguments: Mapping[str, Any],
-    told: Told,
+    told: HookContext,
     environment: Mapping[str, str],
 ) -> Verdict:
     """The verdict of all hooks that are about a call, which is said in Claude's words. Without a
     hook it is open.
     """
-    hooks = wanted(policy.hooks, tool, arguments, policy.place)
+    hooks = select_hooks(policy.hooks, tool, arguments, policy.place)
     cwd = policy.place.cwd
-    data = event(call, tool, arguments, told, cwd)
+    data = encode_hook_input(call, tool, arguments, told, cwd)
     verdicts: list[Verdict] = []  # as they come: what the last one changes counts
 
     async def run(hook: SettingsHook) -> None:
         ended = await _run_hook_command(hook, data, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd)
-        late = ended.fault == TIMED_OUT and hook.seconds > MAX_HOOK_TIMEOUT_S
+        late = ended.error == TIMED_OUT and hook.seconds > MAX_HOOK_TIMEOUT_S
         said = (
             Verdict(False, TIMEOUT_REASON)
             if late
-            else verdict_of(hook, ended, tool, arguments, policy.place)
+            else decide_from_exit(hook, ended, tool, arguments, policy.place)
         )
         verdicts.append(said)
 
@@ -67,7 +74,7 @@ async def run_hooks(
 
 async def _run_hook_command(
     hook: SettingsHook, data: bytes, environment: Mapping[str, str], cwd: str
-) -> Ended:
+) -> HookExit:
     """Run a hook to its end. It is over when its process has ended, whatever that has left running."""
     words = ["/bin/sh", "-c", hook.command]
     if hook.words is not None:
@@ -78,7 +85,7 @@ async def _run_hook_command(
     try:
         process = spawn(words, environment, cwd, feed=True)
     except ShimError as error:
-        return Ended(None, fault=str(error))
+        return HookExit(None, error=str(error))
     child = Child(Started(process, data))
     said = bytearray()
 
@@ -108,7 +115,7 @@ async def _run_hook_command(
     finally:
         child.close()
     if waiting.cancelled_caught:
-        return Ended(None, fault=TIMED_OUT)
+        return HookExit(None, error=TIMED_OUT)
     if len(said) > MAX_OUTPUT_BYTES:
-        return Ended(DENIES, stderr=f"it printed more than {MAX_OUTPUT_BYTES} bytes")
-    return Ended(ended.code, said.decode("utf-8", "replace"), child.tail.text(), f"it {ended}")
+        return HookExit(DENY_EXIT_CODE, stderr=f"it printed more than {MAX_OUTPUT_BYTES} bytes")
+    return HookExit(ended.code, said.decode("utf-8", "replace"), child.tail.text(), f"it {ended}")

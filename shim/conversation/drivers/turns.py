@@ -171,7 +171,7 @@ class TurnLifecycle:
         always gets them.
         """
         has_flag = any(
-            name == FORWARD_SUBAGENT_TEXT for name, _ in self._context.invocation.leftovers.other
+            name == FORWARD_SUBAGENT_TEXT for name, _ in self._context.invocation.other_flags.other
         )
         return has_flag or self._state.forwards_subagent_text or self._context.dialect.asks_by_line
 

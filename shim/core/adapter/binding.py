@@ -51,7 +51,7 @@ def _check_hooks(vendor: Adapter, policy: Policy, request: LaunchRequest) -> Non
     """
     if not policy.hooks:
         return
-    from shim.core.claude.hooks.commands import names
+    from shim.core.claude.hooks.commands import is_tool_list
     from shim.core.policy.settings_hooks import UNTRUSTED
 
     for hook in policy.hooks:
@@ -66,7 +66,7 @@ def _check_hooks(vendor: Adapter, policy: Policy, request: LaunchRequest) -> Non
                 hint=f"{trust}choose the real claude, or leave the file out with --setting-sources",
             )
         missed = find_tools_without_hook(vendor, hook, request)
-        if missed & ACTING_TOOLS or (missed and names(hook.matcher)):
+        if missed & ACTING_TOOLS or (missed and is_tool_list(hook.matcher)):
             raise ModeError(
                 f"{vendor.name} cannot be made to run the {BEFORE_A_CALL} hook in {hook.source} before each call of "
                 f"{', '.join(sorted(missed))}",
@@ -83,15 +83,15 @@ def find_tools_without_hook(
     """
     if vendor.policy_support.has_hook:
         return frozenset()
-    from shim.core.claude.hooks.commands import about, names
+    from shim.core.claude.hooks.commands import is_for_tool, is_tool_list
 
     own = {*vendor.listed_tools, *(tool.name for tool in vendor.tools.values())}
     if vendor.abilities.can_limit_tools:
         own -= {name for name in request.removed_tools if vendor.list_vendor_tools((name,))}
-    concerned = {name for name in own if about(hook, name)}
-    if (MCP in hook.matcher or not names(hook.matcher)) and not vendor.policy_support.enforces_rule(
-        Rule(MCP), request
-    ):
+    concerned = {name for name in own if is_for_tool(hook, name)}
+    if (
+        MCP in hook.matcher or not is_tool_list(hook.matcher)
+    ) and not vendor.policy_support.enforces_rule(Rule(MCP), request):
         concerned.add(MCP)
     return frozenset(concerned) - vendor.policy_support.list_prompted_tools(request)
 

@@ -327,9 +327,9 @@ def _list_remaining_tools(
 
 
 def _matches_hook(hook: "SettingsHook", tool: str) -> bool:
-    from shim.core.claude.hooks.commands import about
+    from shim.core.claude.hooks.commands import is_for_tool
 
-    return about(hook, tool)
+    return is_for_tool(hook, tool)
 
 
 def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySupport:

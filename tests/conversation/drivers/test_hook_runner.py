@@ -8,7 +8,7 @@ import pytest
 from shim.conversation.drivers import hook_runner
 from shim.conversation.drivers.hook_runner import run_hooks
 from shim.core.claude.hooks.callbacks import Verdict
-from shim.core.claude.hooks.commands import Told
+from shim.core.claude.hooks.commands import HookContext
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.settings_hooks import SettingsHook
@@ -20,7 +20,7 @@ DENY = '{"decision": "block", "reason": "no"}'
 
 async def judged(folder, *hooks, arguments=None):
     policy = Policy(place=Place(str(folder)), hooks=hooks)
-    told = Told("S", "/t", "default")
+    told = HookContext("S", "/t", "default")
     with anyio.fail_after(SECONDS):
         return await run_hooks(
             policy, "c", "Bash", arguments or {"command": "ls"}, told, dict(os.environ)

@@ -398,7 +398,7 @@ FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]
 def test_a_recorded_argv_has_no_unknown_flag_unless_the_real_one_refused_it(case: Path) -> None:
     recorded = tomllib.loads(case.read_text())
     refused = "unknown option" in recorded.get("stderr", "")
-    assert bool(parse(recorded["argv"][1:]).leftovers.unknown) == refused
+    assert bool(parse(recorded["argv"][1:]).other_flags.unknown) == refused
 
 
 # -- prompts and words -----------------------------------------------------------------------------
@@ -453,7 +453,7 @@ VARIADIC = "--allowedTools --allowed-tools --disallowedTools --disallowed-tools 
 def test_a_variadic_flag_swallows_the_prompt(flag: str) -> None:
     """P6"""
     invocation = parse(["-p", flag, "first", "go"])
-    assert (invocation.prompt, invocation.leftovers.swallowed) == (None, (flag, "go"))
+    assert (invocation.prompt, invocation.other_flags.swallowed) == (None, (flag, "go"))
 
 
 def test_a_variadic_flag_stops_at_the_next_flag() -> None:
@@ -469,11 +469,11 @@ def test_a_variadic_flag_written_with_equals_swallows_nothing() -> None:
 
 
 def test_nothing_counts_as_swallowed_when_there_is_a_prompt() -> None:
-    assert parse(["go", "--tools", "A", "B"]).leftovers.swallowed is None
+    assert parse(["go", "--tools", "A", "B"]).other_flags.swallowed is None
 
 
 def test_the_value_a_variadic_flag_must_have_is_not_called_a_swallowed_prompt() -> None:
-    assert parse(["-p", "--mcp-config", "servers.json"]).leftovers.swallowed is None
+    assert parse(["-p", "--mcp-config", "servers.json"]).other_flags.swallowed is None
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -925,9 +925,10 @@ def test_the_flags_of_an_invocation_are_words_that_mean_the_same(words: list[str
         return
     if not invocation.subcommand:
         again = parse(conversation_words(invocation, frozenset()))
-        assert again.leftovers.other == invocation.leftovers.other
+        assert again.other_flags.other == invocation.other_flags.other
         assert (
-            again._replace(prompt=invocation.prompt, leftovers=invocation.leftovers) == invocation
+            again._replace(prompt=invocation.prompt, other_flags=invocation.other_flags)
+            == invocation
         )
 
 

@@ -9,7 +9,13 @@ from ruling import PLACE
 from sweeps import each
 
 from shim.core.claude.hooks.callbacks import Verdict
-from shim.core.claude.hooks.commands import Ended, Told, event, verdict_of, wanted
+from shim.core.claude.hooks.commands import (
+    HookContext,
+    HookExit,
+    decide_from_exit,
+    encode_hook_input,
+    select_hooks,
+)
 from shim.core.policy.settings_hooks import SettingsHook
 
 TOUCH = {"command": "touch made"}
@@ -26,7 +32,7 @@ def specific(decision=None, **more):
 
 def judged(stdout="", code=0, stderr="", hook=None, fault=""):
     hook = hook or SettingsHook("", "true")
-    return verdict_of(hook, Ended(code, stdout, stderr, fault), "Bash", TOUCH, PLACE)
+    return decide_from_exit(hook, HookExit(code, stdout, stderr, fault), "Bash", TOUCH, PLACE)
 
 
 def test_exit_code_2_denies_with_what_was_said_on_stderr():
@@ -103,7 +109,7 @@ def test_what_would_stop_the_turn_denies_the_call_here(stdout):
 
 
 def hooks_before(tool, arguments, *hooks):
-    return [hook.command for hook in wanted(hooks, tool, arguments, PLACE)]
+    return [hook.command for hook in select_hooks(hooks, tool, arguments, PLACE)]
 
 
 @each(
@@ -156,7 +162,7 @@ def test_a_condition_runs_a_hook_where_it_may_fit_and_lets_it_allow_only_what_fi
 ):
     hook, arguments = SettingsHook("", "x", condition=rule), {"command": command}
     assert hooks_before("Bash", arguments, hook) == (["x"] if runs else [])
-    found = verdict_of(hook, Ended(0, specific("allow")), "Bash", arguments, PLACE)
+    found = decide_from_exit(hook, HookExit(0, specific("allow")), "Bash", arguments, PLACE)
     assert bool(found.allow) is allows
 
 
@@ -167,7 +173,9 @@ def test_a_hook_that_stands_in_two_places_runs_once():
 
 def test_a_hook_is_told_of_the_call_in_claudes_words():
     assert json.loads(
-        event("call_1", "Task", {"prompt": "x"}, Told("S", "/t", "plan"), "/work")
+        encode_hook_input(
+            "call_1", "Task", {"prompt": "x"}, HookContext("S", "/t", "plan"), "/work"
+        )
     ) == {
         "session_id": "S",
         "transcript_path": "/t",

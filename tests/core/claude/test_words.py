@@ -72,7 +72,7 @@ SAYINGS = [
 def test_words_of_a_conversation_mean_the_same_again(said):
     invocation = parse(said)
     # there is no prompt
-    invocation = invocation._replace(leftovers=invocation.leftovers._replace(swallowed=None))
+    invocation = invocation._replace(other_flags=invocation.other_flags._replace(swallowed=None))
     assert parse(conversation_words(invocation)) == invocation
 
 

@@ -6,10 +6,10 @@ a group.
 
 from shim.core.reading.typed import Any, NamedTuple
 
-Pairs = tuple[tuple[str, str | None], ...]
+FlagPairs = tuple[tuple[str, str | None], ...]
 
 
-class Streams(NamedTuple):
+class StreamFlags(NamedTuple):
     """What is read from stdin, and what is printed on stdout."""
 
     input_format: str = "text"
@@ -39,7 +39,7 @@ class SessionFlags(NamedTuple):
     name: str | None = None
 
 
-class SystemPrompts(NamedTuple):
+class SystemPromptFlags(NamedTuple):
     """What the model is told before the conversation: in place of the vendor's own text, or behind
     it.
     """
@@ -81,7 +81,7 @@ class TurnLimits(NamedTuple):
     effort: str | None = None
 
 
-class Configuration(NamedTuple):
+class ConfigFlags(NamedTuple):
     """MCP servers and settings, each as JSON or the path of a file."""
 
     mcp_config: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class Configuration(NamedTuple):
     setting_sources: str | None = None
 
 
-class OwnFlags(NamedTuple):
+class ShimFlags(NamedTuple):
     """The flags of the shim itself."""
 
     shim_vendor: str | None = None
@@ -102,7 +102,7 @@ class OwnFlags(NamedTuple):
     shim_explain: bool | None = None
 
 
-class Leftovers(NamedTuple):
+class OtherFlags(NamedTuple):
     """What no field has a place for.
 
     swallowed   (flag, word) when there is no prompt, and a flag that takes many words may have
@@ -114,8 +114,8 @@ class Leftovers(NamedTuple):
     """
 
     swallowed: tuple[str, str] | None = None
-    other: Pairs = ()
-    unknown: Pairs = ()
+    other: FlagPairs = ()
+    unknown: FlagPairs = ()
     glued: tuple[str, ...] = ()
 
 
@@ -135,23 +135,23 @@ class Invocation(NamedTuple):
     fallback_model: str | None = None
     json_schema: str | None = None
     add_dirs: tuple[str, ...] = ()
-    streams: Streams = Streams()
+    streams: StreamFlags = StreamFlags()
     session: SessionFlags = SessionFlags()
-    system: SystemPrompts = SystemPrompts()
+    system: SystemPromptFlags = SystemPromptFlags()
     rules: ToolRules = ToolRules()
     permissions: PermissionFlags = PermissionFlags()
     limits: TurnLimits = TurnLimits()
-    configuration: Configuration = Configuration()
-    own: OwnFlags = OwnFlags()
+    configuration: ConfigFlags = ConfigFlags()
+    own: ShimFlags = ShimFlags()
     version: bool = False
     help: bool = False
     subcommand: str | None = None
     subcommand_args: tuple[str, ...] = ()
-    leftovers: Leftovers = Leftovers()
+    other_flags: OtherFlags = OtherFlags()
 
     def flag(self, field: str) -> Any:
         """The value of a field of this name, here or in a group."""
-        group = _GROUPS.get(field)
+        group = _GROUP_OF_FIELD.get(field)
         return getattr(self if group is None else getattr(self, group), field)
 
     def with_flags(self, **flags: Any) -> "Invocation":
@@ -160,7 +160,7 @@ class Invocation(NamedTuple):
         """
         fields: dict[str, Any] = {}
         for field, value in flags.items():
-            group = _GROUPS.get(field)
+            group = _GROUP_OF_FIELD.get(field)
             if group is None:
                 fields[field] = value
             else:
@@ -168,7 +168,7 @@ class Invocation(NamedTuple):
         return self._replace(**fields)
 
 
-_GROUPS = {
+_GROUP_OF_FIELD = {
     field: name
     for name, group in Invocation()._asdict().items()
     for field in getattr(group, "_fields", ())

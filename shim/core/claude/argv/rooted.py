@@ -36,7 +36,8 @@ def rooted(invocation: Invocation, folder: str, cwd: str) -> Invocation:
         disallowed_tools=tuple(map(root.rule, rules.disallowed_tools)),
         mcp_config=tuple(said if is_json(said) else root.path(said) for said in files.mcp_config),
         other=tuple(
-            (name, value and root.other(name, value)) for name, value in invocation.leftovers.other
+            (name, value and root.other(name, value))
+            for name, value in invocation.other_flags.other
         ),
     )
 

@@ -58,9 +58,9 @@ DISTINCT_MODES = ("plan", "acceptEdits", "dontAsk", "bypassPermissions")
 
 def check_unknown_flags(invocation: Invocation) -> list[str]:
     """Return a warning for each unknown flag. Raise FrontendError for a misspelled permission flag."""
-    _refuse_glued(invocation.leftovers.glued)
+    _refuse_glued(invocation.other_flags.glued)
     warnings = []
-    for argument, value in invocation.leftovers.unknown:
+    for argument, value in invocation.other_flags.unknown:
         name = argument.partition("=")[0]
         flag = find_permission_flag(name, value)
         if flag is not None:

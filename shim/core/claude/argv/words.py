@@ -61,10 +61,11 @@ def conversation_words(
     for field in FLAGS:
         if field != "other" and field not in without:
             words += _of_field(field, invocation.flag(field))
-    for name, value in invocation.leftovers.other:
+    for name, value in invocation.other_flags.other:
         words += _spelled(name, _OTHER[name], value)
     words += [
-        name if value is None else f"{name}={value}" for name, value in invocation.leftovers.unknown
+        name if value is None else f"{name}={value}"
+        for name, value in invocation.other_flags.unknown
     ]
     return words
 
@@ -90,7 +91,7 @@ def going_on_with(begun: Invocation, asked: Invocation) -> Invocation:
         for field in FLAGS
         if field != "other" and isinstance(both.flag(field), tuple)
     }
-    lists |= {"other": both.leftovers.other, "unknown": both.leftovers.unknown}
+    lists |= {"other": both.other_flags.other, "unknown": both.other_flags.unknown}
     # The last of the same words stays, so that what was said now is behind what was said before.
     once: dict[str, Any] = {
         field: tuple(dict.fromkeys(words[::-1]))[::-1] for field, words in lists.items()
@@ -111,7 +112,7 @@ def forbidden(begun: Invocation) -> Invocation:
         kept["permission_mode"] = begun.permissions.permission_mode
     if begun.configuration.strict_mcp_config:
         kept["mcp_config"] = begun.configuration.mcp_config
-    others = tuple(one for one in begun.leftovers.other if one[0] in FORBIDDING_OTHERS)
+    others = tuple(one for one in begun.other_flags.other if one[0] in FORBIDDING_OTHERS)
     return Invocation().with_flags(**kept, other=others)
 
 

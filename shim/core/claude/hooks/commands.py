@@ -26,21 +26,21 @@ from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 
-DENIES = 2  # the exit code
-DENIED = "PreToolUse:{tool} hook error: {reason}"
+DENY_EXIT_CODE = 2  # the exit code
+DENIAL_TEXT = "PreToolUse:{tool} hook error: {reason}"
 
 
-class Told(NamedTuple):
+class HookContext(NamedTuple):
     """What a hook is told beside the call: our id of the session, its transcript, the permission
     mode.
     """
 
-    session: str
-    transcript: str
-    mode: str
+    session_id: str
+    transcript_path: str
+    permission_mode: str
 
 
-class Ended(NamedTuple):
+class HookExit(NamedTuple):
     """How a hook ended: its exit code, None where it was ended or did not start; `fault` says how
     in words.
     """
@@ -48,57 +48,69 @@ class Ended(NamedTuple):
     code: int | None
     stdout: str = ""
     stderr: str = ""
-    fault: str = ""
+    error: str = ""
 
 
-def about(hook: SettingsHook, tool: str) -> bool:
+def is_for_tool(hook: SettingsHook, tool: str) -> bool:
     """Whether a hook is about a tool."""
     return hook.matcher in EVERYTHING or fits(hook.matcher, tool)
 
 
-def names(matcher: str) -> bool:
+def is_tool_list(matcher: str) -> bool:
     """Whether a matcher is names of tools, and not all tools or a pattern."""
     return matcher not in EVERYTHING and NAMES.fullmatch(matcher) is not None
 
 
-def wanted(
+def select_hooks(
     hooks: Iterable[SettingsHook], tool: str, arguments: Mapping[str, Any], place: Place
 ) -> "list[SettingsHook]":
     """The hooks that run before a call. One that stands in several places runs once."""
     found: dict[Any, SettingsHook] = {}
     for hook in hooks:
-        if about(hook, tool) and _conditioned(hook, tool, arguments, place):
+        if is_for_tool(hook, tool) and _can_meet_condition(hook, tool, arguments, place):
             found.setdefault((hook.command, hook.words, hook.condition), hook)
     return list(found.values())
 
 
-def event(call: str, tool: str, arguments: Mapping[str, Any], told: Told, cwd: str) -> bytes:
+def encode_hook_input(
+    call: str, tool: str, arguments: Mapping[str, Any], told: HookContext, cwd: str
+) -> bytes:
     """What a hook reads."""
     shown = next((name for name, same in SAME.items() if same == tool), tool)
-    known = {"session_id": told.session, "transcript": told.transcript, "mode": told.mode}
+    known = {
+        "session_id": told.session_id,
+        "transcript": told.transcript_path,
+        "mode": told.permission_mode,
+    }
     return dump(described(Seen("PreToolUse", call, shown, arguments), cwd=cwd, **known)) + b"\n"
 
 
-def verdict_of(
-    hook: SettingsHook, ended: Ended, tool: str, arguments: Mapping[str, Any], place: Place
+def decide_from_exit(
+    hook: SettingsHook, ended: HookExit, tool: str, arguments: Mapping[str, Any], place: Place
 ) -> Verdict:
     """What the end of a hook says of a call."""
-    said = read_verdict(_object(ended.stdout))
+    said = read_verdict(_parse_json_object(ended.stdout))
     shown = " ".join((hook.command, *(hook.words or ())))
     if said.allow is False:
-        return said._replace(reason=DENIED.format(tool=tool, reason=said.reason))
-    if ended.code == DENIES:
+        return said._replace(reason=DENIAL_TEXT.format(tool=tool, reason=said.reason))
+    if ended.code == DENY_EXIT_CODE:
         reason = f"[{shown}]: {ended.stderr.strip() or 'No stderr output'}"
-        return Verdict(False, DENIED.format(tool=tool, reason=reason))
+        return Verdict(False, DENIAL_TEXT.format(tool=tool, reason=reason))
     if ended.code != 0 and hook.closed:
-        reason = f'[{shown}]: {ended.fault}; blocking because onFailure is "block"'
-        return Verdict(False, DENIED.format(tool=tool, reason=reason))
-    if said.allow and hook.condition and not _allows(hook, tool, arguments, place):
+        reason = f'[{shown}]: {ended.error}; blocking because onFailure is "block"'
+        return Verdict(False, DENIAL_TEXT.format(tool=tool, reason=reason))
+    if (
+        said.allow
+        and hook.condition
+        and not _is_certain_to_meet_condition(hook, tool, arguments, place)
+    ):
         return said._replace(allow=None)
     return said
 
 
-def _conditioned(hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Place) -> bool:
+def _can_meet_condition(
+    hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Place
+) -> bool:
     """Whether a call may fit the rule of a hook."""
     if not hook.condition:
         return True
@@ -106,13 +118,15 @@ def _conditioned(hook: SettingsHook, tool: str, arguments: Mapping[str, Any], pl
     return Judge(Policy(place=place, deny=(rule,))).narrowed(tool, arguments) is not None
 
 
-def _allows(hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Place) -> bool:
+def _is_certain_to_meet_condition(
+    hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Place
+) -> bool:
     """Whether a call certainly fits the rule of a hook, so that the hook may allow it."""
     judge = Judge(Policy(place=place, allow=(read_rule(hook.condition),)), asks_all=True)
     return judge.verdict(tool, arguments, "default").decided == "allow"
 
 
-def _object(text: str) -> object:
+def _parse_json_object(text: str) -> object:
     """The JSON object that is the whole of a text; None for another text."""
     text = text.strip()
     if not text.startswith("{"):
