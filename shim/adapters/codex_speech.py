@@ -7,7 +7,7 @@ import re
 from shim.adapters import codex_rules
 from shim.adapters.codex_thread import CodexThread, CodexThreadParams
 from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
-from shim.core.claude.argv.models import nearest
+from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
@@ -41,7 +41,7 @@ class CodexInput(LinkSpeech[CodexThread]):
                 resume_id=request.resume_id,
                 fork=bool(request.resume_id and invocation.session.fork_session),
                 model=invocation.model,
-                effort=None if effort is None else nearest(effort, SUPPORTED_EFFORTS),
+                effort=None if effort is None else choose_effort(effort, SUPPORTED_EFFORTS),
                 instructions="\n\n".join(texts),
                 servers=request.mcp_servers.all_servers,
             )
@@ -64,7 +64,7 @@ class CodexInput(LinkSpeech[CodexThread]):
 
     def encode_effort(self, level: str | None) -> bytes | None:
         """From the next message on; its own level is not known."""
-        able = None if level is None else nearest(level, SUPPORTED_EFFORTS)
+        able = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
         return None if able is None else self._link.set_effort(able)
 
     def encode_mode(self, name: str) -> bytes | None:

@@ -19,7 +19,7 @@ from shim.core.adapter.vendor import (
     encode_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
-from shim.core.claude.argv.models import LEVELS, nearest
+from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import ModeError
 from shim.core.policy.policy import BYPASS, PERMISSION_MODES
 from shim.core.policy.rules import MCP
@@ -53,7 +53,7 @@ ALL_TOOLS = (*BUILT_IN_TOOLS, "grep", "find", "ls")
 # `--no-mcp` removes them. This tool does not exist. It is named if pi's help could not be read in
 # time; older versions ignore it.
 NO_MCP_TOOL = "mcp__claude-shim__none"
-SUPPORTED_EFFORTS = LEVELS[:-1]  # 0.73 does not know the highest
+SUPPORTED_EFFORTS = CLAUDE_EFFORT_LEVELS[:-1]  # 0.73 does not know the highest
 
 
 def build_launch(request: LaunchRequest) -> LaunchSpec:
@@ -67,7 +67,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         *request.format_flag("--model", invocation.model),
     ]
     if (effort := invocation.limits.effort) is not None:
-        arguments += ["--thinking", str(nearest(effort, SUPPORTED_EFFORTS))]
+        arguments += ["--thinking", str(choose_effort(effort, SUPPORTED_EFFORTS))]
     for name, text in (
         ("--system-prompt", invocation.system.system_prompt),
         ("--append-system-prompt", invocation.system.append_system_prompt),

@@ -7,7 +7,7 @@ from shim.adapters.pi import SUPPORTED_EFFORTS, TOOLS, uses_permission_extension
 from shim.adapters.pi_link import PiRpcSession, PiRunParams
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.models import nearest
+from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy.policy import BYPASS
@@ -60,7 +60,7 @@ class PiInput(LinkSpeech[PiRpcSession]):
 
     def encode_effort(self, level: str | None) -> bytes | None:
         """From the next request on; its own level has no name."""
-        able = None if level is None else nearest(level, SUPPORTED_EFFORTS)
+        able = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
         return None if able is None else self._link.set_level(able)
 
     def encode_mode(self, name: str) -> bytes | None:

@@ -107,7 +107,7 @@ class ConversationStartup:
                 "the working directory does not exist any more", hint="start from another one"
             )
         self.settings = settings or config.load(invocation, self.environment, installed)
-        learn(self.environment, invocation.own.shim_config)
+        learn(self.environment, invocation.shim_flags.shim_config)
         check_names(self.settings)
         self.log = open_log(
             None if launcher_class.is_dry else self.settings.log,
@@ -118,7 +118,7 @@ class ConversationStartup:
             invocation = apply_yume_mode(invocation)
         self.recordings: Recordings | None = None
         self._replay_path = find_replay_path(invocation, self.environment)
-        vendor = invocation.own.shim_vendor if self._replay_path is None else REPLAY_VENDOR
+        vendor = invocation.shim_flags.shim_vendor if self._replay_path is None else REPLAY_VENDOR
         self.resumed_id, self.resumed_session = resolve_resumed_session(
             invocation, vendor, self.cwd, self.environment
         )
@@ -198,7 +198,7 @@ class ConversationStartup:
     def _choose_vendors(self, invocation: Invocation, installed: Mapping[str, str]) -> VendorChoice:
         """The vendors that are meant, and the model for them."""
         if self._replay_path is not None:
-            place = "--shim-vendor" if invocation.own.shim_vendor else "SHIM_VENDOR"
+            place = "--shim-vendor" if invocation.shim_flags.shim_vendor else "SHIM_VENDOR"
             return VendorChoice(
                 (REPLAY_VENDOR,), parse_model_route(invocation.model, VENDORS).model, place
             )

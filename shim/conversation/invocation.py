@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from shim.core.adapter.routing import REPLAY_PREFIX, check_model_name
 from shim.core.adapter.vendor import Adapter
 from shim.core.claude.argv.invocation import Invocation, SessionFlags
-from shim.core.claude.argv.models import LEVELS, level
+from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, level
 from shim.core.errors import (
     ArgumentError,
     FrontendError,
@@ -42,7 +42,7 @@ def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> 
     Said in the environment it stands above a session's vendor and above a model's: then no vendor
     is to run at all.
     """
-    named = invocation.own.shim_vendor or environment.get("SHIM_VENDOR") or ""
+    named = invocation.shim_flags.shim_vendor or environment.get("SHIM_VENDOR") or ""
     return named[len(REPLAY_PREFIX) :] if named.startswith(REPLAY_PREFIX) else None
 
 
@@ -193,7 +193,7 @@ def validate_invocation(invocation: Invocation) -> Invocation:
         invocation = invocation.with_flags(effort=level(effort))
         if level(effort) is None:
             tell(
-                f"--effort {printable(effort[:40])!r} has no effect: known are {', '.join(LEVELS)}\n"
+                f"--effort {printable(effort[:40])!r} has no effect: known are {', '.join(CLAUDE_EFFORT_LEVELS)}\n"
             )
     for directory in invocation.add_dirs:
         if directory.startswith("-"):

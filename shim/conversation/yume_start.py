@@ -41,7 +41,7 @@ def create_yume_startup(
     # a recording answers in the place of every provider
     if find_replay_path(Invocation(), os.environ) is not None:
         call, invocation = call._replace(provider=""), invocation.with_flags(shim_vendor=None)
-    learn(os.environ, invocation.own.shim_config)
+    learn(os.environ, invocation.shim_flags.shim_config)
     if call.vendor and call.vendor not in VENDORS:
         named = call.vendor if call.vendor == call.provider else f"{call.provider} ({call.vendor})"
         raise FrontendError(

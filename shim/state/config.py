@@ -210,7 +210,7 @@ CHOICES = {
 
 def settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str:
     """The settings file: one that was chosen for this run, or the user's, which need not be there."""
-    chosen = invocation.own.shim_config or environment.get("SHIM_CONFIG")
+    chosen = invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG")
     return chosen or os.path.join(config_directory(environment), "config.toml")
 
 
@@ -223,7 +223,7 @@ def load(
     """
     path = settings_path(invocation, environment)
     table = read(
-        path, must_exist=bool(invocation.own.shim_config or environment.get("SHIM_CONFIG"))
+        path, must_exist=bool(invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG"))
     )
     check(path, (), table, KEYS)
     tools = table.get("tools") or {}
@@ -246,7 +246,7 @@ def load(
     check(path, ("models",), models, dict.fromkeys(models, MODEL))
     chosen_vendor = table.get("vendor") or ()
     dialect = DIALECTS[
-        _choice(path, "dialect", invocation.own.shim_dialect, environment, table, "claude")
+        _choice(path, "dialect", invocation.shim_flags.shim_dialect, environment, table, "claude")
     ]
     line_bytes = _line_bytes(path, environment, table)
     return Settings(
@@ -259,7 +259,7 @@ def load(
             path, table, "record_max_bytes", RECORD_BYTES, LEAST_RECORD_BYTES
         ),
         terminator=_choice(
-            path, "terminator", invocation.own.shim_terminator, environment, table, "auto"
+            path, "terminator", invocation.shim_flags.shim_terminator, environment, table, "auto"
         ),
         tui=_choice(path, "tui", None, environment, table, "none"),
         bridge=_bridge(path, environment, table),
@@ -270,7 +270,7 @@ def load(
             path, table, "max_inbound_bytes", INBOUND_BYTES, LEAST_LINE_BYTES
         ),
         timeouts=_timeouts(path, environment, table),
-        log=_log(path, invocation.own.shim_log, environment, table),
+        log=_log(path, invocation.shim_flags.shim_log, environment, table),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
         vendors=_in_place_of(installed.get("replaced", ""), _share_settings(vendors)),
@@ -360,7 +360,7 @@ def record_path(
 ) -> str:
     """The path of this run's recording, from the first place that names one; "" for none."""
     return (
-        invocation.own.shim_record
+        invocation.shim_flags.shim_record
         or environment.get("SHIM_RECORD")
         or installed.get("record")
         or settings.record

@@ -66,13 +66,15 @@ def plan_joined_conversation(
         return None
     dialect, session = DIALECTS[settings.dialect], ""
     if not invocation.session.fork_session:
-        named, _ = resolve_resumed_session(invocation, invocation.own.shim_vendor, cwd, environment)
+        named, _ = resolve_resumed_session(
+            invocation, invocation.shim_flags.shim_vendor, cwd, environment
+        )
         session = parse_uuid(named or "") or ""
     living = registry.find_session(session, environment) if session else None
     if living is not None and living.is_running:
         if dialect.is_flat:
             raise _build_join_error(living, dialect.name)
-        vendor = invocation.own.shim_vendor
+        vendor = invocation.shim_flags.shim_vendor
         if vendor and living.metadata["vendor"] not in ("", vendor):
             raise FrontendError(
                 f"this session belongs to {living.metadata['vendor']}; {vendor} cannot resume it",
@@ -222,7 +224,7 @@ class JoinedConversation:
         session = self._session_id or invocation.session.session_id or fresh_uuid()
         if invocation.session.fork_session:
             named, _ = resolve_resumed_session(
-                invocation, invocation.own.shim_vendor, cwd, environment
+                invocation, invocation.shim_flags.shim_vendor, cwd, environment
             )
             forked = parse_uuid(named or "") or ""
         if (

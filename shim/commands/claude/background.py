@@ -114,7 +114,7 @@ def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
     """Which session goes on, or is copied."""
     session = invocation.session
     if session.resume is None and session.continue_last:
-        found = store.last(working_directory(), os.environ, invocation.own.shim_vendor)
+        found = store.last(working_directory(), os.environ, invocation.shim_flags.shim_vendor)
         return (
             BackgroundOrigin(invocation)
             if found is None

@@ -45,14 +45,14 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     if (left.unknown or left.glued) and (status := _check_flags(invocation, installed, arguments)):
         return status
     invocation = expand_short_id(invocation)
-    if invocation.session.background and not invocation.own.shim_explain:
+    if invocation.session.background and not invocation.shim_flags.shim_explain:
         early_signals.forget()
         from shim.commands.claude.background import start_background
 
         return start_background(invocation, installed)
-    if baked and not (chosen or invocation.own.shim_dialect):
+    if baked and not (chosen or invocation.shim_flags.shim_dialect):
         invocation = invocation.with_flags(shim_dialect=baked)
-    if invocation.own.shim_explain:
+    if invocation.shim_flags.shim_explain:
         early_signals.forget()
         from shim.commands.claude.answers import CommandOutput, print_output
         from shim.commands.turn.explain import explain_invocation as explain

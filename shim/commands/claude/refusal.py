@@ -14,7 +14,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.models import claudes
+from shim.core.claude.argv.models import is_claude_model
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import Dialect, resolve_dialect
 from shim.core.errors import (
@@ -128,7 +128,7 @@ def warn_error(error: ShimError) -> None:
 def find_dialect(invocation: Invocation) -> str:
     """The dialect of a turn that could not begin; a mistake in the settings leaves Claude's."""
     try:
-        return invocation.own.shim_dialect or config.load(invocation, os.environ).dialect
+        return invocation.shim_flags.shim_dialect or config.load(invocation, os.environ).dialect
     except FrontendError:
         return "claude"
 
@@ -157,7 +157,7 @@ def refuse_turn(
         return 1
     fresh, identity = fresh_identity()
     asked = invocation.model
-    unsaid = asked is not None and claudes(asked) and error.vendor != "claude"
+    unsaid = asked is not None and is_claude_model(asked) and error.vendor != "claude"
     distrust = error.distrust_reason if isinstance(error, PromiseError) else ""
     terms = Terms(
         vendor=VendorTerms(
@@ -171,7 +171,7 @@ def refuse_turn(
         cwd=working_directory(),
         tried=error.failed_attempts,
     )
-    chosen = invocation.own.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
+    chosen = invocation.shim_flags.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     ending = choose_terminator(invocation, chosen if chosen in TERMINATORS else "auto")
     pen = open_writer(dialect.name, identity, terminator=ending, display_name=shown)
     if isinstance(error, UnknownSessionError) and not dialect.is_flat:

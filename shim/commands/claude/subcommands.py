@@ -75,7 +75,11 @@ def _answer_background(name: str, words: tuple[str, ...]) -> CommandOutput:
 
 def find_chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> str:
     """The vendor that a turn would have; "" if none is chosen, or the settings have a mistake."""
-    named = invocation.own.shim_vendor or os.environ.get("SHIM_VENDOR") or installed.get("vendor")
+    named = (
+        invocation.shim_flags.shim_vendor
+        or os.environ.get("SHIM_VENDOR")
+        or installed.get("vendor")
+    )
     if named:
         return "replay" if named.startswith("replay:") else named.partition(",")[0].strip()
     from shim.state import config

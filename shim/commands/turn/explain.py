@@ -103,7 +103,7 @@ def _collect_settings(invocation: Invocation, installed: Mapping[str, str]) -> d
     """Where the settings come from, the place that goes before the others first."""
     own = {
         f"--{name.replace('_', '-')}": value
-        for name, value in invocation.own._asdict().items()
+        for name, value in invocation.shim_flags._asdict().items()
         if value
     }
     own.pop("--shim-explain", None)

@@ -87,7 +87,7 @@ def _build_command(
 ) -> tuple[list[str], Mapping[str, str]]:
     """The command line of the vendor's program, and its environment."""
     cwd = working_directory()
-    learn(os.environ, invocation.own.shim_config)
+    learn(os.environ, invocation.shim_flags.shim_config)
     check_names(settings)
     choice = choose_vendors(
         invocation, installed, os.environ, settings.vendor, session_vendor=None, cwd=cwd

@@ -25,7 +25,7 @@ from shim.core.adapter.promises import (
 from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec, McpServers, TurnFiles
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.models import told_all
+from shim.core.claude.argv.models import map_model_names
 from shim.core.claude.facts import ServingVendor
 from shim.core.errors import FailedAttempt, FrontendError, ModeError, ShimError
 from shim.core.policy.policy import BYPASS
@@ -385,7 +385,7 @@ class ChildLauncher:
         invocation = invocation.with_flags(
             model=facts.model or back,
             effort=facts.effort,
-            fallback_model=told_all(invocation.fallback_model, self.context.map_model_name),
+            fallback_model=map_model_names(invocation.fallback_model, self.context.map_model_name),
             system_prompt=facts.system_prompt or invocation.system.system_prompt,
             append_system_prompt=facts.append_system_prompt
             or invocation.system.append_system_prompt,

@@ -42,7 +42,7 @@ def choose_vendors(
     """
     named, model = parse_model_route(invocation.model, VENDORS)
     sayings = (
-        ("--shim-vendor", (invocation.own.shim_vendor,)),
+        ("--shim-vendor", (invocation.shim_flags.shim_vendor,)),
         ("the session that goes on", (session_vendor,)),
         ("--model", (named,)),
         ("SHIM_VENDOR", parse_vendor_list(environment.get("SHIM_VENDOR", ""))),

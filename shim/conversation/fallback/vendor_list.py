@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import Adapter
-from shim.core.claude.argv.models import claudes
+from shim.core.claude.argv.models import is_claude_model
 from shim.core.errors import (
     FailedAttempt,
     FrontendError,
@@ -114,4 +114,6 @@ class VendorList:
         """The model for a vendor: a name is meant for the first vendor of the list, one of Claude's
         for each.
         """
-        return model if name == self._vendor_names[0] or (model and claudes(model)) else None
+        return (
+            model if name == self._vendor_names[0] or (model and is_claude_model(model)) else None
+        )

@@ -4,7 +4,7 @@ mode, prompts.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from shim.core.claude.argv.models import DEFAULT, LEVELS, claudes
+from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, DEFAULT, is_claude_model
 from shim.core.policy.policy import ANSWER, BYPASS, FLAGS, PERMISSION_MODES, Policy, Verdict
 from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
@@ -214,7 +214,7 @@ class SessionState:
         words are its too.
         """
         asked = self._models_by_vendor[self.vendor_name] = self.requested_model, self.initial_model
-        everyones = [name if name and claudes(name) else None for name in asked]
+        everyones = [name if name and is_claude_model(name) else None for name in asked]
         self.serving_vendor = serving
         self.requested_model, self.initial_model = self._models_by_vendor.get(
             serving.display_name, everyones
@@ -316,5 +316,8 @@ class SessionState:
                 )
         abilities: dict[str, Any] = {"supportsAutoMode": self.serving_vendor.has_auto_mode}
         if self.serving_vendor.accepts_effort:
-            abilities |= {"supportsEffort": True, "supportedEffortLevels": list(LEVELS)}
+            abilities |= {
+                "supportsEffort": True,
+                "supportedEffortLevels": list(CLAUDE_EFFORT_LEVELS),
+            }
         return [model | abilities for model in listed]

@@ -8,7 +8,7 @@ and the mode, then the prompt. A prompt that comes earlier waits.
 
 from collections.abc import Mapping
 
-from shim.core.claude.argv.models import nearest
+from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import ALL_KINDS, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -368,7 +368,7 @@ class Link:
         if option is None:
             return []
         able = [one.get("value") for one in _list(option.get("options")) if isinstance(one, dict)]
-        value = option.get("currentValue") if level is None else nearest(level, able)
+        value = option.get("currentValue") if level is None else choose_effort(level, able)
         return [] if value is None else [self._choose(EFFORT, option, value)]
 
     def _setting(self, category: str, value: str | None) -> bytes:

@@ -93,7 +93,7 @@ from importlib import import_module
 from shim.core.adapter.tools import Tool, Tools
 from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, RunReportSpec, encode_stdin
 from shim.core.adapter.versions import VersionProbe, parse_conditions
-from shim.core.claude.argv.models import LEVELS, nearest
+from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.toml_errors import ConfigNode
@@ -231,7 +231,10 @@ def _start(
         mode: environment | _environment(own)
         for mode, own in of_modes(spot, "permission_env").items()
     }
-    efforts = [one.choice(LEVELS) for one in spot.at("efforts").items(len(LEVELS))] or LEVELS
+    efforts = [
+        one.choice(CLAUDE_EFFORT_LEVELS)
+        for one in spot.at("efforts").items(len(CLAUDE_EFFORT_LEVELS))
+    ] or CLAUDE_EFFORT_LEVELS
     pattern = (
         spot.at("resume_id_pattern").regex() if spot.at("resume_id_pattern") else RESUME_PATTERN
     )
@@ -263,7 +266,7 @@ def _start(
             "prompt_argument": inline,
             "prompt_stdin": not inline and path is None,
             "model": invocation.model,
-            "effort": effort and nearest(effort, efforts),
+            "effort": effort and choose_effort(effort, efforts),
             "resume": resume,
             "fork": bool(resume and invocation.session.fork_session),
             "session_id": None if resume else invocation.session.session_id,

@@ -2,7 +2,7 @@
 
 from sweeps import each
 
-from shim.core.claude.argv.models import claudes, told, told_all
+from shim.core.claude.argv.models import is_claude_model, map_model_names, told
 
 CLAUDES = (
     *(
@@ -28,7 +28,7 @@ CLAUDES = (
 
 @each("name", CLAUDES)
 def test_a_name_of_claudes_is_told_to_nobody_else(name):
-    assert claudes(name)
+    assert is_claude_model(name)
     assert told(name, ()) is None
 
 
@@ -36,7 +36,7 @@ def test_a_name_of_claudes_is_told_to_nobody_else(name):
     "name", ["qwen3-coder", "anthropic/claude-sonnet-4-5", "sonnet-4.5", "gpt-6", "opusX", "[1m]"]
 )
 def test_any_other_name_is_the_vendors_own(name):
-    assert not claudes(name)
+    assert not is_claude_model(name)
     assert told(name, ({"sonnet": "big"}, {})) == name
 
 
@@ -65,5 +65,7 @@ def test_the_settings_map_names_the_vendors_own_map_first(name, expected):
 
 def test_each_name_of_a_list_is_mapped_and_those_without_a_meaning_are_left_out():
     maps = ({"haiku": "small"},)
-    assert told_all("opus,haiku, m2", lambda name: told(name, maps)) == "small,m2"
-    assert told_all("opus", lambda name: told(name, maps)) is told_all(None, str) is None
+    assert map_model_names("opus,haiku, m2", lambda name: told(name, maps)) == "small,m2"
+    assert (
+        map_model_names("opus", lambda name: told(name, maps)) is map_model_names(None, str) is None
+    )

@@ -142,7 +142,7 @@ class Invocation(NamedTuple):
     permissions: PermissionFlags = PermissionFlags()
     limits: TurnLimits = TurnLimits()
     configuration: ConfigFlags = ConfigFlags()
-    own: ShimFlags = ShimFlags()
+    shim_flags: ShimFlags = ShimFlags()
     version: bool = False
     help: bool = False
     subcommand: str | None = None

@@ -14,10 +14,10 @@ FAMILIES = ("fable", "haiku", "opus", "sonnet")
 SHORT = frozenset((DEFAULT, "best", "opusplan", *FAMILIES))
 LONG = "claude-"
 # How hard the model is to try (`--effort`): levels that a vendor is told in its own words.
-LEVELS = ("low", "medium", "high", "xhigh", "max")
+CLAUDE_EFFORT_LEVELS = ("low", "medium", "high", "xhigh", "max")
 
 
-def claudes(name: str) -> bool:
+def is_claude_model(name: str) -> bool:
     """Whether a model's name is one of Claude's."""
     plain = _plain(name)
     return plain in SHORT or plain.startswith(LONG)
@@ -36,10 +36,10 @@ def told(name: str | None, maps: Iterable[Mapping[str, str]]) -> str | None:
         for key in _keys(name) if names else ():
             if key in names:
                 return names[key]
-    return None if claudes(name) else name
+    return None if is_claude_model(name) else name
 
 
-def told_all(names: str | None, told: Callable[[str], str | None]) -> str | None:
+def map_model_names(names: str | None, told: Callable[[str], str | None]) -> str | None:
     """The same for a list with commas, such as that of `--fallback-model`; None where nothing is
     left of it.
     """
@@ -49,15 +49,20 @@ def told_all(names: str | None, told: Callable[[str], str | None]) -> str | None
 def level(said: object) -> str | None:
     """A level as it is written; None for any other word, which the real claude ignores too."""
     name = said.lower() if isinstance(said, str) else ""
-    return name if name in LEVELS else None
+    return name if name in CLAUDE_EFFORT_LEVELS else None
 
 
-def nearest(level: str, able: Collection[object]) -> str | None:
+def choose_effort(level: str, able: Collection[object]) -> str | None:
     """The level of those that a vendor has: the asked one or the next below it; None where there is
     none.
     """
     return next(
-        (name for name in reversed(LEVELS[: LEVELS.index(level) + 1]) if name in able), None
+        (
+            name
+            for name in reversed(CLAUDE_EFFORT_LEVELS[: CLAUDE_EFFORT_LEVELS.index(level) + 1])
+            if name in able
+        ),
+        None,
     )
 
 
@@ -69,5 +74,5 @@ def _keys(name: str) -> Iterable[str]:
     yield name
     plain = _plain(name)
     yield plain
-    if claudes(name):
+    if is_claude_model(name):
         yield from (family for family in FAMILIES if family in plain)

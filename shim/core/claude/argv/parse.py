@@ -148,7 +148,7 @@ def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
     ):
         raise FrontendError(PRINTED_BACKGROUND)
     if not (invocation.version or invocation.help or invocation.subcommand):
-        lenient = resolve_dialect(invocation.own.shim_dialect or dialect).accepts_mode_names
+        lenient = resolve_dialect(invocation.shim_flags.shim_dialect or dialect).accepts_mode_names
         for fault in reader.faults:
             if not (lenient and isinstance(fault, UnknownModeError)):
                 raise fault
