@@ -107,10 +107,10 @@ def test_every_command_that_is_shown_exists(page):
 def test_every_flag_of_claude_that_is_shown_is_known(page):
     for words in command_lines(page, "claude"):
         if words != ["…"]:
-            assert argv.parse(words).other_flags.unknown == (), words
+            assert argv.parse_argv(words).other_flags.unknown == (), words
     for words in command_lines(page, "shim"):
         if words[0] == "claude" and words[1:] != ["…"]:
-            assert argv.parse(words[1:]).other_flags.unknown == (), words
+            assert argv.parse_argv(words[1:]).other_flags.unknown == (), words
 
 
 @EVERY_PAGE

@@ -17,7 +17,7 @@ from shim import __version__
 from shim.bridge import lock, registry, sockets
 from shim.bridge.registry import SessionRecord, create_session_folder
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.rooted import is_json, rooted
 from shim.core.claude.argv.words import flag_name, forbidden, going_on_with
 from shim.core.errors import FrontendError
@@ -188,7 +188,7 @@ def respawn_session(
     `start`.
     """
     wanted = read_session_spec(one.folder)
-    check_flag_files(one, parse(wanted.arguments))
+    check_flag_files(one, parse_argv(wanted.arguments))
     # what was said since must not be dropped again
     beginning = wanted.beginning if wanted.forked else ()
     again = wanted._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=beginning)
@@ -223,7 +223,7 @@ def read_session_spec(folder: str) -> SessionSpec:
 
 def read_start_invocation(one: SessionRecord) -> Invocation:
     """The command line of a session's last life, as far as it is known."""
-    return parse(
+    return parse_argv(
         [str(word) for word in (registry.read_start_data(one.folder) or {}).get("arguments") or ()]
     )
 

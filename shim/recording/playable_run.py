@@ -13,7 +13,7 @@ import orjson
 from shim.core.cast.records import CAST_SUFFIX, CastError, CastHeader, CastReader, CastRecord
 from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.messages import parse_message
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt, FrontendError, parse_failed_attempt
@@ -175,7 +175,7 @@ def invocation_of(header: CastHeader) -> Invocation:
         known = parse_uuid(call.session), parse_uuid(call.resume)
         return call.invocation().with_flags(session_id=known[0], resume=known[1])
     try:
-        return parse(header.argv)
+        return parse_argv(header.argv)
     except FrontendError:
         return Invocation()
 

@@ -5,7 +5,7 @@ from sweeps import each
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
@@ -27,7 +27,11 @@ def available(name, mode, hooks=(), **rules):
     policy = Policy(place=Place("/work", "/home"), hooks=hooks, **kinds)
     arguments = vendor.resolve_mode_arguments(mode)
     request = LaunchRequest(
-        parse(["-p", "hi"]), "hi", mode_arguments=arguments, permission_mode=mode, policy=policy
+        parse_argv(["-p", "hi"]),
+        "hi",
+        mode_arguments=arguments,
+        permission_mode=mode,
+        policy=policy,
     )
     return set(vendor.list_available_tools(request))
 

@@ -13,7 +13,7 @@ from sweeps import each
 from shim.adapters import codex_rules, get_adapter
 from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ModeError
 from shim.core.policy.carried import Known, read
 from shim.core.policy.place import Place
@@ -30,7 +30,7 @@ def request(mode, place=HERE, judge=HOOK_ARGV, **rules):
     policy = Policy(place=place, **{kind: read_rules(said) for kind, said in rules.items()})
     arguments = get_adapter("codex").resolve_mode_arguments(mode)
     return LaunchRequest(
-        parse(["-p", "hi"]),
+        parse_argv(["-p", "hi"]),
         "hi",
         mode_arguments=arguments,
         permission_mode=mode,
@@ -219,7 +219,7 @@ def test_a_hook_that_is_killed_refuses_the_call():
 
 def asking(mode, *flags, **rules):
     """The settings of an app-server, which asks about its calls."""
-    asked = request(mode, **rules)._replace(invocation=parse(["-p", "hi", *flags]))
+    asked = request(mode, **rules)._replace(invocation=parse_argv(["-p", "hi", *flags]))
     given, found = codex_rules.build_server_arguments(asked), {}
     for flag, word in pairwise(given):
         if flag == "-c":

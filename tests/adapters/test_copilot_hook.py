@@ -11,7 +11,7 @@ from shim.adapters import get_adapter
 from shim.adapters.copilot_hook import format_answer, list_calls
 from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ModeError
 from shim.core.policy.place import Place
 from shim.core.policy.policy import BYPASS, Policy
@@ -31,7 +31,7 @@ def launch(mode, **more):
     vendor = get_adapter("copilot")
     return vendor.build_launch(
         LaunchRequest(
-            parse(["-p", "hi"]),
+            parse_argv(["-p", "hi"]),
             "hi",
             mode_arguments=vendor.resolve_mode_arguments(mode),
             permission_mode=mode,

@@ -10,7 +10,7 @@ from sweeps import each
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import permission_mode
 
@@ -26,7 +26,7 @@ CLAUDE = ("-p", "--output-format", "stream-json", "--verbose")
 
 def launch(name, *words, prompt="say hi", resume=None, **facts):
     """What a vendor gives for a command line, with the request that the start makes of it."""
-    vendor, invocation = get_adapter(name), parse(words)
+    vendor, invocation = get_adapter(name), parse_argv(words)
     mode = permission_mode(
         invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions
     )
@@ -540,7 +540,9 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     """qwen and claude say for themselves what they have."""
     vendor = get_adapter(name)
     for denied in vendor.listed_tools:
-        request = LaunchRequest(parse([f"--disallowedTools={denied}"]), "", removed_tools=(denied,))
+        request = LaunchRequest(
+            parse_argv([f"--disallowedTools={denied}"]), "", removed_tools=(denied,)
+        )
         assert denied not in policy(deny=(denied,)).listed(vendor.list_available_tools(request))
 
 
@@ -561,7 +563,7 @@ def test_a_qwen_that_listens_is_not_given_a_schema():
 
 def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
     request = LaunchRequest(
-        parse(["--disallowedTools", "Bash(rm *)"]), "hi", removed_tools=("Write",)
+        parse_argv(["--disallowedTools", "Bash(rm *)"]), "hi", removed_tools=("Write",)
     )
     denied = pairs(get_adapter("claude").build_launch(request).arguments, "--disallowedTools")
     assert denied == ["Bash(rm *)", "Write"]
@@ -571,7 +573,7 @@ def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
 def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(listens):
     arguments = (
         get_adapter("claude", flat=True)
-        .build_launch(LaunchRequest(parse([]), "hi", persistent=listens))
+        .build_launch(LaunchRequest(parse_argv([]), "hi", persistent=listens))
         .arguments
     )
     assert pairs(arguments, "--permission-prompt-tool") == ["stdio"] * listens

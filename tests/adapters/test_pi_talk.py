@@ -12,7 +12,7 @@ from shim.adapters.pi import PERMISSION_EXTENSION
 from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.pen import StreamJsonWriter
 from shim.core.errors import ModeError
@@ -44,7 +44,7 @@ def values(told):
 def started(mode, **fields):
     vendor = get_adapter("pi").cli.build_two_way()
     request = LaunchRequest(
-        parse(()),
+        parse_argv(()),
         "hi",
         mode_arguments=vendor.modes[mode],
         permission_mode=mode,

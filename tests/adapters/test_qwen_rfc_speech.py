@@ -16,7 +16,7 @@ from shim.adapters.qwen_rfc_speech import (
     parse_slash_command,
 )
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
@@ -126,7 +126,7 @@ def told(data):
 
 def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
     speech = QwenRfcInput()
-    assert speech.encode_greeting(LaunchRequest(parse(()), "")) == b""
+    assert speech.encode_greeting(LaunchRequest(parse_argv(()), "")) == b""
     (first,) = told(speech.encode_prompt(UserMessage("one")))
     speech.set_session(SESSION)
     (cancel,) = told(speech.encode_interrupt())
@@ -172,7 +172,7 @@ def launched(*words, **more):
     vendor = get_adapter("qwen-rfc")
     return vendor.build_launch(
         LaunchRequest(
-            parse(["-p", "hi", "--output-format", "stream-json", *words]),
+            parse_argv(["-p", "hi", "--output-format", "stream-json", *words]),
             "hi",
             **({"mode": vendor.modes["default"]} | more),
         )

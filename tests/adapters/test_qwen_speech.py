@@ -7,7 +7,7 @@ from sweeps import each
 
 from shim.adapters.qwen_speech import NO_FILE_MESSAGE, QwenInput
 from shim.core.adapter.vendor import LaunchRequest, TurnFiles
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.messages import parse_message
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 
@@ -44,7 +44,7 @@ def test_each_request_has_a_number_of_its_own():
     requests = [
         json.loads(line)
         for line in (
-            speech.encode_greeting(LaunchRequest(parse(()), "")),
+            speech.encode_greeting(LaunchRequest(parse_argv(()), "")),
             speech.encode_interrupt(),
             speech.encode_model("m"),
         )
@@ -86,7 +86,7 @@ def test_an_image_is_named_by_its_path_in_its_place():
     def said(attach):
         speech = QwenInput()
         speech.encode_greeting(
-            LaunchRequest(parse(()), "", files=TurnFiles(store_attachment=attach))
+            LaunchRequest(parse_argv(()), "", files=TurnFiles(store_attachment=attach))
         )
         return json.loads(speech.encode_prompt(message))["message"]["content"]
 

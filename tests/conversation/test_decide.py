@@ -8,7 +8,7 @@ from shim.adapters import VENDORS
 from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import choose_terminator, validate_invocation
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
 from shim.io.mcp import configs
 from shim.state import store
@@ -19,7 +19,7 @@ STREAM = ("--output-format", "stream-json", "--verbose")
 
 def started(*words, installed=()):
     """The vendor and the model of an invocation."""
-    start = ConversationStartup(parse(words), dict(installed))
+    start = ConversationStartup(parse_argv(words), dict(installed))
     return start.adapter.name, start.invocation.model
 
 
@@ -172,7 +172,7 @@ def test_without_any_vendor_on_path_the_hint_says_so(inside, monkeypatch):
     "model", ["gpt-5.1", "anthropic/claude-opus-5", "qwen3:32b", "m[1m]", "Sonnet 4.5", "a@b+c"]
 )
 def test_names_that_models_have_pass(model):
-    assert validate_invocation(parse(["--model", model])).model == model
+    assert validate_invocation(parse_argv(["--model", model])).model == model
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,12 @@ def test_names_that_models_have_pass(model):
 )
 def test_a_model_that_could_be_a_flag_or_a_path_is_refused(model):
     with pytest.raises(FrontendError, match="the model name"):
-        validate_invocation(parse([f"--model={model}"]))
+        validate_invocation(parse_argv([f"--model={model}"]))
 
 
 @pytest.mark.parametrize("resume", [U, "session-1", "a.b:c_d"])
 def test_an_id_that_a_vendor_may_have_given_passes(resume):
-    assert validate_invocation(parse([f"--resume={resume}"])).session.resume == resume
+    assert validate_invocation(parse_argv([f"--resume={resume}"])).session.resume == resume
 
 
 @pytest.mark.parametrize(
@@ -193,18 +193,18 @@ def test_an_id_that_a_vendor_may_have_given_passes(resume):
 )
 def test_a_session_id_that_could_be_a_flag_or_a_path_is_refused(resume):
     with pytest.raises(FrontendError, match="neither a UUID nor an id of a vendor"):
-        validate_invocation(parse([f"--resume={resume}"]))
+        validate_invocation(parse_argv([f"--resume={resume}"]))
 
 
 def test_resume_without_an_id_is_refused_because_nobody_can_be_asked():
     with pytest.raises(FrontendError, match="needs a session id"):
-        validate_invocation(parse(["--resume"]))
+        validate_invocation(parse_argv(["--resume"]))
 
 
 def test_a_directory_that_could_be_a_flag_is_refused():
     with pytest.raises(FrontendError, match="is not a directory"):
-        validate_invocation(parse(["--add-dir=--yolo"]))
-    assert validate_invocation(parse(["--add-dir", "/a", "b"])).add_dirs == ("/a", "b")
+        validate_invocation(parse_argv(["--add-dir=--yolo"]))
+    assert validate_invocation(parse_argv(["--add-dir", "/a", "b"])).add_dirs == ("/a", "b")
 
 
 # -- the terminator --------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_the_terminator_stands_where_a_frontend_waits_for_it(
     monkeypatch.delenv("CLAUDE_CODE_ENTRYPOINT", raising=False)
     if entrypoint:
         monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", entrypoint)
-    assert choose_terminator(parse(words), setting) == expected
+    assert choose_terminator(parse_argv(words), setting) == expected
 
 
 # -- the MCP servers of the command line -----------------------------------------------------------
@@ -244,5 +244,5 @@ def test_mcp_servers_are_read_once_and_for_a_real_claude_never(inside, monkeypat
     monkeypatch.setattr(configs, "read_mcp_configs", lambda words, cwd: read.append(words) or {})
     monkeypatch.setenv("SHIM_BIN", sys.executable)
     words = ("--shim-vendor", vendor, "-p", "hi", "--mcp-config", "servers.json")
-    ConversationStartup(parse(words), {}, launcher_class=DryLauncher).plan_first_child()
+    ConversationStartup(parse_argv(words), {}, launcher_class=DryLauncher).plan_first_child()
     assert read == [("servers.json",)] * times

@@ -7,7 +7,7 @@ from box import ASK, CONVERSE, END, START, ndjson, text
 
 from shim.adapters import get_adapter
 from shim.adapters.qwen_speech import PERMISSION_TIMEOUT_MS
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
 from shim.state.config import TIMEOUTS, Settings, VendorSettings, load
 from tests.conversation.test_conversation import results, stdin, user
@@ -272,7 +272,7 @@ def test_a_limit_that_is_no_time_is_refused(box, key, value):
     with pytest.raises(
         FrontendError, match=r"idle\w* is .*, it must be a number of seconds above 0"
     ):
-        load(parse(["-p", "hi"]), box.environment())
+        load(parse_argv(["-p", "hi"]), box.environment())
 
 
 WAITS = [

@@ -18,7 +18,7 @@ from shim.conversation import tool_hook
 from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.hook import RULES_UNAVAILABLE, build_hook_command
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
@@ -45,7 +45,7 @@ def hooked(
 ):
     """The exit status of the hook, and what it tells the model."""
     request = LaunchRequest(
-        parse(()),
+        parse_argv(()),
         "",
         permission_mode=mode,
         policy=rules,

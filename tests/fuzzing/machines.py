@@ -42,7 +42,7 @@ from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage, Wi
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.parse import parse as parse_arguments
+from shim.core.claude.argv.parse import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest

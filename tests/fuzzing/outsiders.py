@@ -13,7 +13,7 @@ from fuzzing.dialects import DIALECTS, dialect
 from fuzzing.inputs import Run
 from shim.conversation.drivers.open_translation import STABLE_SESSION_ID
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.control import Control
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FrontendError
@@ -100,7 +100,7 @@ def run_words(run: Run) -> int:
     """A command line is understood or refused in our words; nothing else ever comes out of it."""
     words = [line.decode("utf-8", "surrogateescape") for line in run.expanded()]
     try:
-        invocation = parse(words)
+        invocation = parse_argv(words)
     except FrontendError as error:
         assert str(error)
     else:

@@ -5,7 +5,7 @@ import select
 
 import pytest
 
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
 from shim.io import prompt as prompts
 from shim.io.prompt import read_file_option, read_prompt
@@ -44,20 +44,20 @@ def piped():
     ],
 )
 def test_stdin_follows_the_positional(piped, words, data, expected):
-    assert read_prompt(parse(words), piped(data)) == expected
+    assert read_prompt(parse_argv(words), piped(data)) == expected
 
 
 def test_a_closed_stdin_is_no_stdin(piped):
     reader = piped(b"")
     other = os.dup(reader)
     os.close(other)
-    assert read_prompt(parse(["hi"]), other) == "hi"
+    assert read_prompt(parse_argv(["hi"]), other) == "hi"
 
 
 def test_a_terminal_is_not_read():
     controller, terminal = os.openpty()
     try:
-        assert read_prompt(parse(["hi"]), terminal) == "hi"
+        assert read_prompt(parse_argv(["hi"]), terminal) == "hi"
     finally:
         os.close(controller)
         os.close(terminal)
@@ -67,7 +67,7 @@ def test_a_file_is_read_to_its_end(tmp_path):
     path = tmp_path / "prompt"
     path.write_bytes(b"x" * 600_000)
     with path.open("rb") as file:
-        assert len(read_prompt(parse([]), file.fileno())) == 600_000
+        assert len(read_prompt(parse_argv([]), file.fileno())) == 600_000
 
 
 def scripted(monkeypatch, *answers):
@@ -86,7 +86,7 @@ def scripted(monkeypatch, *answers):
 
 def test_a_silent_stdin_beside_a_prompt_is_warned_about_and_left(piped, monkeypatch, capfd):
     waits = scripted(monkeypatch, False)
-    assert read_prompt(parse(["hi"]), piped(b"", ends=False)) == "hi"
+    assert read_prompt(parse_argv(["hi"]), piped(b"", ends=False)) == "hi"
     assert waits == [prompts.SILENT_SECONDS] == [3.0]
     assert capfd.readouterr().err.startswith(
         "Warning: no stdin data received in 3s, proceeding without it."
@@ -95,14 +95,14 @@ def test_a_silent_stdin_beside_a_prompt_is_warned_about_and_left(piped, monkeypa
 
 def test_a_stdin_that_is_the_only_prompt_is_waited_for_longer(piped, monkeypatch):
     waits = scripted(monkeypatch, True, True)
-    assert read_prompt(parse([]), piped(b"hi")) == "hi"
+    assert read_prompt(parse_argv([]), piped(b"hi")) == "hi"
     assert waits[0] > prompts.SILENT_SECONDS
 
 
 def test_a_stdin_that_pauses_in_the_middle_is_not_cut(piped, monkeypatch):
     """Only a stdin without a byte is given up on (contract P20): half a log is worse than a wait."""
     waits = scripted(monkeypatch, True, True)
-    assert read_prompt(parse(["hi"]), piped(b"one")) == "hi\none"
+    assert read_prompt(parse_argv(["hi"]), piped(b"one")) == "hi\none"
     assert waits[0] == prompts.SILENT_SECONDS
     assert waits[1] > prompts.SILENT_SECONDS
 
@@ -112,7 +112,7 @@ def test_a_stdin_that_stops_in_the_middle_is_not_taken_for_a_whole_prompt(piped,
     with pytest.raises(
         FrontendError, match="stdin said nothing for 600 s in the middle of the prompt"
     ):
-        read_prompt(parse([]), piped(b"half a lo", ends=False))
+        read_prompt(parse_argv([]), piped(b"half a lo", ends=False))
     assert waits == [prompts.PATIENT_SECONDS] * 2
 
 
@@ -120,7 +120,7 @@ def test_no_prompt_is_the_real_ones_sentence(piped):
     with pytest.raises(
         FrontendError, match="Error: Input must be provided either through stdin"
     ) as refused:
-        read_prompt(parse([]), piped(b"\n"))
+        read_prompt(parse_argv([]), piped(b"\n"))
     assert "was read as" not in str(refused.value)
 
 
@@ -128,18 +128,18 @@ def test_a_swallowed_prompt_is_named(piped):
     with pytest.raises(
         FrontendError, match='"go" was read as a value of --allowedTools, not as a prompt'
     ) as refused:
-        read_prompt(parse(["--allowedTools", "Bash", "go"]), piped(b""))
+        read_prompt(parse_argv(["--allowedTools", "Bash", "go"]), piped(b""))
     assert refused.value.hint == "put a prompt before --allowedTools or after --"
 
 
 def test_nul_is_refused(piped):
     with pytest.raises(FrontendError, match="NUL"):
-        read_prompt(parse([]), piped(b"a\0b"))
+        read_prompt(parse_argv([]), piped(b"a\0b"))
 
 
 def test_more_than_the_bound_is_refused(piped):
     with pytest.raises(FrontendError, match="larger than 10 bytes"):
-        read_prompt(parse([]), piped(b"x" * 11), limit=10)
+        read_prompt(parse_argv([]), piped(b"x" * 11), limit=10)
 
 
 # -- system prompts from files ---------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_the_texts_of_files_take_their_places(tmp_path):
     one.write_text("You are X.", encoding="utf-8")
     other.write_bytes(b"caf\xe9")
     invocation = read_file_option(
-        parse(["--system-prompt-file", str(one), "--append-system-prompt-file", str(other)])
+        parse_argv(["--system-prompt-file", str(one), "--append-system-prompt-file", str(other)])
     )
     assert (invocation.system.system_prompt, invocation.system.append_system_prompt) == (
         "You are X.",
@@ -165,7 +165,7 @@ def test_the_texts_of_files_take_their_places(tmp_path):
 @pytest.mark.parametrize("flag", ["--system-prompt-file", "--append-system-prompt-file"])
 def test_a_file_that_is_not_there_is_named(tmp_path, flag):
     with pytest.raises(FrontendError, match=r"nowhere cannot be read: No such file"):
-        read_file_option(parse([flag, str(tmp_path / "nowhere")]))
+        read_file_option(parse_argv([flag, str(tmp_path / "nowhere")]))
 
 
 def test_a_file_that_is_too_large_is_named(tmp_path, monkeypatch):
@@ -173,4 +173,4 @@ def test_a_file_that_is_too_large_is_named(tmp_path, monkeypatch):
     path = tmp_path / "large"
     path.write_text("12345", encoding="utf-8")
     with pytest.raises(FrontendError, match="larger than 4 bytes"):
-        read_file_option(parse(["--system-prompt-file", str(path)]))
+        read_file_option(parse_argv(["--system-prompt-file", str(path)]))

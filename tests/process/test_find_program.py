@@ -4,7 +4,7 @@ import pytest
 
 from shim.adapters import get_adapter
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError, VendorError
 from shim.process.find_program import (
     SETTINGS_BYTES,
@@ -158,7 +158,9 @@ def repository(tmp_path):
 
 def refusal(vendor, folder, *, environment=None, trust=False, knows=True):
     """Why a vendor is not started in a folder; "" where it is."""
-    request = LaunchRequest(parse([]), "", opens_trust_prompt=trust, has_flag=lambda flag: knows)
+    request = LaunchRequest(
+        parse_argv([]), "", opens_trust_prompt=trust, has_flag=lambda flag: knows
+    )
     try:
         check_programs(
             get_adapter(vendor), request, {"HOME": "/nowhere", **(environment or {})}, str(folder)

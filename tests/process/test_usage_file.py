@@ -17,7 +17,7 @@ from support import check_turns, parse
 
 from shim.core.adapter.vendor import LaunchRequest, RunReportSpec, TurnFiles
 from shim.core.cast.words import NOTE_REPORT
-from shim.core.claude.argv.parse import parse as parse_argv
+from shim.core.claude.argv.parse import parse_argv as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
 from shim.process.usage_file import REPORT_BYTES, ReportFile, picked

@@ -78,7 +78,7 @@ def demo(box):
     ],
 )
 def test_our_flags_are_taken_in_option_position_only(words):
-    assert set(argv.parse(words).shim_flags) == {None}
+    assert set(argv.parse_argv(words).shim_flags) == {None}
 
 
 def test_what_was_baked_in_cannot_be_said_by_a_frontend(box, demo):

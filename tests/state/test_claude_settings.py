@@ -7,7 +7,7 @@ import pytest
 from box import ANSWER, ASK, STREAM, ndjson
 from sweeps import each
 
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.policy.sources import Settled
 from shim.state import claude_settings
@@ -18,7 +18,7 @@ NOTHING = Settled()
 
 
 def settled(*words, root="/nowhere"):
-    return permissions(parse(list(words)), {"HOME": f"{root}/home"}, f"{root}/work")
+    return permissions(parse_argv(list(words)), {"HOME": f"{root}/home"}, f"{root}/work")
 
 
 def flag(settings):
@@ -77,7 +77,7 @@ def test_the_files_are_those_that_the_sources_name(tmp_path, said, read):
 def test_the_folder_of_the_users_file_may_be_chosen(tmp_path):
     write(tmp_path / "settings.json", DENY)
     found = permissions(
-        parse([]), {"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path)}, "/nowhere"
+        parse_argv([]), {"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path)}, "/nowhere"
     )
     assert {rule.base for rule in found.deny} == {str(tmp_path)}
 
@@ -155,7 +155,7 @@ def test_the_local_file_at_the_top_of_a_repository_narrows_its_folders(tmp_path)
 
 
 def test_a_home_that_is_no_folder_has_no_settings():
-    assert permissions(parse([]), {"HOME": "/dev/null"}, "/dev/null") == NOTHING
+    assert permissions(parse_argv([]), {"HOME": "/dev/null"}, "/dev/null") == NOTHING
 
 
 def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):

@@ -4,7 +4,7 @@ allowed.
 
 import pytest
 
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.state.config import (
@@ -18,7 +18,7 @@ from shim.state.config import (
 
 
 def loaded(box, *words, **environment):
-    return load(parse(words), box.environment(**environment))
+    return load(parse_argv(words), box.environment(**environment))
 
 
 def test_without_a_file_everything_has_its_default(box):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
@@ -102,7 +102,7 @@ class Case:
 
     def policy(self, root: Path) -> Policy:
         """Our policy under the same flags and files."""
-        invocation = parse(self.words(root))
+        invocation = parse_argv(self.words(root))
         work, home = str(root / "work"), str(root / "home")
         settled = permissions(invocation, {"HOME": home}, work)
         return Policy(

@@ -16,7 +16,7 @@ from memory_child import MemoryChild, MemoryProgram
 from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.io.signals import Signals
 
 
@@ -114,7 +114,7 @@ def run_in_memory(
         for driver in (child_per_turn, child_per_conversation):
             patch.setattr(driver, "Child", MemoryChild)
         ends = MemoryEnds()
-        ConversationStartup(parse(words), {"vendor": vendor}, launcher_class=MemoryLauncher).run(
-            Signals(), ends
-        )
+        ConversationStartup(
+            parse_argv(words), {"vendor": vendor}, launcher_class=MemoryLauncher
+        ).run(Signals(), ends)
     return ends.stdout.data

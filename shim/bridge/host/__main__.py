@@ -18,7 +18,7 @@ from shim.bridge.start import SessionSpec, read_session_spec
 from shim.conversation.decide import ConversationStartup
 from shim.core.bridge.frames import encode_frame
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.rooted import is_json
 from shim.core.claude.messages import parse_line
 from shim.core.errors import ShimError
@@ -114,7 +114,7 @@ def _build_invocation(folder: str, facts: HostMetadata, wanted: SessionSpec) -> 
     beginning = wanted.beginning if begins else ()
     if beginning:  # these flags are refused without `--resume`
         beginning = ("--resume", str(of["resume"]), *beginning)
-    invocation = parse([*wanted.arguments, *beginning], dialect="claude")
+    invocation = parse_argv([*wanted.arguments, *beginning], dialect="claude")
     settings = invocation.configuration.settings
     if settings and is_json(settings):  # other users see a child's words, and those have a limit
         settings = registry.write_flag_settings(folder, settings)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shim.conversation.decide import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import check_resume_flags, parse
+from shim.core.claude.argv.parse import check_resume_flags, parse_argv
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import FrontendError, ShimError, UnrecordedError
 from shim.core.reading.ids import is_short_id
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     fill_standard_files()
     chosen, baked = os.environ.get("SHIM_DIALECT"), installed.get("dialect")
     try:
-        invocation = parse(arguments, dialect=chosen or baked or "claude")
+        invocation = parse_argv(arguments, dialect=chosen or baked or "claude")
         if not (invocation.version or invocation.help or invocation.subcommand):
             check_resume_flags(invocation)
     except FrontendError as error:

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 
 from shim.commands.claude.answers import CommandOutput, print_output
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import FIRST_WORDS, parse
+from shim.core.claude.argv.parse import FIRST_WORDS, parse_argv
 from shim.core.errors import FrontendError
 
 
 def dispatch_subcommand(arguments: Sequence[str], installed: Mapping[str, str]) -> int | None:
     """The exit status of a subcommand; None when the arguments are those of a turn."""
     try:
-        invocation = parse(arguments)
+        invocation = parse_argv(arguments)
     except FrontendError:
         return None
     if not invocation.subcommand or invocation.version:

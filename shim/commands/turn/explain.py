@@ -20,7 +20,7 @@ from shim.conversation.invocation import select_driver
 from shim.core.adapter.allowances import list_unsupported_rules
 from shim.core.adapter.binding import can_enforce_rule
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import PromiseError, ShimError
 from shim.core.policy.rules import Rule
 from shim.core.reading.account import printable
@@ -56,7 +56,7 @@ def explain_turn(
 
     arguments, installed = words or [], read_installed_settings()
     found = build_explanation(
-        parse(arguments, dialect=installed.get("dialect") or "claude"), installed
+        parse_argv(arguments, dialect=installed.get("dialect") or "claude"), installed
     )
     sys.stdout.write(json.dumps(found, indent=2) + "\n" if as_json else format_explanation(found))
     raise typer.Exit(1 if found["refused"] else 0)

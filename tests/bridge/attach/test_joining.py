@@ -7,7 +7,7 @@ import pytest
 from shim.bridge.attach import joining
 from shim.bridge.link import HostGoneError
 from shim.bridge.registry import SessionRecord
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.io.signals import Signals, StoppedError
 from shim.state.config import Settings
 
@@ -23,6 +23,6 @@ def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
     monkeypatch.setattr(joining, "HOST_EXIT_TIMEOUT_S", 0.5)
     one = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
     with pytest.raises(StoppedError):
-        joining.HostJoiner(one, parse([]), Settings(), owns_host=False).join_session(
+        joining.HostJoiner(one, parse_argv([]), Settings(), owns_host=False).join_session(
             signals, None, None
         )

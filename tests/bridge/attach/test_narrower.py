@@ -3,7 +3,7 @@
 import pytest
 
 from shim.bridge.attach.narrower import JoinRestrictions, compute_restrictions, load_restrictions
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.rules import read_rules
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.sources import Settled
@@ -14,7 +14,7 @@ NO_FILES = Settled()
 
 def less(asked="", known="", mode="default", settled=NO_FILES, known_settled=NO_FILES):
     return compute_restrictions(
-        parse(asked.split()), settled, parse(known.split()), known_settled, mode
+        parse_argv(asked.split()), settled, parse_argv(known.split()), known_settled, mode
     )
 
 
@@ -153,7 +153,7 @@ def test_what_only_widens_or_changes_the_session_is_named():
     )
     assert (
         compute_restrictions(
-            parse(["--system-prompt", ""]), NO_FILES, parse([]), NO_FILES, "default"
+            parse_argv(["--system-prompt", ""]), NO_FILES, parse_argv([]), NO_FILES, "default"
         )
         == JoinRestrictions()
     )
@@ -236,12 +236,14 @@ def test_paths_mean_what_they_meant_where_they_were_said(tmp_path, monkeypatch):
             f'{{"permissions": {{"deny": ["Read({denied}/**)", "Read(~/z)"]}}}}'
         )
     monkeypatch.chdir(here)
-    known = parse(["--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d"])
-    read = permissions(parse(["--settings", f"{there}/s.json"]), {}, str(there))
+    known = parse_argv(
+        ["--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d"]
+    )
+    read = permissions(parse_argv(["--settings", f"{there}/s.json"]), {}, str(there))
 
     def found(*words):
         return load_restrictions(
-            parse(words), known, read, str(there), "default", {"HOME": str(tmp_path)}
+            parse_argv(words), known, read, str(there), "default", {"HOME": str(tmp_path)}
         )
 
     assert found() == JoinRestrictions()

@@ -19,7 +19,7 @@ from shim.bridge import registry, sockets, start
 from shim.bridge.host import life
 from shim.bridge.link import HostGoneError, exchange_frames
 from shim.bridge.start import respawn_session
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.sources import Settled
 from tests.conversation.test_passthrough_loop import TURN as PASSED
 from tests.conversation.test_two_way import (
@@ -498,7 +498,7 @@ def test_a_folder_that_is_gone_does_not_end_the_host_that_looks_for_the_settings
     real = SimpleNamespace(
         vendor=SimpleNamespace(passthrough=True),
         listing=SimpleNamespace(several=False),
-        invocation=parse(["--settings", "s.json"]),
+        invocation=parse_argv(["--settings", "s.json"]),
         environment={},
         cwd=str(gone),
     )

@@ -4,7 +4,7 @@ import pytest
 
 from shim import adapters
 from shim.conversation.drivers.setup import ConversationContext, ResumeState
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.judge import Judge
 from shim.state.config import Settings
 
@@ -17,7 +17,7 @@ def setup(*words, **settings):
 def of(vendor, *words, **settings):
     return ConversationContext(
         adapters.get_adapter(vendor),
-        parse(words),
+        parse_argv(words),
         Settings(**settings),
         {},
         "/repo",

@@ -10,7 +10,7 @@ from box import CONVERSE, ndjson
 
 from shim.adapters import get_adapter
 from shim.conversation.invocation import select_driver
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.state.config import Settings, VendorSettings
 from tests.conversation.test_conversation import results, user
 from tests.conversation.test_two_way import ASKING
@@ -109,7 +109,7 @@ def test_a_session_that_fails_later_is_not_begun_in_another_way(box):
 def way(*words, driver=None, vendor="gemini"):
     settings = Settings(vendors={vendor: VendorSettings(driver=driver)})
     return select_driver(
-        get_adapter(vendor), parse(words), settings, {"PATH": "", "HOME": "/nowhere"}, "/"
+        get_adapter(vendor), parse_argv(words), settings, {"PATH": "", "HOME": "/nowhere"}, "/"
     )
 
 

@@ -7,7 +7,7 @@ from sweeps import each
 from shim.adapters import get_adapter
 from shim.core.adapter import binding
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ModeError
 from shim.core.policy.rules import read_rule
 from shim.core.policy.settings_hooks import SettingsHook
@@ -17,7 +17,12 @@ def checked(name, rules, *, mode="default", listens=False, late=False):
     vendor = get_adapter(name)
     removed = binding.list_removed_tools(vendor, rules)
     request = LaunchRequest(
-        parse([]), "", permission_mode=mode, persistent=listens, policy=rules, removed_tools=removed
+        parse_argv([]),
+        "",
+        permission_mode=mode,
+        persistent=listens,
+        policy=rules,
+        removed_tools=removed,
     )
     binding.check_enforcement(vendor, rules, request, late_denials=late)
 
@@ -84,7 +89,9 @@ def test_a_question_to_the_person_can_be_taken_away(name):
     """Zed's adapter does so in every session with an editor that shows no forms."""
     vendor, rules = get_adapter(name), policy(deny=["AskUserQuestion"])
     vendor = vendor.cli.build_two_way() if vendor.cli.build_two_way else vendor
-    request = LaunchRequest(parse([]), "", permission_mode="default", persistent=True, policy=rules)
+    request = LaunchRequest(
+        parse_argv([]), "", permission_mode="default", persistent=True, policy=rules
+    )
     binding.check_enforcement(
         vendor,
         rules,

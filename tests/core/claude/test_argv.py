@@ -17,7 +17,7 @@ from sweeps import each, examples
 from shim.core.claude.argv import invocation as value
 from shim.core.claude.argv import parse as parser
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import FLAGS, KNOWN_SUBCOMMANDS, parse, split_tools
+from shim.core.claude.argv.parse import FLAGS, KNOWN_SUBCOMMANDS, parse_argv, split_tools
 from shim.core.claude.argv.words import conversation_words
 from shim.core.errors import FrontendError, ShimError, VendorError
 from shim.core.reading.ids import parse_uuid
@@ -44,7 +44,7 @@ def flat(invocation: Invocation) -> dict[str, Any]:
 def said(*words: str) -> dict[str, Any]:
     """The fields of `parse(words)` that are not what an empty command line gives."""
     empty = flat(Invocation())
-    return {name: field for name, field in flat(parse(words)).items() if field != empty[name]}
+    return {name: field for name, field in flat(parse_argv(words)).items() if field != empty[name]}
 
 
 # -- what real clients send (contract 7 and 9); each row is the argv and every field it sets -------
@@ -398,7 +398,7 @@ FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]
 def test_a_recorded_argv_has_no_unknown_flag_unless_the_real_one_refused_it(case: Path) -> None:
     recorded = tomllib.loads(case.read_text())
     refused = "unknown option" in recorded.get("stderr", "")
-    assert bool(parse(recorded["argv"][1:]).other_flags.unknown) == refused
+    assert bool(parse_argv(recorded["argv"][1:]).other_flags.unknown) == refused
 
 
 # -- prompts and words -----------------------------------------------------------------------------
@@ -417,7 +417,7 @@ def test_print_is_a_switch_and_takes_no_value() -> None:
 
 
 def test_an_empty_prompt_is_the_prompt_all_the_same() -> None:
-    assert parse(["-p", "", "two"]).prompt == ""
+    assert parse_argv(["-p", "", "two"]).prompt == ""
 
 
 def test_everything_after_two_dashes_is_text() -> None:
@@ -428,7 +428,7 @@ def test_everything_after_two_dashes_is_text() -> None:
 
 
 def test_a_lone_dash_is_a_word() -> None:
-    assert parse(["-p", "-"]).prompt == "-"
+    assert parse_argv(["-p", "-"]).prompt == "-"
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ VARIADIC = "--allowedTools --allowed-tools --disallowedTools --disallowed-tools 
 @each("flag", shlex.split(VARIADIC))
 def test_a_variadic_flag_swallows_the_prompt(flag: str) -> None:
     """P6"""
-    invocation = parse(["-p", flag, "first", "go"])
+    invocation = parse_argv(["-p", flag, "first", "go"])
     assert (invocation.prompt, invocation.other_flags.swallowed) == (None, (flag, "go"))
 
 
@@ -469,11 +469,11 @@ def test_a_variadic_flag_written_with_equals_swallows_nothing() -> None:
 
 
 def test_nothing_counts_as_swallowed_when_there_is_a_prompt() -> None:
-    assert parse(["go", "--tools", "A", "B"]).other_flags.swallowed is None
+    assert parse_argv(["go", "--tools", "A", "B"]).other_flags.swallowed is None
 
 
 def test_the_value_a_variadic_flag_must_have_is_not_called_a_swallowed_prompt() -> None:
-    assert parse(["-p", "--mcp-config", "servers.json"]).other_flags.swallowed is None
+    assert parse_argv(["-p", "--mcp-config", "servers.json"]).other_flags.swallowed is None
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -490,7 +490,7 @@ def test_the_last_of_two_single_values_counts_and_lists_add_up() -> None:
 
 
 def test_a_value_may_hold_an_equals_sign() -> None:
-    assert parse(["--append-system-prompt=a=b"]).system.append_system_prompt == "a=b"
+    assert parse_argv(["--append-system-prompt=a=b"]).system.append_system_prompt == "a=b"
 
 
 def test_an_optional_value_is_not_a_word_that_begins_with_a_dash() -> None:
@@ -508,7 +508,7 @@ def test_resume_is_read_in_each_of_its_forms(words: list[str]) -> None:
 
 
 def test_resume_keeps_a_title_as_it_came() -> None:
-    assert parse(["--resume", "My Session"]).session.resume == "My Session"
+    assert parse_argv(["--resume", "My Session"]).session.resume == "My Session"
 
 
 def test_short_switches_can_be_written_together() -> None:
@@ -547,7 +547,7 @@ def test_tool_rules_are_split_outside_parentheses_only(text: str, entries: list[
 
 def test_tools_tells_all_from_none_from_some() -> None:
     given_tools = [
-        parse(words).rules.tools
+        parse_argv(words).rules.tools
         for words in (
             [],
             ["--tools", "default"],
@@ -560,13 +560,13 @@ def test_tools_tells_all_from_none_from_some() -> None:
 
 
 def test_default_beside_a_name_does_not_widen_the_list() -> None:
-    assert parse(["--tools", "Read,default"]).rules.tools == ("Read", "default")
+    assert parse_argv(["--tools", "Read,default"]).rules.tools == ("Read", "default")
 
 
 def test_zero_turns_are_no_limit() -> None:
     assert (
-        parse(["--max-turns", "0"]).limits.max_turns,
-        parse(["--max-turns", "7"]).limits.max_turns,
+        parse_argv(["--max-turns", "0"]).limits.max_turns,
+        parse_argv(["--max-turns", "7"]).limits.max_turns,
     ) == (None, 7)
 
 
@@ -614,18 +614,18 @@ def test_a_known_flag_after_an_unknown_one_is_still_known() -> None:
 )
 def test_version_is_heard_anywhere_among_the_options(words: list[str]) -> None:
     """P1"""
-    assert parse(words).version
+    assert parse_argv(words).version
 
 
 @pytest.mark.parametrize(
     "words", [["--system-prompt", "-v"], ["--", "-v"], ["mcp", "add", "x", "--", "npx", "-v"]]
 )
 def test_version_as_a_value_or_as_text_is_not_asked_for(words: list[str]) -> None:
-    assert not parse(words).version
+    assert not parse_argv(words).version
 
 
 def test_help_is_heard_whatever_else_is_wrong() -> None:
-    assert parse(["--output-format", "xml", "-h"]).help
+    assert parse_argv(["--output-format", "xml", "-h"]).help
 
 
 @each("word", sorted(KNOWN_SUBCOMMANDS - {"config"}))
@@ -677,7 +677,7 @@ def test_a_background_session_has_an_id_of_its_own_and_a_name(flag: str) -> None
 def test_a_background_session_prints_nothing(words: list[str]) -> None:
     """B7"""
     with pytest.raises(FrontendError, match=r"^--bg and --print conflict: --print never starts"):
-        parse(words)
+        parse_argv(words)
 
 
 def test_our_own_flags_before_a_subcommand_do_not_make_it_a_prompt() -> None:
@@ -733,37 +733,38 @@ REFUSED = {
 @each("message", REFUSED)
 def test_what_the_real_one_refuses_is_refused_in_its_words(message: str) -> None:
     with pytest.raises(FrontendError) as refused:
-        parse(REFUSED[message].split(" "))
+        parse_argv(REFUSED[message].split(" "))
     assert str(refused.value) == message
 
 
 def test_the_first_of_two_faults_is_the_one_named() -> None:
     with pytest.raises(FrontendError, match="output-format"):
-        parse(["--output-format", "xml", "--max-turns", "abc"])
+        parse_argv(["--output-format", "xml", "--max-turns", "abc"])
 
 
 def test_a_good_value_does_not_mend_a_bad_one_before_it() -> None:
     with pytest.raises(FrontendError, match="xml"):
-        parse(["--output-format", "xml", "--output-format", "json"])
+        parse_argv(["--output-format", "xml", "--output-format", "json"])
 
 
 @pytest.mark.parametrize("words", [["--continue"], ["--resume"], ["--resume", ID]])
 def test_a_session_id_beside_an_old_session_needs_a_fork(words: list[str]) -> None:
     with pytest.raises(FrontendError, match="--fork-session"):
-        parse([*words, "--session-id", OTHER_ID])
+        parse_argv([*words, "--session-id", OTHER_ID])
     assert (
-        parse([*words, "--fork-session", "--session-id", OTHER_ID]).session.session_id == OTHER_ID
+        parse_argv([*words, "--fork-session", "--session-id", OTHER_ID]).session.session_id
+        == OTHER_ID
     )
 
 
 @each("mode", ["acceptEdits", "auto", "bypassPermissions", "default", "manual", "dontAsk", "plan"])
 def test_every_permission_mode_of_claude_is_accepted(mode: str) -> None:
-    assert parse(["--permission-mode", mode]).permissions.permission_mode == mode
+    assert parse_argv(["--permission-mode", mode]).permissions.permission_mode == mode
 
 
 def test_errors_say_whose_fault_it_is_and_carry_a_hint() -> None:
     with pytest.raises(FrontendError) as refused:
-        parse(["--session-id", "x"])
+        parse_argv(["--session-id", "x"])
     assert "8-4-4-4-12" in refused.value.hint
     assert (VendorError("gone").hint, issubclass(VendorError, ShimError)) == ("", True)
     assert not issubclass(FrontendError, VendorError)
@@ -773,8 +774,8 @@ def test_errors_say_whose_fault_it_is_and_carry_a_hint() -> None:
 
 
 def test_a_session_id_is_kept_as_it_was_typed() -> None:
-    assert parse(["--session-id", ID.upper()]).session.session_id == ID.upper()
-    assert parse(["--resume", f" {ID.upper()} "]).session.resume == ID.upper()
+    assert parse_argv(["--session-id", ID.upper()]).session.session_id == ID.upper()
+    assert parse_argv(["--resume", f" {ID.upper()} "]).session.resume == ID.upper()
 
 
 @each(
@@ -858,7 +859,7 @@ def ours(invocation: Invocation) -> list[str | None]:
 @given(st.lists(SMUGGLED, max_size=3))
 def test_our_flags_are_never_taken_after_two_dashes(smuggled: list[list[str]]) -> None:
     words = [word for pair in smuggled for word in pair]
-    assert ours(parse(["-p", "--", *words])) == [None] * len(OURS)
+    assert ours(parse_argv(["-p", "--", *words])) == [None] * len(OURS)
 
 
 @settings(deadline=None)
@@ -870,7 +871,7 @@ def test_our_flags_are_never_taken_from_a_value(
     if flag.startswith("-") and not flag.startswith("--") and joined:
         words = [flag + smuggled[0]]
     try:
-        invocation = parse([*words, "--verbose"])
+        invocation = parse_argv([*words, "--verbose"])
     except FrontendError:
         return
     taken = [value for value in ours(invocation) if value is not None]
@@ -901,15 +902,15 @@ WORDS = st.lists(
 @example(["--disallowedTools=" + "(" * 100_000])
 def test_any_words_parse_or_are_refused_and_nothing_else(words: list[str]) -> None:
     try:
-        invocation = parse(words)
+        invocation = parse_argv(words)
     except FrontendError as refused:
         assert str(refused).startswith(
             ("error: option '", "error: unknown option '", "Error: ", "--bg")
         )
         return
     assert invocation.prompt is None or invocation.prompt in words
-    assert parse(tuple(words)) == invocation
-    assert hash(invocation) == hash(parse(words))
+    assert parse_argv(tuple(words)) == invocation
+    assert hash(invocation) == hash(parse_argv(words))
 
 
 @examples(80, full_count=1000, shrink=True)
@@ -920,11 +921,11 @@ def test_any_words_parse_or_are_refused_and_nothing_else(words: list[str]) -> No
 @example(["--max-budget-usd", "1e3", "--betas", "a", "b"])
 def test_the_flags_of_an_invocation_are_words_that_mean_the_same(words: list[str]) -> None:
     try:
-        invocation = parse(words)
+        invocation = parse_argv(words)
     except FrontendError:
         return
     if not invocation.subcommand:
-        again = parse(conversation_words(invocation, frozenset()))
+        again = parse_argv(conversation_words(invocation, frozenset()))
         assert again.other_flags.other == invocation.other_flags.other
         assert (
             again._replace(prompt=invocation.prompt, other_flags=invocation.other_flags)
@@ -961,7 +962,7 @@ def test_every_flag_has_its_field_and_every_flag_of_the_contract_is_known() -> N
 
 def test_an_invocation_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        parse([]).model = "x"  # type: ignore[misc]
+        parse_argv([]).model = "x"  # type: ignore[misc]
 
 
 def test_the_module_is_pure() -> None:

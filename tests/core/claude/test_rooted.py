@@ -3,7 +3,7 @@
 import pytest
 from sweeps import each
 
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.rooted import rooted, rooted_rules
 from shim.core.claude.argv.words import conversation_words
 from shim.core.policy.paths import fits
@@ -12,7 +12,7 @@ from shim.core.policy.rules import read_rule
 
 
 def words(*said, folder="/a", cwd="/b"):
-    return conversation_words(rooted(parse(said), folder, cwd))
+    return conversation_words(rooted(parse_argv(said), folder, cwd))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sweeps import each
 
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.unknown import check_unknown_flags, find_permission_flag
 from shim.core.errors import FrontendError
 
@@ -41,7 +41,7 @@ def test_a_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
         with pytest.raises(
             FrontendError, match=f"unknown option '{typed}', did you mean `{flag}`"
         ) as caught:
-            check_unknown_flags(parse(words))
+            check_unknown_flags(parse_argv(words))
         assert "nothing was started" in caught.value.hint
 
 
@@ -65,7 +65,7 @@ def test_a_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
 )
 def test_a_synonym_of_a_permission_flag_is_refused(words: list[str], flag: str) -> None:
     with pytest.raises(FrontendError, match=f"unknown option .*, did you mean `{flag}`"):
-        check_unknown_flags(parse(["-p", "hi", *words]))
+        check_unknown_flags(parse_argv(["-p", "hi", *words]))
 
 
 @each(
@@ -86,14 +86,14 @@ def test_a_permission_flag_and_its_value_in_one_word_are_refused(
     before: list[str], word: str
 ) -> None:
     with pytest.raises(FrontendError, match="are one argument"):
-        check_unknown_flags(parse([*before, word, "plan"]))
+        check_unknown_flags(parse_argv([*before, word, "plan"]))
 
 
 @each(
     "word", ["- list these", "--- a: b", "-- x", "--model opus", "--frobnicate it", "-p --tools x"]
 )
 def test_any_other_word_with_a_space_is_text(word: str) -> None:
-    invocation = parse(["-p", word])
+    invocation = parse_argv(["-p", word])
     assert invocation.prompt == word and check_unknown_flags(invocation) == []
 
 
@@ -103,7 +103,7 @@ def test_a_permission_flag_behind_two_dashes_or_as_a_value_is_text() -> None:
         ["--model", "--permision-mode", "hi"],
         ["--system-prompt", "--mode plan"],
     ):
-        assert check_unknown_flags(parse(["-p", *words])) == []
+        assert check_unknown_flags(parse_argv(["-p", *words])) == []
 
 
 @each(
@@ -117,7 +117,7 @@ def test_a_permission_flag_behind_two_dashes_or_as_a_value_is_text() -> None:
     ],
 )
 def test_a_name_that_only_shares_a_word_warns(words: list[str]) -> None:
-    assert len(check_unknown_flags(parse(["-p", "hi", *words]))) == 1
+    assert len(check_unknown_flags(parse_argv(["-p", "hi", *words]))) == 1
 
 
 @each(
@@ -138,25 +138,25 @@ def test_a_name_that_only_shares_a_word_warns(words: list[str]) -> None:
 )
 def test_any_other_unknown_flag_only_warns(typed: str) -> None:
     assert find_permission_flag(typed) is None
-    (warning,) = check_unknown_flags(parse(["-p", "hi", typed, typed]))
+    (warning,) = check_unknown_flags(parse_argv(["-p", "hi", typed, typed]))
     assert warning.startswith(
         f"warning: unknown option '{typed}' has no effect"
     ) and warning.endswith("\n")
 
 
 def test_a_warning_suggests_the_most_similar_flag() -> None:
-    (warning,) = check_unknown_flags(parse(["--verbos"]))
+    (warning,) = check_unknown_flags(parse_argv(["--verbos"]))
     assert "did you mean `--verbose`?" in warning
 
 
 def test_a_permission_switch_with_a_value_is_refused() -> None:
     with pytest.raises(FrontendError, match="option '--restricted' takes no value, but has 'true'"):
-        check_unknown_flags(parse(["--restricted=true"]))
-    assert check_unknown_flags(parse(["--verbose=true"]))
+        check_unknown_flags(parse_argv(["--restricted=true"]))
+    assert check_unknown_flags(parse_argv(["--verbose=true"]))
 
 
 def test_a_very_long_flag_is_cut_in_the_warning() -> None:
-    (warning,) = check_unknown_flags(parse(["--" + "x" * 100_000]))
+    (warning,) = check_unknown_flags(parse_argv(["--" + "x" * 100_000]))
     assert len(warning) < 200
 
 
@@ -194,4 +194,4 @@ CLIENT_FLAGS = (
 
 @each("flag", CLIENT_FLAGS)
 def test_flags_that_clients_pass_are_known(flag: str) -> None:
-    assert check_unknown_flags(parse(["-p", *flag.split()])) == []
+    assert check_unknown_flags(parse_argv(["-p", *flag.split()])) == []

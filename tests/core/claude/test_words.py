@@ -5,7 +5,7 @@ import json
 import pytest
 from sweeps import each
 
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.words import (
     beginning_words,
     conversation_words,
@@ -70,10 +70,10 @@ SAYINGS = [
 
 @each("said", SAYINGS)
 def test_words_of_a_conversation_mean_the_same_again(said):
-    invocation = parse(said)
+    invocation = parse_argv(said)
     # there is no prompt
     invocation = invocation._replace(other_flags=invocation.other_flags._replace(swallowed=None))
-    assert parse(conversation_words(invocation)) == invocation
+    assert parse_argv(conversation_words(invocation)) == invocation
 
 
 def test_what_belongs_to_one_frontend_is_left_out():
@@ -99,14 +99,14 @@ def test_what_belongs_to_one_frontend_is_left_out():
         "--name",
         "mine",
     ]
-    assert conversation_words(parse([*frontend, *session, "--model", "opus"])) == [
+    assert conversation_words(parse_argv([*frontend, *session, "--model", "opus"])) == [
         "--model",
         "opus",
     ]
 
 
 def test_where_a_life_begins_is_no_matter_of_later_ones():
-    asked = parse(
+    asked = parse_argv(
         [
             "--resume",
             "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d",
@@ -117,7 +117,7 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
         ]
     )
     assert conversation_words(asked) == ["--model", "opus"]
-    assert beginning_words(going_on_with(parse(["--model", "haiku"]), asked)) == [
+    assert beginning_words(going_on_with(parse_argv(["--model", "haiku"]), asked)) == [
         "--resume-session-at",
         "u",
     ]
@@ -147,8 +147,8 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
     ],
 )
 def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begun, asked, both):
-    found = going_on_with(parse(begun.split()), parse(asked.split()))
-    assert conversation_words(found) == conversation_words(parse(both.split()))
+    found = going_on_with(parse_argv(begun.split()), parse_argv(asked.split()))
+    assert conversation_words(found) == conversation_words(parse_argv(both.split()))
 
 
 @each(
@@ -179,9 +179,9 @@ def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begu
     ],
 )
 def test_a_copy_is_forbidden_what_its_original_is_and_allowed_no_more(begun, kept):
-    found = forbidden(parse(begun.split()))
+    found = forbidden(parse_argv(begun.split()))
     assert conversation_words(found) == conversation_words(
-        parse((begun if kept is None else kept).split())
+        parse_argv((begun if kept is None else kept).split())
     )
 
 
@@ -230,7 +230,9 @@ HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}
     ],
 )
 def test_settings_of_now_take_back_no_rule_and_no_hook_of_those_of_the_begin(begun, asked, both):
-    found = going_on_with(*(parse(["--settings", json.dumps(said)]) for said in (begun, asked)))
+    found = going_on_with(
+        *(parse_argv(["--settings", json.dumps(said)]) for said in (begun, asked))
+    )
     assert json.loads(found.configuration.settings) == (asked if both is None else both)
 
 
@@ -250,5 +252,5 @@ PLANS = {"deny": ["Read"], "defaultMode": "plan"}
     ],
 )
 def test_a_copy_is_not_allowed_what_the_settings_of_its_original_allow(said, kept):
-    found = forbidden(parse(["--settings", json.dumps(said)])).configuration.settings
+    found = forbidden(parse_argv(["--settings", json.dumps(said)])).configuration.settings
     assert (found and json.loads(found)) == kept

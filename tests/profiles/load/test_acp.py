@@ -9,7 +9,7 @@ from sweeps import each
 from shim.adapters import get_adapter
 from shim.core.adapter.binding import check_enforcement
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -28,7 +28,7 @@ def made(profile):
 
 def request(*denied):
     policy = Policy(place=Place("/w"), deny=tuple(map(read_rule, denied)))
-    return LaunchRequest(parse(()), "", persistent=True, policy=policy)
+    return LaunchRequest(parse_argv(()), "", persistent=True, policy=policy)
 
 
 def test_a_command_that_speaks_the_protocol_is_a_vendor_with_no_rules():

@@ -11,7 +11,7 @@ from sweeps import each
 from shim.adapters import get_adapter
 from shim.core.adapter.binding import check_enforcement, list_removed_tools
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.rules import read_rule
 
@@ -25,7 +25,7 @@ def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rule
         return f"/kept{suffix}"
 
     request = LaunchRequest(
-        invocation=parse([]),
+        invocation=parse_argv([]),
         prompt="say hi",
         mode_arguments=vendor.resolve_mode_arguments(mode),
         permission_mode=mode,
@@ -162,7 +162,11 @@ def test_a_program_that_might_not_hear_is_not_started(name):
 def test_a_file_that_cannot_be_written_refuses_the_turn():
     rules = policy(deny=["Bash"])
     request = LaunchRequest(
-        parse([]), "hi", permission_mode="bypassPermissions", removed_tools=("Bash",), policy=rules
+        parse_argv([]),
+        "hi",
+        permission_mode="bypassPermissions",
+        removed_tools=("Bash",),
+        policy=rules,
     )
     with pytest.raises(FrontendError, match="could not be written"):
         get_adapter("gemini").build_launch(request)

@@ -10,7 +10,7 @@ from shim import adapters
 from shim.core.adapter import binding
 from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.adapter.versions import VersionProbe
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -50,7 +50,7 @@ U = "11111111-2222-4333-8444-555555555555"
 
 def started(profile, *words, prompt="say hi", **facts):
     vendor = profiled(profile)
-    invocation = parse(["-p", "x", *words])
+    invocation = parse_argv(["-p", "x", *words])
     mode = invocation.permissions.permission_mode or "default"
     return vendor.build_launch(
         LaunchRequest(invocation, prompt, vendor.resolve_mode_arguments(mode), mode, **facts)
@@ -166,7 +166,7 @@ plan = ["Read"]
 def test_a_mode_may_have_variables_and_tools_of_its_own():
     vendor = profiled(MODES)
     default, plan = (
-        LaunchRequest(parse([]), "x", permission_mode=mode) for mode in ("default", "plan")
+        LaunchRequest(parse_argv([]), "x", permission_mode=mode) for mode in ("default", "plan")
     )
     assert (vendor.build_launch(default).environment, vendor.list_available_tools(default)) == (
         {},
@@ -476,7 +476,7 @@ def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
     """A list of what is denied leaves tools that the profile does not name."""
     vendor, only = profiled(own), Policy(place=Place("/w", "/h"), only=("Read",))
     request = LaunchRequest(
-        parse(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
+        parse_argv(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
     )
     with nullcontext() if able else pytest.raises(ModeError, match="a choice of tools"):
         binding.check_enforcement(vendor, only, request, late_denials=False)

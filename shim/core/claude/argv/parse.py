@@ -121,7 +121,7 @@ CONFIG_ACTIONS = frozenset(("add", "get", "list", "ls", "remove", "rm", "set", "
 KNOWN_SUBCOMMANDS = COMMANDS | FIRST_WORDS | {CONFIG}
 
 
-def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
+def parse_argv(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
     """The words after the program's name as an Invocation; `dialect` is the one that is meant where
     none is named.
 

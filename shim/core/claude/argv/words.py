@@ -5,7 +5,7 @@ runs.
 import orjson
 
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import FLAGS, parse
+from shim.core.claude.argv.parse import FLAGS, parse_argv
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any
 
@@ -85,7 +85,7 @@ def going_on_with(begun: Invocation, asked: Invocation) -> Invocation:
     settings that are said as JSON.
     """
     saved = conversation_words(begun)
-    both = parse([*saved, *conversation_words(asked)])
+    both = parse_argv([*saved, *conversation_words(asked)])
     lists = {
         field: both.flag(field)
         for field in FLAGS
