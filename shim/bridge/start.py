@@ -18,8 +18,8 @@ from shim.bridge import lock, registry, sockets
 from shim.bridge.registry import SessionRecord, create_session_folder
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse_argv
-from shim.core.claude.argv.rooted import is_json, rooted
-from shim.core.claude.argv.words import flag_name, forbidden, going_on_with
+from shim.core.claude.argv.rooted import is_json, resolve_invocation_paths
+from shim.core.claude.argv.words import extract_restrictions, format_flag, merge_resume_flags
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import short_id
@@ -240,7 +240,7 @@ def build_resume_invocation(
     begun = read_start_invocation(one)
     if not is_copy:
         check_flag_files(one, begun, asked)
-    begun = rooted(begun, str(one.metadata["cwd"]), folder)
+    begun = resolve_invocation_paths(begun, str(one.metadata["cwd"]), folder)
     said = begun.configuration.settings
     if (
         said
@@ -248,7 +248,7 @@ def build_resume_invocation(
         and not _is_missing_file(said)
     ):
         begun, asked = _inline_settings(begun), _inline_settings(asked)
-    return going_on_with(forbidden(begun) if is_copy else begun, asked)
+    return merge_resume_flags(extract_restrictions(begun) if is_copy else begun, asked)
 
 
 def _inline_settings(invocation: Invocation) -> Invocation:
@@ -275,7 +275,7 @@ def check_flag_files(
             path = os.path.join(str(one.metadata["cwd"]), name)
             if _is_missing_file(name, path):
                 raise FrontendError(
-                    f"the session {one.session_id} was begun with {flag_name(field)}, whose file {path} is gone",
+                    f"the session {one.session_id} was begun with {format_flag(field)}, whose file {path} is gone",
                     hint="put it back: a session goes on with what it was begun with",
                 )
 

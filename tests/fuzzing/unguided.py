@@ -89,7 +89,9 @@ def _lines_round(book: Findings, until: float) -> Callable[[], None]:
 def _verbs_round(book: Findings, until: float) -> Callable[[], None]:
     @long_profile(ROUND)
     @given(
-        verbs=st.lists(VERBS, max_size=60), partial=st.booleans(), limit=st.sampled_from([None, 2])
+        verbs=st.list_fields(VERBS, max_size=60),
+        partial=st.booleans(),
+        limit=st.sampled_from([None, 2]),
     )
     def one_round(
         verbs: list[tuple[str, dict[str, Any]]], partial: bool, limit: int | None

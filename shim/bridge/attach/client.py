@@ -23,7 +23,7 @@ from shim.conversation.invocation import (
     resolve_resumed_session,
 )
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.words import beginning_words, conversation_words
+from shim.core.claude.argv.words import build_conversation_args, build_fork_args
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FailedAttempt, FrontendError, MachineError, ShimError
 from shim.core.reading.ids import parse_uuid
@@ -235,14 +235,14 @@ class JoinedConversation:
             invocation = build_resume_invocation(known, cwd, invocation, is_copy=bool(forked))
         begun, asks = self._plan_start(invocation)
         wanted = SessionSpec(
-            conversation_words(_remove_sdk_servers(invocation, begun.cwd)),
+            build_conversation_args(_remove_sdk_servers(invocation, begun.cwd)),
             self._installed_options,
             begun.cwd,
             begun.adapter.display_name,
             asks=asks,
             forked=forked,
             resumes=bool(self._session_id),
-            beginning=beginning_words(invocation),
+            beginning=build_fork_args(invocation),
         )
         try:
             return start_host(wanted, environment, session)

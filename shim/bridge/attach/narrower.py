@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from shim.conversation.invocation import resolve_mode
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.rooted import rooted, rooted_rules
-from shim.core.claude.argv.words import flag_name
+from shim.core.claude.argv.rooted import resolve_invocation_paths, resolve_rule_paths
+from shim.core.claude.argv.words import format_flag
 from shim.core.policy.paths import rooted_rule
 from shim.core.policy.rules import Rule, read_rules
 from shim.core.policy.sources import NARROWEST_FIRST, Settled, rank
@@ -91,7 +91,10 @@ def load_restrictions(
     folder `cwd` began with. FrontendError for a file that cannot be read; a path means what it
     meant in the folder where it was said."""
     here = working_directory()
-    asked, known = rooted(asked, here, cwd), rooted(known, cwd, here)
+    asked, known = (
+        resolve_invocation_paths(asked, here, cwd),
+        resolve_invocation_paths(known, cwd, here),
+    )
     settled = _resolve_settings_paths(permissions(asked, environment, cwd), here, cwd)
     return compute_restrictions(
         asked, settled, known, _resolve_settings_paths(known_settled, cwd, here), mode
@@ -100,7 +103,8 @@ def load_restrictions(
 
 def _resolve_settings_paths(settled: Settled, folder: str, cwd: str) -> Settled:
     deny, ask, allow = (
-        rooted_rules(rules, folder, cwd) for rules in (settled.deny, settled.ask, settled.allow)
+        resolve_rule_paths(rules, folder, cwd)
+        for rules in (settled.deny, settled.ask, settled.allow)
     )
     return settled._replace(deny=deny, ask=ask, allow=allow)
 
@@ -152,7 +156,7 @@ def _list_refusals(
     ):
         found.append("--tools leaves fewer tools")
     found += [
-        f"{flag_name(field)} ends a turn sooner"
+        f"{format_flag(field)} ends a turn sooner"
         for field in LIMIT_FIELDS
         if _is_lower_limit(asked.flag(field), known.flag(field))
     ]
@@ -163,7 +167,9 @@ def _list_refusals(
     if asked.permissions.restricted and not known.permissions.restricted:
         found.append("--restricted forbids more")
     less = [
-        flag_name(field) for field in REFUSED_FIELDS if asked.flag(field) and not known.flag(field)
+        format_flag(field)
+        for field in REFUSED_FIELDS
+        if asked.flag(field) and not known.flag(field)
     ]
     servers, own = asked.configuration, known.configuration
     if (
@@ -228,7 +234,7 @@ def _format_rule(rule: Rule) -> str:
 def _list_ignored_flags(asked: Invocation, known: Invocation) -> tuple[str, ...]:
     """The flags that would have widened or changed the session, each by its name."""
     found = [
-        flag_name(field)
+        format_flag(field)
         for field in IGNORED_FIELDS
         if _is_new_value(asked.flag(field), known.flag(field))
     ]

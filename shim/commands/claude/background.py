@@ -21,8 +21,8 @@ from shim.commands.claude.answers import CommandOutput, build_refusal, check_dis
 from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import CheckingLauncher
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.rooted import rooted
-from shim.core.claude.argv.words import beginning_words, conversation_words
+from shim.core.claude.argv.rooted import resolve_invocation_paths
+from shim.core.claude.argv.words import build_conversation_args, build_fork_args
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
@@ -93,7 +93,7 @@ def _start(invocation: Invocation, installed: Mapping[str, str]) -> CommandOutpu
     checked.plan_first_child()
     prompt = read_background_prompt(invocation, 0, checked.settings.max_inbound_bytes)
     wanted = SessionSpec(
-        arguments=tuple(conversation_words(invocation)),
+        arguments=tuple(build_conversation_args(invocation)),
         installed=installed,
         cwd=before.cwd,
         vendor=checked.adapter.name,
@@ -101,7 +101,7 @@ def _start(invocation: Invocation, installed: Mapping[str, str]) -> CommandOutpu
         prompt={"role": "user", "content": prompt} if prompt else None,
         forked=before.copied_id,
         resumes=bool(before.session_id),
-        beginning=tuple(beginning_words(invocation)),
+        beginning=tuple(build_fork_args(invocation)),
     )
     begun = start_host(wanted, os.environ, before.session_id)
     tell(before.note.replace("{id}", begun.short_id))
@@ -148,9 +148,9 @@ def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
             invocation, canonical, COPIED_RUNNING_NOTE.replace("{original}", known.short_id)
         )
     saved, here, cwd = read_start_invocation(known), working_directory(), str(known.metadata["cwd"])
-    woken = build_resume_invocation(known, here, rooted(invocation, here, cwd))
+    woken = build_resume_invocation(known, here, resolve_invocation_paths(invocation, here, cwd))
     options = ", ".join(
-        word.partition("=")[0] for word in conversation_words(saved) if word.startswith("--")
+        word.partition("=")[0] for word in build_conversation_args(saved) if word.startswith("--")
     )
     note = RESUMED_NOTE.replace("{options}", printable(options)) if options else ""
     return BackgroundOrigin(woken, session_id=canonical, cwd=cwd, note=note)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from shim.commands.claude.answers import CommandOutput, print_output
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import FIRST_WORDS, parse_argv
+from shim.core.claude.argv.parse import FIRST_ARG_SUBCOMMANDS, parse_argv
 from shim.core.errors import FrontendError
 
 
@@ -153,7 +153,7 @@ def _name_vendor(vendor: str) -> str:
 ALIASES = {"plugins": "plugin", "upgrade": "update", "kill": "stop"} | dict.fromkeys(
     ("rc", "remote", "bridge", "sync"), "remote-control"
 )
-SESSION_COMMANDS = {"agents"} | FIRST_WORDS  # that live on their own
+SESSION_COMMANDS = {"agents"} | FIRST_ARG_SUBCOMMANDS  # that live on their own
 _EMPTY_LIST = "[]\n"
 # Subcommand, action, whether JSON is wanted → an empty list.
 LIST_OUTPUTS = {

@@ -16,7 +16,7 @@ from shim.conversation.invocation import resolve_mode
 from shim.core.adapter.vendor import Adapter
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS
-from shim.core.claude.argv.words import flag_name
+from shim.core.claude.argv.words import format_flag
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.io import early_signals
@@ -130,7 +130,7 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
     binding = [field for field in given if field in UNSKIPPABLE_FIELDS]
     if resolve_mode(invocation) not in (DEFAULT_MODE, BYPASS):
         binding.append("permission_mode")
-    names = ", ".join(flag_name(field) for field in binding or given)
+    names = ", ".join(format_flag(field) for field in binding or given)
     if binding:
         raise FrontendError(
             f"{vendor.name}'s own screen does not know {names}",

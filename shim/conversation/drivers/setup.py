@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.models import told
+from shim.core.claude.argv.models import map_model_name
 from shim.core.dialects import DIALECTS, Dialect
 from shim.core.errors import FailedAttempt
 from shim.core.policy.place import Place
@@ -35,7 +35,7 @@ def resolve_vendor_model(name: str, vendor: Adapter, settings: Settings) -> str 
     """What a vendor is told for a model's name, by the maps of the settings and its own; None: its
     own default.
     """
-    return name if vendor.passthrough else told(name, _list_model_maps(vendor, settings))
+    return name if vendor.passthrough else map_model_name(name, _list_model_maps(vendor, settings))
 
 
 def list_known_models(

@@ -4,7 +4,7 @@ mode, prompts.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, DEFAULT, is_claude_model
+from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, DEFAULT_MODEL, is_claude_model
 from shim.core.policy.policy import ANSWER, BYPASS, FLAGS, PERMISSION_MODES, Policy, Verdict
 from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
@@ -299,14 +299,18 @@ class SessionState:
         """At least one: some clients take the first without looking (C3)."""
         own = f"The model that {self.vendor_name} uses by itself"
         listed = [
-            {"value": DEFAULT, "displayName": f"Default ({self.vendor_name})", "description": own}
+            {
+                "value": DEFAULT_MODEL,
+                "displayName": f"Default ({self.vendor_name})",
+                "description": own,
+            }
         ]
         names = (
             *self.options.list_models(),
             *(() if self.initial_model is None else (self.initial_model,)),
         )
         for name in dict.fromkeys(names):
-            if name != DEFAULT and (model := self.options.map_model(name)):
+            if name != DEFAULT_MODEL and (model := self.options.map_model(name)):
                 listed.append(
                     {
                         "value": name,

@@ -14,7 +14,7 @@ from shim.commands.claude.claude_help import (
     format_manual,
 )
 from shim.commands.claude.subcommands import ALIASES, COMMAND_SENTENCES, dispatch_subcommand
-from shim.core.claude.argv.parse import FIRST_WORDS, FLAGS, KNOWN_SUBCOMMANDS
+from shim.core.claude.argv.parse import ALL_SUBCOMMANDS, FIRST_ARG_SUBCOMMANDS, FLAGS
 
 
 @pytest.fixture
@@ -186,21 +186,21 @@ def test_two_words_for_one_thing_have_one_answer(ask, word):
     assert ask("upgrade") == ask("update")
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN_SUBCOMMANDS - {"config"}))
+@pytest.mark.parametrize("name", sorted(ALL_SUBCOMMANDS - {"config"}))
 def test_every_subcommand_has_an_answer_and_a_help(ask, name):
     assert ask(name, "whatever")[0] in (0, 1)
     status, out, err = ask(name, "--help")
     assert (status, err) == (0, "")
     assert out.startswith(f"Usage: claude {'stop' if name == 'kill' else name} ")
-    assert ("shim help bridge" in out) == (name in FIRST_WORDS | {"agents"})
+    assert ("shim help bridge" in out) == (name in FIRST_ARG_SUBCOMMANDS | {"agents"})
 
 
 def test_the_tables_name_the_same_subcommands():
     named = set(COMMAND_SENTENCES) | {"auth", "agents"}
-    assert named | set(ALIASES) | FIRST_WORDS == KNOWN_SUBCOMMANDS
+    assert named | set(ALIASES) | FIRST_ARG_SUBCOMMANDS == ALL_SUBCOMMANDS
     assert (
-        set(SUBCOMMAND_TEXTS) | set(REFUSED_COMMANDS) | set(ALIASES) | FIRST_WORDS
-        == KNOWN_SUBCOMMANDS
+        set(SUBCOMMAND_TEXTS) | set(REFUSED_COMMANDS) | set(ALIASES) | FIRST_ARG_SUBCOMMANDS
+        == ALL_SUBCOMMANDS
     )
 
 
@@ -225,7 +225,7 @@ def test_help_says_what_every_flag_does():
     for spellings in FLAGS.values():
         for spelling in spellings.replace("\n", "|").split("|"):
             assert spelling.strip() in text
-    for name in KNOWN_SUBCOMMANDS:
+    for name in ALL_SUBCOMMANDS:
         assert re.search(rf"\b{name}\b", text), name
 
 

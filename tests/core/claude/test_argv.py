@@ -17,8 +17,8 @@ from sweeps import each, examples
 from shim.core.claude.argv import invocation as value
 from shim.core.claude.argv import parse as parser
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import FLAGS, KNOWN_SUBCOMMANDS, parse_argv, split_tools
-from shim.core.claude.argv.words import conversation_words
+from shim.core.claude.argv.parse import ALL_SUBCOMMANDS, FLAGS, parse_argv, split_tool_rules
+from shim.core.claude.argv.words import build_conversation_args
 from shim.core.errors import FrontendError, ShimError, VendorError
 from shim.core.reading.ids import parse_uuid
 
@@ -542,7 +542,7 @@ def test_a_switch_with_a_value_is_not_that_switch() -> None:
     ],
 )
 def test_tool_rules_are_split_outside_parentheses_only(text: str, entries: list[str]) -> None:
-    assert split_tools(text) == entries
+    assert split_tool_rules(text) == entries
 
 
 def test_tools_tells_all_from_none_from_some() -> None:
@@ -628,7 +628,7 @@ def test_help_is_heard_whatever_else_is_wrong() -> None:
     assert parse_argv(["--output-format", "xml", "-h"]).help
 
 
-@each("word", sorted(KNOWN_SUBCOMMANDS - {"config"}))
+@each("word", sorted(ALL_SUBCOMMANDS - {"config"}))
 def test_a_subcommand_is_one_only_as_the_first_word(word: str) -> None:
     assert said(word, "--json", "--max-turns", "x") == {
         "subcommand": word,
@@ -846,8 +846,8 @@ SMUGGLED = st.builds(
 )
 TAKES_ANYTHING = sorted(
     name
-    for name, flag in parser._BY_NAME.items()
-    if "<" in flag.spelling and flag.field not in parser.CHOICES
+    for name, flag in parser._FLAG_BY_NAME.items()
+    if "<" in flag.spelling and flag.field not in parser.FLAG_CHOICES
 )
 
 
@@ -880,8 +880,8 @@ def test_our_flags_are_never_taken_from_a_value(
 
 WORDS = st.lists(
     st.one_of(
-        st.sampled_from(sorted(parser._BY_NAME)),
-        st.builds("{}={}".format, st.sampled_from(sorted(parser._BY_NAME)), TEXT),
+        st.sampled_from(sorted(parser._FLAG_BY_NAME)),
+        st.builds("{}={}".format, st.sampled_from(sorted(parser._FLAG_BY_NAME)), TEXT),
         st.sampled_from(
             ["", "-", "--", "---", "--=", "-=", "--x", "-xyz", "-pc", "hi", "stream-json", "auth"]
         ),
@@ -925,7 +925,7 @@ def test_the_flags_of_an_invocation_are_words_that_mean_the_same(words: list[str
     except FrontendError:
         return
     if not invocation.subcommand:
-        again = parse_argv(conversation_words(invocation, frozenset()))
+        again = parse_argv(build_conversation_args(invocation, frozenset()))
         assert again.other_flags.other == invocation.other_flags.other
         assert (
             again._replace(prompt=invocation.prompt, other_flags=invocation.other_flags)
@@ -957,7 +957,7 @@ def test_every_flag_has_its_field_and_every_flag_of_the_contract_is_known() -> N
         "--resume-session-at --resume-drops-turn --session-mirror --await-initialize --initialize-fields "
         "--project-config-root --managed-settings --channels --sdk-url"
     )
-    assert set(contract.split()) <= set(parser._BY_NAME)
+    assert set(contract.split()) <= set(parser._FLAG_BY_NAME)
 
 
 def test_an_invocation_cannot_be_changed() -> None:

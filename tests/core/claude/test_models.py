@@ -2,7 +2,7 @@
 
 from sweeps import each
 
-from shim.core.claude.argv.models import is_claude_model, map_model_names, told
+from shim.core.claude.argv.models import is_claude_model, map_model_name, map_model_names
 
 CLAUDES = (
     *(
@@ -29,7 +29,7 @@ CLAUDES = (
 @each("name", CLAUDES)
 def test_a_name_of_claudes_is_told_to_nobody_else(name):
     assert is_claude_model(name)
-    assert told(name, ()) is None
+    assert map_model_name(name, ()) is None
 
 
 @each(
@@ -37,7 +37,7 @@ def test_a_name_of_claudes_is_told_to_nobody_else(name):
 )
 def test_any_other_name_is_the_vendors_own(name):
     assert not is_claude_model(name)
-    assert told(name, ({"sonnet": "big"}, {})) == name
+    assert map_model_name(name, ({"sonnet": "big"}, {})) == name
 
 
 @each(
@@ -60,12 +60,14 @@ def test_any_other_name_is_the_vendors_own(name):
 )
 def test_the_settings_map_names_the_vendors_own_map_first(name, expected):
     own = {"sonnet": "big", "claude-sonnet-4-5": "exact", "opus[1m]": "wide", "fast": "quick"}
-    assert told(name, (own, {"sonnet": "other", "haiku": "small"})) == expected
+    assert map_model_name(name, (own, {"sonnet": "other", "haiku": "small"})) == expected
 
 
 def test_each_name_of_a_list_is_mapped_and_those_without_a_meaning_are_left_out():
     maps = ({"haiku": "small"},)
-    assert map_model_names("opus,haiku, m2", lambda name: told(name, maps)) == "small,m2"
+    assert map_model_names("opus,haiku, m2", lambda name: map_model_name(name, maps)) == "small,m2"
     assert (
-        map_model_names("opus", lambda name: told(name, maps)) is map_model_names(None, str) is None
+        map_model_names("opus", lambda name: map_model_name(name, maps))
+        is map_model_names(None, str)
+        is None
     )

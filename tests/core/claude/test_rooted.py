@@ -4,15 +4,15 @@ import pytest
 from sweeps import each
 
 from shim.core.claude.argv.parse import parse_argv
-from shim.core.claude.argv.rooted import rooted, rooted_rules
-from shim.core.claude.argv.words import conversation_words
+from shim.core.claude.argv.rooted import resolve_invocation_paths, resolve_rule_paths
+from shim.core.claude.argv.words import build_conversation_args
 from shim.core.policy.paths import fits
 from shim.core.policy.place import Place
 from shim.core.policy.rules import read_rule
 
 
 def words(*said, folder="/a", cwd="/b"):
-    return conversation_words(rooted(parse_argv(said), folder, cwd))
+    return build_conversation_args(resolve_invocation_paths(parse_argv(said), folder, cwd))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ SAID = [(folder, said) for folder in ("/a", "/a/b c", "/") for said in (*INSIDE,
 @each(("folder", "said"), [*SAID, *(("/a/[b]*", said) for said in INSIDE)])
 def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, said):
     rule = read_rule(f"Read({said})", source="--disallowedTools")
-    (moved,) = rooted_rules((rule,), folder, "/elsewhere")
+    (moved,) = resolve_rule_paths((rule,), folder, "/elsewhere")
     again = read_rule(str(moved))
     for below in (
         "x",
@@ -104,4 +104,4 @@ def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, said)
 
 def test_a_rule_of_a_file_that_is_found_in_a_folder_is_about_that_folder():
     rules = (read_rule("Read(./x)", source="/b/.claude/settings.json"),)
-    assert rooted_rules(rules, "/a", "/b") == rules
+    assert resolve_rule_paths(rules, "/a", "/b") == rules

@@ -7,10 +7,10 @@ from sweeps import each
 
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.words import (
-    beginning_words,
-    conversation_words,
-    forbidden,
-    going_on_with,
+    build_conversation_args,
+    build_fork_args,
+    extract_restrictions,
+    merge_resume_flags,
 )
 
 SAYINGS = [
@@ -73,7 +73,7 @@ def test_words_of_a_conversation_mean_the_same_again(said):
     invocation = parse_argv(said)
     # there is no prompt
     invocation = invocation._replace(other_flags=invocation.other_flags._replace(swallowed=None))
-    assert parse_argv(conversation_words(invocation)) == invocation
+    assert parse_argv(build_conversation_args(invocation)) == invocation
 
 
 def test_what_belongs_to_one_frontend_is_left_out():
@@ -99,7 +99,7 @@ def test_what_belongs_to_one_frontend_is_left_out():
         "--name",
         "mine",
     ]
-    assert conversation_words(parse_argv([*frontend, *session, "--model", "opus"])) == [
+    assert build_conversation_args(parse_argv([*frontend, *session, "--model", "opus"])) == [
         "--model",
         "opus",
     ]
@@ -116,8 +116,8 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
             "opus",
         ]
     )
-    assert conversation_words(asked) == ["--model", "opus"]
-    assert beginning_words(going_on_with(parse_argv(["--model", "haiku"]), asked)) == [
+    assert build_conversation_args(asked) == ["--model", "opus"]
+    assert build_fork_args(merge_resume_flags(parse_argv(["--model", "haiku"]), asked)) == [
         "--resume-session-at",
         "u",
     ]
@@ -147,8 +147,8 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
     ],
 )
 def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begun, asked, both):
-    found = going_on_with(parse_argv(begun.split()), parse_argv(asked.split()))
-    assert conversation_words(found) == conversation_words(parse_argv(both.split()))
+    found = merge_resume_flags(parse_argv(begun.split()), parse_argv(asked.split()))
+    assert build_conversation_args(found) == build_conversation_args(parse_argv(both.split()))
 
 
 @each(
@@ -179,8 +179,8 @@ def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begu
     ],
 )
 def test_a_copy_is_forbidden_what_its_original_is_and_allowed_no_more(begun, kept):
-    found = forbidden(parse_argv(begun.split()))
-    assert conversation_words(found) == conversation_words(
+    found = extract_restrictions(parse_argv(begun.split()))
+    assert build_conversation_args(found) == build_conversation_args(
         parse_argv((begun if kept is None else kept).split())
     )
 
@@ -230,7 +230,7 @@ HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}
     ],
 )
 def test_settings_of_now_take_back_no_rule_and_no_hook_of_those_of_the_begin(begun, asked, both):
-    found = going_on_with(
+    found = merge_resume_flags(
         *(parse_argv(["--settings", json.dumps(said)]) for said in (begun, asked))
     )
     assert json.loads(found.configuration.settings) == (asked if both is None else both)
@@ -252,5 +252,7 @@ PLANS = {"deny": ["Read"], "defaultMode": "plan"}
     ],
 )
 def test_a_copy_is_not_allowed_what_the_settings_of_its_original_allow(said, kept):
-    found = forbidden(parse_argv(["--settings", json.dumps(said)])).configuration.settings
+    found = extract_restrictions(
+        parse_argv(["--settings", json.dumps(said)])
+    ).configuration.settings
     assert (found and json.loads(found)) == kept

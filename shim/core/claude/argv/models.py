@@ -7,23 +7,23 @@ page, Models).
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-DEFAULT = "default"  # the model that a vendor uses by itself
+DEFAULT_MODEL = "default"  # the model that a vendor uses by itself
 # Claude's short names; its long ones begin with `claude-`. Each may end in the size of a context,
 # as in `sonnet[1m]`.
-FAMILIES = ("fable", "haiku", "opus", "sonnet")
-SHORT = frozenset((DEFAULT, "best", "opusplan", *FAMILIES))
-LONG = "claude-"
+MODEL_FAMILIES = ("fable", "haiku", "opus", "sonnet")
+SHORT_MODEL_NAMES = frozenset((DEFAULT_MODEL, "best", "opusplan", *MODEL_FAMILIES))
+LONG_MODEL_PREFIX = "claude-"
 # How hard the model is to try (`--effort`): levels that a vendor is told in its own words.
 CLAUDE_EFFORT_LEVELS = ("low", "medium", "high", "xhigh", "max")
 
 
 def is_claude_model(name: str) -> bool:
     """Whether a model's name is one of Claude's."""
-    plain = _plain(name)
-    return plain in SHORT or plain.startswith(LONG)
+    plain = _strip_context_size(name)
+    return plain in SHORT_MODEL_NAMES or plain.startswith(LONG_MODEL_PREFIX)
 
 
-def told(name: str | None, maps: Iterable[Mapping[str, str]]) -> str | None:
+def map_model_name(name: str | None, maps: Iterable[Mapping[str, str]]) -> str | None:
     """What a vendor that is not claude is told for a model's name; None is the vendor's own
     default.
 
@@ -33,7 +33,7 @@ def told(name: str | None, maps: Iterable[Mapping[str, str]]) -> str | None:
     if not name:
         return None
     for names in maps:
-        for key in _keys(name) if names else ():
+        for key in _list_lookup_keys(name) if names else ():
             if key in names:
                 return names[key]
     return None if is_claude_model(name) else name
@@ -46,7 +46,7 @@ def map_model_names(names: str | None, told: Callable[[str], str | None]) -> str
     return ",".join(name for one in (names or "").split(",") if (name := told(one.strip()))) or None
 
 
-def level(said: object) -> str | None:
+def parse_effort(said: object) -> str | None:
     """A level as it is written; None for any other word, which the real claude ignores too."""
     name = said.lower() if isinstance(said, str) else ""
     return name if name in CLAUDE_EFFORT_LEVELS else None
@@ -66,13 +66,13 @@ def choose_effort(level: str, able: Collection[object]) -> str | None:
     )
 
 
-def _plain(name: str) -> str:
+def _strip_context_size(name: str) -> str:
     return name.partition("[")[0].lower()
 
 
-def _keys(name: str) -> Iterable[str]:
+def _list_lookup_keys(name: str) -> Iterable[str]:
     yield name
-    plain = _plain(name)
+    plain = _strip_context_size(name)
     yield plain
     if is_claude_model(name):
-        yield from (family for family in FAMILIES if family in plain)
+        yield from (family for family in MODEL_FAMILIES if family in plain)

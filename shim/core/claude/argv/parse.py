@@ -94,10 +94,10 @@ FLAGS = {
     """,
 }
 
-OURS = "--shim-"  # how the flags of the shim itself begin
+SHIM_FLAG_PREFIX = "--shim-"  # how the flags of the shim itself begin
 # In the order Claude's errors name them. `default` is accepted too, though its error does not say
 # so (contract 10).
-CHOICES = {
+FLAG_CHOICES = {
     "output_format": ("text", "json", "stream-json"),
     "input_format": ("text", "stream-json"),
     "permission_mode": ("acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan"),
@@ -109,16 +109,16 @@ CHOICES = {
 # Measured with
 # 2.1.329 and 2.1.330: the first are known behind other options too, the second only as the first
 # word.
-COMMANDS = frozenset((
+SUBCOMMANDS = frozenset((
     *("agents", "auth", "auto-mode", "bridge", "code", "doctor", "gateway", "import", "install", "mcp", "plugin"),
     *("plugins", "project", "purge", "rc", "remote", "remote-control", "self-hosted-runner", "setup-token", "sync"),
     *("ultrareview", "update", "upgrade"),
 ))  # fmt: skip
-FIRST_WORDS = frozenset(("attach", "daemon", "kill", "logs", "respawn", "rm", "stop"))
+FIRST_ARG_SUBCOMMANDS = frozenset(("attach", "daemon", "kill", "logs", "respawn", "rm", "stop"))
 # It was a subcommand of older versions, which programs still use; the word alone is a prompt now.
-CONFIG = "config"
+CONFIG_SUBCOMMAND = "config"
 CONFIG_ACTIONS = frozenset(("add", "get", "list", "ls", "remove", "rm", "set", "unset"))
-KNOWN_SUBCOMMANDS = COMMANDS | FIRST_WORDS | {CONFIG}
+ALL_SUBCOMMANDS = SUBCOMMANDS | FIRST_ARG_SUBCOMMANDS | {CONFIG_SUBCOMMAND}
 
 
 def parse_argv(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
@@ -129,10 +129,10 @@ def parse_argv(arguments: Sequence[str], *, dialect: str = "claude") -> Invocati
     unknown flag (P5) or a missing `--verbose` (F2). `--version`, `--help` and a subcommand are
     heard whatever else is wrong (P1).
     """
-    reader = _Reader()
-    reader.read(arguments)
-    prompt = reader.prompt()
-    fields = reader.fields | {name: tuple(found) for name, found in reader.lists.items()}
+    reader = _ArgvParser()
+    reader.parse(arguments)
+    prompt = reader.select_prompt()
+    fields = reader.fields | {name: tuple(found) for name, found in reader.list_fields.items()}
     if set(fields.get("tools", ())) == {"default"}:
         del fields["tools"]
     given_id, resume = fields.get("session_id"), fields.get("resume")
@@ -146,21 +146,21 @@ def parse_argv(arguments: Sequence[str], *, dialect: str = "claude") -> Invocati
         and invocation.print_mode
         and not (invocation.version or invocation.subcommand)
     ):
-        raise FrontendError(PRINTED_BACKGROUND)
+        raise FrontendError(PRINT_BACKGROUND_CONFLICT)
     if not (invocation.version or invocation.help or invocation.subcommand):
         lenient = resolve_dialect(invocation.shim_flags.shim_dialect or dialect).accepts_mode_names
-        for fault in reader.faults:
+        for fault in reader.errors:
             if not (lenient and isinstance(fault, UnknownModeError)):
                 raise fault
             # no mistake there (Yume's R15)
             invocation = invocation.with_flags(permission_mode=fault.mode)
-        _check_together(invocation, given_id)
+        _check_flag_combinations(invocation, given_id)
     return invocation
 
 
 def list_flag_names() -> list[str]:
     """Return the names of all known flags, in long and short form."""
-    return list(_BY_NAME)
+    return list(_FLAG_BY_NAME)
 
 
 def check_resume_flags(invocation: Invocation) -> None:
@@ -175,7 +175,7 @@ def check_resume_flags(invocation: Invocation) -> None:
         raise FrontendError("Error: --resume-session-at requires --resume")
 
 
-def split_tools(text: str) -> list[str]:
+def split_tool_rules(text: str) -> list[str]:
     """Tool rules separated by commas or spaces: `Bash(git log:*, git diff:*),Read` is two, "" is
     none.
     """
@@ -195,7 +195,7 @@ def split_tools(text: str) -> list[str]:
     return [entry for entry in entries if entry]
 
 
-_DIGITS = 15  # more than any count of turns or tokens; int() itself refuses 4,300
+_MAX_DIGITS = 15  # more than any count of turns or tokens; int() itself refuses 4,300
 
 _SWITCH, _VALUE, _OPTIONAL, _MANY = range(4)
 
@@ -218,36 +218,36 @@ class _Flag:
         )
 
 
-def _rows(flags: dict[str, str]) -> Iterable[tuple[str, _Flag]]:
+def _iterate_flags(flags: dict[str, str]) -> Iterable[tuple[str, _Flag]]:
     for field, spellings in flags.items():
         for spelling in spellings.strip().replace("\n", "|").split("|"):
             flag = _Flag(field, spelling.strip())
             yield from ((name, flag) for name in flag.names)
 
 
-_BY_NAME = dict(_rows(FLAGS))
+_FLAG_BY_NAME = dict(_iterate_flags(FLAGS))
 
 
 class UnknownModeError(FrontendError):
     mode = ""
 
 
-class _Reader:
+class _ArgvParser:
     """One pass over the words. Faults are kept and not raised: a `--version` further on still wins
     (P1).
     """
 
-    __slots__ = ("faults", "fields", "lists", "operands", "swallowed")
+    __slots__ = ("errors", "fields", "list_fields", "operands", "swallowed")
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
-        self.lists: dict[str, list[Any]] = {"other": [], "unknown": []}
+        self.list_fields: dict[str, list[Any]] = {"other": [], "unknown": []}
         # Each word that belongs to no flag, with the index of the unknown flag right before it.
         self.operands: list[tuple[str, int | None]] = []
         self.swallowed: tuple[str, str] | None = None
-        self.faults: list[FrontendError] = []
+        self.errors: list[FrontendError] = []
 
-    def read(self, words: Sequence[str]) -> None:
+    def parse(self, words: Sequence[str]) -> None:
         ahead = list(reversed(words))
         taking: tuple[str, _Flag] | None = None
         owner: int | None = None
@@ -257,44 +257,46 @@ class _Reader:
             if word == "--":
                 self.operands += [(operand, None) for operand in reversed(ahead)]
                 return
-            if not _begins_with_dash(word):
+            if not _is_flag_like(word):
                 if taking:
-                    self._keep(taking[1], word)
+                    self._store_value(taking[1], word)
                     self.swallowed = (taking[0], word)
                 elif (
                     no_word and owner is None and self._is_subcommand(word, ahead, first=only_ours)
                 ):
-                    self._subcommand(word, ahead[::-1])
+                    self._store_subcommand(word, ahead[::-1])
                     return
                 else:
                     self.operands.append((word, owner))
                     no_word, owner = False, None
                 continue
-            name, flag, value = self._resolve(word)
+            name, flag, value = self._resolve_flag(word)
             taking = owner = None
             only_ours = only_ours and flag is not None and flag.field.startswith("shim_")
             if flag is not None:
                 if flag.arity == _MANY and value is None:
                     taking = (name, flag)
                 try:
-                    self._keep(flag, self._take(flag, ahead) if value is None else value)
+                    self._store_value(
+                        flag, self._take_value(flag, ahead) if value is None else value
+                    )
                 except FrontendError as fault:
-                    self.faults.append(fault)
+                    self.errors.append(fault)
             elif _has_space(name):
-                if name.startswith("--") and name.split()[0] in _BY_NAME:
-                    self.lists.setdefault("glued", []).append(word)
+                if name.startswith("--") and name.split()[0] in _FLAG_BY_NAME:
+                    self.list_fields.setdefault("glued", []).append(word)
                 self.operands.append((word, None))
-            elif name.startswith(OURS):
-                self.faults.append(_unknown(name))
+            elif name.startswith(SHIM_FLAG_PREFIX):
+                self.errors.append(_build_unknown_option_error(name))
             else:
-                owner = len(self.lists["unknown"]) if value is None else None
-                self.lists["unknown"].append((name, value))
+                owner = len(self.list_fields["unknown"]) if value is None else None
+                self.list_fields["unknown"].append((name, value))
 
-    def prompt(self) -> str | None:
+    def select_prompt(self) -> str | None:
         """The first operand that no unknown flag claims; of `--x word` the word is the value if
         more follow.
         """
-        unknown, chosen = self.lists["unknown"], None
+        unknown, chosen = self.list_fields["unknown"], None
         for number, (word, owner) in enumerate(self.operands, start=1):
             if owner is not None and (chosen is not None or number < len(self.operands)):
                 unknown[owner] = (unknown[owner][0], word)
@@ -302,70 +304,70 @@ class _Reader:
                 chosen = word
         return chosen
 
-    def _resolve(self, word: str) -> tuple[str, _Flag | None, str | None]:
+    def _resolve_flag(self, word: str) -> tuple[str, _Flag | None, str | None]:
         """The flag as it was typed, its row if it is known, and the value if it stands in the same
         word.
         """
-        if word in _BY_NAME:
-            return word, _BY_NAME[word], None
+        if word in _FLAG_BY_NAME:
+            return word, _FLAG_BY_NAME[word], None
         if word.startswith("--"):
             name, equals, value = word.partition("=")
-            flag = _BY_NAME.get(name)
+            flag = _FLAG_BY_NAME.get(name)
             return name, None if flag and flag.arity == _SWITCH else flag, value if equals else None
         # `-pc` is two switches, `-rU` a flag and its value; a list that begins with a dash is
         # neither.
         position = len(word) if _has_space(word) else 1
-        while flag := _BY_NAME.get("-" + word[position : position + 1]):
+        while flag := _FLAG_BY_NAME.get("-" + word[position : position + 1]):
             if flag.arity != _SWITCH or position == len(word) - 1:
                 return flag.name, flag, word[position + 1 :] or None
-            self._keep(flag, None)
+            self._store_value(flag, None)
             position += 1
         return word, None, None
 
-    def _take(self, flag: _Flag, ahead: list[str]) -> str | None:
+    def _take_value(self, flag: _Flag, ahead: list[str]) -> str | None:
         """The value that `flag` takes from the words ahead, as commander does."""
         if flag.arity == _SWITCH or (
-            flag.arity == _OPTIONAL and (not ahead or _begins_with_dash(ahead[-1]))
+            flag.arity == _OPTIONAL and (not ahead or _is_flag_like(ahead[-1]))
         ):
             return None
         if not ahead:
             raise FrontendError(f"error: option '{flag.spelling}' argument missing")
         return ahead.pop()
 
-    def _keep(self, flag: _Flag, value: str | None) -> None:
+    def _store_value(self, flag: _Flag, value: str | None) -> None:
         if flag.field == "other":
-            self.lists["other"].append((flag.name, value))
+            self.list_fields["other"].append((flag.name, value))
         elif flag.arity == _SWITCH:
             self.fields[flag.field] = True
         elif flag.arity == _MANY:
-            found = split_tools(value or "") if flag.field.endswith("tools") else [value or ""]
-            self.lists.setdefault(flag.field, []).extend(found)
+            found = split_tool_rules(value or "") if flag.field.endswith("tools") else [value or ""]
+            self.list_fields.setdefault(flag.field, []).extend(found)
         else:
-            self.fields[flag.field] = _checked(flag, value or "")
+            self.fields[flag.field] = _convert_value(flag, value or "")
 
     def _is_subcommand(self, word: str, ahead: list[str], *, first: bool) -> bool:
-        if word == CONFIG:
+        if word == CONFIG_SUBCOMMAND:
             return first and bool(ahead) and ahead[-1] in CONFIG_ACTIONS
-        return (first and word in FIRST_WORDS) or (
-            word in COMMANDS and not self.fields.get("print_mode")
+        return (first and word in FIRST_ARG_SUBCOMMANDS) or (
+            word in SUBCOMMANDS and not self.fields.get("print_mode")
         )
 
-    def _subcommand(self, word: str, rest: list[str]) -> None:
+    def _store_subcommand(self, word: str, rest: list[str]) -> None:
         options = rest[: rest.index("--")] if "--" in rest else rest
         version = "-v" in options or "--version" in options
         self.fields |= {"subcommand": word, "subcommand_args": tuple(rest), "version": version}
 
 
-def _begins_with_dash(word: str) -> bool:
+def _is_flag_like(word: str) -> bool:
     """Whether Claude's parser sees a flag in it; a lone `-` is a word."""
     return len(word) > 1 and word[0] == "-"
 
 
-def _unknown(name: str) -> FrontendError:
+def _build_unknown_option_error(name: str) -> FrontendError:
     """The error about a flag that only the shim could know: Claude's own flags are more than we
     know of.
     """
-    known = [one for one in _BY_NAME if one.startswith(OURS)]
+    known = [one for one in _FLAG_BY_NAME if one.startswith(SHIM_FLAG_PREFIX)]
     hint = f"the shim's own options are {', '.join(known)}"
     return FrontendError(f"error: unknown option '{name}'{format_suggestion(name, known)}", hint)
 
@@ -374,28 +376,36 @@ def _has_space(name: str) -> bool:
     return name.split() != [name]
 
 
-def _checked(flag: _Flag, value: str) -> object:
+def _convert_value(flag: _Flag, value: str) -> object:
     field = flag.field
     if (
-        field in CHOICES
-        and value not in CHOICES[field]
+        field in FLAG_CHOICES
+        and value not in FLAG_CHOICES[field]
         and (field, value) != ("permission_mode", "default")
     ):
         also = (
             " `default` is allowed too: the vendor's own mode" if field == "permission_mode" else ""
         )
-        hint = (format_suggestion(value, CHOICES[field], "") + also).strip()
-        raise _invalid(flag, value, f"Allowed choices are {', '.join(CHOICES[field])}.", hint)
+        hint = (format_suggestion(value, FLAG_CHOICES[field], "") + also).strip()
+        raise _build_invalid_value_error(
+            flag, value, f"Allowed choices are {', '.join(FLAG_CHOICES[field])}.", hint
+        )
     if field in ("max_turns", "max_thinking_tokens"):
-        if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
-            raise _invalid(flag, value, "must be a number", "give a whole number, digits only")
+        if not (value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS):
+            raise _build_invalid_value_error(
+                flag, value, "must be a number", "give a whole number, digits only"
+            )
         return int(value) or (None if field == "max_turns" else 0)
-    if field == "max_budget_usd" and not _amount(value):
-        raise _invalid(flag, value, "--max-budget-usd must be a positive number greater than 0")
-    return _amount(value) if field == "max_budget_usd" else value
+    if field == "max_budget_usd" and not _parse_amount(value):
+        raise _build_invalid_value_error(
+            flag, value, "--max-budget-usd must be a positive number greater than 0"
+        )
+    return _parse_amount(value) if field == "max_budget_usd" else value
 
 
-def _invalid(flag: _Flag, value: str, reason: str, hint: str = "") -> FrontendError:
+def _build_invalid_value_error(
+    flag: _Flag, value: str, reason: str, hint: str = ""
+) -> FrontendError:
     text = f"error: option '{flag.spelling}' argument '{value}' is invalid. {reason}"
     if flag.field != "permission_mode":
         return FrontendError(text, hint)
@@ -404,7 +414,7 @@ def _invalid(flag: _Flag, value: str, reason: str, hint: str = "") -> FrontendEr
     return unknown
 
 
-def _amount(text: str) -> float:
+def _parse_amount(text: str) -> float:
     """A positive, finite amount; anything else is 0.0."""
     try:
         amount = 0.0 if "_" in text else float(text)
@@ -414,13 +424,13 @@ def _amount(text: str) -> float:
 
 
 # The real one's, which says it before its help too (background page, B7).
-PRINTED_BACKGROUND = (
+PRINT_BACKGROUND_CONFLICT = (
     "--bg and --print conflict: --print never starts the interactive session that `claude agents` attaches to, so the "
     "job would be unattachable. The prompt is the positional — drop --print: `claude --bg '<task>'`."
 )
 
 
-def _check_together(invocation: Invocation, given_id: str | None) -> None:
+def _check_flag_combinations(invocation: Invocation, given_id: str | None) -> None:
     """What is right alone and wrong beside something else (contract F3, F6), in the order Claude
     looks at it.
     """

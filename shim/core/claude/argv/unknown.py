@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import FLAGS, OURS, list_flag_names
+from shim.core.claude.argv.parse import FLAGS, SHIM_FLAG_PREFIX, list_flag_names
 from shim.core.errors import FrontendError, format_suggestion
 from shim.core.reading.account import printable
 
@@ -48,7 +48,7 @@ MAX_FLAG_CHARS = 60  # no known name is longer; the rest is left out of messages
 MIN_PREFIX_CHARS = 6  # `--allowed` means `--allowedTools`; `--allow` is too short to be certain
 MIN_SIMILAR_CHARS = 8  # shorter names resemble too many flags: for them only one edit is accepted
 MIN_SIMILARITY = 0.8
-FORBIDDING_WORDS = frozenset((
+PROHIBITIONS = frozenset((
     *("ban", "banned", "block", "blocked", "deny", "denied", "disable", "disabled", "exclude", "excluded", "forbid"),
     *("forbidden", "no", "reject", "rejected", "without"),
 ))  # fmt: skip
@@ -58,7 +58,7 @@ DISTINCT_MODES = ("plan", "acceptEdits", "dontAsk", "bypassPermissions")
 
 def check_unknown_flags(invocation: Invocation) -> list[str]:
     """Return a warning for each unknown flag. Raise FrontendError for a misspelled permission flag."""
-    _refuse_glued(invocation.other_flags.glued)
+    _refuse_glued_values(invocation.other_flags.glued)
     warnings = []
     for argument, value in invocation.other_flags.unknown:
         name = argument.partition("=")[0]
@@ -66,7 +66,7 @@ def check_unknown_flags(invocation: Invocation) -> list[str]:
         if flag is not None:
             raise explain_misspelled(name, flag, value)
         suggestion = format_suggestion(
-            name, (known for known in list_flag_names() if not known.startswith(OURS))
+            name, (known for known in list_flag_names() if not known.startswith(SHIM_FLAG_PREFIX))
         )
         warnings.append(
             f"warning: unknown option '{_clean_name(name)}' has no effect{suggestion}\n"
@@ -74,7 +74,7 @@ def check_unknown_flags(invocation: Invocation) -> list[str]:
     return list(dict.fromkeys(warnings))
 
 
-def _refuse_glued(words: tuple[str, ...]) -> None:
+def _refuse_glued_values(words: tuple[str, ...]) -> None:
     """Raise FrontendError if one argument contains a permission flag and its value."""
     for word in words:
         flag = word.split()[0]
@@ -90,7 +90,11 @@ def find_permission_flag(name: str, value: str | None = None) -> str | None:
     name = name[:MAX_FLAG_CHARS]
     similar = [flag for flag in _list_permission_flags() if _is_similar(name, flag)]
     nearest = max(
-        similar, key=lambda flag: _measure_similarity(_reduce(name), _reduce(flag)), default=None
+        similar,
+        key=lambda flag: _measure_similarity(
+            _normalize_flag_name(name), _normalize_flag_name(flag)
+        ),
+        default=None,
     )
     return nearest or _find_synonym(name, value)
 
@@ -99,8 +103,8 @@ def _find_synonym(name: str, value: str | None) -> str | None:
     """Return the permission flag that a synonym means: `--deny-tools`, `--permission-rules`,
     `--mode plan`.
     """
-    words = _split_words(name)
-    if words & {"tool", "tools"} and words & FORBIDDING_WORDS:
+    words = _split_name(name)
+    if words & {"tool", "tools"} and words & PROHIBITIONS:
         return "--disallowedTools"
     if words & {"permission", "permissions"} or ("mode" in words and value in DISTINCT_MODES):
         return "--permission-mode"
@@ -127,14 +131,14 @@ def _list_permission_flags() -> Iterator[str]:
 
 def _is_similar(name: str, flag: str) -> bool:
     """Return whether `name` is a typo of `flag`, an abbreviation, or consists of some of its words."""
-    typed = _reduce(name)
-    letters = _reduce(flag)
+    typed = _normalize_flag_name(name)
+    letters = _normalize_flag_name(flag)
     if _is_one_edit_away(typed, letters):
         return True
     if len(typed) >= MIN_PREFIX_CHARS and letters.startswith(typed):
         return True
-    words = _split_words(name)
-    if len(words) > 1 and words <= _split_words(flag):
+    words = _split_name(name)
+    if len(words) > 1 and words <= _split_name(flag):
         return True
     return len(typed) >= MIN_SIMILAR_CHARS and _measure_similarity(typed, letters) >= MIN_SIMILARITY
 
@@ -161,14 +165,14 @@ def _measure_similarity(first: str, second: str) -> float:
     return SequenceMatcher(None, first, second).ratio()
 
 
-def _reduce(flag: str) -> str:
+def _normalize_flag_name(flag: str) -> str:
     """Return a name as lower-case letters and digits: `--Allowed_Tools` and `--allowedTools` become
     the same.
     """
     return re.sub(r"[^a-z0-9]", "", flag.lower())
 
 
-def _split_words(flag: str) -> set[str]:
+def _split_name(flag: str) -> set[str]:
     """Return the words of a name in lower case: `allowed` and `tools` for `--allowedTools`."""
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", flag)}
 

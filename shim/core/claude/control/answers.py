@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from shim.core.claude.argv.models import DEFAULT, level
+from shim.core.claude.argv.models import DEFAULT_MODEL, parse_effort
 from shim.core.claude.facts import MODE_NAMES, SessionState
 from shim.core.claude.hooks.callbacks import Hooks
 from shim.core.claude.messages import UserMessage
@@ -99,7 +99,7 @@ def _set_model(frontend: Frontend, request: Asked) -> Body:
         facts.requested_model = facts.initial_model
     else:
         try:
-            facts.requested_model = facts.options.validate_model(model) or DEFAULT
+            facts.requested_model = facts.options.validate_model(model) or DEFAULT_MODEL
         except ValueError as error:
             raise RefusalError(f"Cannot set model: {error}") from None
     return {"model": facts.resolve_model_name()}
@@ -152,7 +152,9 @@ def _apply_settings(frontend: Frontend, request: Asked) -> Body:
             raise RefusalError(f"Cannot apply settings: {error}") from None
     if isinstance(settings, dict) and "effortLevel" in settings:
         said = settings["effortLevel"]
-        frontend.facts.effort = None if said is None else level(said) or frontend.facts.effort
+        frontend.facts.effort = (
+            None if said is None else parse_effort(said) or frontend.facts.effort
+        )
     return None
 
 
