@@ -27,9 +27,9 @@ from shim.io.stdout import FrontendGoneError, Output
 from shim.process import strays
 
 if TYPE_CHECKING:
-    from shim.core.claude.control import Control
-    from shim.core.claude.control.lines import States
-    from shim.core.claude.control.wishes import Wish
+    from shim.core.claude.control import ControlSession
+    from shim.core.claude.control.lines import StateReporter
+    from shim.core.claude.control.wishes import FrontendAction
     from shim.core.claude.hooks.callbacks import PromptRefusal
     from shim.io.stdin import Inbound
     from shim.recording.recorder import Recorder
@@ -58,8 +58,8 @@ class MessageLoop(ConversationLoop):
         output: Output,
         *,
         first_message: UserMessage | None = None,
-        control: "Control | None" = None,
-        states: "States | None" = None,
+        control: "ControlSession | None" = None,
+        states: "StateReporter | None" = None,
         source: "Inbound | None" = None,
         recorder: "Recorder | None" = None,
     ) -> None:
@@ -68,7 +68,7 @@ class MessageLoop(ConversationLoop):
         self._control = control
         self._session_lines = control or states
         self._source = source
-        self._messages = deque[UserMessage]() if control is None else control.messages
+        self._messages = deque[UserMessage]() if control is None else control.queued_messages
         if first_message is not None:
             self._messages.append(first_message)
         self._is_one_shot = first_message is not None
@@ -125,7 +125,7 @@ class MessageLoop(ConversationLoop):
             await self._answer_message(message)
             self._turn_running = False
             if self._session_lines is not None:
-                self._session_lines.end()
+                self._session_lines.end_turn()
                 await self._write_control_lines()
             if self._driver.stream is not None:
                 self._record_result(self._driver.stream)
@@ -202,7 +202,7 @@ class MessageLoop(ConversationLoop):
                 self._turn_number += 1
                 self._message_taken = True
                 if self._session_lines is not None:
-                    self._session_lines.begin(message.text)
+                    self._session_lines.start_turn(message.text)
                 self._wake_waiters()
                 return message
             if not self._reads_stdin:
@@ -226,26 +226,31 @@ class MessageLoop(ConversationLoop):
             await self._apply_line(control, raw)
         if lines.skipped:
             tell(f"skipped {lines.skipped} lines of stdin that were too long (max_inbound_bytes)\n")
-        await self._execute_actions(control.closed())
+        await self._execute_actions(control.close_input())
         self._reads_stdin = False
         self._wake_waiters()
 
-    async def _apply_line(self, control: "Control", raw: bytes) -> None:
+    async def _apply_line(self, control: "ControlSession", raw: bytes) -> None:
         """Do what a line says, in its order."""
-        await self._execute_actions(control.receive(raw))
+        await self._execute_actions(control.receive_line(raw))
         await self._driver.send_steering_messages()
         await self._wait_for_turn_start(control)
 
-    async def _execute_actions(self, wishes: "list[Wish]") -> None:
+    async def _execute_actions(self, wishes: "list[FrontendAction]") -> None:
         """Do what a line asked for, once its answer was written. A wish about one turn is never
         done to the next.
         """
-        from shim.core.claude.control.wishes import Chosen, Decided, Forbidden, Interrupt
+        from shim.core.claude.control.wishes import (
+            CallBlocked,
+            Interrupt,
+            PermissionAnswered,
+            SettingChanged,
+        )
 
         number = self._turn_number
         await self._write_control_lines()
         for wish in wishes:
-            if isinstance(wish, Interrupt | Decided | Forbidden) and not (
+            if isinstance(wish, Interrupt | PermissionAnswered | CallBlocked) and not (
                 self._turn_running and number == self._turn_number
             ):
                 continue
@@ -253,41 +258,41 @@ class MessageLoop(ConversationLoop):
                 self._interrupted_early = True
             elif isinstance(wish, Interrupt):
                 await self._driver.interrupt()
-            elif isinstance(wish, Decided):
-                await self._driver.send_decision(wish.permission, wish.decision)
-            elif isinstance(wish, Forbidden):
-                await self._driver.forbid_call(wish.call, wish.reason)
-            elif isinstance(wish, Chosen):
+            elif isinstance(wish, PermissionAnswered):
+                await self._driver.send_decision(wish.request, wish.decision)
+            elif isinstance(wish, CallBlocked):
+                await self._driver.forbid_call(wish.call_id, wish.reason)
+            elif isinstance(wish, SettingChanged):
                 await self._driver.apply_setting(wish)
         self._wake_waiters()
 
-    async def _wait_for_turn_start(self, control: "Control") -> None:
+    async def _wait_for_turn_start(self, control: "ControlSession") -> None:
         """Wait until the turn of the last message has begun, if it can begin, and until the queue
         has room.
         """
         while (
             self._message_taken
-            or (control.messages and not control.running)
+            or (control.queued_messages and not control.is_running)
             or self._is_queue_full(control)
         ):
             await self._wakeup.wait()
 
-    def _is_queue_full(self, control: "Control") -> bool:
-        if len(control.messages) < MAX_UNMEASURED_MESSAGES:
+    def _is_queue_full(self, control: "ControlSession") -> bool:
+        if len(control.queued_messages) < MAX_UNMEASURED_MESSAGES:
             return False
         most = INBOUND_BYTES if self._source is None else self._source.limit
         return (
-            sum(message.size_bytes for message in control.messages) >= most
-            or len(control.messages) >= MAX_QUEUED_MESSAGES
+            sum(message.size_bytes for message in control.queued_messages) >= most
+            or len(control.queued_messages) >= MAX_QUEUED_MESSAGES
         )
 
     async def _write_control_lines(self) -> None:
         if self._session_lines is None:
             return
-        for complaint in self._session_lines.complaints:
+        for complaint in self._session_lines.warnings:
             tell(complaint)
-        self._session_lines.complaints.clear()
-        if data := self._session_lines.take():
+        self._session_lines.warnings.clear()
+        if data := self._session_lines.take_output():
             await self._output.lines(data)
 
     # -- ends --------------------------------------------------------------------------------------
@@ -311,10 +316,10 @@ class MessageLoop(ConversationLoop):
             said, _ = pump.close(None)
             self._record_result(pump)
             if self._control is not None:
-                self._control.withdraw()
-                said = self._control.take() + said
+                self._control.cancel_prompts()
+                said = self._control.take_output() + said
         if self._session_lines is not None:
-            self._session_lines.end()
+            self._session_lines.end_turn()
         with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
             try:
                 await self._output.lines(said)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from shim.conversation.fallback.candidates import Candidate, FallbackChain
     from shim.conversation.fallback.driver import FallbackDriver
     from shim.core.claude.argv.invocation import Invocation
-    from shim.core.claude.control import Control
-    from shim.core.claude.control.lines import States
+    from shim.core.claude.control import ControlSession
+    from shim.core.claude.control.lines import StateReporter
     from shim.core.claude.permissions import PermissionDecision
     from shim.io.mcp.door import Door
     from shim.io.signals import Signals
@@ -134,7 +134,7 @@ class ConversationRunner:
         try:
             control = self._create_control()
             if not can_answer:
-                control.closed()
+                control.close_input()
             elif self._transport is not None:
                 return self._run_message_loop(control, prompt, self._transport.source)
             elif source is None:
@@ -154,7 +154,7 @@ class ConversationRunner:
             self._close_transcript()
 
     def _run_message_loop(
-        self, control: "Control", prompt: str | None, source: "Inbound | None"
+        self, control: "ControlSession", prompt: str | None, source: "Inbound | None"
     ) -> int:
         import anyio
 
@@ -216,7 +216,7 @@ class ConversationRunner:
 
         return FallbackDriver(driver, self._chain, drive)
 
-    def _create_control(self) -> "Control":
+    def _create_control(self) -> "ControlSession":
         facts, pen = self._launcher.state, self._launcher.writer
         if self._launcher.context.dialect.is_flat:
             from shim.core.yume.control import YumeControl
@@ -226,16 +226,16 @@ class ConversationRunner:
             return YumeControl(
                 facts, fresh_uuid, now, pen, unattended=self._launcher.adapter.unattended
             )
-        from shim.core.claude.control import Control
+        from shim.core.claude.control import ControlSession
 
-        control = Control(facts, fresh_uuid, now)
+        control = ControlSession(facts, fresh_uuid, now)
         session = self._invocation.session
         if (
             self._has_transcript
             and (session.resume or session.continue_last)
             and not session.fork_session
         ):
-            control.load_taken = self._load_answered_ids
+            control.load_accepted_ids = self._load_answered_ids
         return control
 
     def _load_answered_ids(self) -> list[str]:
@@ -244,7 +244,7 @@ class ConversationRunner:
 
         return read_user_uuids(self._launcher.state.transcript_path)
 
-    def _create_states(self) -> "States | None":
+    def _create_states(self) -> "StateReporter | None":
         """What tells the state around one message. A real claude says its own."""
         facts = self._launcher.state
         if (
@@ -253,9 +253,9 @@ class ConversationRunner:
             or self._launcher.context.dialect.is_flat
         ):
             return None
-        from shim.core.claude.control.lines import States
+        from shim.core.claude.control.lines import StateReporter
 
-        return States(facts, fresh_uuid)
+        return StateReporter(facts, fresh_uuid)
 
     def pass_through(self) -> int:
         """A real claude holds the conversation itself."""
@@ -338,7 +338,11 @@ class FrontendRelays:
     """Relays to the MCP servers of the frontend's process; their socket is opened with the first."""
 
     def __init__(
-        self, launcher: "ChildLauncher", output: "Output", control: "Control", tasks: "TaskGroup"
+        self,
+        launcher: "ChildLauncher",
+        output: "Output",
+        control: "ControlSession",
+        tasks: "TaskGroup",
     ) -> None:
         self._state = launcher.state
         self._timeout_s = launcher.timeouts["tool_timeout"]
@@ -382,7 +386,7 @@ class FrontendRelays:
     async def _flush_control(self) -> None:
         from shim.io.stdout import FrontendGoneError
 
-        if data := self._control.take():
+        if data := self._control.take_output():
             try:
                 await self._output.lines(data)
             except FrontendGoneError:
@@ -390,22 +394,22 @@ class FrontendRelays:
 
 
 def _answer_early_requests(
-    control: "Control", source: "Source", recorder: "Recorder | None"
+    control: "ControlSession", source: "Source", recorder: "Recorder | None"
 ) -> None:
     """What a frontend asks before its first message is answered before anyio is imported (contract
     C1).
     """
     lines = source.hear()
     while lines and b'"control_request"' in lines[0]:
-        control.receive(lines.pop(0))
-    for complaint in control.complaints:
+        control.receive_line(lines.pop(0))
+    for complaint in control.warnings:
         tell(complaint)
-    control.complaints.clear()
-    data = control.take()
+    control.warnings.clear()
+    data = control.take_output()
     try:
         rest = offer(1, data)
     except OSError:
         return  # the loop sees the same error, and ends
-    control.give_back(rest)
+    control.put_back(rest)
     if recorder is not None:
         recorder.stream("O", data[: len(data) - len(rest)])

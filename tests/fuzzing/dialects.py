@@ -11,7 +11,7 @@ from fuzzing.inputs import Run
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.adapter.vendor import Adapter
-from shim.core.claude.control import Control
+from shim.core.claude.control import ControlSession
 from shim.core.claude.facts import SessionState
 from shim.core.claude.pen import TERMINATORS
 
@@ -26,7 +26,7 @@ class Dialect(NamedTuple):
     module: str
     open: Callable[[Any, bool, int], Any]
     check: Callable[[bytes, bool, int], object]
-    listen: Callable[[SessionState, Callable[[], str], Callable[[], str]], Control]
+    listen: Callable[[SessionState, Callable[[], str], Callable[[], str]], ControlSession]
 
 
 def _claude_pen(module: Any, partial: bool, limit: int) -> Any:
@@ -51,10 +51,12 @@ def _check_yume(said: bytes, partial: bool, limit: int) -> object:
     return import_module("flat").check_flat(said)
 
 
-def _yume_control(facts: SessionState, mint: Callable[[], str], now: Callable[[], str]) -> Control:
+def _yume_control(
+    facts: SessionState, mint: Callable[[], str], now: Callable[[], str]
+) -> ControlSession:
     pen = _yume_pen(import_module("shim.core.yume.pen"), True, facts.options.max_line_bytes)
     pen.init(STABLE_SESSION_ID, {})
-    listening: Control = import_module("shim.core.yume.control").YumeControl(
+    listening: ControlSession = import_module("shim.core.yume.control").YumeControl(
         facts, mint, now, pen, never_asks=False
     )
     return listening
@@ -62,7 +64,7 @@ def _yume_control(facts: SessionState, mint: Callable[[], str], now: Callable[[]
 
 # One row for each; one whose module is not there is left out.
 DIALECTS = {
-    "claude": Dialect("shim.core.claude.pen", _claude_pen, _check_claude, Control),
+    "claude": Dialect("shim.core.claude.pen", _claude_pen, _check_claude, ControlSession),
     "yume": Dialect("shim.core.yume.pen", _yume_pen, _check_yume, _yume_control),
 }
 PRESENT = tuple(name for name, one in DIALECTS.items() if importlib.util.find_spec(one.module))

@@ -14,7 +14,7 @@ from fuzzing.inputs import Run
 from shim.conversation.drivers.open_translation import STABLE_SESSION_ID
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse_argv
-from shim.core.claude.control import Control
+from shim.core.claude.control import ControlSession
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
@@ -47,23 +47,25 @@ def run_control(run: Run) -> int:
     count = 0
     for line in run.expanded():
         if count % 8 == 3:
-            control.begin("do it")
+            control.start_turn("do it")
         if count % 8 == 5:
-            control.ask(QUESTION._replace(request_id=f"q{count}", call_id=f"call_{count}"))
+            control.ask_permission(
+                QUESTION._replace(request_id=f"q{count}", call_id=f"call_{count}")
+            )
         _receive(control, line, dialect(run) == "claude")
-        control.messages.clear()  # the session takes them, or does not read on
+        control.queued_messages.clear()  # the session takes them, or does not read on
         if count % 8 == 7:
-            control.end()
+            control.end_turn()
         count += 1
-    control.closed()
+    control.close_input()
     _said_to_frontend(control)
     return count
 
 
-def _receive(control: Control, line: bytes, answers: bool) -> None:
+def _receive(control: ControlSession, line: bytes, answers: bool) -> None:
     """`answers`: the dialect has requests, and each has one answer."""
     _said_to_frontend(control)
-    control.receive(line)
+    control.receive_line(line)
     answered = sum(event["type"] == "control_response" for event in _said_to_frontend(control))
     try:
         event = orjson.loads(line) if answers else None
@@ -77,14 +79,14 @@ def _receive(control: Control, line: bytes, answers: bool) -> None:
         assert answered == 1, f"a request has {answered} answers (C5): {line[:400]!r}"
 
 
-def _said_to_frontend(control: Control) -> list[dict[str, Any]]:
-    said = control.take()
+def _said_to_frontend(control: ControlSession) -> list[dict[str, Any]]:
+    said = control.take_output()
     assert not any(separator.encode() in said for separator in SEPARATORS)
     lines = said.split(b"\n")
     assert lines.pop() == b"", "whole lines only"
     assert all(len(line) <= CONTROL_BYTES for line in lines), "no line passes the limit"
     events = [orjson.loads(line) for line in lines]
-    complaints, control.complaints = control.complaints, []
+    complaints, control.warnings = control.warnings, []
     for complaint in complaints:
         assert len(complaint) < 1000 and complaint.endswith("\n"), (
             f"a complaint of {len(complaint)} characters"

@@ -24,7 +24,7 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_
 from shim.core.adapter import translator
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude import usage
-from shim.core.claude.control import Control
+from shim.core.claude.control import ControlSession
 from shim.core.claude.hooks import callbacks
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
@@ -423,7 +423,7 @@ def test_what_a_vendor_never_brings_to_an_end_is_not_remembered_for_ever(small, 
 # -- the frontend's side ---------------------------------------------------------------------------
 
 
-def listening(**facts: Any) -> Control:
+def listening(**facts: Any) -> ControlSession:
     """A frontend with a hook for every call, in the middle of a turn."""
     minted = itertools.count()
     settings = {
@@ -433,48 +433,48 @@ def listening(**facts: Any) -> Control:
         "prompts": True,
         "asks": True,
     }
-    one = Control(
+    one = ControlSession(
         facts_of(**(settings | facts), line_bytes=LINE_BYTES),
         lambda: f"id{next(minted)}",
         lambda: "now",
     )
     given = {event: [{"hookCallbackIds": ["h1"]}] for event in ("PreToolUse", "PostToolUse")}
     request = {"subtype": "initialize", "hooks": given}
-    one.receive(
+    one.receive_line(
         json.dumps({"type": "control_request", "request_id": "r", "request": request}).encode()
     )
-    one.begin("go")
+    one.start_turn("go")
     return one
 
 
-def ran(one: Control, number: int) -> None:
-    one.observe(Seen("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
-    one.observe(Seen("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG))
-    one.ran(f"t{number}" + LONG)
+def ran(one: ControlSession, number: int) -> None:
+    one.notify_hooks(Seen("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    one.notify_hooks(Seen("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG))
+    one.record_executed_call(f"t{number}" + LONG)
 
 
-def judged(one: Control, number: int) -> None:
-    one.observe(Seen("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
-    asked_as = json.loads(one.take().splitlines()[-1])["request_id"]
+def judged(one: ControlSession, number: int) -> None:
+    one.notify_hooks(Seen("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    asked_as = json.loads(one.take_output().splitlines()[-1])["request_id"]
     verdict = {
         "hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": LONG}
     }
     answer = {"subtype": "success", "request_id": asked_as, "response": verdict}
-    one.receive(json.dumps({"type": "control_response", "response": answer}).encode())
+    one.receive_line(json.dumps({"type": "control_response", "response": answer}).encode())
 
 
-def requested(one: Control, number: int) -> None:
+def requested(one: ControlSession, number: int) -> None:
     request = {"subtype": f"odd{number}", "text": LONG}
-    one.receive(
+    one.receive_line(
         json.dumps(
             {"type": "control_request", "request_id": f"r{number}", "request": request}
         ).encode()
     )
 
 
-def misspoken(one: Control, number: int) -> None:
-    one.receive(b"no JSON" + LONG.encode())
-    one.complaints.clear()
+def misspoken(one: ControlSession, number: int) -> None:
+    one.receive_line(b"no JSON" + LONG.encode())
+    one.warnings.clear()
 
 
 HEARD = {
@@ -492,7 +492,7 @@ def test_a_flood_between_frontend_and_vendor_grows_nothing(small, name, asks):
 
     def step(number: int) -> None:
         HEARD[name](one, number)
-        one.take()
+        one.take_output()
 
     check_flat(lambda: reachable(one), step)
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from sweeps import each
 
 from shim.adapters import VENDORS
-from shim.core.claude.control import Control
+from shim.core.claude.control import ControlSession
 from shim.core.claude.pen import StreamJsonWriter
 from shim.core.turn.terms import Conversation
 
@@ -141,7 +141,7 @@ def _by_chunks(monkeypatch):
 
 
 def _deaf(monkeypatch):
-    monkeypatch.setattr(Control, "_answer", lambda *_: None)
+    monkeypatch.setattr(ControlSession, "_write_response", lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from shim.core.adapter.commands import (
     WithdrawPermission,
 )
 from shim.core.adapter.pump import ChildStream
-from shim.core.claude.control import Control
+from shim.core.claude.control import ControlSession
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import (
     STREAM_CLOSED_TEXT,
@@ -48,7 +48,7 @@ class PersistentDriver(StdinDriver):
     """
 
     def __init__(
-        self, launcher: ChildLauncher, output: Output, control: Control, tasks: TaskGroup
+        self, launcher: ChildLauncher, output: Output, control: ControlSession, tasks: TaskGroup
     ) -> None:
         super().__init__(launcher, output, control, tasks)
         self._decided_calls = DecidedCalls()
@@ -143,7 +143,7 @@ class PersistentDriver(StdinDriver):
             return ended
         if self._stage is TurnStage.VENDOR_DONE:
             # the vendor waits for no answer behind its turn
-            for permission in self._pending_prompts.open_questions:
+            for permission in self._pending_prompts.open_requests:
                 await self._write_to_child(
                     child,
                     self._child_input.encode_decision(
@@ -276,10 +276,12 @@ class PersistentDriver(StdinDriver):
             return
         decision = self._find_earlier_grant(permission) or self._defer_decision(permission)
         if decision is None and not permission.refusal and self.launcher.policy.hooks:
-            self._pending_prompts.hold(permission)
+            self._pending_prompts.await_hooks(permission)
             self._tasks.start_soon(self._run_hooks, permission)
             return
-        await self._deliver_prompt(permission, decision or self._pending_prompts.ask(permission))
+        await self._deliver_prompt(
+            permission, decision or self._pending_prompts.ask_permission(permission)
+        )
 
     async def _run_hooks(self, permission: PermissionRequest) -> None:
         """Run the hooks of Claude's settings files about a call, and then put its question, if it
@@ -297,7 +299,7 @@ class PersistentDriver(StdinDriver):
         if running.cancelled_caught:
             return
         self._wait_scopes.pop((WAIT_FOR_HOOKS, permission.request_id), None)
-        stands, decision = self._pending_prompts.judged(permission, verdict)
+        stands, decision = self._pending_prompts.apply_hook_decision(permission, verdict)
         with contextlib.suppress(FrontendGoneError):  # the turn finds out too
             if stands:
                 await self._deliver_prompt(permission, decision)
@@ -306,13 +308,13 @@ class PersistentDriver(StdinDriver):
         self, permission: PermissionRequest, decision: PermissionDecision | None
     ) -> None:
         """Write a question that was put to the frontend, or give the vendor the decision."""
-        await self._output.lines(self._pending_prompts.take())
+        await self._output.lines(self._pending_prompts.take_output())
         self.launcher.context.log(
             "asked", level="debug", tool=permission.tool, frontend=decision is None
         )
         if decision is not None:
             await self.send_decision(permission, decision)
-        elif self._pending_prompts.holds(permission):
+        elif self._pending_prompts.is_awaiting_hooks(permission):
             self._tasks.start_soon(self._skip_slow_hooks, permission)
         else:
             self._tasks.start_soon(self._expire_prompt, permission)
@@ -320,34 +322,36 @@ class PersistentDriver(StdinDriver):
     async def _skip_slow_hooks(self, permission: PermissionRequest) -> None:
         """Put a question without the hooks that have not answered in HOOK_SECONDS."""
         await anyio.sleep(HOOK_TIMEOUT_S)
-        if self._pending_prompts.holds(permission):
-            decision = self._pending_prompts.overdue(permission)
+        if self._pending_prompts.is_awaiting_hooks(permission):
+            decision = self._pending_prompts.skip_hooks(permission)
             with contextlib.suppress(FrontendGoneError):  # the turn finds out too
                 await self._deliver_prompt(permission, decision)
 
     async def _expire_prompt(self, permission: PermissionRequest) -> None:
         """Answer a question ourselves if the frontend does not answer in time."""
-        patience = min(self._pending_prompts.patience, self.launcher.timeouts["permission_timeout"])
+        patience = min(
+            self._pending_prompts.prompt_timeout_s, self.launcher.timeouts["permission_timeout"]
+        )
         with anyio.CancelScope() as waiting:
             self._wait_scopes[WAIT_FOR_ANSWER, permission.request_id] = waiting
             await anyio.sleep(patience)
         if waiting.cancelled_caught:
             return
         self._wait_scopes.pop((WAIT_FOR_ANSWER, permission.request_id), None)
-        decision = self._pending_prompts.expired(permission)
+        decision = self._pending_prompts.expire_request(permission)
         if decision is not None:
             with contextlib.suppress(FrontendGoneError):  # the turn finds out too
-                await self._output.lines(self._pending_prompts.take())
+                await self._output.lines(self._pending_prompts.take_output())
                 await self.send_decision(permission, decision)
 
     async def _withdraw_prompt(self, child: Child, request: str) -> None:
         """The frontend need not answer what the vendor does not want to know any more."""
-        for permission in self._pending_prompts.open_questions:
+        for permission in self._pending_prompts.open_requests:
             if (
                 permission.request_id == request
-                and self._pending_prompts.expired(permission) is not None
+                and self._pending_prompts.expire_request(permission) is not None
             ):
-                await self._output.lines(self._pending_prompts.take())
+                await self._output.lines(self._pending_prompts.take_output())
                 await self._write_to_child(
                     child,
                     self._child_input.encode_decision(
@@ -405,7 +409,7 @@ class PersistentDriver(StdinDriver):
 
     def _defer_decision(self, permission: PermissionRequest) -> PermissionDecision | None:
         """Yes to a question without an input, about a call that `judge` is to decide with it."""
-        facts = self._pending_prompts.facts
+        facts = self._pending_prompts.session_state
         if (
             permission.refusal
             or permission.vendor_input
@@ -477,7 +481,7 @@ class PersistentDriver(StdinDriver):
         if (
             decision.allow
             and permission.vendor_input
-            and permission.tool in self._pending_prompts.facts.sdk_servers.tool_names
+            and permission.tool in self._pending_prompts.session_state.sdk_servers.tool_names
         ):
             self._decided_calls.grant(permission.tool, permission.tool_input, decision)
             decision = decision._replace(updated_input=None)

@@ -16,8 +16,8 @@ from shim.process.child import Child
 from shim.process.spawn import Started, abandon
 
 if TYPE_CHECKING:
-    from shim.core.claude.control import Control
-    from shim.core.claude.control.wishes import Chosen
+    from shim.core.claude.control import ControlSession
+    from shim.core.claude.control.wishes import SettingChanged
 
 
 class PerTurnDriver(ChildDriver):
@@ -29,7 +29,7 @@ class PerTurnDriver(ChildDriver):
         self,
         launcher: ChildLauncher,
         output: Output,
-        control: "Control | None" = None,
+        control: "ControlSession | None" = None,
         first_child: Started | None = None,
     ) -> None:
         """`started` is the first message's child, if it was started already."""
@@ -120,11 +120,11 @@ class PerTurnDriver(ChildDriver):
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         """Such a child cannot ask."""
 
-    async def apply_setting(self, change: "Chosen") -> None:
+    async def apply_setting(self, change: "SettingChanged") -> None:
         """The next child is started with it. A mode binds the next call where a hook of ours judges
         it.
         """
-        if change.what == "mode":
+        if change.setting == "mode":
             self.launcher.write_mode_file()
 
     async def stop(self) -> None:

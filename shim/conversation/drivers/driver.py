@@ -34,8 +34,8 @@ from shim.process import strays
 from shim.process.child import Child
 
 if TYPE_CHECKING:
-    from shim.core.claude.control import Control
-    from shim.core.claude.control.wishes import Chosen
+    from shim.core.claude.control import ControlSession
+    from shim.core.claude.control.wishes import SettingChanged
 
 SILENT_EXIT_TIMEOUT_S = 0.2  # for the last bytes of a child that ended before it printed anything
 # the most that a pipe holds: all that a child wrote before its end is read
@@ -73,7 +73,7 @@ class Driver(Protocol):
     async def forbid_call(self, call_id: str, reason: str) -> None:
         """The frontend forbids a call that runs already: the turn is stopped."""
 
-    async def apply_setting(self, change: "Chosen") -> None:
+    async def apply_setting(self, change: "SettingChanged") -> None:
         """Another model, permission mode or effort; for a child that stays, at once."""
 
     async def send_steering_messages(self) -> None:
@@ -95,7 +95,7 @@ class ChildDriver:
     """What both drivers have in common: a child, its pump, and the commands that the pump gives."""
 
     def __init__(
-        self, launcher: ChildLauncher, output: Output, control: "Control | None" = None
+        self, launcher: ChildLauncher, output: Output, control: "ControlSession | None" = None
     ) -> None:
         self.stream: ChildStream | None = None
         self.launcher = launcher
@@ -123,7 +123,7 @@ class ChildDriver:
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         raise NotImplementedError
 
-    async def apply_setting(self, change: "Chosen") -> None:
+    async def apply_setting(self, change: "SettingChanged") -> None:
         raise NotImplementedError
 
     async def stop(self) -> None:
@@ -192,12 +192,12 @@ class ChildDriver:
             case RunHooks(seen) if self._control is not None:
                 forbidden = None
                 for one in seen:
-                    self._control.observe(one)
+                    self._control.notify_hooks(one)
                     if one.event in ("PostToolUse", "PostToolUseFailure"):
-                        forbidden = forbidden or self._control.ran(one.call)
-                await self._output.lines(self._control.take())
+                        forbidden = forbidden or self._control.record_executed_call(one.call)
+                await self._output.lines(self._control.take_output())
                 if forbidden is not None:
-                    await self.forbid_call(forbidden.call, forbidden.reason)
+                    await self.forbid_call(forbidden.call_id, forbidden.reason)
 
     async def _write_turn_end(self, said: bytes, commands: StreamCommands) -> None:
         """The last lines of a turn. A frontend that has them may resume the session at once,
@@ -206,8 +206,8 @@ class ChildDriver:
         for command in commands:
             if isinstance(command, RunHooks) and self._control is not None:
                 for one in command.events:
-                    self._control.observe(one, last=command.last_text)
-                said = self._control.take() + said
+                    self._control.notify_hooks(one, last=command.last_text)
+                said = self._control.take_output() + said
             self._execute_before_write(command)
         await self._output.lines(self._withdraw_prompts() + said)
 
@@ -217,8 +217,8 @@ class ChildDriver:
         """
         if self._control is None:
             return b""
-        self._control.withdraw()
-        return self._control.take()
+        self._control.cancel_prompts()
+        return self._control.take_output()
 
     async def _read_turn_output(self, child: Child, stream: ChildStream) -> bool:
         """Pump until the turn is over (True), or until stdout is at its end or a deadline has
@@ -253,7 +253,7 @@ class ChildDriver:
     @property
     def _allows_silence(self) -> bool:
         """Whether silence is allowed: the vendor is done, is being stopped, or a person is asked."""
-        asking = self._control is not None and self._control.asking
+        asking = self._control is not None and self._control.has_open_requests
         return self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED) or self._stalled or asking
 
     def _end_stalled_turn(self, child: Child, pump: ChildStream) -> None:
@@ -282,7 +282,7 @@ class ChildDriver:
 
     def _start_turn(self, pump: ChildStream, message: UserMessage) -> None:
         """The turn that begins answers `message`."""
-        hooks = self._control is not None and bool(self._control.facts.hooks)
+        hooks = self._control is not None and bool(self._control.session_state.hooks)
         pump.answer_message(
             message,
             echo=self.launcher.turn_lifecycle.replays_messages,

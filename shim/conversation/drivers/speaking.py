@@ -10,8 +10,8 @@ from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.commands import StreamCommands
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.request import ChildInput
-from shim.core.claude.control import Control
-from shim.core.claude.control.wishes import Chosen
+from shim.core.claude.control import ControlSession
+from shim.core.claude.control.wishes import SettingChanged
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import PRIORITY_LATER, PRIORITY_NOW, BlockKinds, UserMessage
 from shim.io.stdout import Output
@@ -27,7 +27,7 @@ class StdinDriver(ChildDriver):
     """A driver whose child reads its stdin for as long as it lives."""
 
     def __init__(
-        self, launcher: ChildLauncher, output: Output, control: Control, tasks: TaskGroup
+        self, launcher: ChildLauncher, output: Output, control: ControlSession, tasks: TaskGroup
     ) -> None:
         super().__init__(launcher, output, control)
         assert launcher.adapter.child_input_ref
@@ -38,7 +38,7 @@ class StdinDriver(ChildDriver):
         self._needs_restart = False  # the child runs in another mode than is asked for by now
 
     @property
-    def _pending_prompts(self) -> Control:
+    def _pending_prompts(self) -> ControlSession:
         assert self._control is not None
         return self._control
 
@@ -52,14 +52,14 @@ class StdinDriver(ChildDriver):
     async def deliver(self, lines: bytes, commands: StreamCommands) -> None:
         for message in () if self.stream is None else self.stream.take_answered_messages():
             self._output.asked(message)
-            self._pending_prompts.observe(Seen("UserPromptSubmit"), prompt=message.text)
-            await self._output.lines(self._pending_prompts.take())
+            self._pending_prompts.notify_hooks(Seen("UserPromptSubmit"), prompt=message.text)
+            await self._output.lines(self._pending_prompts.take_output())
         await super().deliver(lines, commands)
         await self.send_steering_messages()
 
     async def send_steering_messages(self) -> None:
         """Say a message into the turn, while a call of it runs; else it has a turn of its own."""
-        messages = self._pending_prompts.messages
+        messages = self._pending_prompts.queued_messages
         while (
             message := next(
                 (one for one in messages if one.priority not in (PRIORITY_NOW, PRIORITY_LATER)),
@@ -99,7 +99,7 @@ class StdinDriver(ChildDriver):
 
     def _requeue_messages(self, messages: list[UserMessage]) -> None:
         """Let messages that were said into the turn wait for turns of their own."""
-        self._pending_prompts.messages.extendleft(reversed(messages))
+        self._pending_prompts.queued_messages.extendleft(reversed(messages))
 
     async def _write_to_child(self, child: Child, data: bytes) -> None:
         """Write to the child's stdin. A child that does not read in time is ended, and the pump
@@ -126,7 +126,7 @@ class StdinDriver(ChildDriver):
             standing.prompted_tools,
         )
 
-    async def apply_setting(self, change: Chosen) -> None:
+    async def apply_setting(self, change: SettingChanged) -> None:
         """Tell the child that runs; the next one is started with it."""
         vendor, (what, value), relaunch = self.launcher.adapter, change, False
         # one that is judged in only one of the two modes is launched in another way

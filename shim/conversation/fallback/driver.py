@@ -18,7 +18,7 @@ from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.fallback.candidates import Candidate, FallbackChain
 from shim.conversation.fallback.held_pump import BufferedChildStream, FallbackBuffer
 from shim.core.adapter.pump import ChildStream
-from shim.core.claude.control.wishes import Chosen
+from shim.core.claude.control.wishes import SettingChanged
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt
@@ -181,7 +181,7 @@ class FallbackDriver:
     async def forbid_call(self, call_id: str, reason: str) -> None:
         await self._driver.forbid_call(call_id, reason)
 
-    async def apply_setting(self, change: Chosen) -> None:
+    async def apply_setting(self, change: SettingChanged) -> None:
         await self._driver.apply_setting(change)
 
     async def send_steering_messages(self) -> None:

@@ -16,8 +16,13 @@ heard and means nothing. A frame that cannot be read is skipped with a word on s
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.claude.control.control import KIND_CHARACTERS, Control
-from shim.core.claude.control.wishes import Chosen, Decided, Interrupt, Wish
+from shim.core.claude.control.control import MAX_TYPE_CHARS, ControlSession
+from shim.core.claude.control.wishes import (
+    FrontendAction,
+    Interrupt,
+    PermissionAnswered,
+    SettingChanged,
+)
 from shim.core.claude.facts import SessionState
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import PRIORITY_LATER, parse_line, parse_message
@@ -53,8 +58,8 @@ def _decision(frame: Mapping[str, Any]) -> PermissionDecision:
     return PermissionDecision(False, message=reason if isinstance(reason, str) else DENIED)
 
 
-class YumeControl(Control):
-    patience = APPROVAL_SECONDS
+class YumeControl(ControlSession):
+    prompt_timeout_s = APPROVAL_SECONDS
 
     def __init__(
         self,
@@ -68,35 +73,39 @@ class YumeControl(Control):
         """`unattended`: the vendor runs its tools and never asks."""
         super().__init__(facts, mint, now)
         self._pen = pen
-        self.facts.serving_vendor = self.facts.serving_vendor._replace(never_asks=unattended)
+        self.session_state.serving_vendor = self.session_state.serving_vendor._replace(
+            never_asks=unattended
+        )
         self._early: dict[str, PermissionDecision] = {}
         self._decided = Bounded[str, None](
             EARLY_APPROVALS
         )  # calls of this turn, so that a second approval of a call approves no later question
 
-    def take(self) -> bytes:
+    def take_output(self) -> bytes:
         """Nothing: the pen writes all lines."""
         return self._pen.take()
 
     # -- what the frontend says --------------------------------------------------------------------
 
-    def receive(self, raw: bytes) -> list[Wish]:
-        if raw.strip() in (b"", b"$"):
+    def receive_line(self, line: bytes) -> list[FrontendAction]:
+        if line.strip() in (b"", b"$"):
             return []
-        frame = parse_line(raw)
+        frame = parse_line(line)
         kind = frame.get("type") if isinstance(frame, dict) else None
         if not isinstance(frame, dict) or not isinstance(kind, str):
-            self._complain(f"a line of stdin is no frame ({len(raw)} bytes)")
+            self._report_bad_line(f"a line of stdin is no frame ({len(line)} bytes)")
         elif kind == "user":
-            self._message(frame, len(raw))
+            self._message(frame, len(line))
         elif kind == "interrupt":
-            return [*self._give_up(""), Interrupt()] if self.running else []
+            return [*self._refuse_open_requests(""), Interrupt()] if self.is_running else []
         elif kind == "set_permission_mode":
-            return self._choose(frame.get("mode"))
+            return self._apply_requested_mode(frame.get("mode"))
         elif kind == "tool_approval":
             return self._approve(frame)
         else:
-            self._complain(f"a frame of type {printable(kind[:KIND_CHARACTERS])} is not known")
+            self._report_bad_line(
+                f"a frame of type {printable(kind[:MAX_TYPE_CHARS])} is not known"
+            )
         return []
 
     def _message(self, frame: Mapping[str, Any], size: int) -> None:
@@ -104,121 +113,129 @@ class YumeControl(Control):
         if not isinstance(message, dict):
             message = {"role": "user", "content": frame.get("content")}
         try:
-            read = parse_message({**frame, "message": message}, self._now())
+            read = parse_message({**frame, "message": message}, self._format_now())
         except ValueError as error:
-            self._complain(f"a message cannot be read: {error}")
+            self._report_bad_line(f"a message cannot be read: {error}")
             return
         # Yume waits for the end of every message: none is said into the turn of another.
-        self.messages.append(read._replace(size_bytes=size, priority=PRIORITY_LATER))
+        self.queued_messages.append(read._replace(size_bytes=size, priority=PRIORITY_LATER))
 
-    def _choose(self, name: object) -> list[Wish]:
+    def _apply_requested_mode(self, name: object) -> list[FrontendAction]:
         mode, asks, known = yume_mode(name)
         if not known:
-            self._complain(
-                f"the permission mode {printable(str(name)[:KIND_CHARACTERS])!r} is not known: default",
+            self._report_bad_line(
+                f"the permission mode {printable(str(name)[:MAX_TYPE_CHARS])!r} is not known: default",
                 "",
             )
-        if asks and not self.facts.serving_vendor.asks_permissions:
+        if asks and not self.session_state.serving_vendor.asks_permissions:
             # an unattended vendor is refused by its next turn, if no other vendor answers
-            self._complain(
+            self._report_bad_line(
                 "it asks nobody here"
-                + ("" if self.facts.serving_vendor.never_asks else "; it keeps to its own default"),
+                + (
+                    ""
+                    if self.session_state.serving_vendor.never_asks
+                    else "; it keeps to its own default"
+                ),
                 "",
             )
-        self.facts.mode, self.facts.answers_prompts = mode, asks
-        return [Chosen("mode", mode)]
+        self.session_state.mode, self.session_state.answers_prompts = mode, asks
+        return [SettingChanged("mode", mode)]
 
-    def _approve(self, frame: Mapping[str, Any]) -> list[Wish]:
+    def _approve(self, frame: Mapping[str, Any]) -> list[FrontendAction]:
         call, decision = str(frame.get("id")), _decision(frame)
-        asked = self._asked.pop(call, None)
+        asked = self._open_prompts.pop(call, None)
         if asked is not None:
             self._decide(call)
-            return [Decided(asked, decision)]
-        if self.running and call not in self._decided and len(self._early) < EARLY_APPROVALS:
+            return [PermissionAnswered(asked, decision)]
+        if self.is_running and call not in self._decided and len(self._early) < EARLY_APPROVALS:
             self._early[call] = decision
         else:
-            self._complain("an approval is about no call that waits for one")
+            self._report_bad_line("an approval is about no call that waits for one")
         return []
 
     def _decide(self, call: str) -> None:
         self._decided[call] = None
 
-    def _give_up(self, message: str) -> list[Wish]:
-        asked, self._asked = self._held | self._asked, {}
-        self._held.clear()
+    def _refuse_open_requests(self, message: str) -> list[FrontendAction]:
+        asked, self._open_prompts = self._requests_awaiting_hooks | self._open_prompts, {}
+        self._requests_awaiting_hooks.clear()
         denial = PermissionDecision(False, message=message or STOPPED, ends_turn=not message)
-        return [Decided(it, denial) for it in asked.values()]
+        return [PermissionAnswered(it, denial) for it in asked.values()]
 
     # -- what we ask -------------------------------------------------------------------------------
 
-    def ask(self, permission: PermissionRequest) -> PermissionDecision | None:
+    def ask_permission(self, request: PermissionRequest) -> PermissionDecision | None:
         """Write the call and wait for its approval. Returns the decision if no approval is needed."""
-        if permission.refusal:
-            return PermissionDecision(False, message=permission.refusal)
-        hook, shown = self._verdicts.of(permission.call_id), self._shown(permission)
+        if request.refusal:
+            return PermissionDecision(False, message=request.refusal)
+        hook, shown = self._hook_decisions.of(request.call_id), self._resolve_tool_input(request)
         if hook.allow is False:
             return PermissionDecision(False, message=hook.reason, frontend_knows=False)
-        ruled = self.facts.evaluate_call(permission.tool, shown, hook)
+        ruled = self.session_state.evaluate_call(request.tool, shown, hook)
         if ruled.decided == "deny":
             return PermissionDecision(
                 False,
-                message=DENIED_BY_RULE_TEXT.format(tool=permission.tool, why=ruled.why),
+                message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=ruled.why),
                 frontend_knows=False,
             )
-        if permission.tool == QUESTION_TOOL:
+        if request.tool == QUESTION_TOOL:
             return PermissionDecision(False, message=UNANSWERABLE, frontend_knows=False)
-        changed = None if shown == permission.tool_input else shown
+        changed = None if shown == request.tool_input else shown
         # a person approves every other call
-        if ruled.decided == "allow" and (ruled.ruled or not self.facts.answers_prompts):
+        if ruled.decided == "allow" and (ruled.ruled or not self.session_state.answers_prompts):
             return PermissionDecision(True, updated_input=changed)
         # Yume shows no other input
-        if not self.facts.answers_prompts or self.facts.mode == "dontAsk" or changed is not None:
+        if (
+            not self.session_state.answers_prompts
+            or self.session_state.mode == "dontAsk"
+            or changed is not None
+        ):
             return PermissionDecision(
                 False,
-                message=hook.reason or NOT_GRANTED_TEXT.format(tool=permission.tool),
+                message=hook.reason or NOT_GRANTED_TEXT.format(tool=request.tool),
                 frontend_knows=False,
             )
-        size = len(dump(permission.tool_input))
+        size = len(dump(request.tool_input))
         if size > self._pen.room:
             return PermissionDecision(
                 False, message=f"The call is too large to be asked about ({size} bytes)."
             )
-        if (early := self._early.pop(permission.call_id, None)) is not None:
-            self._decide(permission.call_id)
+        if (early := self._early.pop(request.call_id, None)) is not None:
+            self._decide(request.call_id)
             return early
-        if self._deaf:
+        if self._is_input_closed:
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
-        self._pen.expose(permission.call_id)
-        self._asked[permission.call_id] = permission
+        self._pen.expose(request.call_id)
+        self._open_prompts[request.call_id] = request
         return None
 
-    def withdraw(self) -> None:
+    def cancel_prompts(self) -> None:
         """Nothing: Yume knows by the result that nothing is asked any more."""
 
-    def expired(self, permission: PermissionRequest) -> PermissionDecision | None:
+    def expire_request(self, request: PermissionRequest) -> PermissionDecision | None:
         """The denial of a call without an answer in time (R14); None if it was answered."""
-        if self._asked.get(permission.call_id) is not permission:
+        if self._open_prompts.get(request.call_id) is not request:
             return None
-        del self._asked[permission.call_id]
-        self._decide(permission.call_id)
+        del self._open_prompts[request.call_id]
+        self._decide(request.call_id)
         return PermissionDecision(False, message=UNANSWERED)
 
     # -- what Claude's frontends are told and Yume is not ------------------------------------------
 
-    def end(self) -> None:
+    def end_turn(self) -> None:
         """The turn is over: forget its approvals."""
         self._early.clear()
         self._decided.clear()
-        super().end()
+        super().end_turn()
 
-    def observe(self, seen: Seen, *, prompt: str = "", last: str = "") -> None:
+    def notify_hooks(self, event: Seen, *, prompt: str = "", last: str = "") -> None:
         """Nothing: Yume has no hooks."""
 
-    def state(self, state: str) -> None:
+    def write_state(self, state: str) -> None:
         """Nothing: Yume reads the state from the lines."""
 
-    def system(self, subtype: str, **fields: object) -> None:
+    def write_system(self, subtype: str, **fields: object) -> None:
         """Nothing: Yume has no such lines."""
 
-    def _complain(self, text: str, consequence: str = "; the line was skipped") -> None:
-        self.complaints.append(f"{self.facts.vendor_name}: {text}{consequence}\n")
+    def _report_bad_line(self, text: str, consequence: str = "; the line was skipped") -> None:
+        self.warnings.append(f"{self.session_state.vendor_name}: {text}{consequence}\n")

@@ -12,7 +12,7 @@ from shim.conversation.drivers.child_per_turn import PerTurnDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.commands import AskPermission, TurnStage
 from shim.core.adapter.vendor import ShutdownConfig
-from shim.core.claude.control import Control
+from shim.core.claude.control import ControlSession
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, TURN_OVER_TEXT, PermissionRequest
 from shim.core.turn.outcome import Exit
 from tests.conversation.test_message_loop import Launched, Paper
@@ -101,7 +101,7 @@ def talking(tasks, paper):
         name="demo", exit=ShutdownConfig(), speaks="a:b", speech=Speech
     )
     launcher.policy = SimpleNamespace(hooks=())
-    control = Control(
+    control = ControlSession(
         facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now"
     )
     made = PersistentDriver(launcher, paper, control, tasks)
@@ -119,7 +119,7 @@ async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobod
             permission = PermissionRequest("r", "c", "Bash", {}, "bash", {})
             await driver.deliver(b"", (TurnStage.FINISHED, AskPermission(permission)))
     assert driver._child.told == [f"False {TURN_OVER_TEXT}".encode()]
-    assert not control.asking and b"control_request" not in paper.said
+    assert not control.has_open_requests and b"control_request" not in paper.said
 
 
 @pytest.mark.anyio

@@ -14,7 +14,7 @@ from support import facts_of
 from shim.conversation.drivers.child_per_conversation import PersistentDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.vendor import ShutdownConfig
-from shim.core.claude.control import Control
+from shim.core.claude.control import ControlSession
 from shim.core.claude.hooks.callbacks import Hooks
 from shim.core.claude.messages import TEXT_ONLY_KINDS, UserMessage
 from tests.conversation.test_message_loop import Launched, Paper
@@ -77,7 +77,7 @@ class Steered:
         self.launcher.asked = lambda prompt: f"{prompt}!"
         facts = facts_of(vendor="demo", session_id="s", line_bytes=10_000)
         facts.hooks = Hooks({"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]})
-        self.control = Control(facts, lambda: "id", lambda: "now")
+        self.control = ControlSession(facts, lambda: "id", lambda: "now")
         self.driver = PersistentDriver(self.launcher, self.paper, self.control, tasks)
         self.driver.stream, self.driver._child = self.launcher.turns.pump(None), Listener()
         self.driver.stream.answer_message(
@@ -85,7 +85,7 @@ class Steered:
         )
         self.driver._turn_running = True
         self.speech, self.said = self.driver._child_input, said
-        self.control.running = True
+        self.control.is_running = True
 
     async def begin(self):
         for line in self.said:
@@ -94,7 +94,7 @@ class Steered:
 
     async def hears(self, text, **more):
         event = {"type": "user", "message": {"role": "user", "content": text}, **more}
-        wishes = self.control.receive(json.dumps(event).encode())
+        wishes = self.control.receive_line(json.dumps(event).encode())
         await self.driver.send_steering_messages()
         return wishes
 
@@ -104,7 +104,7 @@ class Steered:
 
     @property
     def waiting(self):
-        return [message.text for message in self.control.messages]
+        return [message.text for message in self.control.queued_messages]
 
     @property
     def replayed(self):

@@ -10,9 +10,9 @@ from ruling import policy
 from support import facts_of
 from sweeps import each
 
-from shim.core.claude.control.answers import ANSWERS
-from shim.core.claude.control.control import QUESTIONS, Control
-from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
+from shim.core.claude.control.answers import REQUEST_HANDLERS
+from shim.core.claude.control.control import MAX_OPEN_PROMPTS, ControlSession
+from shim.core.claude.control.wishes import Interrupt, PermissionAnswered, SettingChanged
 from shim.core.claude.facts import ServingVendor
 from shim.core.claude.permissions import (
     PROMPT_TIMEOUT_TEXT,
@@ -29,7 +29,7 @@ ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"
 def control(**facts):
     numbers = itertools.count(1)
     known = {"vendor": "pi", "session_id": "S", "mode": "default", "prompts": True} | facts
-    return Control(
+    return ControlSession(
         facts_of(**known), lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z"
     )
 
@@ -37,8 +37,8 @@ def control(**facts):
 def ask(one, subtype, **more):
     """The answer to a request, and what it made the session do."""
     line = {"type": "control_request", "request_id": "r", "request": {"subtype": subtype, **more}}
-    wishes = one.receive(json.dumps(line).encode())
-    said = [json.loads(line) for line in one.take().splitlines()]
+    wishes = one.receive_line(json.dumps(line).encode())
+    said = [json.loads(line) for line in one.take_output().splitlines()]
     return said, wishes
 
 
@@ -50,7 +50,7 @@ def body(one, subtype, **more):
 
 def give(one, request, **answer):
     response = {"subtype": "success", "request_id": request, "response": answer}
-    return one.receive(json.dumps({"type": "control_response", "response": response}).encode())
+    return one.receive_line(json.dumps({"type": "control_response", "response": response}).encode())
 
 
 # Subtype → the body as it was measured (contract 6.1); None: a success without one.
@@ -87,7 +87,7 @@ def test_the_rules_are_listed_with_the_folder_that_they_are_for():
     }
 
 
-@each("subtype", sorted(ANSWERS))
+@each("subtype", sorted(REQUEST_HANDLERS))
 def test_every_known_request_gets_one_answer_whatever_it_lacks(subtype):
     """C5, C8"""
     said, _ = ask(control(), subtype)
@@ -124,9 +124,11 @@ def test_what_cannot_be_done_is_refused_in_the_real_ones_words(subtype, request_
 def test_an_answer_carries_the_id_of_its_question_whatever_it_is():
     """C4"""
     one = control()
-    one.receive(b'{"type":"control_request","request_id":17,"request":{"subtype":"mcp_status"}}')
-    one.receive(b'{"type":"control_request","request":{"subtype":"mcp_status"}}')
-    first, second = [json.loads(line) for line in one.take().splitlines()]
+    one.receive_line(
+        b'{"type":"control_request","request_id":17,"request":{"subtype":"mcp_status"}}'
+    )
+    one.receive_line(b'{"type":"control_request","request":{"subtype":"mcp_status"}}')
+    first, second = [json.loads(line) for line in one.take_output().splitlines()]
     assert first["response"]["request_id"] == 17
     assert second["response"]["subtype"] == "success"
 
@@ -150,12 +152,12 @@ def test_initialize_gives_every_key_that_a_client_reads():
 def test_initialize_brings_the_system_prompts_that_are_not_on_the_command_line():
     one = control()
     ask(one, "initialize", systemPrompt=["Be", "brief."], appendSystemPrompt="And kind.")
-    assert (one.facts.system_prompt, one.facts.append_system_prompt) == (
+    assert (one.session_state.system_prompt, one.session_state.append_system_prompt) == (
         "Be\n\nbrief.",
         "And kind.",
     )
     ask(one, "initialize", systemPrompt=[""])
-    assert one.facts.system_prompt == "Be\n\nbrief."
+    assert one.session_state.system_prompt == "Be\n\nbrief."
 
 
 def test_a_model_is_checked_before_it_becomes_an_argument():
@@ -164,16 +166,22 @@ def test_a_model_is_checked_before_it_becomes_an_argument():
 
     one = control(checked=checked)
     assert body(one, "set_model", model="--evil")["error"] == "Cannot set model: --evil will not do"
-    assert one.facts.model is None
+    assert one.session_state.model is None
 
 
 def test_no_model_is_the_first_one_again():
     """C7"""
     one = control(model="m-1")
     said, wishes = ask(one, "set_model", model="m-2")
-    assert (said[0]["response"]["response"], wishes) == ({"model": "m-2"}, [Chosen("model", "m-2")])
+    assert (said[0]["response"]["response"], wishes) == (
+        {"model": "m-2"},
+        [SettingChanged("model", "m-2")],
+    )
     said, wishes = ask(one, "set_model", model=None)
-    assert (said[0]["response"]["response"], wishes) == ({"model": "m-1"}, [Chosen("model", "m-1")])
+    assert (said[0]["response"]["response"], wishes) == (
+        {"model": "m-1"},
+        [SettingChanged("model", "m-1")],
+    )
 
 
 def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
@@ -182,11 +190,14 @@ def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
         model="m-1", told={"m-1": "m-1", "sonnet": "big"}.get, choosable=lambda: ("sonnet",)
     )
     said, wishes = ask(one, "set_model", model="sonnet")
-    assert (said[0]["response"]["response"], wishes) == ({"model": "big"}, [Chosen("model", "big")])
+    assert (said[0]["response"]["response"], wishes) == (
+        {"model": "big"},
+        [SettingChanged("model", "big")],
+    )
     said, wishes = ask(one, "set_model", model="opus")
     assert (said[0]["response"]["response"], wishes) == (
         {"model": "default"},
-        [Chosen("model", None)],
+        [SettingChanged("model", None)],
     )
 
 
@@ -197,11 +208,11 @@ def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name
         told=lambda model: None if model == "default" else model,
         checked=lambda model: None,
     )
-    one.facts.reported_model = "its-own"
+    one.session_state.reported_model = "its-own"
     said, wishes = ask(one, "set_model", model=name)
     assert (said[0]["response"]["response"], wishes) == (
         {"model": "its-own"},
-        [Chosen("model", None)],
+        [SettingChanged("model", None)],
     )
 
 
@@ -222,13 +233,16 @@ def test_the_models_are_those_that_can_be_chosen(subtype):
 
 def test_of_the_models_that_were_asked_for_another_vendor_is_told_those_of_claudes():
     one = control(model="sonnet")
-    one.facts.switch_vendor(ServingVendor("qwen"))
-    assert (one.facts.requested_model, one.facts.initial_model) == ("sonnet", "sonnet")
+    one.session_state.switch_vendor(ServingVendor("qwen"))
+    assert (one.session_state.requested_model, one.session_state.initial_model) == (
+        "sonnet",
+        "sonnet",
+    )
     ask(one, "set_model", model="qwen3")
-    one.facts.switch_vendor(ServingVendor("codex"))
-    assert (one.facts.requested_model, one.facts.initial_model) == (None, "sonnet")
-    one.facts.switch_vendor(ServingVendor("qwen"))
-    assert one.facts.requested_model == "qwen3"
+    one.session_state.switch_vendor(ServingVendor("codex"))
+    assert (one.session_state.requested_model, one.session_state.initial_model) == (None, "sonnet")
+    one.session_state.switch_vendor(ServingVendor("qwen"))
+    assert one.session_state.requested_model == "qwen3"
 
 
 def test_a_mode_that_the_vendor_cannot_honour_is_refused():
@@ -236,7 +250,7 @@ def test_a_mode_that_the_vendor_cannot_honour_is_refused():
     assert (
         "pi can do default, plan" in body(one, "set_permission_mode", mode="acceptEdits")["error"]
     )
-    assert one.facts.mode == "default"
+    assert one.session_state.mode == "default"
 
 
 def test_a_mode_is_answered_told_and_wished_for():
@@ -248,7 +262,7 @@ def test_a_mode_is_answered_told_and_wished_for():
         "plan",
         "S",
     )
-    assert wishes == [Chosen("mode", "plan")]
+    assert wishes == [SettingChanged("mode", "plan")]
 
 
 def test_bypassing_is_possible_where_the_session_was_launched_for_it():
@@ -262,7 +276,7 @@ def test_an_interrupt_stops_what_runs_and_nothing_else():
     """C6"""
     one = control()
     assert ask(one, "interrupt")[1] == []
-    one.begin("hi")
+    one.start_turn("hi")
     said, wishes = ask(one, "interrupt")
     assert wishes == [Interrupt()]
     assert said[-1]["response"]["response"] == {"still_queued": []}
@@ -272,21 +286,23 @@ def test_an_interrupt_takes_open_questions_back_and_the_end_of_stdin_does_not():
     """C10"""
     interrupted, closed = control(), control()
     for one in (interrupted, closed):
-        one.begin("hi")
-        one.ask(ASKED)
-        one.take()
+        one.start_turn("hi")
+        one.ask_permission(ASKED)
+        one.take_output()
     said, (decided, _) = ask(interrupted, "interrupt")
     assert said[0] == {"type": "control_cancel_request", "request_id": "uuid-1"}
-    assert decided == Decided(ASKED, PermissionDecision(False, ends_turn=True))
-    (decided,) = closed.closed()
+    assert decided == PermissionAnswered(ASKED, PermissionDecision(False, ends_turn=True))
+    (decided,) = closed.close_input()
     assert (
-        decided == Decided(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
-        and closed.take() == b""
+        decided == PermissionAnswered(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
+        and closed.take_output() == b""
     )
 
 
 def states(one):
-    return [line["state"] for line in map(json.loads, one.take().splitlines()) if "state" in line]
+    return [
+        line["state"] for line in map(json.loads, one.take_output().splitlines()) if "state" in line
+    ]
 
 
 @pytest.mark.parametrize(
@@ -295,8 +311,8 @@ def states(one):
 def test_the_state_is_running_again_when_nothing_is_asked_any_more(how):
     """C17"""
     one = control(state_events="host")
-    one.begin("hi")
-    one.ask(ASKED)
+    one.start_turn("hi")
+    one.ask_permission(ASKED)
     assert states(one) == ["running", "requires_action"]
     if how == "interrupt":
         ask_to_stop = {
@@ -304,61 +320,64 @@ def test_the_state_is_running_again_when_nothing_is_asked_any_more(how):
             "request_id": "r",
             "request": {"subtype": "interrupt"},
         }
-        one.receive(json.dumps(ask_to_stop).encode())
+        one.receive_line(json.dumps(ask_to_stop).encode())
     elif how == "the end of stdin":
-        one.closed()
+        one.close_input()
     elif how == "too late":
-        one.expired(ASKED)
+        one.expire_request(ASKED)
     else:
-        one.withdraw()
-    assert states(one) == ["running"] and not one.asking
+        one.cancel_prompts()
+    assert states(one) == ["running"] and not one.has_open_requests
 
 
 def test_questions_are_answered_in_any_order_and_each_only_once():
     """C9, C17"""
     one = control(state_events="visible")
     second = ASKED._replace(request_id="q2", call_id="call_2")
-    one.begin("hi")
-    one.ask(ASKED)
-    one.ask(second)
+    one.start_turn("hi")
+    one.ask_permission(ASKED)
+    one.ask_permission(second)
     first_line, second_line = (
-        line for line in map(json.loads, one.take().splitlines()) if "request" in line
+        line for line in map(json.loads, one.take_output().splitlines()) if "request" in line
     )
     assert give(one, second_line["request_id"], behavior="deny", message="no") == [
-        Decided(second, PermissionDecision(False, message="no"))
+        PermissionAnswered(second, PermissionDecision(False, message="no"))
     ]
-    assert states(one) == [] and one.asking
+    assert states(one) == [] and one.has_open_requests
     assert give(one, first_line["request_id"], behavior="allow") == [
-        Decided(ASKED, PermissionDecision(True))
+        PermissionAnswered(ASKED, PermissionDecision(True))
     ]
-    assert states(one) == ["running"] and not one.asking
+    assert states(one) == ["running"] and not one.has_open_requests
     assert give(one, second_line["request_id"], behavior="allow") == []
 
 
 def test_a_question_that_nobody_answered_in_time_is_denied_and_taken_back():
     one = control()
-    one.begin("hi")
-    one.ask(ASKED)
-    one.take()
-    assert one.expired(ASKED) == PermissionDecision(False, message=PROMPT_TIMEOUT_TEXT)
-    assert json.loads(one.take()) == {"type": "control_cancel_request", "request_id": "uuid-1"}
-    assert one.expired(ASKED) is None and give(one, "uuid-1", behavior="allow") == []
+    one.start_turn("hi")
+    one.ask_permission(ASKED)
+    one.take_output()
+    assert one.expire_request(ASKED) == PermissionDecision(False, message=PROMPT_TIMEOUT_TEXT)
+    assert json.loads(one.take_output()) == {
+        "type": "control_cancel_request",
+        "request_id": "uuid-1",
+    }
+    assert one.expire_request(ASKED) is None and give(one, "uuid-1", behavior="allow") == []
 
 
 def test_an_answer_in_time_leaves_nothing_to_deny():
     one = control()
-    one.ask(ASKED)
+    one.ask_permission(ASKED)
     give(one, "uuid-1", behavior="allow")
-    assert one.expired(ASKED) is None
+    assert one.expire_request(ASKED) is None
 
 
 def test_open_questions_are_bounded():
     one = control()
     asked = [
-        one.ask(ASKED._replace(request_id=f"q{number}", call_id=f"call_{number}"))
-        for number in range(QUESTIONS + 1)
+        one.ask_permission(ASKED._replace(request_id=f"q{number}", call_id=f"call_{number}"))
+        for number in range(MAX_OPEN_PROMPTS + 1)
     ]
-    assert asked[:-1] == [None] * QUESTIONS
+    assert asked[:-1] == [None] * MAX_OPEN_PROMPTS
     assert asked[-1] is not None and not asked[-1].allow
 
 
@@ -377,8 +396,8 @@ CHOICE = ASKED._replace(tool="AskUserQuestion", tool_input={"questions": [{"ques
 def test_a_question_to_the_person_is_asked_whatever_is_allowed(facts):
     """As the real claude 2.1.329 did in each of these modes."""
     one = control(**facts)
-    assert one.ask(CHOICE) is None
-    request = json.loads(one.take())["request"]
+    assert one.ask_permission(CHOICE) is None
+    request = json.loads(one.take_output())["request"]
     assert request["requires_user_interaction"] is True and "permission_suggestions" not in request
 
 
@@ -387,24 +406,24 @@ def test_a_question_to_the_person_is_asked_whatever_is_allowed(facts):
     [{"mode": "dontAsk"}, {"prompts": False}, {"prompts": False, "mode": "bypassPermissions"}],
 )
 def test_a_question_to_the_person_that_nobody_can_answer_is_denied(facts):
-    decision = control(policy=policy(), **facts).ask(CHOICE)
+    decision = control(policy=policy(), **facts).ask_permission(CHOICE)
     assert decision is not None and not decision.allow
 
 
 def test_a_question_to_the_person_that_a_hook_answered_is_not_asked():
     one = control(policy=policy(allow=["AskUserQuestion"]))
     answered = CHOICE._replace(tool_input={**CHOICE.tool_input, "answers": {"Which?": "this"}})
-    assert one.ask(answered) == PermissionDecision(True)
+    assert one.ask_permission(answered) == PermissionDecision(True)
 
 
 def test_a_message_that_waits_can_be_taken_back():
     one = control()
-    one.receive(b'{"type":"user","uuid":"u1","message":{"role":"user","content":"hi"}}')
+    one.receive_line(b'{"type":"user","uuid":"u1","message":{"role":"user","content":"hi"}}')
     assert body(one, "cancel_async_message", message_uuid="u1")["response"] == {
         "cancelled": True,
         "message_uuid": "u1",
     }
-    assert not one.messages
+    assert not one.queued_messages
 
 
 # -- permissions -----------------------------------------------------------------------------------
@@ -413,8 +432,8 @@ def test_a_message_that_waits_can_be_taken_back():
 def test_a_question_is_put_to_the_frontend_in_claudes_words():
     """C9"""
     one = control()
-    assert one.ask(ASKED) is None
-    (line,) = [json.loads(line) for line in one.take().splitlines()]
+    assert one.ask_permission(ASKED) is None
+    (line,) = [json.loads(line) for line in one.take_output().splitlines()]
     assert line == {
         "type": "control_request",
         "request_id": "uuid-1",
@@ -427,7 +446,9 @@ def test_a_question_is_put_to_the_frontend_in_claudes_words():
             "tool_use_id": "call_1",
         },
     }
-    assert give(one, "uuid-1", behavior="allow") == [Decided(ASKED, PermissionDecision(True))]
+    assert give(one, "uuid-1", behavior="allow") == [
+        PermissionAnswered(ASKED, PermissionDecision(True))
+    ]
     assert give(one, "uuid-1", behavior="allow") == []
 
 
@@ -452,7 +473,7 @@ def test_a_question_is_put_to_the_frontend_in_claudes_words():
 def test_only_a_clear_permission_is_one(answer, decision):
     """C9"""
     one = control()
-    one.ask(ASKED)
+    one.ask_permission(ASKED)
     ((asked, given),) = give(one, "uuid-1", **answer)
     assert asked is ASKED
     assert given == decision if decision else not given.allow
@@ -461,18 +482,18 @@ def test_only_a_clear_permission_is_one(answer, decision):
 def test_who_cannot_be_asked_is_not_asked():
     for facts in ({"prompts": False}, {"mode": "dontAsk"}):
         one = control(**facts)
-        decision = one.ask(ASKED)
+        decision = one.ask_permission(ASKED)
         assert decision is not None and not decision.allow and not decision.frontend_knows
-        assert one.take() == b""
+        assert one.take_output() == b""
 
 
 def test_a_question_that_carries_its_refusal_is_not_asked():
-    decision = control().ask(ASKED._replace(refusal="The turn is over."))
+    decision = control().ask_permission(ASKED._replace(refusal="The turn is over."))
     assert decision == PermissionDecision(False, message="The turn is over.")
 
 
 def test_an_input_that_is_too_large_to_be_shown_is_denied():
-    decision = control().ask(ASKED._replace(tool_input={"command": "x" * 1_000_001}))
+    decision = control().ask_permission(ASKED._replace(tool_input={"command": "x" * 1_000_001}))
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
@@ -481,7 +502,7 @@ TOUCH = ASKED._replace(tool_input={"command": "touch a"})
 
 def test_what_was_allowed_beforehand_is_allowed():
     one = control(prompts=False, policy=policy(allow=["Bash(touch:*)"]))
-    assert one.ask(TOUCH) == PermissionDecision(True)
+    assert one.ask_permission(TOUCH) == PermissionDecision(True)
     for command in (
         "touch a; rm -rf x",
         "touchy",
@@ -489,7 +510,7 @@ def test_what_was_allowed_beforehand_is_allowed():
         "touch a\nreboot",
         "touch a && reboot",
     ):
-        decision = one.ask(TOUCH._replace(tool_input={"command": command}))
+        decision = one.ask_permission(TOUCH._replace(tool_input={"command": command}))
         assert decision is not None and not decision.allow, command
 
 
@@ -519,67 +540,71 @@ ALWAYS = {
 def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_again):
     """C9, contract 6.3: `updatedPermissions`"""
     one = control(policy=policy())
-    assert one.ask(TOUCH) is None
+    assert one.ask_permission(TOUCH) is None
     give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
-    assert (one.ask(TOUCH._replace(request_id="q2", call_id="call_2")) is None) is asked_again
+    assert (
+        one.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2")) is None
+    ) is asked_again
 
 
 @pytest.mark.parametrize(("behavior", "became"), [("deny", False), ("ask", None)])
 def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
     one = control(policy=policy(allow=["Bash"]), mode="bypassPermissions")
-    one.facts.apply_permission_updates([RuleChange("add", "ask", ("Bash(touch b)",))])
-    assert one.ask(TOUCH._replace(tool_input={"command": "touch b"})) is None
+    one.session_state.apply_permission_updates([RuleChange("add", "ask", ("Bash(touch b)",))])
+    assert one.ask_permission(TOUCH._replace(tool_input={"command": "touch b"})) is None
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS | {"behavior": behavior}])
-    decision = one.ask(TOUCH._replace(request_id="q2", call_id="call_2"))
+    decision = one.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2"))
     assert (decision and decision.allow) is became
 
 
 def test_a_rule_of_an_answer_can_be_taken_back_and_one_of_the_start_cannot():
     one = control(policy=policy(allow=["Bash(mkdir:*)"]))
-    one.ask(TOUCH)
+    one.ask_permission(TOUCH)
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
-    assert one.ask(TOUCH) == PermissionDecision(True)
-    one.facts.apply_permission_updates([RuleChange("replace", "allow", ())])
-    assert one.ask(TOUCH) is None
-    assert one.ask(TOUCH._replace(tool_input={"command": "mkdir a"})) == PermissionDecision(True)
+    assert one.ask_permission(TOUCH) == PermissionDecision(True)
+    one.session_state.apply_permission_updates([RuleChange("replace", "allow", ())])
+    assert one.ask_permission(TOUCH) is None
+    assert one.ask_permission(
+        TOUCH._replace(tool_input={"command": "mkdir a"})
+    ) == PermissionDecision(True)
 
 
 def test_a_folder_of_an_answer_is_one_of_the_turns_until_it_is_taken_back():
     one = control(policy=policy(), mode="acceptEdits")
     write = ASKED._replace(tool="Write", tool_input={"file_path": "/elsewhere/a", "content": "x"})
-    assert one.ask(write) is None
+    assert one.ask_permission(write) is None
     folder = {"directories": ["/elsewhere"], "destination": "session"}
     give(one, "uuid-1", behavior="allow", updatedPermissions=[{"type": "addDirectories", **folder}])
-    assert one.ask(write) == PermissionDecision(True)
-    one.ask(TOUCH._replace(tool_input={"command": "reboot"}))
+    assert one.ask_permission(write) == PermissionDecision(True)
+    one.ask_permission(TOUCH._replace(tool_input={"command": "reboot"}))
     give(
         one,
         "uuid-2",
         behavior="allow",
         updatedPermissions=[{"type": "removeDirectories", **folder}],
     )
-    assert one.ask(write) is None
+    assert one.ask_permission(write) is None
 
 
 def test_a_denial_allows_nothing_for_good():
     one = control(policy=policy())
-    one.ask(TOUCH)
+    one.ask_permission(TOUCH)
     give(one, "uuid-1", behavior="deny", message="no", updatedPermissions=[ALWAYS])
-    assert one.ask(TOUCH) is None
+    assert one.ask_permission(TOUCH) is None
 
 
 def test_a_call_that_is_forbidden_is_not_allowed_for_good():
     one = control(policy=policy(deny=["Bash(touch -a)"]))
-    one.ask(TOUCH)
+    one.ask_permission(TOUCH)
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
-    assert one.ask(TOUCH) == PermissionDecision(True)
-    denied = one.ask(TOUCH._replace(tool_input={"command": "touch -a"}))
+    assert one.ask_permission(TOUCH) == PermissionDecision(True)
+    denied = one.ask_permission(TOUCH._replace(tool_input={"command": "touch -a"}))
     assert denied is not None and not denied.allow and "Bash(touch -a)" in denied.message
 
 
 def test_a_call_is_not_changed_into_one_that_a_rule_denies():
     one = control(policy=policy(deny=["Bash(rm:*)"]))
-    one.ask(TOUCH)
+    one.ask_permission(TOUCH)
     ((_, decision),) = give(one, "uuid-1", behavior="allow", updatedInput={"command": "rm a"})
     assert not decision.allow and "Bash(rm:*)" in decision.message and not decision.announced
 
@@ -587,7 +612,7 @@ def test_a_call_is_not_changed_into_one_that_a_rule_denies():
 def test_a_call_is_not_run_that_a_rule_has_come_to_deny_since_it_was_asked_about():
     """A frontend has joined meanwhile, which forbids it."""
     one = control(policy=policy())
-    one.ask(TOUCH)
+    one.ask_permission(TOUCH)
     ask(one, "apply_flag_settings", settings={"permissions": {"deny": ["Bash(touch:*)"]}})
     ((_, decision),) = give(one, "uuid-1", behavior="allow")
     assert not decision.allow and "Bash(touch:*)" in decision.message and not decision.announced
@@ -595,30 +620,32 @@ def test_a_call_is_not_run_that_a_rule_has_come_to_deny_since_it_was_asked_about
 
 def test_a_rule_of_an_answer_binds_the_next_call_and_not_the_one_that_it_allows():
     one = control(policy=policy())
-    one.ask(TOUCH)
+    one.ask_permission(TOUCH)
     rules = [{"toolName": "Bash", "ruleContent": "touch:*"}]
     update = {"type": "addRules", "rules": rules, "behavior": "deny", "destination": "session"}
     ((_, decision),) = give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
     assert decision.allow
-    again = one.ask(TOUCH._replace(request_id="q2", call_id="call_2"))
+    again = one.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2"))
     assert again is not None and not again.allow
 
 
 def test_the_mode_of_an_answer_binds_the_next_call():
     one = control(policy=policy())
-    one.ask(TOUCH)
+    one.ask_permission(TOUCH)
     change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
     assert give(one, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [
-        Chosen("mode", "acceptEdits")
+        SettingChanged("mode", "acceptEdits")
     ]
-    assert one.ask(TOUCH._replace(request_id="q2", call_id="call_2")) == PermissionDecision(True)
+    assert one.ask_permission(
+        TOUCH._replace(request_id="q2", call_id="call_2")
+    ) == PermissionDecision(True)
 
 
 @each(
     ("settings", "wishes", "applied"),
     [
-        ({"effortLevel": "HIGH"}, [Chosen("effort", "high")], "high"),
-        ({"effortLevel": None}, [Chosen("effort", None)], None),
+        ({"effortLevel": "HIGH"}, [SettingChanged("effort", "high")], "high"),
+        ({"effortLevel": None}, [SettingChanged("effort", None)], None),
         ({"effortLevel": "nonsense"}, [], "low"),
         ({"effortLevel": 7}, [], "low"),
         ({}, [], "low"),
@@ -636,30 +663,30 @@ def test_an_effort_is_what_the_settings_of_the_session_say(settings, wishes, app
 @pytest.mark.parametrize("takes", [True, False])
 def test_the_models_are_listed_with_efforts_only_where_the_vendor_can_be_told_one(takes):
     """C3"""
-    (listed,) = control(takes_effort=takes).facts.list_models()
+    (listed,) = control(takes_effort=takes).session_state.list_models()
     assert ("supportedEffortLevels" in listed) is takes
 
 
 @pytest.mark.parametrize("mode", ["bypassPermissions", "nonsense", 7])
 def test_an_answer_chooses_no_mode_that_the_session_may_not_have(mode):
     one = control(policy=policy())
-    one.ask(TOUCH)
+    one.ask_permission(TOUCH)
     change = {"type": "setMode", "mode": mode, "destination": "session"}
     assert len(give(one, "uuid-1", behavior="allow", updatedPermissions=[change])) == 1
-    assert one.facts.mode == "default" and one.complaints
+    assert one.session_state.mode == "default" and one.warnings
 
 
 @pytest.mark.parametrize("facts", [{}, {"mode": "plan"}, {"prompts": False}])
 def test_what_the_real_one_runs_unasked_is_not_asked_about(facts):
     """Permission-parity N5"""
-    assert control(policy=policy(), **facts).ask(ASKED) == PermissionDecision(True)
+    assert control(policy=policy(), **facts).ask_permission(ASKED) == PermissionDecision(True)
 
 
 def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
     """Permission-parity W4"""
     one = control(policy=policy(ask=["Bash(touch:*)"], allow=["Bash"]), mode="bypassPermissions")
-    assert one.ask(TOUCH) is None
-    assert one.ask(
+    assert one.ask_permission(TOUCH) is None
+    assert one.ask_permission(
         ASKED._replace(request_id="q2", call_id="call_2", tool_input={"command": "reboot"})
     ) == PermissionDecision(True)
 
@@ -667,11 +694,11 @@ def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
 def test_the_state_is_told_around_a_question():
     """C17"""
     one = control(state_events="host")
-    one.begin("hi")
-    one.ask(ASKED)
+    one.start_turn("hi")
+    one.ask_permission(ASKED)
     give(one, "uuid-2", behavior="allow")
-    one.end()
-    lines = [json.loads(line) for line in one.take().splitlines()]
+    one.end_turn()
+    lines = [json.loads(line) for line in one.take_output().splitlines()]
     assert [line["state"] for line in lines if "state" in line] == [
         "running",
         "requires_action",
@@ -683,27 +710,29 @@ def test_the_state_is_told_around_a_question():
 
 def test_broken_bytes_in_a_message_are_mended_and_the_message_taken():
     one = control()
-    one.receive(b'{"type":"user","message":{"role":"user","content":"a \xff b"}}')
-    (message,) = one.messages
-    assert message.text == "a � b" and not one.complaints
+    one.receive_line(b'{"type":"user","message":{"role":"user","content":"a \xff b"}}')
+    (message,) = one.queued_messages
+    assert message.text == "a � b" and not one.warnings
 
 
 def test_an_answer_is_said_back_where_messages_are():
     """C15"""
     for replays in (False, True):
         one = control(replays=replays)
-        one.ask(ASKED)
-        one.take()
+        one.ask_permission(ASKED)
+        one.take_output()
         give(one, "uuid-1", behavior="allow")
-        said = [json.loads(line) for line in one.take().splitlines()]
+        said = [json.loads(line) for line in one.take_output().splitlines()]
         assert [line["type"] for line in said] == ["control_response"] * replays
 
 
 @pytest.mark.parametrize("role", ["x" * 5000, "\x1b]52;c;aGk=\x07", "a\u202eb"])
 def test_a_complaint_is_short_and_nothing_that_a_terminal_obeys(role):
     one = control()
-    one.receive(json.dumps({"type": "user", "message": {"role": role, "content": "hi"}}).encode())
-    (complaint,) = one.complaints
+    one.receive_line(
+        json.dumps({"type": "user", "message": {"role": role, "content": "hi"}}).encode()
+    )
+    (complaint,) = one.warnings
     assert len(complaint) < 200 and complaint == printable(complaint)
 
 
@@ -713,16 +742,18 @@ def narrow(one, **permissions):
 
 def test_rules_of_the_settings_hold_until_others_stand_in_their_place():
     one = control(policy=policy(deny=["Read"]))
-    assert narrow(one, deny=["Bash(touch:*)"], ask=["Edit"])[1] == [Chosen("rules", None)]
-    assert one.ask(TOUCH).allow is False
+    assert narrow(one, deny=["Bash(touch:*)"], ask=["Edit"])[1] == [SettingChanged("rules", None)]
+    assert one.ask_permission(TOUCH).allow is False
     assert narrow(one, deny=["Bash(touch:*)"], ask=["Edit"])[1] == []
-    assert narrow(one, deny=[], ask=[])[1] == [Chosen("rules", None)]
-    assert one.ask(TOUCH) is None and [rule.tool for rule in one.facts.policy.narrowing] == ["Read"]
+    assert narrow(one, deny=[], ask=[])[1] == [SettingChanged("rules", None)]
+    assert one.ask_permission(TOUCH) is None and [
+        rule.tool for rule in one.session_state.policy.narrowing
+    ] == ["Read"]
 
 
 def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
     one = control(policy=policy())
-    one.facts.enforcement_checks.append(
+    one.session_state.enforcement_checks.append(
         lambda narrower: f"cannot be kept to {narrower.deny[0]}" if narrower.deny else ""
     )
     (said, *_), wishes = narrow(one, deny=["Bash"])
@@ -730,7 +761,7 @@ def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
         said["response"]["error"] == "Cannot apply settings: cannot be kept to Bash"
         and wishes == []
     )
-    assert one.facts.policy.narrowing == ()
+    assert one.session_state.policy.narrowing == ()
     (said, *_), _ = narrow(control(), deny=["Bash"])
     assert said["response"]["subtype"] == "error"
 
@@ -739,7 +770,7 @@ def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
 def test_servers_that_come_in_the_middle_of_a_session_are_for_another_child(begun):
     one = control(servers=True)
     if begun:
-        one.begin("hi")
+        one.start_turn("hi")
     wishes = ask(one, "initialize", sdkMcpServers=["calc"])[1]
-    assert wishes == ([Chosen("servers", None)] if begun else [])
+    assert wishes == ([SettingChanged("servers", None)] if begun else [])
     assert ask(one, "initialize", sdkMcpServers=["calc"])[1] == []

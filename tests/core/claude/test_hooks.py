@@ -8,8 +8,8 @@ from ruling import policy
 from support import facts_of
 from sweeps import each
 
-from shim.core.claude.control import Control
-from shim.core.claude.control.wishes import Decided, Forbidden
+from shim.core.claude.control import ControlSession
+from shim.core.claude.control.wishes import CallBlocked, PermissionAnswered
 from shim.core.claude.hooks.callbacks import Hooks, Seen, Verdict, read_verdict
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 
@@ -39,18 +39,20 @@ def control(given, **facts):
         "asks": True,
         "cwd": "/repo",
     }
-    one = Control(facts_of(**(known | facts)), lambda: f"uuid-{next(numbers)}", lambda: "now")
-    one.facts.hooks = Hooks(given)
+    one = ControlSession(
+        facts_of(**(known | facts)), lambda: f"uuid-{next(numbers)}", lambda: "now"
+    )
+    one.session_state.hooks = Hooks(given)
     return one
 
 
 def said(one):
-    return [json.loads(line) for line in one.take().splitlines()]
+    return [json.loads(line) for line in one.take_output().splitlines()]
 
 
 def give(one, identity, body):
     response = {"subtype": "success", "request_id": identity, "response": body}
-    return one.receive(json.dumps({"type": "control_response", "response": response}).encode())
+    return one.receive_line(json.dumps({"type": "control_response", "response": response}).encode())
 
 
 @each(
@@ -100,7 +102,7 @@ def test_an_answer_allows_denies_or_leaves_it_open(answer, verdict):
 def test_a_call_is_told_with_what_the_real_one_tells():
     """C11"""
     one = control(hooks())
-    one.observe(CALL)
+    one.notify_hooks(CALL)
     (line,) = said(one)
     assert line["request_id"] == "uuid-1"
     assert line["request"]["subtype"] == "hook_callback"
@@ -119,9 +121,9 @@ def test_a_call_is_told_with_what_the_real_one_tells():
 
 def test_a_question_waits_for_the_hook_about_its_call():
     one = control(hooks())
-    one.observe(CALL)
+    one.notify_hooks(CALL)
     said(one)
-    assert one.ask(ASKED) is None
+    assert one.ask_permission(ASKED) is None
     assert said(one) == []
     assert give(one, "uuid-1", {}) == []
     (question,) = said(one)
@@ -131,8 +133,8 @@ def test_a_question_waits_for_the_hook_about_its_call():
 def test_a_hook_decides_in_the_frontends_place():
     for answer, allow in ((DENY, False), (ALLOW, True)):
         one = control(hooks())
-        one.observe(CALL)
-        one.ask(ASKED)
+        one.notify_hooks(CALL)
+        one.ask_permission(ASKED)
         said(one)
         ((permission, decision),) = give(one, "uuid-1", answer)
         assert permission is ASKED and decision.allow is allow
@@ -141,8 +143,8 @@ def test_a_hook_decides_in_the_frontends_place():
 
 def test_one_denial_of_several_hooks_is_enough_whoever_answers_last():
     one = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
-    one.observe(CALL)
-    one.ask(ASKED)
+    one.notify_hooks(CALL)
+    one.ask_permission(ASKED)
     assert give(one, "uuid-1", DENY) == []
     ((_, decision),) = give(one, "uuid-2", ALLOW)
     assert decision == PermissionDecision(False, message="not today", frontend_knows=False)
@@ -150,16 +152,16 @@ def test_one_denial_of_several_hooks_is_enough_whoever_answers_last():
 
 def test_an_early_verdict_holds_for_the_question_that_comes_later():
     one = control(hooks())
-    one.observe(CALL)
+    one.notify_hooks(CALL)
     assert give(one, "uuid-1", DENY) == []
-    decision = one.ask(ASKED)
+    decision = one.ask_permission(ASKED)
     assert decision is not None and not decision.allow
 
 
 def test_a_denied_call_of_a_vendor_that_never_asks_is_forbidden():
     one = control(hooks(), asks=False)
-    one.observe(CALL)
-    assert give(one, "uuid-1", DENY) == [Forbidden("call_1", "not today")]
+    one.notify_hooks(CALL)
+    assert give(one, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
 
 
 def test_the_others_are_told_and_not_waited_for():
@@ -169,9 +171,9 @@ def test_the_others_are_told_and_not_waited_for():
         | hooks("UserPromptSubmit", None, "hook_2")
     )
     one = control(given)
-    one.begin("do it")
-    one.observe(Seen("PostToolUse", "call_1", "Bash", {}, "out"))
-    one.observe(Seen("Stop"), last="Done.")
+    one.start_turn("do it")
+    one.notify_hooks(Seen("PostToolUse", "call_1", "Bash", {}, "out"))
+    one.notify_hooks(Seen("Stop"), last="Done.")
     lines = said(one)
     inputs = [line["request"]["input"] for line in lines]
     assert [line["hook_event_name"] for line in inputs] == [
@@ -186,19 +188,19 @@ def test_the_others_are_told_and_not_waited_for():
 
 def test_an_interrupt_answers_a_question_that_waits_for_a_hook():
     one = control(hooks())
-    one.begin("go")
-    one.observe(CALL)
-    one.ask(ASKED)
-    wishes = one.receive(
+    one.start_turn("go")
+    one.notify_hooks(CALL)
+    one.ask_permission(ASKED)
+    wishes = one.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )
-    assert isinstance(wishes[0], Decided) and not wishes[0].decision.allow
+    assert isinstance(wishes[0], PermissionAnswered) and not wishes[0].decision.allow
 
 
 def test_a_hook_that_changes_a_call_does_not_allow_the_call_as_it_was():
     one = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
-    one.observe(CALL)
-    one.ask(ASKED)
+    one.notify_hooks(CALL)
+    one.ask_permission(ASKED)
     assert give(one, "uuid-1", CHANGE) == []
     ((_, decision),) = give(one, "uuid-2", ALLOW)
     assert decision == PermissionDecision(
@@ -208,66 +210,68 @@ def test_a_hook_that_changes_a_call_does_not_allow_the_call_as_it_was():
 
 def test_a_hook_that_changes_a_call_of_a_vendor_that_never_asks_forbids_it():
     one = control(hooks(), asks=False)
-    one.observe(CALL)
+    one.notify_hooks(CALL)
     (wish,) = give(one, "uuid-1", CHANGE)
-    assert isinstance(wish, Forbidden)
+    assert isinstance(wish, CallBlocked)
 
 
 def test_a_call_that_ran_unasked_although_a_hook_denied_it_is_forbidden_whichever_came_first():
     one = control(hooks())
-    one.observe(CALL)
+    one.notify_hooks(CALL)
     assert give(one, "uuid-1", DENY) == []
-    assert one.ran("call_1") == Forbidden("call_1", "not today")
+    assert one.record_executed_call("call_1") == CallBlocked("call_1", "not today")
     other = control(hooks())
-    other.observe(CALL)
-    assert other.ran("call_1") is None
-    assert give(other, "uuid-1", DENY) == [Forbidden("call_1", "not today")]
+    other.notify_hooks(CALL)
+    assert other.record_executed_call("call_1") is None
+    assert give(other, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
 
 
 def test_a_denied_call_is_forbidden_at_once_where_everything_runs():
     one = control(hooks(), mode="bypassPermissions")
-    one.observe(CALL)
-    assert give(one, "uuid-1", DENY) == [Forbidden("call_1", "not today")]
+    one.notify_hooks(CALL)
+    assert give(one, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
 
 
 def test_a_denied_call_of_a_vendor_that_always_asks_waits_for_its_question():
     one = control(hooks(), mode="bypassPermissions", always=True)
-    one.observe(CALL)
+    one.notify_hooks(CALL)
     said(one)
     assert give(one, "uuid-1", DENY) == []
-    assert one.ask(ASKED) == PermissionDecision(False, message="not today", frontend_knows=False)
+    assert one.ask_permission(ASKED) == PermissionDecision(
+        False, message="not today", frontend_knows=False
+    )
 
 
 def test_a_hook_that_never_answers_holds_a_question_no_longer_than_its_time():
     one = control(hooks())
-    one.observe(CALL)
-    one.ask(ASKED)
+    one.notify_hooks(CALL)
+    one.ask_permission(ASKED)
     said(one)
-    assert one.holds(ASKED)
-    assert one.overdue(ASKED) is None
+    assert one.is_awaiting_hooks(ASKED)
+    assert one.skip_hooks(ASKED) is None
     (question,) = said(one)
     assert question["request"]["subtype"] == "can_use_tool"
-    assert not one.holds(ASKED) and one.overdue(ASKED) is None and said(one) == []
+    assert not one.is_awaiting_hooks(ASKED) and one.skip_hooks(ASKED) is None and said(one) == []
     assert give(one, "uuid-1", DENY) == []
 
 
 def ruled(one, **rules):
-    one.facts.policy = policy(**rules)
+    one.session_state.policy = policy(**rules)
     return one
 
 
 def answered(one, verdict):
     """What becomes of the question once the hooks of the settings have judged its call."""
-    one.hold(ASKED)
-    assert one.asking
-    return one.judged(ASKED, verdict)
+    one.await_hooks(ASKED)
+    assert one.has_open_requests
+    return one.apply_hook_decision(ASKED, verdict)
 
 
 def test_a_hook_that_asks_goes_before_a_rule_that_allows():
     one = ruled(control(hooks()), allow=["Bash"])
-    one.observe(CALL)
+    one.notify_hooks(CALL)
     said(one)
-    one.ask(ASKED)
+    one.ask_permission(ASKED)
     assert give(one, "uuid-1", ASKS) == []
     (question,) = said(one)
     assert question["request"]["input"] == {"command": "ls"}
@@ -280,8 +284,8 @@ def test_a_hook_that_asks_goes_before_a_rule_that_allows():
 
 def test_a_hook_that_asks_about_what_runs_unasked_forbids_it():
     one = control(hooks(), asks=False)
-    one.observe(CALL)
-    assert give(one, "uuid-1", ASKS) == [Forbidden("call_1", "sure?")]
+    one.notify_hooks(CALL)
+    assert give(one, "uuid-1", ASKS) == [CallBlocked("call_1", "sure?")]
 
 
 def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
@@ -295,8 +299,8 @@ def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
         assert answered(one, Verdict(True))[1].allow is allow
     changes = ASKED._replace(tool_input={"command": "touch m"})
     one = ruled(control(None, mode="plan", prompts=False))
-    one.hold(changes)
-    assert not one.judged(changes, Verdict(True))[1].allow
+    one.await_hooks(changes)
+    assert not one.apply_hook_decision(changes, Verdict(True))[1].allow
 
 
 def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
@@ -316,10 +320,12 @@ def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
 
 def test_a_hook_that_answers_after_the_turn_was_stopped_decides_nothing():
     one = control(None)
-    one.begin("go")
-    one.hold(ASKED)
-    one.receive(b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}')
-    assert one.judged(ASKED, Verdict(True)) == (False, None)
+    one.start_turn("go")
+    one.await_hooks(ASKED)
+    one.receive_line(
+        b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
+    )
+    assert one.apply_hook_decision(ASKED, Verdict(True)) == (False, None)
 
 
 LARGE = CALL._replace(arguments={"command": "x" * 60_000})
@@ -327,16 +333,16 @@ LARGE = CALL._replace(arguments={"command": "x" * 60_000})
 
 def test_an_input_too_large_for_a_hook_is_denied_where_the_hook_could_change_it():
     one = control(hooks(), line_bytes=50_000)
-    one.observe(LARGE)
+    one.notify_hooks(LARGE)
     assert said(one) == []
-    decision = one.ask(ASKED)
+    decision = one.ask_permission(ASKED)
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
 @pytest.mark.parametrize("facts", [{"asks": False}, {"mode": "bypassPermissions"}])
 def test_an_input_too_large_for_a_hook_is_shown_cut_where_nothing_comes_of_it(facts):
     one = control(hooks(), line_bytes=50_000, **facts)
-    one.observe(LARGE)
+    one.notify_hooks(LARGE)
     (line,) = said(one)
     assert len(json.dumps(line)) <= 50_000
     echo = {"permissionDecision": "allow", "updatedInput": line["request"]["input"]["tool_input"]}

@@ -7,7 +7,7 @@ from support import facts_of
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
-from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
+from shim.core.claude.control.wishes import Interrupt, PermissionAnswered, SettingChanged
 from shim.core.claude.messages import PRIORITY_LATER
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, PermissionDecision, PermissionRequest
 from shim.core.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
@@ -25,7 +25,7 @@ def opened(*, asks=True, prompts=True, unattended=False, mode="default"):
 
 
 def receive(control, frame):
-    return control.receive(frame if isinstance(frame, bytes) else json.dumps(frame).encode())
+    return control.receive_line(frame if isinstance(frame, bytes) else json.dumps(frame).encode())
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -42,13 +42,13 @@ def receive(control, frame):
 def test_a_message_is_text_or_blocks(frame):
     control = opened()
     assert receive(control, frame) == []
-    assert [message.text for message in control.messages] == ["hello"]
+    assert [message.text for message in control.queued_messages] == ["hello"]
 
 
 def test_every_message_gets_a_turn_of_its_own():
     control = opened()
     receive(control, {"type": "user", "content": "see", "priority": "now"})
-    assert control.messages[0].priority == PRIORITY_LATER
+    assert control.queued_messages[0].priority == PRIORITY_LATER
 
 
 def test_images_are_left_out_and_counted():
@@ -61,7 +61,7 @@ def test_images_are_left_out_and_counted():
         },
     )
     assert (
-        control.messages[0].describe_omitted_blocks("pi")
+        control.queued_messages[0].describe_omitted_blocks("pi")
         == "[1 image left out of this message: pi can only be given text]"
     )
 
@@ -69,7 +69,7 @@ def test_images_are_left_out_and_counted():
 @pytest.mark.parametrize("line", [b"$", b"", b"  ", b"$\r"])
 def test_r8_the_old_terminator_is_heard_and_means_nothing(line):
     control = opened()
-    assert control.receive(line) == [] and not control.complaints
+    assert control.receive_line(line) == [] and not control.warnings
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_r8_the_old_terminator_is_heard_and_means_nothing(line):
 )
 def test_a_line_that_is_no_frame_is_skipped_with_a_word_that_names_the_vendor(line):
     control = opened()
-    assert control.receive(line) == []
-    (complaint,) = control.complaints
-    assert complaint.startswith("qwen: ") and not control.messages
+    assert control.receive_line(line) == []
+    (complaint,) = control.warnings
+    assert complaint.startswith("qwen: ") and not control.queued_messages
 
 
 def test_claudes_own_frames_are_not_answered():
@@ -96,7 +96,7 @@ def test_claudes_own_frames_are_not_answered():
         control,
         {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}},
     )
-    assert control.take() == b"" and control.complaints
+    assert control.take_output() == b"" and control.warnings
 
 
 # -- interrupts and modes --------------------------------------------------------------------------
@@ -105,20 +105,21 @@ def test_claudes_own_frames_are_not_answered():
 def test_an_interrupt_stops_the_turn_that_runs_and_nothing_else():
     control = opened()
     assert receive(control, {"type": "interrupt"}) == []
-    control.begin("hi")
+    control.start_turn("hi")
     assert receive(control, {"type": "interrupt"}) == [Interrupt()]
 
 
 def test_an_interrupt_denies_what_is_asked_about():
     control = opened()
-    control.begin("hi")
-    control.ask(ASKED)
+    control.start_turn("hi")
+    control.ask_permission(ASKED)
     denied, interrupt = receive(control, {"type": "interrupt"})
     assert (
-        denied == Decided(ASKED, PermissionDecision(False, message=STOPPED, ends_turn=True))
+        denied
+        == PermissionAnswered(ASKED, PermissionDecision(False, message=STOPPED, ends_turn=True))
         and interrupt == Interrupt()
     )
-    assert control.take() == b"", "nothing of Claude's is said"
+    assert control.take_output() == b"", "nothing of Claude's is said"
 
 
 @each(
@@ -134,30 +135,31 @@ def test_an_interrupt_denies_what_is_asked_about():
 def test_a_mode_holds_from_now_on(mode, meant, prompts):
     control = opened()
     assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [
-        Chosen("mode", meant)
+        SettingChanged("mode", meant)
     ]
-    assert (control.facts.mode, control.facts.answers_prompts) == (meant, prompts)
+    assert (control.session_state.mode, control.session_state.answers_prompts) == (meant, prompts)
 
 
 @pytest.mark.parametrize("mode", ["yolo", "bypassPermissions", None, 3])
 def test_r15_an_unknown_mode_is_the_default_and_said(mode):
     control = opened(mode="acceptEdits")
     assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [
-        Chosen("mode", "default")
+        SettingChanged("mode", "default")
     ]
-    assert "is not known: default" in control.complaints[0]
+    assert "is not known: default" in control.warnings[0]
 
 
 def test_interactive_is_said_of_a_vendor_that_asks_nobody():
     control = opened(asks=False, unattended=True)
     receive(control, {"type": "set_permission_mode", "mode": "interactive"})
-    assert (control.facts.mode, control.facts.answers_prompts) == ("default", True), (
-        "its next turn is refused"
-    )
-    assert control.complaints == ["qwen: it asks nobody here\n"]
+    assert (control.session_state.mode, control.session_state.answers_prompts) == (
+        "default",
+        True,
+    ), "its next turn is refused"
+    assert control.warnings == ["qwen: it asks nobody here\n"]
     kept = opened(asks=False)
     receive(kept, {"type": "set_permission_mode", "mode": "interactive"})
-    assert kept.facts.mode == "default" and "its own default" in kept.complaints[0]
+    assert kept.session_state.mode == "default" and "its own default" in kept.warnings[0]
 
 
 # -- approvals -------------------------------------------------------------------------------------
@@ -169,8 +171,8 @@ def test_a_call_is_said_before_its_approval_is_awaited():
     pen.tool_use("c0", "Bash", {})
     pen.tool_use("c1", "Bash", {"command": "ls"})
     assert b'"id":"c1"' not in pen.take()
-    assert control.ask(ASKED) is None and control.asking
-    assert b'"id":"c1"' in control.take()
+    assert control.ask_permission(ASKED) is None and control.has_open_requests
+    assert b'"id":"c1"' in control.take_output()
 
 
 @each(
@@ -186,109 +188,111 @@ def test_a_call_is_said_before_its_approval_is_awaited():
 )
 def test_r14_only_true_approves(frame, decision):
     control = opened()
-    control.ask(ASKED)
+    control.ask_permission(ASKED)
     assert receive(control, {"type": "tool_approval", "id": "c1"} | frame) == [
-        Decided(ASKED, decision)
+        PermissionAnswered(ASKED, decision)
     ]
-    assert not control.asking
+    assert not control.has_open_requests
 
 
 @pytest.mark.parametrize("identity", ["c2", "r1", None, 7])
 def test_an_approval_of_another_call_approves_nothing(identity):
     control = opened()
-    control.ask(ASKED)
+    control.ask_permission(ASKED)
     assert receive(control, {"type": "tool_approval", "id": identity, "approved": True}) == []
-    assert control.asking and control.complaints
+    assert control.has_open_requests and control.warnings
 
 
 @pytest.mark.parametrize("approved", [True, False])
 def test_an_approval_that_is_quicker_than_the_vendors_question_is_kept_for_it(approved):
     control = opened()
-    control.begin("hi")
+    control.start_turn("hi")
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": approved}) == []
-    decision = control.ask(ASKED)
+    decision = control.ask_permission(ASKED)
     assert decision is not None and decision.allow is approved
-    assert control.ask(ASKED) is None, "once"
+    assert control.ask_permission(ASKED) is None, "once"
 
 
 @pytest.mark.parametrize("how", ["asked", "early", "expired"])
 def test_who_approves_a_call_twice_does_not_approve_a_later_question_about_it(how):
     control = opened()
-    control.begin("hi")
+    control.start_turn("hi")
     approval = {"type": "tool_approval", "id": "c1", "approved": True}
     if how == "early":
         receive(control, approval)
-    control.ask(ASKED)
+    control.ask_permission(ASKED)
     if how == "asked":
         receive(control, approval)
     elif how == "expired":
-        control.expired(ASKED)
-    assert receive(control, approval) == [] and control.complaints
-    assert control.ask(ASKED) is None
-    assert receive(control, approval) == [Decided(ASKED, PermissionDecision(True))]
+        control.expire_request(ASKED)
+    assert receive(control, approval) == [] and control.warnings
+    assert control.ask_permission(ASKED) is None
+    assert receive(control, approval) == [PermissionAnswered(ASKED, PermissionDecision(True))]
 
 
 def test_an_early_approval_ends_with_its_turn():
     control = opened()
-    control.begin("hi")
+    control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
-    control.end()
-    control.begin("again")
-    assert control.ask(ASKED) is None
+    control.end_turn()
+    control.start_turn("again")
+    assert control.ask_permission(ASKED) is None
 
 
 def test_an_early_approval_counts_only_where_the_frontend_is_asked():
     control = opened(prompts=False)
-    control.begin("hi")
+    control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
-    decision = control.ask(ASKED)
+    decision = control.ask_permission(ASKED)
     assert decision is not None and not decision.allow
 
 
 def test_an_approval_counts_once():
     control = opened()
-    control.ask(ASKED)
+    control.ask_permission(ASKED)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 
 
 def test_r14_a_question_that_had_its_time_is_denied_once():
     control = opened()
-    control.ask(ASKED)
-    assert control.expired(ASKED) == PermissionDecision(False, message=UNANSWERED)
-    assert control.expired(ASKED) is None
+    control.ask_permission(ASKED)
+    assert control.expire_request(ASKED) == PermissionDecision(False, message=UNANSWERED)
+    assert control.expire_request(ASKED) is None
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 
 
 def test_an_answered_question_does_not_expire():
     control = opened()
-    control.ask(ASKED)
+    control.ask_permission(ASKED)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
-    assert control.expired(ASKED) is None
+    assert control.expire_request(ASKED) is None
 
 
 def test_where_nobody_is_asked_it_is_denied():
-    decision = opened(prompts=False).ask(ASKED)
+    decision = opened(prompts=False).ask_permission(ASKED)
     assert decision is not None and not decision.allow and not decision.frontend_knows
 
 
 def test_a_frontend_that_hung_up_answers_nothing():
     control = opened()
-    control.ask(ASKED)
-    assert control.closed() == [
-        Decided(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
+    control.ask_permission(ASKED)
+    assert control.close_input() == [
+        PermissionAnswered(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
     ]
-    assert control.ask(ASKED) == PermissionDecision(False, message=STREAM_CLOSED_TEXT)
+    assert control.ask_permission(ASKED) == PermissionDecision(False, message=STREAM_CLOSED_TEXT)
 
 
 def test_a_call_whose_input_is_cut_is_never_asked_about():
     huge = ASKED._replace(tool_input={"command": "x" * 200_000})
     control = opened()
-    control.begin("hi")
+    control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
-    decision = control.ask(huge)
+    decision = control.ask_permission(huge)
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
 def test_a_call_that_was_refused_before_is_not_asked_about():
-    assert opened().ask(ASKED._replace(refusal="no")) == PermissionDecision(False, message="no")
+    assert opened().ask_permission(ASKED._replace(refusal="no")) == PermissionDecision(
+        False, message="no"
+    )

@@ -1,5 +1,5 @@
 """The frontend's side of a conversation: its lines in, our answers out."""
 
-from shim.core.claude.control.control import Control
+from shim.core.claude.control.control import ControlSession
 
-__all__ = ["Control"]
+__all__ = ["ControlSession"]

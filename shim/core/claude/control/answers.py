@@ -16,8 +16,8 @@ from shim.core.claude.pen import CLAUDE_VERSION
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS
 from shim.core.reading.typed import Any
 
-Body = Mapping[str, Any] | None
-Asked = Mapping[str, Any]
+ResponseBody = Mapping[str, Any] | None
+ControlRequest = Mapping[str, Any]
 
 
 class RefusalError(Exception):
@@ -28,20 +28,20 @@ class RefusalError(Exception):
         self.code = code
 
 
-class Frontend(Protocol):
+class FrontendState(Protocol):
     """Whose request it is; `messages` wait for their turn, `begun`: the first one was taken."""
 
-    facts: SessionState
-    begun: bool
-    complaints: list[str]
-    messages: deque[UserMessage]
+    session_state: SessionState
+    has_started: bool
+    warnings: list[str]
+    queued_messages: deque[UserMessage]
 
 
-def _initialize(frontend: Frontend, request: Asked) -> Body:
-    facts = frontend.facts
-    facts.system_prompt = _text(request.get("systemPrompt")) or facts.system_prompt
+def _initialize_session(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+    facts = frontend.session_state
+    facts.system_prompt = _parse_system_prompt(request.get("systemPrompt")) or facts.system_prompt
     facts.append_system_prompt = (
-        _text(request.get("appendSystemPrompt")) or facts.append_system_prompt
+        _parse_system_prompt(request.get("appendSystemPrompt")) or facts.append_system_prompt
     )
     facts.hooks = Hooks(request.get("hooks")) or facts.hooks
     if isinstance(request.get("forwardSubagentText"), bool):
@@ -70,7 +70,7 @@ def _initialize(frontend: Frontend, request: Asked) -> Body:
         applies = (
             isinstance(named, dict)
             and facts.serving_vendor.accepts_mcp_servers
-            and not frontend.begun
+            and not frontend.has_started
         )
         if applies:
             facts.configured_servers, facts.initialize_server_names = (
@@ -79,20 +79,20 @@ def _initialize(frontend: Frontend, request: Asked) -> Body:
             )
         body["mcp_servers_applied"] = applies
     if (inside or named) and not facts.serving_vendor.accepts_mcp_servers:
-        frontend.complaints.append(f"MCP servers have no effect: {facts.vendor_name} takes none\n")
+        frontend.warnings.append(f"MCP servers have no effect: {facts.vendor_name} takes none\n")
     facts.sdk_servers.initialize_servers()
     return body
 
 
-def _text(value: object) -> str | None:
+def _parse_system_prompt(value: object) -> str | None:
     """A system prompt: a text, or a list of them."""
     if isinstance(value, list):
         value = "\n\n".join(part for part in value if isinstance(part, str))
     return value if isinstance(value, str) and value else None
 
 
-def _set_model(frontend: Frontend, request: Asked) -> Body:
-    facts, model = frontend.facts, request.get("model")
+def _set_model(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+    facts, model = frontend.session_state, request.get("model")
     if model is not None and not isinstance(model, str):
         raise RefusalError("Cannot set model: must be a string or null")
     if not model:
@@ -105,8 +105,8 @@ def _set_model(frontend: Frontend, request: Asked) -> Body:
     return {"model": facts.resolve_model_name()}
 
 
-def _set_permission_mode(frontend: Frontend, request: Asked) -> Body:
-    facts, mode = frontend.facts, request.get("mode")
+def _set_permission_mode(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+    facts, mode = frontend.session_state, request.get("mode")
     mode = "default" if mode == "manual" else mode
     if mode not in MODE_NAMES:
         allowed = ", ".join(MODE_NAMES)
@@ -126,8 +126,8 @@ def _set_permission_mode(frontend: Frontend, request: Asked) -> Body:
     return {"mode": mode}
 
 
-def _get_settings(frontend: Frontend, request: Asked) -> Body:
-    facts = frontend.facts
+def _describe_settings(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+    facts = frontend.session_state
     return {
         "effective": {},
         "sources": [],
@@ -135,7 +135,7 @@ def _get_settings(frontend: Frontend, request: Asked) -> Body:
     }
 
 
-def _apply_settings(frontend: Frontend, request: Asked) -> Body:
+def _apply_settings(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
     """Of the settings of a session the effort is a vendor's too, and rules that narrow are kept for
     it.
 
@@ -145,30 +145,30 @@ def _apply_settings(frontend: Frontend, request: Asked) -> Body:
     permissions = settings.get("permissions") if isinstance(settings, dict) else None
     if isinstance(permissions, dict):
         try:
-            frontend.facts.replace_flag_rules(
-                _texts(permissions.get("deny")), _texts(permissions.get("ask"))
+            frontend.session_state.replace_flag_rules(
+                _list_texts(permissions.get("deny")), _list_texts(permissions.get("ask"))
             )
         except ValueError as error:
             raise RefusalError(f"Cannot apply settings: {error}") from None
     if isinstance(settings, dict) and "effortLevel" in settings:
         said = settings["effortLevel"]
-        frontend.facts.effort = (
-            None if said is None else parse_effort(said) or frontend.facts.effort
+        frontend.session_state.effort = (
+            None if said is None else parse_effort(said) or frontend.session_state.effort
         )
     return None
 
 
-def _texts(value: object) -> list[str]:
+def _list_texts(value: object) -> list[str]:
     return [one for one in value if isinstance(one, str) and one] if isinstance(value, list) else []
 
 
-def _list_models(frontend: Frontend, request: Asked) -> Body:
-    return {"models": frontend.facts.list_models()}
+def _list_models(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+    return {"models": frontend.session_state.list_models()}
 
 
-def _mcp_set_servers(frontend: Frontend, request: Asked) -> Body:
+def _reject_mcp_servers(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
     servers = request.get("servers")
-    reason = f"{frontend.facts.vendor_name} is given its servers when it starts"
+    reason = f"{frontend.session_state.vendor_name} is given its servers when it starts"
     return {
         "added": [],
         "removed": [],
@@ -176,35 +176,35 @@ def _mcp_set_servers(frontend: Frontend, request: Asked) -> Body:
     }
 
 
-def _mcp_status(frontend: Frontend, request: Asked) -> Body:
-    return {"mcpServers": frontend.facts.describe_mcp_servers(detailed=True)}
+def _describe_mcp_servers(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+    return {"mcpServers": frontend.session_state.describe_mcp_servers(detailed=True)}
 
 
-def _mcp_message(frontend: Frontend, request: Asked) -> Body:
+def _deliver_mcp_message(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
     """A message of a server in the frontend's process, for the vendor's clients."""
-    if not frontend.facts.sdk_servers.deliver_server_message(
+    if not frontend.session_state.sdk_servers.deliver_server_message(
         request.get("server_name"), request.get("message")
     ):
         raise RefusalError(f"Server not found: {request.get('server_name')}")
     return None
 
 
-def _no_server(frontend: Frontend, request: Asked) -> Body:
+def _refuse_unknown_server(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
     raise RefusalError(f"Server not found: {request.get('serverName')}")
 
 
-def _no_rewinding(frontend: Frontend, request: Asked) -> Body:
+def _refuse_rewind(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
     raise RefusalError("File rewinding is not enabled.")
 
 
-def _cancel(frontend: Frontend, request: Asked) -> Body:
+def _cancel_message(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
     waiting = [
         message
-        for message in frontend.messages
+        for message in frontend.queued_messages
         if message.uuid and message.uuid == request.get("message_uuid")
     ]
     for message in waiting:
-        frontend.messages.remove(message)
+        frontend.queued_messages.remove(message)
     return (
         {"cancelled": True, "message_uuid": request.get("message_uuid")}
         if waiting
@@ -212,15 +212,15 @@ def _cancel(frontend: Frontend, request: Asked) -> Body:
     )
 
 
-def _cost(frontend: Frontend, request: Asked) -> Body:
-    return {"text": f"Estimated cost:        ${frontend.facts.cost_usd:.4f}"}
+def _describe_cost(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+    return {"text": f"Estimated cost:        ${frontend.session_state.cost_usd:.4f}"}
 
 
-def _context_usage(frontend: Frontend, request: Asked) -> Body:
+def _describe_context_usage(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
     """Return the size of the context, from the usage that the vendor reported. No vendor reports
     its parts.
     """
-    facts = frontend.facts
+    facts = frontend.session_state
     used = min(facts.context_tokens, CONTEXT_WINDOW_TOKENS)
     free = CONTEXT_WINDOW_TOKENS - used
     categories = [
@@ -253,9 +253,9 @@ def _context_usage(frontend: Frontend, request: Asked) -> Body:
     }
 
 
-def _usage(frontend: Frontend, request: Asked) -> Body:
+def _describe_usage(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
     session = {
-        "total_cost_usd": frontend.facts.cost_usd,
+        "total_cost_usd": frontend.session_state.cost_usd,
         "total_lines_added": 0,
         "total_lines_removed": 0,
     }
@@ -268,44 +268,46 @@ def _usage(frontend: Frontend, request: Asked) -> Body:
     }
 
 
-def _rules(frontend: Frontend, request: Asked) -> Body:
+def _describe_permission_rules(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
     return {
         "state": {
             "rules": [],
             "workspaceDirectories": [],
-            "originalCwd": frontend.facts.options.cwd,
+            "originalCwd": frontend.session_state.options.cwd,
             "managedOnly": False,
         }
     }
 
 
-def _always(body: Body) -> Callable[[Frontend, Asked], Body]:
+def _answer_constantly(
+    body: ResponseBody,
+) -> Callable[[FrontendState, ControlRequest], ResponseBody]:
     return lambda control, request: body
 
 
-ANSWERS: Mapping[str, Callable[[Frontend, Asked], Body]] = {
-    "initialize": _initialize,
+REQUEST_HANDLERS: Mapping[str, Callable[[FrontendState, ControlRequest], ResponseBody]] = {
+    "initialize": _initialize_session,
     "set_model": _set_model,
     "set_permission_mode": _set_permission_mode,
-    "set_max_thinking_tokens": _always(None),
-    "mcp_message": _mcp_message,
-    "mcp_status": _mcp_status,
-    "mcp_set_servers": _mcp_set_servers,
-    "mcp_reconnect": _no_server,
-    "mcp_toggle": _no_server,
-    "get_settings": _get_settings,
-    "get_context_usage": _context_usage,
+    "set_max_thinking_tokens": _answer_constantly(None),
+    "mcp_message": _deliver_mcp_message,
+    "mcp_status": _describe_mcp_servers,
+    "mcp_set_servers": _reject_mcp_servers,
+    "mcp_reconnect": _refuse_unknown_server,
+    "mcp_toggle": _refuse_unknown_server,
+    "get_settings": _describe_settings,
+    "get_context_usage": _describe_context_usage,
     "list_models": _list_models,
     "apply_flag_settings": _apply_settings,
-    "stop_task": _always({}),
-    "background_tasks": _always({}),
-    "rewind_files": _no_rewinding,
-    "cancel_async_message": _cancel,
-    "get_binary_version": _always({"version": CLAUDE_VERSION, "buildTime": None}),
-    "get_session_cost": _cost,
-    "get_usage": _usage,
-    "generate_session_title": _always({"title": None}),
-    "rename_session": _always(None),
-    "reload_skills": _always({"skills": []}),
-    "list_permission_rules": _rules,
+    "stop_task": _answer_constantly({}),
+    "background_tasks": _answer_constantly({}),
+    "rewind_files": _refuse_rewind,
+    "cancel_async_message": _cancel_message,
+    "get_binary_version": _answer_constantly({"version": CLAUDE_VERSION, "buildTime": None}),
+    "get_session_cost": _describe_cost,
+    "get_usage": _describe_usage,
+    "generate_session_title": _answer_constantly({"title": None}),
+    "rename_session": _answer_constantly(None),
+    "reload_skills": _answer_constantly({"skills": []}),
+    "list_permission_rules": _describe_permission_rules,
 }

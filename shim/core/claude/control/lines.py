@@ -11,69 +11,73 @@ from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any
 
 
-class Lines:
+class SessionLines:
     def __init__(self, facts: SessionState, mint: Callable[[], str]) -> None:
-        self.facts: SessionState = facts
-        self.complaints: list[str] = []
-        self.unread_lines = 0  # lines of the frontend that were skipped
-        self.running = self.begun = False
-        self._mint = mint
+        self.session_state: SessionState = facts
+        self.warnings: list[str] = []
+        self.skipped_line_count = 0  # lines of the frontend that were skipped
+        self.is_running = self.has_started = False
+        self._create_id = mint
         self._lines: list[bytes] = []
 
-    def take(self) -> bytes:
+    def take_output(self) -> bytes:
         """The lines for stdout, since the last call."""
-        data = b"".join((*self._lines, *self.facts.sdk_servers.take_lines()))
+        data = b"".join((*self._lines, *self.session_state.sdk_servers.take_lines()))
         self._lines.clear()
         return data
 
-    def give_back(self, data: bytes) -> None:
+    def put_back(self, data: bytes) -> None:
         """Lines that could not be written yet: they come first at the next `take`."""
         if data:
             self._lines.insert(0, data)
 
-    def state(self, state: str) -> None:
+    def write_state(self, state: str) -> None:
         """Tell the session's state to a frontend that wants to know (contract 5.13)."""
-        if self.facts.options.state_events and (self.running or state == "idle"):
-            hidden = {"sdk_host_only": True} if self.facts.options.state_events == "host" else {}
-            self.system("session_state_changed", state=state, **hidden)
+        if self.session_state.options.state_events and (self.is_running or state == "idle"):
+            hidden = (
+                {"sdk_host_only": True} if self.session_state.options.state_events == "host" else {}
+            )
+            self.write_system("session_state_changed", state=state, **hidden)
 
-    def system(self, subtype: str, **fields: object) -> None:
+    def write_system(self, subtype: str, **fields: object) -> None:
         """A `system` line beside the conversation."""
         line = {"type": "system", "subtype": subtype, **fields}
-        self._say(line | {"uuid": self._mint(), "session_id": self.facts.options.session_id})
+        self._write_line(
+            line | {"uuid": self._create_id(), "session_id": self.session_state.options.session_id}
+        )
 
-    def _answer(self, identity: object, body: object) -> None:
+    def _write_response(self, identity: object, body: object) -> None:
         response = {"subtype": "success", "request_id": identity}
         if body is not None:
             response["response"] = body
-        self._say({"type": "control_response", "response": response})
+        self._write_line({"type": "control_response", "response": response})
 
-    def _refuse(self, identity: object, refusal: RefusalError) -> None:
+    def _write_error_response(self, identity: object, refusal: RefusalError) -> None:
         response = {"subtype": "error", "request_id": identity, "error": str(refusal)}
         if refusal.code:
             response["error_code"] = refusal.code
-        self._say({"type": "control_response", "response": response})
+        self._write_line({"type": "control_response", "response": response})
 
-    def _say(self, line: Mapping[str, Any]) -> None:
+    def _write_line(self, line: Mapping[str, Any]) -> None:
         dumped = dump(line)
-        if len(dumped) > self.facts.options.max_line_bytes:
-            dumped = dump(fit_line(line, self.facts.options.max_line_bytes))
+        if len(dumped) > self.session_state.options.max_line_bytes:
+            dumped = dump(fit_line(line, self.session_state.options.max_line_bytes))
         self._lines.append(dumped + b"\n")
 
-    def _complain(self, text: str) -> None:
-        self.unread_lines += 1
-        self.complaints.append(f"{text}; the line was skipped\n")
+    def _report_bad_line(self, text: str) -> None:
+        self.skipped_line_count += 1
+        self.warnings.append(f"{text}; the line was skipped\n")
 
 
-class States(Lines):
+class StateReporter(SessionLines):
     """The state alone, around the one message of a frontend that asks nothing."""
 
-    def begin(self, _prompt: str) -> None:
+    def start_turn(self, _prompt: str) -> None:
         """The turn begins."""
-        self.running = self.begun = True
-        self.state("running")
+        self.is_running = self.has_started = True
+        self.write_state("running")
 
-    def end(self) -> None:
+    def end_turn(self) -> None:
         """The turn is over."""
-        self.running = False
-        self.state("idle")
+        self.is_running = False
+        self.write_state("idle")

@@ -7,27 +7,27 @@ from shim.core.reading.typed import NamedTuple
 class Interrupt(NamedTuple): ...
 
 
-class Chosen(NamedTuple):
+class SettingChanged(NamedTuple):
     """Another "model", "mode" or "effort" from the next request on; None is the vendor's own.
 
     "rules": others narrow than before; "servers": others live in the frontend's process; `value`
     says nothing then.
     """
 
-    what: str
+    setting: str
     value: str | None
 
 
-class Forbidden(NamedTuple):
+class CallBlocked(NamedTuple):
     """A hook denied a call that the vendor runs without asking."""
 
-    call: str
+    call_id: str
     reason: str
 
 
-class Decided(NamedTuple):
-    permission: PermissionRequest
+class PermissionAnswered(NamedTuple):
+    request: PermissionRequest
     decision: PermissionDecision
 
 
-Wish = Interrupt | Chosen | Decided | Forbidden
+FrontendAction = Interrupt | SettingChanged | PermissionAnswered | CallBlocked
