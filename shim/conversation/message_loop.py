@@ -140,7 +140,7 @@ class MessageLoop(ConversationLoop):
             await self._driver.cancel_turn(message)
         elif refusal is not None:
             await self._driver.finish_unsent_turn(message, refusal.text, refusal.build_notice())
-            if refusal.is_kept:
+            if refusal.stays_in_context:
                 self._store_as_context(message)
         elif not message.needs_reply:
             await self._driver.finish_unsent_turn(message)

@@ -16,7 +16,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from shim.core.claude.hooks.callbacks import Verdict
+from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import HookContext
 from shim.core.policy.carried import read
 from shim.core.policy.judge import Judge
@@ -98,28 +98,34 @@ def _find_refusal(
     for vendor_name, arguments in calls:
         name = claude_tool_name(vendor_name)
         puts = asks or name in asked.split(",")
-        hook = Verdict() if puts else _run_settings_hooks(policy, event, name, arguments, told)
+        hook = HookDecision() if puts else _run_settings_hooks(policy, event, name, arguments, told)
         if hook.allow is False:
             return hook.reason
-        if hook.changed not in (None, arguments):
-            return CHANGED_INPUT_TEXT.format(tool=name, input=json.dumps(hook.changed))
+        if hook.updated_input not in (None, arguments):
+            return CHANGED_INPUT_TEXT.format(tool=name, input=json.dumps(hook.updated_input))
         verdict = judge.verdict(
-            name, arguments, told.permission_mode, allowed=bool(hook.allow), asks=hook.asks
+            name,
+            arguments,
+            told.permission_mode,
+            allowed=bool(hook.allow),
+            asks=hook.requires_prompt,
         )
-        if verdict.decided == "ask" and (puts or (asked and not (verdict.ruled or hook.asks))):
+        if verdict.decided == "ask" and (
+            puts or (asked and not (verdict.ruled or hook.requires_prompt))
+        ):
             continue
         if verdict.decided != "allow":
             nobody = " and nobody can be asked" if verdict.decided == "ask" else ""
-            return f"{name} is not allowed{nobody} ({hook.reason if hook.asks else verdict.why})"
+            return f"{name} is not allowed{nobody} ({hook.reason if hook.requires_prompt else verdict.why})"
     return ""
 
 
 def _run_settings_hooks(
     policy: Policy, event: dict[str, Any], name: str, arguments: dict[str, Any], told: HookContext
-) -> Verdict:
+) -> HookDecision:
     """The verdict of the hooks of Claude's settings about a call of an event."""
     if not policy.hooks:
-        return Verdict()
+        return HookDecision()
     import anyio
 
     from shim.conversation.drivers.hook_runner import MAX_HOOK_TIMEOUT_S, run_hooks

@@ -26,7 +26,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude import usage
 from shim.core.claude.control import ControlSession
 from shim.core.claude.hooks import callbacks
-from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.reading import json_text
@@ -448,13 +448,13 @@ def listening(**facts: Any) -> ControlSession:
 
 
 def ran(one: ControlSession, number: int) -> None:
-    one.notify_hooks(Seen("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
-    one.notify_hooks(Seen("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG))
+    one.notify_hooks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    one.notify_hooks(HookEvent("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG))
     one.record_executed_call(f"t{number}" + LONG)
 
 
 def judged(one: ControlSession, number: int) -> None:
-    one.notify_hooks(Seen("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    one.notify_hooks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
     asked_as = json.loads(one.take_output().splitlines()[-1])["request_id"]
     verdict = {
         "hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": LONG}

@@ -193,8 +193,8 @@ class ChildDriver:
                 forbidden = None
                 for one in seen:
                     self._control.notify_hooks(one)
-                    if one.event in ("PostToolUse", "PostToolUseFailure"):
-                        forbidden = forbidden or self._control.record_executed_call(one.call)
+                    if one.name in ("PostToolUse", "PostToolUseFailure"):
+                        forbidden = forbidden or self._control.record_executed_call(one.call_id)
                 await self._output.lines(self._control.take_output())
                 if forbidden is not None:
                     await self.forbid_call(forbidden.call_id, forbidden.reason)

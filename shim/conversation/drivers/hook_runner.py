@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from shim.core.claude.hooks.callbacks import Verdict
+from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import (
     DENY_EXIT_CODE,
     HookContext,
@@ -44,20 +44,20 @@ async def run_hooks(
     arguments: Mapping[str, Any],
     told: HookContext,
     environment: Mapping[str, str],
-) -> Verdict:
+) -> HookDecision:
     """The verdict of all hooks that are about a call, which is said in Claude's words. Without a
     hook it is open.
     """
     hooks = select_hooks(policy.hooks, tool, arguments, policy.place)
     cwd = policy.place.cwd
     data = encode_hook_input(call, tool, arguments, told, cwd)
-    verdicts: list[Verdict] = []  # as they come: what the last one changes counts
+    verdicts: list[HookDecision] = []  # as they come: what the last one changes counts
 
     async def run(hook: SettingsHook) -> None:
         ended = await _run_hook_command(hook, data, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd)
         late = ended.error == TIMED_OUT and hook.seconds > MAX_HOOK_TIMEOUT_S
         said = (
-            Verdict(False, TIMEOUT_REASON)
+            HookDecision(False, TIMEOUT_REASON)
             if late
             else decide_from_exit(hook, ended, tool, arguments, policy.place)
         )
@@ -66,9 +66,9 @@ async def run_hooks(
     async with anyio.create_task_group() as tasks:
         for hook in hooks:
             tasks.start_soon(run, hook)
-    found = Verdict()
+    found = HookDecision()
     for verdict in verdicts:
-        found = found.and_then(verdict)
+        found = found.merge(verdict)
     return found
 
 

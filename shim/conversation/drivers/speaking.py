@@ -12,7 +12,7 @@ from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.wishes import SettingChanged
-from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import PRIORITY_LATER, PRIORITY_NOW, BlockKinds, UserMessage
 from shim.io.stdout import Output
 from shim.process.child import Child
@@ -52,7 +52,7 @@ class StdinDriver(ChildDriver):
     async def deliver(self, lines: bytes, commands: StreamCommands) -> None:
         for message in () if self.stream is None else self.stream.take_answered_messages():
             self._output.asked(message)
-            self._pending_prompts.notify_hooks(Seen("UserPromptSubmit"), prompt=message.text)
+            self._pending_prompts.notify_hooks(HookEvent("UserPromptSubmit"), prompt=message.text)
             await self._output.lines(self._pending_prompts.take_output())
         await super().deliver(lines, commands)
         await self.send_steering_messages()

@@ -6,7 +6,7 @@ frozen and hold no Turn.
 
 from enum import Enum
 
-from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.reading.typed import NamedTuple
 
@@ -30,7 +30,7 @@ class RunHooks(NamedTuple):
     end.
     """
 
-    events: tuple[Seen, ...]
+    events: tuple[HookEvent, ...]
     last_text: str = ""
 
 

@@ -22,7 +22,7 @@ from shim.core.adapter.commands import (
 )
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import ApiFailure, Cause, classify_error
-from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FailedAttempt, ShimError
@@ -323,7 +323,7 @@ class ChildStream:
 
     def _build_last_commands(self, text: str) -> StreamCommands:
         self._stage = TurnStage.FINISHED
-        return RunHooks((Seen("Stop"),), text), StoreSession(self._find_vendor_session())
+        return RunHooks((HookEvent("Stop"),), text), StoreSession(self._find_vendor_session())
 
     def _find_vendor_session(self) -> str | None:
         return self.turn.conversation.vendor_session

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from shim.core.bridge.client import Client
 from shim.core.bridge.frames import RefusedError
-from shim.core.claude.hooks.callbacks import CALLBACKS, EVERYTHING
+from shim.core.claude.hooks.callbacks import MATCH_ALL, MAX_CALLBACKS_PER_EVENT
 
 MAX_PENDING_REQUESTS = 100  # of one client that wait for their answer
 MAX_OPEN_CALLBACKS = 1000  # that are open at once
@@ -137,11 +137,11 @@ class CallbackRouter:
             (sum(len(group["hookCallbackIds"]) for group in groups) for groups in whole.values()),
             default=0,
         )
-        if own and len(self._hooks_by_client) > 1 and most > CALLBACKS:
+        if own and len(self._hooks_by_client) > 1 and most > MAX_CALLBACKS_PER_EVENT:
             undo()
             raise RefusedError(
                 "too-many",
-                f"the frontends of this session have {CALLBACKS} hooks of an event already",
+                f"the frontends of this session have {MAX_CALLBACKS_PER_EVENT} hooks of an event already",
             )
         servers = request.get("sdkMcpServers")
         for name in servers if isinstance(servers, list) else ():
@@ -232,7 +232,7 @@ def _select_unreplaced_hooks(hooks: HookGroups, judging: Sequence[Mapping[str, A
 def _get_matcher(group: Mapping[str, Any]) -> str:
     """The tools that hooks are about, as they are said; "" for all."""
     said = group.get("matcher")
-    return said if isinstance(said, str) and said not in EVERYTHING else ""
+    return said if isinstance(said, str) and said not in MATCH_ALL else ""
 
 
 def _prefix_callbacks(client: Client, given: object) -> HookGroups:

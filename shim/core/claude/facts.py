@@ -10,8 +10,8 @@ from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from shim.core.claude.hooks.callbacks import Hooks
-    from shim.core.claude.hooks.callbacks import Verdict as HookDecision
+    from shim.core.claude.hooks.callbacks import HookCallbacks
+    from shim.core.claude.hooks.callbacks import HookDecision as HookDecision
     from shim.core.claude.permissions import FolderChange, RuleChange
     from shim.core.claude.sdk_servers import SdkServers
 
@@ -140,7 +140,7 @@ class SessionState:
         self.effort = effort
         self.answers_prompts = answers_prompts
         self.policy = policy
-        self.hooks: Hooks | None = None
+        self.hooks: HookCallbacks | None = None
         self.sdk_servers: SdkServers | NoSdkServers = NoSdkServers()
         self.configured_servers: Mapping[str, Any] = {}
         self.initialize_server_names: frozenset[str] = frozenset()
@@ -233,7 +233,9 @@ class SessionState:
 
         Without a policy, and without a hook that allows it, the call is a question.
         """
-        allowed, asks = (bool(hook.allow), hook.asks) if hook is not None else (False, False)
+        allowed, asks = (
+            (bool(hook.allow), hook.requires_prompt) if hook is not None else (False, False)
+        )
         if self.policy is None:
             return Verdict("allow" if allowed else "ask", self.mode, ruled=False)
         from shim.core.policy.judge import Judge

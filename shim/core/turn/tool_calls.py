@@ -5,7 +5,7 @@ come in.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.line_pieces import build_tool_response
 from shim.core.claude.mcp_content import is_failed_result
 from shim.core.claude.tool_content import SHELL_TOOL, format_content
@@ -210,7 +210,7 @@ class ToolCalls:
         self.open: dict[str, Call] = self.table.calls
         self.results = 0  # that were said
         # calls and results for a frontend's hooks, if it has any
-        self.observed: list[Seen] | None = None
+        self.observed: list[HookEvent] | None = None
         self.interrupted = False  # a call was open when the turn was interrupted
         self._open_bytes = 0  # at least of their arguments
         self._early = EarlyResults()
@@ -285,7 +285,7 @@ class ToolCalls:
             self._bound_open(said_as)
             key = next((key for key, call in self.open.items() if call[0] == said_as), key)
         if self.observed is not None:
-            self.observed.append(Seen("PreToolUse", said_as, name, whole))
+            self.observed.append(HookEvent("PreToolUse", said_as, name, whole))
         if denied and not (judge is not None and judge.waits(name)):
             self._forbidden(said_as, name, arguments)
         elif self._early and (early := self._early.take(identity)) is not None:
@@ -300,7 +300,7 @@ class ToolCalls:
         """
         is_new = self.table.note(key, QUESTION, arguments)
         if is_new and not is_same and self.observed is not None:
-            self.observed.append(Seen("PreToolUse", self.open[key][0], name, arguments))
+            self.observed.append(HookEvent("PreToolUse", self.open[key][0], name, arguments))
 
     def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call."""
@@ -373,10 +373,10 @@ class ToolCalls:
         content = self._answer(call, content, is_error)
         if self.observed is not None and not is_error:
             self.observed.append(
-                Seen("PostToolUse", *call, build_tool_response(call[1], call[2], content))
+                HookEvent("PostToolUse", *call, build_tool_response(call[1], call[2], content))
             )
         elif self.observed is not None and not was_refused:
-            self.observed.append(Seen("PostToolUseFailure", *call, content))
+            self.observed.append(HookEvent("PostToolUseFailure", *call, content))
         if self._terms.limits.max_turns is not None:
             self._count_turns(self._terms.limits.max_turns)
 
@@ -599,7 +599,7 @@ class ToolCalls:
         judge = self._terms.judge
         said_as = self.open[key][0]
         if is_new and self.observed is not None:  # hooks have seen only the earlier arguments
-            self.observed.append(Seen("PreToolUse", said_as, name, arguments))
+            self.observed.append(HookEvent("PreToolUse", said_as, name, arguments))
         if not is_new or source == QUESTION or judge is None or not judge.denies(name, arguments):
             return key
         if judge.waits(name):

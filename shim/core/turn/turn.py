@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from shim.core.api_errors import ApiFailure, Cause, classify_error
-from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_dollars
@@ -118,7 +118,7 @@ class Turn:
     denials: Mapping[str, dict[str, Any]] = part("questions.denials.entries")
     denied_tool_that_ran: str = part("questions.denials.tool_that_ran")
     asked: list[PermissionRequest] = part("questions.asked")  # that wait for the shell
-    observed: list[Seen] | None = part("calls.observed")
+    observed: list[HookEvent] | None = part("calls.observed")
     spoken: bool = part("closing.spoken")
     outcome: Outcome | None = part("end.outcome")
     settled: bool = part("end.settled")

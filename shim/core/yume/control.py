@@ -24,7 +24,7 @@ from shim.core.claude.control.wishes import (
     SettingChanged,
 )
 from shim.core.claude.facts import SessionState
-from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import PRIORITY_LATER, parse_line, parse_message
 from shim.core.claude.permissions import (
     DENIED_BY_RULE_TEXT,
@@ -168,7 +168,10 @@ class YumeControl(ControlSession):
         """Write the call and wait for its approval. Returns the decision if no approval is needed."""
         if request.refusal:
             return PermissionDecision(False, message=request.refusal)
-        hook, shown = self._hook_decisions.of(request.call_id), self._resolve_tool_input(request)
+        hook, shown = (
+            self._hook_decisions.get_decision(request.call_id),
+            self._resolve_tool_input(request),
+        )
         if hook.allow is False:
             return PermissionDecision(False, message=hook.reason, frontend_knows=False)
         ruled = self.session_state.evaluate_call(request.tool, shown, hook)
@@ -228,7 +231,7 @@ class YumeControl(ControlSession):
         self._decided.clear()
         super().end_turn()
 
-    def notify_hooks(self, event: Seen, *, prompt: str = "", last: str = "") -> None:
+    def notify_hooks(self, event: HookEvent, *, prompt: str = "", last: str = "") -> None:
         """Nothing: Yume has no hooks."""
 
     def write_state(self, state: str) -> None:

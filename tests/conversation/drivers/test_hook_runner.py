@@ -7,7 +7,7 @@ import pytest
 
 from shim.conversation.drivers import hook_runner
 from shim.conversation.drivers.hook_runner import run_hooks
-from shim.core.claude.hooks.callbacks import Verdict
+from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import HookContext
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -42,10 +42,10 @@ async def test_one_that_denies_goes_before_one_that_asks_before_one_that_allows(
     said = '{{"hookSpecificOutput": {{"hookEventName": "PreToolUse", "permissionDecision": "{}"}}}}'
     allow, ask, deny = (f"echo '{said.format(decision)}'" for decision in ("allow", "ask", "deny"))
     assert (await judged(tmp_path, *shell(allow, ask, deny))).allow is False
-    assert (await judged(tmp_path, *shell(allow, ask, "true"))).asks
+    assert (await judged(tmp_path, *shell(allow, ask, "true"))).requires_prompt
     assert (await judged(tmp_path, *shell("true", allow))).allow is True
-    assert await judged(tmp_path, *shell("true", "exit 1", "nosuch")) == Verdict()
-    assert await judged(tmp_path) == Verdict()
+    assert await judged(tmp_path, *shell("true", "exit 1", "nosuch")) == HookDecision()
+    assert await judged(tmp_path) == HookDecision()
 
 
 async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path):
@@ -53,7 +53,7 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
         line = "exec 3> pipe; (trap '' TERM; sleep 600) & sleep 600"
-        assert await judged(tmp_path, *shell(line, seconds=0.5)) == Verdict()
+        assert await judged(tmp_path, *shell(line, seconds=0.5)) == HookDecision()
         with anyio.fail_after(SECONDS):
             await anyio.wait_readable(reader)  # nobody writes to it any more
         assert os.read(reader, 1) == b""
@@ -75,7 +75,7 @@ async def test_what_a_hook_leaves_running_is_not_waited_for(tmp_path):
 
 async def test_one_that_reads_nothing_of_a_large_call_is_no_failure(tmp_path):
     large = {"command": "x" * 3_000_000}
-    assert await judged(tmp_path, *shell("exit 0"), arguments=large) == Verdict()
+    assert await judged(tmp_path, *shell("exit 0"), arguments=large) == HookDecision()
 
 
 async def test_one_that_prints_without_end_blocks(tmp_path):
@@ -89,7 +89,7 @@ async def test_one_that_prints_without_end_blocks(tmp_path):
 async def test_a_program_with_arguments_is_started_without_a_shell(tmp_path):
     hook = SettingsHook("", "sh", ("-c", "echo $0 >&2; exit 2", "$HOME"))
     assert "]: $HOME" in (await judged(tmp_path, hook)).reason
-    assert await judged(tmp_path, hook._replace(command="/nowhere/x")) == Verdict()
+    assert await judged(tmp_path, hook._replace(command="/nowhere/x")) == HookDecision()
     assert (await judged(tmp_path, hook._replace(command="/nowhere/x", closed=True))).allow is False
 
 

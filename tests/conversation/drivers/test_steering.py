@@ -15,7 +15,7 @@ from shim.conversation.drivers.child_per_conversation import PersistentDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import ControlSession
-from shim.core.claude.hooks.callbacks import Hooks
+from shim.core.claude.hooks.callbacks import HookCallbacks
 from shim.core.claude.messages import TEXT_ONLY_KINDS, UserMessage
 from tests.conversation.test_message_loop import Launched, Paper
 
@@ -76,7 +76,9 @@ class Steered:
         )
         self.launcher.asked = lambda prompt: f"{prompt}!"
         facts = facts_of(vendor="demo", session_id="s", line_bytes=10_000)
-        facts.hooks = Hooks({"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]})
+        facts.hooks = HookCallbacks(
+            {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}
+        )
         self.control = ControlSession(facts, lambda: "id", lambda: "now")
         self.driver = PersistentDriver(self.launcher, self.paper, self.control, tasks)
         self.driver.stream, self.driver._child = self.launcher.turns.pump(None), Listener()

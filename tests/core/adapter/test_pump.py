@@ -18,7 +18,7 @@ from shim.core.adapter.commands import (
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
-from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import StreamJsonWriter
 from shim.core.errors import VendorError
@@ -135,7 +135,7 @@ def test_the_pump_of_a_later_child_says_a_session_that_is_known_no_more():
 def test_hooks_hear_of_calls_and_results_in_their_order():
     pump = pumping(hooks=True)
     (observe,) = (it for it in fed(pump, "hello", "call", "returned") if isinstance(it, RunHooks))
-    assert [one.event for one in observe.events] == ["PreToolUse", "PostToolUse"]
+    assert [one.name for one in observe.events] == ["PreToolUse", "PostToolUse"]
     assert fed(pumping(), "hello", "call") == (StoreSession("s"), SetTimeout("tool_timeout")), (
         "a frontend without hooks"
     )
@@ -153,7 +153,7 @@ def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
     fed(pump, "hello", "say", "settle")
     said, commands = pump.finish()
     assert brief(parse(said)) == ["end:success words"]
-    assert commands == (RunHooks((Seen("Stop"),), "words"), StoreSession("s"))
+    assert commands == (RunHooks((HookEvent("Stop"),), "words"), StoreSession("s"))
 
 
 def test_a_question_is_asked_once_and_a_line_is_told_once():

@@ -8,7 +8,7 @@ import pytest
 from ruling import PLACE
 from sweeps import each
 
-from shim.core.claude.hooks.callbacks import Verdict
+from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import (
     HookContext,
     HookExit,
@@ -36,7 +36,7 @@ def judged(stdout="", code=0, stderr="", hook=None, fault=""):
 
 
 def test_exit_code_2_denies_with_what_was_said_on_stderr():
-    assert judged(code=2, stderr="no way\n") == Verdict(
+    assert judged(code=2, stderr="no way\n") == HookDecision(
         False, "PreToolUse:Bash hook error: [true]: no way"
     )
     assert judged(code=2, stdout=specific("allow")).allow is False
@@ -45,7 +45,7 @@ def test_exit_code_2_denies_with_what_was_said_on_stderr():
 
 @pytest.mark.parametrize("code", [1, 127, None])
 def test_another_end_leaves_the_call_to_the_rules(code):
-    assert judged(code=code, fault="x") == Verdict()
+    assert judged(code=code, fault="x") == HookDecision()
 
 
 @pytest.mark.parametrize("code", [1, None])
@@ -54,12 +54,12 @@ def test_a_hook_may_say_that_its_failure_blocks(code):
     assert judged(code=code, hook=hook, fault="timed out").reason == (
         'PreToolUse:Bash hook error: [check a]: timed out; blocking because onFailure is "block"'
     )
-    assert judged("no JSON", hook=hook) == Verdict()
+    assert judged("no JSON", hook=hook) == HookDecision()
 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_what_it_prints_counts_whatever_its_exit_code(code):
-    assert judged(specific("deny", permissionDecisionReason="dd"), code) == Verdict(
+    assert judged(specific("deny", permissionDecisionReason="dd"), code) == HookDecision(
         False, "PreToolUse:Bash hook error: dd"
     )
     assert judged(specific("allow"), code).allow is True
@@ -70,31 +70,39 @@ def test_what_it_prints_counts_whatever_its_exit_code(code):
     [
         (
             '{"decision": "block", "reason": "old"}',
-            Verdict(False, "PreToolUse:Bash hook error: old"),
+            HookDecision(False, "PreToolUse:Bash hook error: old"),
         ),
         (
             '{\n "decision": "block",\n "reason": "old"}\n',
-            Verdict(False, "PreToolUse:Bash hook error: old"),
+            HookDecision(False, "PreToolUse:Bash hook error: old"),
         ),
-        ('{"decision": "approve", "reason": "old"}', Verdict(True, "old")),
-        (specific("ask", permissionDecisionReason="kk"), Verdict(reason="kk", asks=True)),
-        (specific("ask"), Verdict(reason="A hook asked for confirmation of this call.", asks=True)),
+        ('{"decision": "approve", "reason": "old"}', HookDecision(True, "old")),
+        (
+            specific("ask", permissionDecisionReason="kk"),
+            HookDecision(reason="kk", requires_prompt=True),
+        ),
+        (
+            specific("ask"),
+            HookDecision(
+                reason="A hook asked for confirmation of this call.", requires_prompt=True
+            ),
+        ),
         (
             specific("allow", updatedInput={"command": "ls"}),
-            Verdict(True, changed={"command": "ls"}),
+            HookDecision(True, updated_input={"command": "ls"}),
         ),
-        (specific(updatedInput={"command": "ls"}), Verdict(changed={"command": "ls"})),
-        ('{"systemMessage": "hello"}', Verdict()),
+        (specific(updatedInput={"command": "ls"}), HookDecision(updated_input={"command": "ls"})),
+        ('{"systemMessage": "hello"}', HookDecision()),
         (
             '{"hookSpecificOutput": {"hookEventName": "PostToolUse", "permissionDecision": "allow"}}',
-            Verdict(),
+            HookDecision(),
         ),
-        ('{"hookSpecificOutput": {"permissionDecision": "allow"}}', Verdict()),
-        (specific("never"), Verdict()),
-        ("{broken", Verdict()),
-        ("hi " + specific("deny"), Verdict()),
-        (specific("deny") + " hi", Verdict()),
-        ("[]", Verdict()),
+        ('{"hookSpecificOutput": {"permissionDecision": "allow"}}', HookDecision()),
+        (specific("never"), HookDecision()),
+        ("{broken", HookDecision()),
+        ("hi " + specific("deny"), HookDecision()),
+        (specific("deny") + " hi", HookDecision()),
+        ("[]", HookDecision()),
     ],
 )
 def test_a_json_object_decides(stdout, verdict):

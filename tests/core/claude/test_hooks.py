@@ -10,10 +10,15 @@ from sweeps import each
 
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.wishes import CallBlocked, PermissionAnswered
-from shim.core.claude.hooks.callbacks import Hooks, Seen, Verdict, read_verdict
+from shim.core.claude.hooks.callbacks import (
+    HookCallbacks,
+    HookDecision,
+    HookEvent,
+    parse_hook_output,
+)
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 
-CALL = Seen("PreToolUse", "call_1", "Bash", {"command": "ls"})
+CALL = HookEvent("PreToolUse", "call_1", "Bash", {"command": "ls"})
 ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 DENY = {
     "hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
@@ -42,7 +47,7 @@ def control(given, **facts):
     one = ControlSession(
         facts_of(**(known | facts)), lambda: f"uuid-{next(numbers)}", lambda: "now"
     )
-    one.session_state.hooks = Hooks(given)
+    one.session_state.hooks = HookCallbacks(given)
     return one
 
 
@@ -71,32 +76,34 @@ def give(one, identity, body):
     ],
 )
 def test_a_matcher_is_a_name_several_or_an_expression(matcher, matches):
-    assert Hooks(hooks(matcher=matcher)).matching(CALL) == (["hook_0"] if matches else [])
+    assert HookCallbacks(hooks(matcher=matcher)).list_callback_ids(CALL) == (
+        ["hook_0"] if matches else []
+    )
 
 
 @each(
     "given", [None, 7, {}, {"Nonsense": [{}]}, {"Stop": 7}, {"Stop": [7, {"hookCallbackIds": 7}]}]
 )
 def test_what_is_no_hook_is_left_out(given):
-    assert not Hooks(given) or not Hooks(given).matching(Seen("Stop"))
+    assert not HookCallbacks(given) or not HookCallbacks(given).list_callback_ids(HookEvent("Stop"))
 
 
 @each(
     ("answer", "verdict"),
     [
-        ({}, Verdict()),
-        ({"continue": True}, Verdict()),
-        (ALLOW, Verdict(True)),
-        (DENY, Verdict(False, "not today")),
-        ({"decision": "block", "reason": "no"}, Verdict(False, "no")),
-        ({"continue": False, "stopReason": "enough"}, Verdict(False, "enough")),
-        (CHANGE, Verdict(True, changed={"command": "true"})),
-        (ASKS, Verdict(reason="sure?", asks=True)),
-        ({"decision": "approve"}, Verdict(True)),
+        ({}, HookDecision()),
+        ({"continue": True}, HookDecision()),
+        (ALLOW, HookDecision(True)),
+        (DENY, HookDecision(False, "not today")),
+        ({"decision": "block", "reason": "no"}, HookDecision(False, "no")),
+        ({"continue": False, "stopReason": "enough"}, HookDecision(False, "enough")),
+        (CHANGE, HookDecision(True, updated_input={"command": "true"})),
+        (ASKS, HookDecision(reason="sure?", requires_prompt=True)),
+        ({"decision": "approve"}, HookDecision(True)),
     ],
 )
 def test_an_answer_allows_denies_or_leaves_it_open(answer, verdict):
-    assert read_verdict(answer) == verdict
+    assert parse_hook_output(answer) == verdict
 
 
 def test_a_call_is_told_with_what_the_real_one_tells():
@@ -172,8 +179,8 @@ def test_the_others_are_told_and_not_waited_for():
     )
     one = control(given)
     one.start_turn("do it")
-    one.notify_hooks(Seen("PostToolUse", "call_1", "Bash", {}, "out"))
-    one.notify_hooks(Seen("Stop"), last="Done.")
+    one.notify_hooks(HookEvent("PostToolUse", "call_1", "Bash", {}, "out"))
+    one.notify_hooks(HookEvent("Stop"), last="Done.")
     lines = said(one)
     inputs = [line["request"]["input"] for line in lines]
     assert [line["hook_event_name"] for line in inputs] == [
@@ -276,7 +283,7 @@ def test_a_hook_that_asks_goes_before_a_rule_that_allows():
     (question,) = said(one)
     assert question["request"]["input"] == {"command": "ls"}
     alone = ruled(control(None, prompts=False), allow=["Bash"])
-    assert answered(alone, Verdict(reason="sure?", asks=True)) == (
+    assert answered(alone, HookDecision(reason="sure?", requires_prompt=True)) == (
         True,
         PermissionDecision(False, message="sure?", frontend_knows=False),
     )
@@ -296,15 +303,15 @@ def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
         ({}, "acceptEdits", True),
     ):
         one = ruled(control(None, mode=mode), **rules)
-        assert answered(one, Verdict(True))[1].allow is allow
+        assert answered(one, HookDecision(True))[1].allow is allow
     changes = ASKED._replace(tool_input={"command": "touch m"})
     one = ruled(control(None, mode="plan", prompts=False))
     one.await_hooks(changes)
-    assert not one.apply_hook_decision(changes, Verdict(True))[1].allow
+    assert not one.apply_hook_decision(changes, HookDecision(True))[1].allow
 
 
 def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
-    changed = Verdict(changed={"command": "touch m"})
+    changed = HookDecision(updated_input={"command": "touch m"})
     assert not answered(ruled(control(None), deny=["Bash(touch:*)"]), changed)[1].allow
     assert answered(ruled(control(None), deny=["Bash(ls:*)"], allow=["Bash"]), changed)[
         1
@@ -325,10 +332,10 @@ def test_a_hook_that_answers_after_the_turn_was_stopped_decides_nothing():
     one.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )
-    assert one.apply_hook_decision(ASKED, Verdict(True)) == (False, None)
+    assert one.apply_hook_decision(ASKED, HookDecision(True)) == (False, None)
 
 
-LARGE = CALL._replace(arguments={"command": "x" * 60_000})
+LARGE = CALL._replace(tool_input={"command": "x" * 60_000})
 
 
 def test_an_input_too_large_for_a_hook_is_denied_where_the_hook_could_change_it():

@@ -377,8 +377,8 @@ def test_a_hook_is_asked_about_the_calls_own_input():
     stage.turn.tool_use("t", "Bash", given)
     stage.turn.tool_result("t", GITHUB)
     asked, told = stage.turn.observed
-    assert asked.arguments is given
-    assert told.response["stdout"] == MARK
+    assert asked.tool_input is given
+    assert told.tool_response["stdout"] == MARK
 
 
 # -- whole vendors ---------------------------------------------------------------------------------

@@ -298,7 +298,7 @@ def test_hooks_see_both_calls_and_both_results():
     stage.turn.tool_use("t", *read("/w/b"))
     stage.turn.tool_result("t", "A")
     stage.turn.tool_result("t", "B")
-    seen = [(each.event, each.call, each.arguments) for each in stage.turn.observed]
+    seen = [(each.name, each.call_id, each.tool_input) for each in stage.turn.observed]
     assert seen == [
         ("PreToolUse", "t", A),
         ("PreToolUse", "t~2", B),
@@ -314,7 +314,7 @@ def test_hooks_see_arguments_that_come_later(first):
     stage.turn.tool_use("t", "Read", first, source="said")
     stage.turn.tool_use("t", "Read", A, source="started")
     stage.turn.tool_use("t", "Read", A, source="started")
-    assert [(each.call, each.arguments) for each in stage.turn.observed] == [
+    assert [(each.call_id, each.tool_input) for each in stage.turn.observed] == [
         ("t", first),
         *([("t", A)] * (not first)),
     ]
@@ -325,7 +325,7 @@ def test_hooks_see_what_a_question_shows():
     stage.turn.observed = []
     stage.turn.tool_use("t", *read("/w/a"))
     assert ask(stage, "t", "/w/b").call == "t"
-    assert [each.arguments for each in stage.turn.observed] == [A, B]
+    assert [each.tool_input for each in stage.turn.observed] == [A, B]
 
 
 REQUESTS = count()

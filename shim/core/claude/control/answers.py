@@ -10,7 +10,7 @@ from typing import Protocol
 
 from shim.core.claude.argv.models import DEFAULT_MODEL, parse_effort
 from shim.core.claude.facts import MODE_NAMES, SessionState
-from shim.core.claude.hooks.callbacks import Hooks
+from shim.core.claude.hooks.callbacks import HookCallbacks
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import CLAUDE_VERSION
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS
@@ -43,7 +43,7 @@ def _initialize_session(frontend: FrontendState, request: ControlRequest) -> Res
     facts.append_system_prompt = (
         _parse_system_prompt(request.get("appendSystemPrompt")) or facts.append_system_prompt
     )
-    facts.hooks = Hooks(request.get("hooks")) or facts.hooks
+    facts.hooks = HookCallbacks(request.get("hooks")) or facts.hooks
     if isinstance(request.get("forwardSubagentText"), bool):
         facts.forwards_subagent_text = request["forwardSubagentText"]
     body = {

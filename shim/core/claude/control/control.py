@@ -21,15 +21,15 @@ from shim.core.claude.control.wishes import (
 )
 from shim.core.claude.facts import SessionState
 from shim.core.claude.hooks.callbacks import (
-    PROMPT_HOOK,
+    PROMPT_EVENT,
+    HookDecision,
+    HookDecisions,
+    HookEvent,
     PromptRefusal,
-    Seen,
-    Verdict,
-    Verdicts,
-    bound,
-    described,
-    read_prompt_refusal,
-    read_verdict,
+    build_hook_input,
+    drop_oldest_if_full,
+    parse_hook_output,
+    parse_prompt_refusal,
 )
 from shim.core.claude.messages import (
     BYTE_ORDER_MARK,
@@ -79,9 +79,9 @@ class ControlSession(SessionLines):
         self._line_count = 0
         self._format_now = now
         self._open_prompts: dict[str, PermissionRequest] = {}
-        self._open_hooks: dict[str, Seen] = {}
+        self._open_hooks: dict[str, HookEvent] = {}
         self._requests_awaiting_hooks: dict[str, PermissionRequest] = {}
-        self._hook_decisions = Verdicts()
+        self._hook_decisions = HookDecisions()
         self._executed_calls: dict[str, None] = {}
         # Requests to UserPromptSubmit hooks that have no answer yet, and the first refusal among
         # the answers.
@@ -256,7 +256,7 @@ class ControlSession(SessionLines):
             return []
         if identity in self._open_prompt_hooks:
             self._open_prompt_hooks.remove(identity)
-            refusal = read_prompt_refusal(response.get("response"), self._prompt_text)
+            refusal = parse_prompt_refusal(response.get("response"), self._prompt_text)
             self._prompt_refusal = self._prompt_refusal or refusal
             return []
         if identity in self._open_hooks:
@@ -273,7 +273,7 @@ class ControlSession(SessionLines):
 
     def _resolve_tool_input(self, permission: PermissionRequest) -> Mapping[str, Any]:
         """The arguments of a call as the hooks left them."""
-        changed = self._hook_decisions.of(permission.call_id).changed
+        changed = self._hook_decisions.get_decision(permission.call_id).updated_input
         return permission.tool_input if changed is None else changed
 
     def _evaluate_answer(
@@ -356,10 +356,10 @@ class ControlSession(SessionLines):
         """
         if request.refusal:
             return PermissionDecision(False, message=request.refusal)
-        if any(seen.call == request.call_id for seen in self._open_hooks.values()):
+        if any(seen.call_id == request.call_id for seen in self._open_hooks.values()):
             self._requests_awaiting_hooks[request.call_id] = request
             return None
-        hook = self._hook_decisions.of(request.call_id)
+        hook = self._hook_decisions.get_decision(request.call_id)
         if hook.allow is False:
             return PermissionDecision(False, message=hook.reason, frontend_knows=False)
         shown = self._resolve_tool_input(request)
@@ -383,7 +383,9 @@ class ControlSession(SessionLines):
                 message=STREAM_CLOSED_TEXT if self._is_input_closed else TOO_MANY_PROMPTS_TEXT,
             )
         if not self.session_state.answers_prompts or self.session_state.mode == "dontAsk":
-            reason = hook.reason if hook.asks else NOT_GRANTED_TEXT.format(tool=request.tool)
+            reason = (
+                hook.reason if hook.requires_prompt else NOT_GRANTED_TEXT.format(tool=request.tool)
+            )
             return PermissionDecision(False, message=reason, frontend_knows=False)
         identity, suggestions = (
             self._create_id(),
@@ -402,7 +404,7 @@ class ControlSession(SessionLines):
         self._lines.append(line)
         return None
 
-    def notify_hooks(self, event: Seen, *, prompt: str = "", last: str = "") -> None:
+    def notify_hooks(self, event: HookEvent, *, prompt: str = "", last: str = "") -> None:
         """Tell the frontend's hooks what happened (C11)."""
         if self._is_input_closed or not self.session_state.hooks:
             return
@@ -413,23 +415,23 @@ class ControlSession(SessionLines):
             "mode": facts.mode,
             "transcript": facts.transcript_path,
         }
-        for callback in self.session_state.hooks.matching(event):
+        for callback in self.session_state.hooks.list_callback_ids(event):
             request = {
                 "subtype": "hook_callback",
                 "callback_id": callback,
-                "input": described(event, prompt=prompt, last=last, **known),
-                "tool_use_id": event.call or self._create_id(),
+                "input": build_hook_input(event, prompt=prompt, last=last, **known),
+                "tool_use_id": event.call_id or self._create_id(),
             }
             identity = self._create_id()
             line = {"type": "control_request", "request_id": identity, "request": request}
-            if event.event == "PreToolUse":
+            if event.name == "PreToolUse":
                 self._ask_hook(event, line)
                 continue
-            if event.event == PROMPT_HOOK:
+            if event.name == PROMPT_EVENT:
                 self._open_prompt_hooks.add(identity)
             self._write_line(line)
 
-    def _ask_hook(self, seen: Seen, line: dict[str, Any]) -> None:
+    def _ask_hook(self, seen: HookEvent, line: dict[str, Any]) -> None:
         """Ask a hook about a call. The input is not cut if the vendor would run what the hook hands
         back.
         """
@@ -437,13 +439,13 @@ class ControlSession(SessionLines):
         if size > self.session_state.options.max_line_bytes:
             if self.session_state.asks_permissions:
                 self._hook_decisions.add(
-                    seen.call, Verdict(False, CALL_TOO_LARGE_TEXT.format(size=size))
+                    seen.call_id, HookDecision(False, CALL_TOO_LARGE_TEXT.format(size=size))
                 )
                 return
             line = fit_line(line, self.session_state.options.max_line_bytes)
-            seen = seen._replace(arguments=line["request"]["input"]["tool_input"])
+            seen = seen._replace(tool_input=line["request"]["input"]["tool_input"])
         self._open_hooks[line["request_id"]] = seen
-        bound(self._open_hooks)
+        drop_oldest_if_full(self._open_hooks)
         self._write_line(line)
 
     @property
@@ -473,40 +475,40 @@ class ControlSession(SessionLines):
         self._open_hooks = {
             identity: seen
             for identity, seen in self._open_hooks.items()
-            if seen.call != permission.call_id
+            if seen.call_id != permission.call_id
         }
         held = self._requests_awaiting_hooks.pop(permission.call_id, None)
         return None if held is None else self.ask_permission(held)
 
     def _accept_hook_response(
-        self, seen: Seen, response: Mapping[str, Any]
+        self, seen: HookEvent, response: Mapping[str, Any]
     ) -> list[FrontendAction]:
-        verdict = read_verdict(response.get("response"))
-        if not self.session_state.serving_vendor.asks_permissions and verdict.changed not in (
+        verdict = parse_hook_output(response.get("response"))
+        if not self.session_state.serving_vendor.asks_permissions and verdict.updated_input not in (
             None,
-            seen.arguments,
+            seen.tool_input,
         ):
-            verdict = Verdict(
+            verdict = HookDecision(
                 False, f"a hook changed the input of {seen.tool}, which runs as it was"
             )
-        self._hook_decisions.add(seen.call, verdict)
-        if any(other.call == seen.call for other in self._open_hooks.values()):
+        self._hook_decisions.add(seen.call_id, verdict)
+        if any(other.call_id == seen.call_id for other in self._open_hooks.values()):
             return []
-        held = self._requests_awaiting_hooks.pop(seen.call, None)
+        held = self._requests_awaiting_hooks.pop(seen.call_id, None)
         if held is not None:
             decision = self.ask_permission(held)
             return [] if decision is None else [PermissionAnswered(held, decision)]
-        denied = self._hook_decisions.of(seen.call)
-        unasked = not self.session_state.asks_permissions or seen.call in self._executed_calls
-        forbids = denied.allow is False or denied.asks
-        return [CallBlocked(seen.call, denied.reason)] if forbids and unasked else []
+        denied = self._hook_decisions.get_decision(seen.call_id)
+        unasked = not self.session_state.asks_permissions or seen.call_id in self._executed_calls
+        forbids = denied.allow is False or denied.requires_prompt
+        return [CallBlocked(seen.call_id, denied.reason)] if forbids and unasked else []
 
     def await_hooks(self, permission: PermissionRequest) -> None:
         """A question waits for hooks of the settings."""
         self._requests_awaiting_hooks[permission.call_id] = permission
 
     def apply_hook_decision(
-        self, permission: PermissionRequest, verdict: Verdict
+        self, permission: PermissionRequest, verdict: HookDecision
     ) -> tuple[bool, PermissionDecision | None]:
         """The hooks of the settings have judged a call.
 
@@ -522,8 +524,8 @@ class ControlSession(SessionLines):
         the same.
         """
         self._executed_calls[call] = None
-        bound(self._executed_calls)
-        verdict = self._hook_decisions.of(call)
+        drop_oldest_if_full(self._executed_calls)
+        verdict = self._hook_decisions.get_decision(call)
         return CallBlocked(call, verdict.reason) if verdict.allow is False else None
 
     def start_turn(self, prompt: str) -> None:
@@ -533,7 +535,7 @@ class ControlSession(SessionLines):
         self.write_state("running")
         self._prompt_text = prompt
         self._prompt_refusal = None
-        self.notify_hooks(Seen(PROMPT_HOOK), prompt=prompt)
+        self.notify_hooks(HookEvent(PROMPT_EVENT), prompt=prompt)
 
     def end_turn(self) -> None:
         """The turn is over: its result was said (S18: never running without idle)."""

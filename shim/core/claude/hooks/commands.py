@@ -10,13 +10,13 @@ exit code. Every other end leaves the call to the rules, a timeout too, unless t
 from collections.abc import Iterable, Mapping
 
 from shim.core.claude.hooks.callbacks import (
-    EVERYTHING,
-    NAMES,
-    Seen,
-    Verdict,
-    described,
-    fits,
-    read_verdict,
+    MATCH_ALL,
+    TOOL_NAMES,
+    HookDecision,
+    HookEvent,
+    build_hook_input,
+    is_matching_tool,
+    parse_hook_output,
 )
 from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place
@@ -53,12 +53,12 @@ class HookExit(NamedTuple):
 
 def is_for_tool(hook: SettingsHook, tool: str) -> bool:
     """Whether a hook is about a tool."""
-    return hook.matcher in EVERYTHING or fits(hook.matcher, tool)
+    return hook.matcher in MATCH_ALL or is_matching_tool(hook.matcher, tool)
 
 
 def is_tool_list(matcher: str) -> bool:
     """Whether a matcher is names of tools, and not all tools or a pattern."""
-    return matcher not in EVERYTHING and NAMES.fullmatch(matcher) is not None
+    return matcher not in MATCH_ALL and TOOL_NAMES.fullmatch(matcher) is not None
 
 
 def select_hooks(
@@ -82,23 +82,26 @@ def encode_hook_input(
         "transcript": told.transcript_path,
         "mode": told.permission_mode,
     }
-    return dump(described(Seen("PreToolUse", call, shown, arguments), cwd=cwd, **known)) + b"\n"
+    return (
+        dump(build_hook_input(HookEvent("PreToolUse", call, shown, arguments), cwd=cwd, **known))
+        + b"\n"
+    )
 
 
 def decide_from_exit(
     hook: SettingsHook, ended: HookExit, tool: str, arguments: Mapping[str, Any], place: Place
-) -> Verdict:
+) -> HookDecision:
     """What the end of a hook says of a call."""
-    said = read_verdict(_parse_json_object(ended.stdout))
+    said = parse_hook_output(_parse_json_object(ended.stdout))
     shown = " ".join((hook.command, *(hook.words or ())))
     if said.allow is False:
         return said._replace(reason=DENIAL_TEXT.format(tool=tool, reason=said.reason))
     if ended.code == DENY_EXIT_CODE:
         reason = f"[{shown}]: {ended.stderr.strip() or 'No stderr output'}"
-        return Verdict(False, DENIAL_TEXT.format(tool=tool, reason=reason))
+        return HookDecision(False, DENIAL_TEXT.format(tool=tool, reason=reason))
     if ended.code != 0 and hook.closed:
         reason = f'[{shown}]: {ended.error}; blocking because onFailure is "block"'
-        return Verdict(False, DENIAL_TEXT.format(tool=tool, reason=reason))
+        return HookDecision(False, DENIAL_TEXT.format(tool=tool, reason=reason))
     if (
         said.allow
         and hook.condition
