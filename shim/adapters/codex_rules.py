@@ -15,7 +15,7 @@ that tool is taken away.
 
 from shim.core.adapter.hook import HOOK_TIMEOUT_S, build_hook_command, enforces_rule, needs_hook
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.policy.policy import BYPASS, NEVER_ASKED, Policy
+from shim.core.policy.policy import BYPASS, PROMPTLESS_MODES, Policy
 from shim.core.policy.rules import MCP, Rule
 
 __all__ = (
@@ -79,7 +79,7 @@ def build_sandbox_arguments(request: LaunchRequest) -> list[str]:
     """
     policy, mode = request.policy, request.permission_mode
     assert policy is not None, "a turn has a policy"
-    if mode == BYPASS or (can_ask_frontend(request) and mode not in NEVER_ASKED):
+    if mode == BYPASS or (can_ask_frontend(request) and mode not in PROMPTLESS_MODES):
         return _format_setting("sandbox_mode", '"danger-full-access"')
     return _build_workspace_sandbox(policy, mode) or _format_setting("sandbox_mode", '"read-only"')
 

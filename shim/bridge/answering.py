@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from shim.core.bridge.questions import MAX_OPEN_PROMPTS
 from shim.core.claude.permissions import ELICITATION_SUBTYPE
 from shim.core.errors import FrontendError
-from shim.core.policy.acts import CHANGERS, READERS, SHELL_TOOLS, SHOWS_BELOW
+from shim.core.policy.acts import CHANGE_TOOLS, CONTENT_SEARCH_TOOL, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place, below
 from shim.core.policy.policy import Policy
@@ -214,8 +214,8 @@ def _extract_allow_rules(suggestion: Any) -> list[dict[str, str]]:
         if (
             not isinstance(name, str)
             or not isinstance(content, str | None)
-            or name in READERS
-            or name in CHANGERS
+            or name in READ_TOOLS
+            or name in CHANGE_TOOLS
         ):
             return []
         if name in SHELL_TOOLS and content in WHOLE:  # any command
@@ -256,11 +256,11 @@ def _list_candidate_rules(tool: str, arguments: Mapping[str, Any], cwd: str) -> 
         ),
         "",
     )
-    if tool in CHANGERS or tool in READERS:
-        kind = "Edit" if tool in CHANGERS else "Read"
+    if tool in CHANGE_TOOLS or tool in READ_TOOLS:
+        kind = "Edit" if tool in CHANGE_TOOLS else "Read"
         path = posixpath.normpath(posixpath.join(cwd, path))
         # A rule about a folder is about all files below, of which a list shows none.
-        wider = set(path) & set("*?[!\\") or (tool != SHOWS_BELOW and os.path.isdir(path))
+        wider = set(path) & set("*?[!\\") or (tool != CONTENT_SEARCH_TOOL and os.path.isdir(path))
         return [f"{kind}(./**)"] if below(path, cwd) else [] if wider else [f"{kind}(/{path})"]
     if tool == "WebFetch":
         url = arguments.get("url")

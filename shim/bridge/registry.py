@@ -20,8 +20,8 @@ import orjson
 
 from shim.bridge import lock, sockets
 from shim.core.errors import FrontendError
-from shim.core.policy.carried import read_settings as read_settings_text
-from shim.core.policy.carried import written_settings
+from shim.core.policy.carried import parse_settings as read_settings_text
+from shim.core.policy.carried import serialize_settings
 from shim.core.policy.sources import Settled
 from shim.core.reading.ids import parse_uuid, short_id
 from shim.core.reading.json_text import dump
@@ -451,7 +451,7 @@ def read_settings(folder: str, generation: object) -> Settled | None:
 
 def write_settings(folder: str, generation: int, settled: Settled) -> None:
     """Keep what a life has read of Claude's settings. OSError where that cannot be."""
-    data = dump({"generation": generation, "settings": written_settings(settled)})
+    data = dump({"generation": generation, "settings": serialize_settings(settled)})
     replace(os.path.join(folder, SETTINGS_FILE), lambda file: write_all(file, data))
 
 

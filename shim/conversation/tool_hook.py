@@ -18,7 +18,7 @@ from typing import Any
 
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import HookContext
-from shim.core.policy.carried import read
+from shim.core.policy.carried import parse_policy
 from shim.core.policy.judge import Judge
 from shim.core.policy.policy import PERMISSION_MODES, Policy
 from shim.core.policy.rules import claude_tool_name
@@ -41,9 +41,13 @@ def main() -> int:
     reset_inherited_signals()
     signal.alarm(JUDGE_TIMEOUT_S)  # it ends us, and every failure is a refusal
     module = import_module(sys.argv[1])
-    policy, known = read(sys.argv[2], _resolve_path)
+    policy, known = parse_policy(sys.argv[2], _resolve_path)
     mode = _read_mode(known.mode_file) if known.mode_file else known.mode
-    told, event, words = HookContext(known.session, known.transcript, mode), None, sys.argv[3:]
+    told, event, words = (
+        HookContext(known.session_id, known.transcript_path, mode),
+        None,
+        sys.argv[3:],
+    )
     try:
         event = _read_event()
         calls = module.calls(event, policy.place, *words)
@@ -51,8 +55,10 @@ def main() -> int:
     except (ValueError, RecursionError) as error:
         reason = f"the call cannot be judged: {error}"
     else:
-        reason = _find_refusal(event, calls, policy, told, known.asked, asks=asks)
-    if reason or not known.asked:  # a vendor that asks too asks about what is not refused here
+        reason = _find_refusal(event, calls, policy, told, known.prompted_tools, asks=asks)
+    if (
+        reason or not known.prompted_tools
+    ):  # a vendor that asks too asks about what is not refused here
         sys.stdout.write(module.format_answer(reason, event))
     if not reason:
         return 0

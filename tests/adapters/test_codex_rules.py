@@ -15,7 +15,7 @@ from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ModeError
-from shim.core.policy.carried import Known, read
+from shim.core.policy.carried import PolicyContext, parse_policy
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule, read_rules
@@ -98,7 +98,7 @@ def test_each_folder_around_the_working_directory_is_untrusted():
 
 
 def test_the_folder_that_a_link_leads_to_is_untrusted_too():
-    linked = Place("/work", real=lambda path: path.replace("/work", "/real/place"))
+    linked = Place("/work", resolve_links=lambda path: path.replace("/work", "/real/place"))
     assert set(settings(request("plan", linked))["projects"]) == {
         "/",
         "/work",
@@ -137,7 +137,7 @@ def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
     assert "--dangerously-bypass-approvals-and-sandbox" in words(
         asked
     ) and "sandbox_mode" not in settings(asked)
-    policy, known = read(shlex.split(hook(asked))[-1], str)
+    policy, known = parse_policy(shlex.split(hook(asked))[-1], str)
     assert (policy.deny + policy.ask, known.mode) == ((Rule("Bash", "touch:*"),), BYPASS)
 
 
@@ -166,8 +166,8 @@ def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may
     asked = request("default")._replace(
         policy=Policy(place=HERE, hooks=hooks), session_id="S", transcript_path="/t"
     )
-    policy, known = read(shlex.split(hook(asked))[-1], str)
-    assert (policy.hooks, known) == (hooks, Known("default", "S", "/t"))
+    policy, known = parse_policy(shlex.split(hook(asked))[-1], str)
+    assert (policy.hooks, known) == (hooks, PolicyContext("default", "S", "/t"))
     assert settings(asked)["sandbox_mode"] == "workspace-write"
 
 

@@ -5,7 +5,7 @@
 from collections.abc import Iterable
 
 from shim.core.adapter.vendor import Adapter, LaunchRequest
-from shim.core.policy.acts import CHANGERS, READERS
+from shim.core.policy.acts import CHANGE_TOOLS, READ_TOOLS
 from shim.core.policy.policy import BYPASS, Policy
 from shim.core.policy.rules import Rule, Unhonoured
 
@@ -76,8 +76,8 @@ def _explain_unsupported_rule(vendor: Adapter, rule: Rule, request: LaunchReques
     unasked = vendor.list_available_tools(request)
     if rule.tool in unasked and (
         vendor.unattended
-        or rule.tool in READERS
-        or (request.permission_mode == "acceptEdits" and rule.tool in CHANGERS)
+        or rule.tool in READ_TOOLS
+        or (request.permission_mode == "acceptEdits" and rule.tool in CHANGE_TOOLS)
     ):
         return ""
     return f"{vendor.name} cannot be told to run it unasked, and asks nobody in the mode {request.permission_mode}"

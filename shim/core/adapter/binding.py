@@ -8,7 +8,7 @@ about.
 
 from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.errors import ModeError
-from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELL_TOOLS
+from shim.core.policy.acts import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS, Policy
 from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
 from shim.core.policy.sources import BEFORE_A_CALL
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # What changes or shows anything outside of the conversation. A hook about all tools has to be run
 # before these.
-ACTING_TOOLS = SHELL_TOOLS | {*CHANGERS, *READERS, SUBAGENT, MCP, "WebFetch", "WebSearch"}
+ACTING_TOOLS = SHELL_TOOLS | {*CHANGE_TOOLS, *READ_TOOLS, SUBAGENT, MCP, "WebFetch", "WebSearch"}
 
 
 def check_enforcement(
@@ -116,12 +116,12 @@ def list_affected_tools(vendor: Adapter, rule: Rule) -> frozenset[str]:
     if rule.content is None and (rule.tool.startswith(MCP) or "*" in rule.tool):
         return frozenset((rule.tool,))
     if rule.content is None:
-        return own & (SHELL_TOOLS if rule.tool == SHELL else {rule.tool})
-    named = set(SHELL_TOOLS) if rule.tool == SHELL else {rule.tool}
+        return own & (SHELL_TOOLS if rule.tool == BASH_TOOL else {rule.tool})
+    named = set(SHELL_TOOLS) if rule.tool == BASH_TOOL else {rule.tool}
     if rule.tool == "Edit":
-        named |= {*CHANGERS, *SHELL_TOOLS}
+        named |= {*CHANGE_TOOLS, *SHELL_TOOLS}
     elif rule.tool == "Read":
-        named |= {*CHANGERS, *READERS, *SHELL_TOOLS}
+        named |= {*CHANGE_TOOLS, *READ_TOOLS, *SHELL_TOOLS}
     return frozenset(named) & own | (frozenset((SUBAGENT,)) & own)
 
 
@@ -137,7 +137,7 @@ def list_removed_tools(vendor: Adapter, policy: Policy) -> tuple[str, ...]:
     if policy.narrows and not (
         vendor.policy_support.covers_subagents or vendor.policy_support.has_native_rules
     ):
-        gone |= {SUBAGENT, *SHELL_TOOLS} - {SHELL}  # a second shell is asked about by nobody
+        gone |= {SUBAGENT, *SHELL_TOOLS} - {BASH_TOOL}  # a second shell is asked about by nobody
     return tuple(sorted(gone))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.errors import ModeError
-from shim.core.policy.carried import Known, written
+from shim.core.policy.carried import PolicyContext, serialize_policy
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import Rule
 
@@ -50,14 +50,14 @@ def build_hook_command(
             f"{name} might not start the hook that applies the permission rules: {request.policy_bypass}",
             hint=f"remove what is named, or ask for {BYPASS} without rules",
         )
-    known = Known(
+    known = PolicyContext(
         request.permission_mode,
         request.session_id,
         request.transcript_path,
         request.mode_file,
         ",".join(asked),
     )
-    policy = written(request.policy, known)
+    policy = serialize_policy(request.policy, known)
     line = " ".join(
         map(
             _quote_arg,

@@ -6,46 +6,56 @@ import posixpath
 from collections.abc import Mapping
 from itertools import islice
 
-from shim.core.policy.commands import UNKNOWN, behind, changes, elsewhere, name_of, operands, reads
+from shim.core.policy.commands import (
+    UNKNOWN_COMMAND,
+    can_change_files,
+    can_read_files,
+    expand_command,
+    get_command_name,
+    has_other_folder,
+    list_operands,
+)
 from shim.core.policy.place import Place
 from shim.core.policy.shell import Command, Line, Redirect, take_apart
 from shim.core.reading.typed import Any, NamedTuple
 
-SHELL = "Bash"
+BASH_TOOL = "Bash"
 # whoever denies the first denies the other, in the real one too
-SHELL_TOOLS = frozenset((SHELL, "Monitor"))
+SHELL_TOOLS = frozenset((BASH_TOOL, "Monitor"))
 # Claude's tools that look at files and that change them, with the argument that names the file.
-READERS = {
+READ_TOOLS = {
     "Read": "file_path",
     "Grep": "path",
     "Glob": "path",
     "LS": "path",
     "NotebookRead": "notebook_path",
 }
-CHANGERS = {
+CHANGE_TOOLS = {
     "Edit": "file_path",
     "MultiEdit": "file_path",
     "Write": "file_path",
     "Delete": "file_path",
 } | {"NotebookEdit": "notebook_path"}
-SEARCHES = frozenset(("Grep", "Glob", "LS"))  # without a path they begin in the working directory
-SHOWS_BELOW = "Grep"  # it shows what stands in every file below its path
-PARTS = 2000  # commands and redirections of a line; one that may do more is not told apart
-FOLDERS = 16  # that a line's `cd` may lead to; where there are more, a relative path may be any
+SEARCH_TOOLS = frozenset(
+    ("Grep", "Glob", "LS")
+)  # without a path they begin in the working directory
+CONTENT_SEARCH_TOOL = "Grep"  # it shows what stands in every file below its path
+MAX_LINE_PARTS = 2000  # commands and redirections of a line; one that may do more is not told apart
+MAX_FOLDERS = 16  # that a line's `cd` may lead to; where there are more, a relative path may be any
 
 
-class Act(NamedTuple):
+class FileAccess(NamedTuple):
     """A file that a call reads or `changes`; `path` is absolute, None where it cannot be told.
 
     `below`: all that is in this folder is shown too.
     """
 
-    changes: bool
+    is_change: bool
     path: str | None
-    below: bool = False
+    includes_content: bool = False
 
 
-class Doing(NamedTuple):
+class CallEffects(NamedTuple):
     """All that a call does.
 
     acts      its files
@@ -53,35 +63,43 @@ class Doing(NamedTuple):
     commands  all commands of the line, those that run behind others included
     """
 
-    acts: tuple[Act, ...]
+    file_accesses: tuple[FileAccess, ...]
     line: Line | None = None
     commands: tuple[Command, ...] = ()
 
 
-def doing(tool: str, arguments: Mapping[str, Any], place: Place) -> Doing:
+def analyze_call(tool: str, arguments: Mapping[str, Any], place: Place) -> CallEffects:
     """What a call of one of Claude's tools does."""
     if tool in SHELL_TOOLS:
-        return _line(arguments, place)
-    if tool in CHANGERS:
-        return Doing((Act(True, _path(arguments.get(CHANGERS[tool]), place)),))
-    if tool in READERS:
-        said = arguments.get(READERS[tool])
-        if not said and tool in SEARCHES:
+        return _analyze_shell_call(arguments, place)
+    if tool in CHANGE_TOOLS:
+        return CallEffects(
+            (FileAccess(True, _resolve_path(arguments.get(CHANGE_TOOLS[tool]), place)),)
+        )
+    if tool in READ_TOOLS:
+        said = arguments.get(READ_TOOLS[tool])
+        if not said and tool in SEARCH_TOOLS:
             said = "."
         if tool == "Glob" and isinstance(said, str):
             said = posixpath.join(said, str(arguments.get("pattern", "")).partition("*")[0])
-        return Doing((Act(False, _path(said, place), below=tool == SHOWS_BELOW),))
-    return Doing(())
+        return CallEffects(
+            (
+                FileAccess(
+                    False, _resolve_path(said, place), includes_content=tool == CONTENT_SEARCH_TOOL
+                ),
+            )
+        )
+    return CallEffects(())
 
 
-def _path(said: object, place: Place) -> str | None:
+def _resolve_path(said: object, place: Place) -> str | None:
     return place.reached(said) if isinstance(said, str) and said and "\0" not in said else None
 
 
-def _line(arguments: Mapping[str, Any], place: Place) -> Doing:
+def _analyze_shell_call(arguments: Mapping[str, Any], place: Place) -> CallEffects:
     said, folder = arguments.get("command"), arguments.get("directory")
     if not isinstance(said, str):
-        return Doing((), Line((), whole=False, plain=False))
+        return CallEffects((), Line((), whole=False, plain=False))
     line = take_apart(said)
     start = place.absolute(folder) if isinstance(folder, str) and folder else place.cwd
     if start != place.cwd:
@@ -90,27 +108,27 @@ def _line(arguments: Mapping[str, Any], place: Place) -> Doing:
     found = (
         part
         for said_part in line.parts
-        for part in (behind(said_part) if isinstance(said_part, Command) else (said_part,))
+        for part in (expand_command(said_part) if isinstance(said_part, Command) else (said_part,))
     )
-    parts = list(islice(found, PARTS))
-    if len(parts) == PARTS:
-        parts.append(UNKNOWN)
+    parts = list(islice(found, MAX_LINE_PARTS))
+    if len(parts) == MAX_LINE_PARTS:
+        parts.append(UNKNOWN_COMMAND)
     commands = tuple(part for part in parts if isinstance(part, Command))
-    folders = _folders(commands, start, place)
-    acts: list[Act] = []
+    folders = _list_folders(commands, start, place)
+    acts: list[FileAccess] = []
     for part in parts:
         if isinstance(part, Redirect):
-            acts += _acts(part.path, part.writes, folders, place)
+            acts += _build_accesses(part.path, part.writes, folders, place)
             continue
-        if name_of(part) is None:
-            acts += [Act(False, None), Act(True, None)]
-        for changed, does in ((False, reads(part)), (True, changes(part))):
-            for operand in operands(part) if does else ():
-                acts += _acts(operand, changed, folders, place)
-    return Doing(tuple(acts), line, commands)
+        if get_command_name(part) is None:
+            acts += [FileAccess(False, None), FileAccess(True, None)]
+        for changed, does in ((False, can_read_files(part)), (True, can_change_files(part))):
+            for operand in list_operands(part) if does else ():
+                acts += _build_accesses(operand, changed, folders, place)
+    return CallEffects(tuple(acts), line, commands)
 
 
-def _folders(commands: tuple[Command, ...], start: str, place: Place) -> set[str]:
+def _list_folders(commands: tuple[Command, ...], start: str, place: Place) -> set[str]:
     """The folders that a command of a line may run in, empty where that may be any.
 
     A `cd` may fail, stand in a branch that is not taken, or run before what stands in front of it:
@@ -122,18 +140,20 @@ def _folders(commands: tuple[Command, ...], start: str, place: Place) -> set[str
         for command in commands
         if command.words and command.words[0] in ("cd", "pushd", "popd")
     ]
-    if any(map(elsewhere, commands)):
+    if any(map(has_other_folder, commands)):
         return set()
     for _ in moves:
         for move in moves:
             target = move.words[1] if len(move.words) == 2 and move.words[0] == "cd" else None
-            if target is None or target.startswith("-") or len(folders) > FOLDERS:
+            if target is None or target.startswith("-") or len(folders) > MAX_FOLDERS:
                 return set()
             folders |= {place.absolute(target, folder) for folder in folders}
-    return folders if len(folders) <= FOLDERS else set()
+    return folders if len(folders) <= MAX_FOLDERS else set()
 
 
-def _acts(said: str | None, changed: bool, folders: set[str], place: Place) -> list[Act]:
+def _build_accesses(
+    said: str | None, changed: bool, folders: set[str], place: Place
+) -> list[FileAccess]:
     if said is None or (not folders and not posixpath.isabs(said)):
-        return [Act(changed, None)]
-    return [Act(changed, place.reached(said, folder)) for folder in folders or {place.cwd}]
+        return [FileAccess(changed, None)]
+    return [FileAccess(changed, place.reached(said, folder)) for folder in folders or {place.cwd}]

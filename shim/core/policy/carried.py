@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
 # what a text leads to that is none of ours
-UNREADABLE = (SyntaxError, TypeError, RecursionError, MemoryError)
+PARSE_ERRORS = (SyntaxError, TypeError, RecursionError, MemoryError)
 
 
-class Known(NamedTuple):
+class PolicyContext(NamedTuple):
     """What is told beside a policy.
 
     mode        the permission mode
@@ -32,48 +32,48 @@ class Known(NamedTuple):
     """
 
     mode: str
-    session: str = ""
-    transcript: str = ""
+    session_id: str = ""
+    transcript_path: str = ""
     mode_file: str = ""
-    asked: str = ""
+    prompted_tools: str = ""
 
 
-def written(policy: Policy, known: Known) -> str:
+def serialize_policy(policy: Policy, known: PolicyContext) -> str:
     """The text of a policy and of what is told beside it."""
     place = policy.place
     only = None if policy.only is None else sorted(policy.only)
     rules, hooks = (
-        _plain(policy.deny, policy.ask, policy.allowed),
+        _to_tuples(policy.deny, policy.ask, policy.allowed),
         [tuple(hook) for hook in policy.hooks],
     )
     return ascii(
-        (tuple(known), only, rules, (place.cwd, place.home, tuple(place.directories)), hooks)
+        (tuple(known), only, rules, (place.cwd, place.user_home, tuple(place.directories)), hooks)
     )
 
 
-def read(text: str, real: Callable[[str], str]) -> tuple[Policy, Known]:
+def parse_policy(text: str, real: Callable[[str], str]) -> tuple[Policy, PolicyContext]:
     """What `written` was given. ValueError for another text. `real` resolves the links of a path."""
     from ast import literal_eval
 
     try:
         told, only, rules, place, hooks = literal_eval(text)
-        known = Known(*map(str, told))
-        deny, ask, allow = ([_rule(*one) for one in kind] for kind in rules)
+        known = PolicyContext(*map(str, told))
+        deny, ask, allow = ([_build_rule(*one) for one in kind] for kind in rules)
         cwd, home, directories = place
-        hooks = _hooks(hooks)
-    except UNREADABLE as error:
+        hooks = _build_hooks(hooks)
+    except PARSE_ERRORS as error:
         raise ValueError(f"no policy: {error}") from None
     where = Place(cwd, home, directories, real)
     policy = Policy(place=where, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
     return policy, known
 
 
-def written_settings(settled: Settled) -> str:
+def serialize_settings(settled: Settled) -> str:
     """The text of what the settings files said together."""
     hooks = [tuple(hook) for hook in settled.hooks]
     return ascii(
         (
-            _plain(settled.deny, settled.ask, settled.allow),
+            _to_tuples(settled.deny, settled.ask, settled.allow),
             hooks,
             tuple(settled[3:6]),
             settled.unheeded,
@@ -81,27 +81,29 @@ def written_settings(settled: Settled) -> str:
     )
 
 
-def read_settings(text: str) -> Settled:
+def parse_settings(text: str) -> Settled:
     """What `written_settings` was given. ValueError for another text."""
     from ast import literal_eval
 
     try:
         rules, hooks, (mode, forbids, directories), unheeded = literal_eval(text)
-        deny, ask, allow = (tuple(_rule(*one) for one in kind) for kind in rules)
-        return Settled(deny, ask, allow, mode, forbids, directories, tuple(_hooks(hooks)), unheeded)
-    except UNREADABLE as error:
+        deny, ask, allow = (tuple(_build_rule(*one) for one in kind) for kind in rules)
+        return Settled(
+            deny, ask, allow, mode, forbids, directories, tuple(_build_hooks(hooks)), unheeded
+        )
+    except PARSE_ERRORS as error:
         raise ValueError(f"no settings: {error}") from None
 
 
-def _plain(*kinds: Iterable[Rule]) -> list[list[tuple[Any, ...]]]:
+def _to_tuples(*kinds: Iterable[Rule]) -> list[list[tuple[Any, ...]]]:
     return [[tuple(rule) for rule in kind] for kind in kinds]
 
 
-def _rule(*fields: Any) -> Rule:
+def _build_rule(*fields: Any) -> Rule:
     return Rule(*fields)
 
 
-def _hooks(hooks: list[tuple[Any, ...]]) -> "list[SettingsHook]":
+def _build_hooks(hooks: list[tuple[Any, ...]]) -> "list[SettingsHook]":
     if not hooks:
         return []
     from shim.core.policy.settings_hooks import SettingsHook

@@ -7,8 +7,16 @@ whatever its tool is.
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
-from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELL_TOOLS, Act, Doing, doing
-from shim.core.policy.commands import edits, harmless, operands, unwrapped
+from shim.core.policy.acts import (
+    BASH_TOOL,
+    CHANGE_TOOLS,
+    READ_TOOLS,
+    SHELL_TOOLS,
+    CallEffects,
+    FileAccess,
+    analyze_call,
+)
+from shim.core.policy.commands import is_allowed_edit, is_read_only, list_operands, strip_wrappers
 from shim.core.policy.paths import allows, fits, reaches_below
 from shim.core.policy.policy import BYPASS, STRUCTURED, Policy, Verdict
 from shim.core.policy.rules import MCP, SAME, UNNAMED, Rule, word_set
@@ -89,7 +97,7 @@ class Judge:
         self, tool: str, arguments: Mapping[str, Any], mode: str, allowed: bool
     ) -> Verdict:
         """The verdict of the rules that allow, and of the mode."""
-        does = doing(tool, arguments, self._place)
+        does = analyze_call(tool, arguments, self._place)
         rules = (
             (*self.policy.allowed, Rule(SAME.get(tool, tool), source=HOOK))
             if allowed
@@ -118,7 +126,7 @@ class Judge:
             and not tool.startswith(MCP)
         ):
             return Verdict("deny", "--tools")
-        does: Doing | None = None
+        does: CallEffects | None = None
         kinds: tuple[tuple[Decided, tuple[Rule, ...]], ...] = (
             ("deny", self.policy.deny),
             ("ask", self.policy.ask),
@@ -127,11 +135,11 @@ class Judge:
             for rule in rules:
                 if rule.content is None:
                     if rule.names(tool, narrows=True) or (
-                        rule.tool == SHELL and tool in SHELL_TOOLS
+                        rule.tool == BASH_TOOL and tool in SHELL_TOOLS
                     ):
                         return Verdict(decided, str(rule))
                     continue
-                does = does or doing(tool, arguments, self._place)
+                does = does or analyze_call(tool, arguments, self._place)
                 if self._binds(rule, tool, arguments, does):
                     return Verdict(decided, str(rule))
         return None
@@ -158,35 +166,39 @@ class Judge:
             return True
         return any(
             rule.content is None
-            and (rule.names(tool, narrows=True) or (rule.tool == SHELL and tool in SHELL_TOOLS))
+            and (rule.names(tool, narrows=True) or (rule.tool == BASH_TOOL and tool in SHELL_TOOLS))
             and self._told(rule)
             for rule in self.policy.narrowing
         )
 
-    def _binds(self, rule: Rule, tool: str, arguments: Mapping[str, Any], does: Doing) -> bool:
+    def _binds(
+        self, rule: Rule, tool: str, arguments: Mapping[str, Any], does: CallEffects
+    ) -> bool:
         """Whether a rule that narrows is about a call. What cannot be told is taken for it."""
-        if rule.tool == "Edit" and any(act.changes and self._fits(rule, act) for act in does.acts):
+        if rule.tool == "Edit" and any(
+            act.is_change and self._fits(rule, act) for act in does.file_accesses
+        ):
             return True
-        if rule.tool == "Read" and any(self._fits(rule, act) for act in does.acts):
+        if rule.tool == "Read" and any(self._fits(rule, act) for act in does.file_accesses):
             return True
         if not (
             rule.names(tool, narrows=tool.startswith(MCP))
-            or (rule.tool == SHELL and tool in SHELL_TOOLS)
+            or (rule.tool == BASH_TOOL and tool in SHELL_TOOLS)
         ):
             return rule.tool in ("Edit", "Read") and does.line is not None and not does.line.whole
         if tool in SHELL_TOOLS:
             return does.line is None or not does.line.whole or _about_line(rule, arguments, does)
-        if tool in CHANGERS or tool in READERS:
-            return any(self._fits(rule, act) for act in does.acts)
+        if tool in CHANGE_TOOLS or tool in READ_TOOLS:
+            return any(self._fits(rule, act) for act in does.file_accesses)
         return _about_argument(rule, arguments)
 
-    def _fits(self, rule: Rule, act: Act) -> bool:
+    def _fits(self, rule: Rule, act: FileAccess) -> bool:
         if act.path is None or fits(rule, act.path, self._place):
             return True
-        return act.below and reaches_below(rule, act.path, self._place)
+        return act.includes_content and reaches_below(rule, act.path, self._place)
 
     def _granted(
-        self, tool: str, arguments: Mapping[str, Any], does: Doing, rules: tuple[Rule, ...]
+        self, tool: str, arguments: Mapping[str, Any], does: CallEffects, rules: tuple[Rule, ...]
     ) -> Rule | None:
         """The rule that allows a call beforehand. A call that a rule only might mean is not
         allowed.
@@ -195,8 +207,8 @@ class Judge:
         without a name would allow every such tool; a hook has seen the call that it allows.
         """
         tool = SAME.get(tool, tool)
-        if tool in CHANGERS and any(
-            act.path is None or self._place.protected(act.path) for act in does.acts
+        if tool in CHANGE_TOOLS and any(
+            act.path is None or self._place.is_protected(act.path) for act in does.file_accesses
         ):
             return None
         if tool == UNNAMED:
@@ -204,15 +216,15 @@ class Judge:
         for rule in rules:
             if rule.content is None:
                 allowed = rule.names(tool)
-            elif tool == SHELL:
+            elif tool == BASH_TOOL:
                 same = rule.content == arguments.get("command") and not arguments.get("directory")
                 allowed = rule.names(tool) and same
-            elif (rule.tool == "Edit" and tool in CHANGERS) or (
-                rule.tool == "Read" and tool in READERS
+            elif (rule.tool == "Edit" and tool in CHANGE_TOOLS) or (
+                rule.tool == "Read" and tool in READ_TOOLS
             ):
                 allowed = all(
                     act.path is not None and allows(rule, act.path, self._place)
-                    for act in does.acts
+                    for act in does.file_accesses
                 )
             else:
                 allowed = rule.names(tool) and _allows_address(rule, arguments)
@@ -220,13 +232,13 @@ class Judge:
                 return rule
         return None
 
-    def _looks(self, tool: str, does: Doing) -> bool:
+    def _looks(self, tool: str, does: CallEffects) -> bool:
         """Whether a call only looks at things, so that a plan may have it."""
         if does.line is not None:
             return self._line(does, changes=False, rules=False)
-        return tool not in CHANGERS and not tool.startswith(MCP)
+        return tool not in CHANGE_TOOLS and not tool.startswith(MCP)
 
-    def _by_mode(self, tool: str, does: Doing, mode: str) -> "Decided":
+    def _by_mode(self, tool: str, does: CallEffects, mode: str) -> "Decided":
         tool = SAME.get(tool, tool)
         if mode == BYPASS or tool in CONVERSATION:
             return "allow"
@@ -234,21 +246,21 @@ class Judge:
         if does.line is not None:
             looks = self._line(does, changes=edit, rules=False)
             return "allow" if looks else "deny" if mode == "plan" else "ask"
-        if tool in READERS or (tool in CHANGERS and edit):
-            return "allow" if all(self._free(act) for act in does.acts) else "ask"
+        if tool in READ_TOOLS or (tool in CHANGE_TOOLS and edit):
+            return "allow" if all(self._free(act) for act in does.file_accesses) else "ask"
         return "ask"
 
-    def _free(self, act: Act) -> bool:
+    def _free(self, act: FileAccess) -> bool:
         """Whether a file is one that needs no question: it is inside, and a change of it gives
         nobody more.
         """
         return (
             act.path is not None
-            and self._place.inside(act.path)
-            and not (act.changes and self._place.protected(act.path))
+            and self._place.is_inside(act.path)
+            and not (act.is_change and self._place.is_protected(act.path))
         )
 
-    def _line(self, does: Doing, *, changes: bool, rules: bool) -> bool:
+    def _line(self, does: CallEffects, *, changes: bool, rules: bool) -> bool:
         """Whether all that a shell's line does needs no question."""
         line = does.line
         if line is None or not line.plain:
@@ -265,20 +277,20 @@ class Judge:
         )
 
     def _command(self, said: Command, changes: bool, rules: bool) -> bool:
-        command = unwrapped(said)
+        command = strip_wrappers(said)
         if command is None:
             return False
         if rules and any(
-            rule.tool == SHELL and rule.content and _says(rule.content, command.text)
+            rule.tool == BASH_TOOL and rule.content and _says(rule.content, command.text)
             for rule in self.policy.allowed
         ):
             return True
-        looks = harmless(command)
-        if not (looks or (changes and edits(command))):
+        looks = is_read_only(command)
+        if not (looks or (changes and is_allowed_edit(command))):
             return False
         return command.words[0] in TALKS or all(
-            operand is not None and self._free(Act(not looks, self._place.reached(operand)))
-            for operand in operands(command)
+            operand is not None and self._free(FileAccess(not looks, self._place.reached(operand)))
+            for operand in list_operands(command)
         )
 
     def _redirects(self, redirect: Redirect, changes: bool) -> bool:
@@ -290,14 +302,14 @@ class Judge:
         if path is None:
             return False
         if not redirect.writes or changes:
-            return self._free(Act(redirect.writes, path))
-        return self._free(Act(True, path)) and any(
+            return self._free(FileAccess(redirect.writes, path))
+        return self._free(FileAccess(True, path)) and any(
             rule.tool == "Edit" and rule.content is not None and allows(rule, path, self._place)
             for rule in self.policy.allowed
         )
 
 
-def _about_line(rule: Rule, arguments: Mapping[str, Any], does: Doing) -> bool:
+def _about_line(rule: Rule, arguments: Mapping[str, Any], does: CallEffects) -> bool:
     content = rule.content or ""
     return _says(content, str(arguments.get("command"))) or any(
         _about(content, one) for one in does.commands

@@ -8,7 +8,7 @@ claude).
 import posixpath
 from functools import lru_cache
 
-from shim.core.policy.acts import CHANGERS, READERS
+from shim.core.policy.acts import CHANGE_TOOLS, READ_TOOLS
 from shim.core.policy.place import Place, below
 from shim.core.policy.rules import Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
@@ -74,7 +74,7 @@ def _rooted(rule: Rule, place: Place) -> tuple[str, str]:
     if said.startswith("//"):
         root, pattern = "/", "/" + said.lstrip("/")
     elif said == "~" or said.startswith("~/"):
-        root, pattern = place.home, said[1:] or "/"
+        root, pattern = place.user_home, said[1:] or "/"
     elif said.startswith("/"):
         root, pattern = rule.base or place.cwd, said
     else:
@@ -96,7 +96,7 @@ def rooted_rule(rule: Rule, folder: str) -> Rule:
     """
     said = (rule.content or "").strip()
     if (
-        rule.tool not in (*READERS, *CHANGERS)
+        rule.tool not in (*READ_TOOLS, *CHANGE_TOOLS)
         or not said
         or said.startswith(("//", "~/"))
         or said == "~"

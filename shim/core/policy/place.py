@@ -25,16 +25,16 @@ class Place(NamedTuple):
     """
 
     cwd: str
-    home: str = ""
+    user_home: str = ""
     directories: tuple[str, ...] = ()
-    real: Callable[[str], str] = lambda path: path
+    resolve_links: Callable[[str], str] = lambda path: path
 
     def absolute(self, path: str, cwd: str | None = None) -> str:
-        return posixpath.normpath(self._joined(path, cwd))
+        return posixpath.normpath(self._join_path(path, cwd))
 
-    def _joined(self, path: str, cwd: str | None) -> str:
+    def _join_path(self, path: str, cwd: str | None) -> str:
         if path == "~" or path.startswith("~/"):
-            path = self.home + path[1:]
+            path = self.user_home + path[1:]
         return posixpath.join(cwd or self.cwd, path)
 
     def reached(self, path: str, cwd: str | None = None) -> str | None:
@@ -44,15 +44,15 @@ class Place(NamedTuple):
         found = self.absolute(path, cwd)
         if ".." not in path.split("/"):
             return found
-        walked = posixpath.normpath(self.real(self._joined(path, cwd)))
-        return found if walked == posixpath.normpath(self.real(found)) else None
+        walked = posixpath.normpath(self.resolve_links(self._join_path(path, cwd)))
+        return found if walked == posixpath.normpath(self.resolve_links(found)) else None
 
     def spellings(self, path: str) -> tuple[str, ...]:
         """A path as it is said, and the path that it leads to."""
-        real = self.real(path)
+        real = self.resolve_links(path)
         return (path,) if real == path else (path, real)
 
-    def inside(self, path: str) -> bool:
+    def is_inside(self, path: str) -> bool:
         """Whether a path is in a folder of this turn, also where its links lead."""
         roots = [
             root
@@ -61,7 +61,7 @@ class Place(NamedTuple):
         ]
         return all(any(below(name, root) for root in roots) for name in self.spellings(path))
 
-    def protected(self, path: str) -> bool:
+    def is_protected(self, path: str) -> bool:
         """Whether a file makes programs run, or gives permissions."""
         names = [f"{name.lower()}/" for name in self.spellings(path)]
         return any(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BYPASS = "bypassPermissions"
 PERMISSION_MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", BYPASS)
-NEVER_ASKED = ("plan", "dontAsk")  # no question of these modes may let a change run
+PROMPTLESS_MODES = ("plan", "dontAsk")  # no question of these modes may let a change run
 ANSWER = "an answer"  # where a rule comes from that a person added while the conversation ran
 FLAGS = "flag settings"  # of a frontend that drives the session now, for as long as it says so
 # the call that carries an answer to --json-schema; no rule takes it away

@@ -9,8 +9,8 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
-from shim.core.policy.acts import CHANGERS, READERS, SEARCHES, SHELL, doing
-from shim.core.policy.commands import harmless
+from shim.core.policy.acts import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SEARCH_TOOLS, analyze_call
+from shim.core.policy.commands import is_read_only
 from shim.core.policy.judge import DOMAIN, Judge, host_of
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule
@@ -43,7 +43,7 @@ def suggested(
         found.append(
             {"type": "addRules", "rules": said, "behavior": "allow", "destination": "session"}
         )
-    if tool in READERS or not (edits or mode == EDITING):
+    if tool in READ_TOOLS or not (edits or mode == EDITING):
         return found
     folders = elsewhere(policy, tool, arguments)
     if _allows(policy.widened(directories=folders), tool, arguments, EDITING):
@@ -58,10 +58,12 @@ def suggested(
 
 def elsewhere(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """The folders of a call's files that are none of the turn's."""
-    acts = doing(tool, arguments, policy.place).acts
-    paths = [act.path for act in acts if act.path is not None and not policy.place.inside(act.path)]
+    acts = analyze_call(tool, arguments, policy.place).file_accesses
+    paths = [
+        act.path for act in acts if act.path is not None and not policy.place.is_inside(act.path)
+    ]
     # a search names a folder itself
-    folders = paths if tool in SEARCHES else map(posixpath.dirname, paths)
+    folders = paths if tool in SEARCH_TOOLS else map(posixpath.dirname, paths)
     return tuple(folder for folder in dict.fromkeys(folders) if folder != "/")
 
 
@@ -73,19 +75,19 @@ def _rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[
     """The rules that are about this call and its like; none for a change of a file, which the mode
     for edits allows.
     """
-    does = doing(tool, arguments, policy.place)
+    does = analyze_call(tool, arguments, policy.place)
     if does.line is not None:
-        commands = [command for command in does.line.commands if not harmless(command)]
+        commands = [command for command in does.line.commands if not is_read_only(command)]
         texts = [_beginning(command.words, command.text) for command in commands]
         readable = len(texts) <= COMMANDS and sum(map(len, texts)) <= CHARACTERS
         if (
-            tool == SHELL
+            tool == BASH_TOOL
             and does.line.plain
             and readable
             and not any("*" in command.text for command in commands)
         ):
-            yield from (Rule(SHELL, text) for text in dict.fromkeys(texts))
-    elif tool in READERS:
+            yield from (Rule(BASH_TOOL, text) for text in dict.fromkeys(texts))
+    elif tool in READ_TOOLS:
         yield from (
             Rule("Read", f"/{folder.rstrip('/')}/**")
             for folder in elsewhere(policy, tool, arguments)
@@ -93,7 +95,7 @@ def _rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[
     elif tool == "WebFetch":
         if named := host_of(arguments.get("url")):
             yield Rule(tool, DOMAIN + named)
-    elif tool not in CHANGERS:
+    elif tool not in CHANGE_TOOLS:
         yield Rule(tool)
 
 

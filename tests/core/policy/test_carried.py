@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweeps import each
 
-from shim.core.policy.carried import Known, read, read_settings, written, written_settings
+from shim.core.policy.carried import (
+    PolicyContext,
+    parse_policy,
+    parse_settings,
+    serialize_policy,
+    serialize_settings,
+)
 from shim.core.policy.place import Place
 from shim.core.policy.policy import PERMISSION_MODES, Policy
 from shim.core.policy.rules import Rule
@@ -41,10 +47,10 @@ HOOKS = st.lists(
 def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mode):
     place = Place(f"/{folder}", "/home", ("../other", folder))
     given = Policy(place=place, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
-    told = Known(mode, folder, "/t", folder)
-    text = written(given, told)
+    told = PolicyContext(mode, folder, "/t", folder)
+    text = serialize_policy(given, told)
     assert text.isascii() and text.isprintable()
-    policy, known = read(text, place.real)
+    policy, known = parse_policy(text, place.resolve_links)
     assert (policy.hooks, known) == (tuple(hooks), told)
     assert (policy.deny, policy.ask, policy.allowed) == (tuple(deny), tuple(ask), tuple(allow))
     assert (policy.only, policy.place) == (given.only, place)
@@ -52,7 +58,7 @@ def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mo
 
 @each("text", ["", "{}", "1", "('default',)", "__import__('os')", "(" * 5000, "\0"])
 def test_another_text_is_no_policy(text):
-    for reads in (lambda: read(text, str), lambda: read_settings(text)):
+    for reads in (lambda: parse_policy(text, str), lambda: parse_settings(text)):
         with pytest.raises(ValueError, match=r"."):
             reads()
 
@@ -69,4 +75,4 @@ def test_another_text_is_no_policy(text):
 def test_what_settings_say_comes_back_as_it_was(deny, ask, allow, hooks, mode, forbids, names):
     rules = (tuple(deny), tuple(ask), tuple(allow))
     settled = Settled(*rules, mode, forbids, tuple(names), tuple(hooks), tuple(names))
-    assert read_settings(written_settings(settled)) == settled
+    assert parse_settings(serialize_settings(settled)) == settled
