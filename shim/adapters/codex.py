@@ -204,7 +204,7 @@ class CodexTranslator(ProfileTranslator):
         """
         judge = self.turn.terms.judge
         return judge is None or not any(
-            judge.denies(CHANGE_TOOL_NAMES.get(kind, "Edit"), {"file_path": path})
+            judge.is_violation(CHANGE_TOOL_NAMES.get(kind, "Edit"), {"file_path": path})
             for path, kind in changes
         )
 

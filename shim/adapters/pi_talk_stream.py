@@ -265,7 +265,7 @@ class PiRpcTranslator(PiTranslator):
         if replaced is not True and (own in TOOLS or not own[:1].isupper()):
             return False
         judge = self.turn.terms.judge
-        return judge is None or judge.narrowed(name, arguments) is None
+        return judge is None or judge.find_restriction(name, arguments) is None
 
     def _refuse_request(self, identity: Any) -> None:
         if self.session.is_greeted and len(self.outbox) < MAX_REQUESTS:

@@ -16,7 +16,7 @@ from shim.core.bridge.questions import MAX_OPEN_PROMPTS
 from shim.core.claude.permissions import ELICITATION_SUBTYPE
 from shim.core.errors import FrontendError
 from shim.core.policy.acts import CHANGE_TOOLS, CONTENT_SEARCH_TOOL, READ_TOOLS, SHELL_TOOLS
-from shim.core.policy.judge import Judge
+from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Place, below
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import WHOLE, read_rule
@@ -237,7 +237,10 @@ def find_granting_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> st
     place = Place(cwd, os.path.expanduser("~"), (), os.path.realpath)
     for rule in _list_candidate_rules(tool, tool_input, cwd):
         policy = Policy(place=place, allow=(read_rule(rule),))
-        if Judge(policy, asks_all=True).verdict(tool, tool_input, "default").decided == "allow":
+        if (
+            PolicyEvaluator(policy, asks_all=True).evaluate(tool, tool_input, "default").decided
+            == "allow"
+        ):
             return rule
     return None
 

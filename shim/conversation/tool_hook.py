@@ -19,7 +19,7 @@ from typing import Any
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import HookContext
 from shim.core.policy.carried import parse_policy
-from shim.core.policy.judge import Judge
+from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.policy import PERMISSION_MODES, Policy
 from shim.core.policy.rules import claude_tool_name
 from shim.io.inherited_signals import reset_inherited_signals
@@ -100,7 +100,7 @@ def _find_refusal(
     asks by its own mode, and no rule decides that. `asks`: it puts a question about each of these
     calls, and its answer decides.
     """
-    judge = Judge(policy)
+    judge = PolicyEvaluator(policy)
     for vendor_name, arguments in calls:
         name = claude_tool_name(vendor_name)
         puts = asks or name in asked.split(",")
@@ -109,7 +109,7 @@ def _find_refusal(
             return hook.reason
         if hook.updated_input not in (None, arguments):
             return CHANGED_INPUT_TEXT.format(tool=name, input=json.dumps(hook.updated_input))
-        verdict = judge.verdict(
+        verdict = judge.evaluate(
             name,
             arguments,
             told.permission_mode,

@@ -16,7 +16,7 @@ from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.pen import StreamJsonWriter
 from shim.core.errors import ModeError
-from shim.core.policy.judge import Judge
+from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
@@ -235,9 +235,9 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
     talk = running().says(replacing(question(tool=tool, path="a.txt")))
     (asked,) = talk.asked
     assert (asked.tool, asked.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
-    judge = Judge(Policy(place=Place("/w")))
+    judge = PolicyEvaluator(Policy(place=Place("/w")))
     for mode in ("default", "acceptEdits", "plan"):
-        assert judge.verdict(asked.tool, asked.tool_input, mode).decided == "ask"
+        assert judge.evaluate(asked.tool, asked.tool_input, mode).decided == "ask"
     talk.forget()
     assert values(talk.answer(changed={"path": "b.txt"}).told) == [
         {"allow": True, "input": {"path": "b.txt"}}
@@ -245,7 +245,7 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
 
 
 def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
-    judge = Judge(
+    judge = PolicyEvaluator(
         Policy(place=Place("/w"), deny=read_rules(("Task", "Read(./secret)"))),
         asked=frozenset(("Task", "Read")),
     )

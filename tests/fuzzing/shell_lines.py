@@ -24,7 +24,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
-from shim.core.policy.judge import Judge
+from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
@@ -146,7 +146,7 @@ class Shell:
         self.environment["FUNCNEST"] = "8"  # a function that calls itself ends
         place = Place(str(self._work), self.environment["HOME"], (), os.path.realpath)
         self.judges = {
-            what: Judge(Policy(place=place, deny=read_rules([rule])))
+            what: PolicyEvaluator(Policy(place=place, deny=read_rules([rule])))
             for what, rule in DENIED.items()
         }
         self.furnish()
@@ -185,7 +185,7 @@ class Shell:
         let = {
             what
             for what, one in self.judges.items()
-            if one.narrowed("Bash", {"command": line}) is None
+            if one.find_restriction("Bash", {"command": line}) is None
         }
         if not let:
             return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shim.core.policy.judge import Judge
+from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule, read_rules
@@ -32,6 +32,6 @@ def policy(
     )
 
 
-def judge(**rules: Iterable[str]) -> Judge:
+def judge(**rules: Iterable[str]) -> PolicyEvaluator:
     """A judge of `policy(**rules)`."""
-    return Judge(policy(**rules))  # type: ignore[arg-type]
+    return PolicyEvaluator(policy(**rules))  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from shim.state.files import aside_for
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
-    from shim.core.policy.judge import Judge
+    from shim.core.policy.judge import PolicyEvaluator
     from shim.core.policy.policy import Policy
     from shim.core.policy.rules import Unhonoured
     from shim.core.turn.turn import Turn
@@ -299,7 +299,7 @@ def _list_unsupported_rules(
 
 def _build_evaluator(
     vendor: Adapter, request: LaunchRequest, standing: ResumeState
-) -> "Judge | None":
+) -> "PolicyEvaluator | None":
     """Return the judge of calls that the vendor makes without asking, or None if no rule restricts
     them.
 
@@ -308,13 +308,13 @@ def _build_evaluator(
     policy = request.policy
     if not policy:
         return None
-    from shim.core.policy.judge import Judge
+    from shim.core.policy.judge import PolicyEvaluator
 
     bound = vendor.policy_support
     questions = request.persistent or bound.has_native_rules
     if standing.version_check.distrust:
-        return Judge(policy, questions=questions)
-    return Judge(
+        return PolicyEvaluator(policy, questions=questions)
+    return PolicyEvaluator(
         policy,
         questions=questions,
         told=bound.accepts_rule,

@@ -238,10 +238,10 @@ class SessionState:
         )
         if self.policy is None:
             return Verdict("allow" if allowed else "ask", self.mode, ruled=False)
-        from shim.core.policy.judge import Judge
+        from shim.core.policy.judge import PolicyEvaluator
 
-        judge = Judge(self.policy, asks_all=self.serving_vendor.asks_for_all)
-        return judge.verdict(tool, arguments, self.mode, allowed=allowed, asks=asks)
+        judge = PolicyEvaluator(self.policy, asks_all=self.serving_vendor.asks_for_all)
+        return judge.evaluate(tool, arguments, self.mode, allowed=allowed, asks=asks)
 
     def apply_permission_updates(self, changes: "Iterable[RuleChange | FolderChange]") -> None:
         """Change rules and folders for the rest of this session: the frontend's user said so."""

@@ -26,19 +26,19 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shim.core.policy.policy import Decided
 
-CONVERSATION = word_set("""
+CONVERSATION_TOOLS = word_set("""
     Task TodoWrite TaskOutput BashOutput KillShell KillBash TaskStop
     EnterPlanMode ToolSearch ListMcpResourcesTool Skill
 """)
-TALKS = ("echo", "printf")  # their words are no paths
-DOMAIN = "domain:"
-HOOK = "a hook"
+OUTPUT_COMMANDS = ("echo", "printf")  # their words are no paths
+DOMAIN_PREFIX = "domain:"
+HOOK_SOURCE = "a hook"
 # later paths of a line may mean something else behind them
-_MOVES = frozenset(("cd", "pushd", "popd", "mv", "cp"))
-DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
+_PATH_CHANGING_COMMANDS = frozenset(("cd", "pushd", "popd", "mv", "cp"))
+OUTPUT_DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
-class Judge:
+class PolicyEvaluator:
     """Judges calls by the rules of a policy. It is loaded behind the child's start, and only where
     it is needed.
 
@@ -62,14 +62,14 @@ class Judge:
         asked: frozenset[str] = frozenset(),
     ) -> None:
         self.policy = policy
-        self._asked = asked
-        self._asks_all = asks_all
-        self._questions = questions
-        self._told = told
-        self._says_first = says_first
-        self._place = policy.place
+        self._prompted_tools = asked
+        self._asks_for_all = asks_all
+        self._can_ask = questions
+        self._is_sent_to_vendor = told
+        self._announces_first = says_first
+        self._workspace = policy.place
 
-    def verdict(
+    def evaluate(
         self,
         tool: str,
         arguments: Mapping[str, Any],
@@ -84,37 +84,41 @@ class Judge:
         A hook that has `allowed` a call counts as a rule about its tool; one that `asks` goes
         before rules that allow.
         """
-        found = self.narrowed(tool, arguments)
+        found = self.find_restriction(tool, arguments)
         if found is None:
-            found = Verdict("ask", HOOK) if asks else self._widened(tool, arguments, mode, allowed)
+            found = (
+                Verdict("ask", HOOK_SOURCE)
+                if asks
+                else self._evaluate_allow_rules(tool, arguments, mode, allowed)
+            )
         return (
             found._replace(decided="deny")
             if found.decided == "ask" and mode == "dontAsk"
             else found
         )
 
-    def _widened(
+    def _evaluate_allow_rules(
         self, tool: str, arguments: Mapping[str, Any], mode: str, allowed: bool
     ) -> Verdict:
         """The verdict of the rules that allow, and of the mode."""
-        does = analyze_call(tool, arguments, self._place)
+        does = analyze_call(tool, arguments, self._workspace)
         rules = (
-            (*self.policy.allowed, Rule(SAME.get(tool, tool), source=HOOK))
+            (*self.policy.allowed, Rule(SAME.get(tool, tool), source=HOOK_SOURCE))
             if allowed
             else self.policy.allowed
         )
-        granted = self._granted(tool, arguments, does, rules)
-        if granted is not None and (mode != "plan" or self._looks(tool, does)):
+        granted = self._find_allow_rule(tool, arguments, does, rules)
+        if granted is not None and (mode != "plan" or self._is_read_only_call(tool, does)):
             return Verdict("allow", str(granted))
         edit = mode == "acceptEdits"
-        by_rules = mode != "plan" and self._line(does, changes=edit, rules=True)
-        if by_rules and not self._line(does, changes=edit, rules=False):
+        by_rules = mode != "plan" and self._is_line_allowed(does, changes=edit, rules=True)
+        if by_rules and not self._is_line_allowed(does, changes=edit, rules=False):
             return Verdict("allow", "--allowedTools")
-        if self._asks_all:
+        if self._asks_for_all:
             return Verdict("ask", mode, ruled=False)
-        return Verdict(self._by_mode(tool, does, mode), mode, ruled=False)
+        return Verdict(self._decide_by_mode(tool, does, mode), mode, ruled=False)
 
-    def narrowed(self, tool: str, arguments: Mapping[str, Any]) -> Verdict | None:
+    def find_restriction(self, tool: str, arguments: Mapping[str, Any]) -> Verdict | None:
         """The verdict of the rules that narrow; None where no such rule is about the call. No mode
         overrules them.
         """
@@ -139,8 +143,8 @@ class Judge:
                     ):
                         return Verdict(decided, str(rule))
                     continue
-                does = does or analyze_call(tool, arguments, self._place)
-                if self._binds(rule, tool, arguments, does):
+                does = does or analyze_call(tool, arguments, self._workspace)
+                if self._matches_restriction(rule, tool, arguments, does):
                     return Verdict(decided, str(rule))
         return None
 
@@ -148,30 +152,34 @@ class Judge:
         """Whether a tool's calls and results are left out of the stream."""
         return tool in self.policy.hidden
 
-    def denies(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+    def is_violation(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Whether a call breaks a rule, and nobody was asked or will be: the turn is stopped when
         it is seen.
         """
-        found = self.narrowed(tool, arguments)
-        return found is not None and (found.decided == "deny" or not self._questions)
+        found = self.find_restriction(tool, arguments)
+        return found is not None and (found.decided == "deny" or not self._can_ask)
 
     def waits(self, tool: str) -> bool:
         """Whether the result of a denied call is waited for: the vendor answers it, and does not
         run it.
         """
-        if self._says_first or tool in self._asked or (MCP in self._asked and tool.startswith(MCP)):
+        if (
+            self._announces_first
+            or tool in self._prompted_tools
+            or (MCP in self._prompted_tools and tool.startswith(MCP))
+        ):
             return True
         tool, only = SAME.get(tool, tool), self.policy.only
-        if only is not None and tool not in only and self._told(Rule(tool)):
+        if only is not None and tool not in only and self._is_sent_to_vendor(Rule(tool)):
             return True
         return any(
             rule.content is None
             and (rule.names(tool, narrows=True) or (rule.tool == BASH_TOOL and tool in SHELL_TOOLS))
-            and self._told(rule)
+            and self._is_sent_to_vendor(rule)
             for rule in self.policy.narrowing
         )
 
-    def _binds(
+    def _matches_restriction(
         self, rule: Rule, tool: str, arguments: Mapping[str, Any], does: CallEffects
     ) -> bool:
         """Whether a rule that narrows is about a call. What cannot be told is taken for it."""
@@ -187,17 +195,21 @@ class Judge:
         ):
             return rule.tool in ("Edit", "Read") and does.line is not None and not does.line.whole
         if tool in SHELL_TOOLS:
-            return does.line is None or not does.line.whole or _about_line(rule, arguments, does)
+            return (
+                does.line is None
+                or not does.line.whole
+                or _matches_shell_line(rule, arguments, does)
+            )
         if tool in CHANGE_TOOLS or tool in READ_TOOLS:
             return any(self._fits(rule, act) for act in does.file_accesses)
-        return _about_argument(rule, arguments)
+        return _matches_argument(rule, arguments)
 
     def _fits(self, rule: Rule, act: FileAccess) -> bool:
-        if act.path is None or fits(rule, act.path, self._place):
+        if act.path is None or fits(rule, act.path, self._workspace):
             return True
-        return act.includes_content and reaches_below(rule, act.path, self._place)
+        return act.includes_content and reaches_below(rule, act.path, self._workspace)
 
-    def _granted(
+    def _find_allow_rule(
         self, tool: str, arguments: Mapping[str, Any], does: CallEffects, rules: tuple[Rule, ...]
     ) -> Rule | None:
         """The rule that allows a call beforehand. A call that a rule only might mean is not
@@ -208,11 +220,11 @@ class Judge:
         """
         tool = SAME.get(tool, tool)
         if tool in CHANGE_TOOLS and any(
-            act.path is None or self._place.is_protected(act.path) for act in does.file_accesses
+            act.path is None or self._workspace.is_protected(act.path) for act in does.file_accesses
         ):
             return None
         if tool == UNNAMED:
-            rules = tuple(rule for rule in rules if rule.source == HOOK)
+            rules = tuple(rule for rule in rules if rule.source == HOOK_SOURCE)
         for rule in rules:
             if rule.content is None:
                 allowed = rule.names(tool)
@@ -223,28 +235,28 @@ class Judge:
                 rule.tool == "Read" and tool in READ_TOOLS
             ):
                 allowed = all(
-                    act.path is not None and allows(rule, act.path, self._place)
+                    act.path is not None and allows(rule, act.path, self._workspace)
                     for act in does.file_accesses
                 )
             else:
-                allowed = rule.names(tool) and _allows_address(rule, arguments)
+                allowed = rule.names(tool) and _allows_url(rule, arguments)
             if allowed:
                 return rule
         return None
 
-    def _looks(self, tool: str, does: CallEffects) -> bool:
+    def _is_read_only_call(self, tool: str, does: CallEffects) -> bool:
         """Whether a call only looks at things, so that a plan may have it."""
         if does.line is not None:
-            return self._line(does, changes=False, rules=False)
+            return self._is_line_allowed(does, changes=False, rules=False)
         return tool not in CHANGE_TOOLS and not tool.startswith(MCP)
 
-    def _by_mode(self, tool: str, does: CallEffects, mode: str) -> "Decided":
+    def _decide_by_mode(self, tool: str, does: CallEffects, mode: str) -> "Decided":
         tool = SAME.get(tool, tool)
-        if mode == BYPASS or tool in CONVERSATION:
+        if mode == BYPASS or tool in CONVERSATION_TOOLS:
             return "allow"
         edit = mode == "acceptEdits"
         if does.line is not None:
-            looks = self._line(does, changes=edit, rules=False)
+            looks = self._is_line_allowed(does, changes=edit, rules=False)
             return "allow" if looks else "deny" if mode == "plan" else "ask"
         if tool in READ_TOOLS or (tool in CHANGE_TOOLS and edit):
             return "allow" if all(self._free(act) for act in does.file_accesses) else "ask"
@@ -256,17 +268,17 @@ class Judge:
         """
         return (
             act.path is not None
-            and self._place.is_inside(act.path)
-            and not (act.is_change and self._place.is_protected(act.path))
+            and self._workspace.is_inside(act.path)
+            and not (act.is_change and self._workspace.is_protected(act.path))
         )
 
-    def _line(self, does: CallEffects, *, changes: bool, rules: bool) -> bool:
+    def _is_line_allowed(self, does: CallEffects, *, changes: bool, rules: bool) -> bool:
         """Whether all that a shell's line does needs no question."""
         line = does.line
         if line is None or not line.plain:
             return False
         if len(line.commands) > 1 and any(
-            not _MOVES.isdisjoint(command.words) for command in line.commands
+            not _PATH_CHANGING_COMMANDS.isdisjoint(command.words) for command in line.commands
         ):
             return False  # what follows means other paths
         return all(
@@ -281,42 +293,43 @@ class Judge:
         if command is None:
             return False
         if rules and any(
-            rule.tool == BASH_TOOL and rule.content and _says(rule.content, command.text)
+            rule.tool == BASH_TOOL and rule.content and _matches_text(rule.content, command.text)
             for rule in self.policy.allowed
         ):
             return True
         looks = is_read_only(command)
         if not (looks or (changes and is_allowed_edit(command))):
             return False
-        return command.words[0] in TALKS or all(
-            operand is not None and self._free(FileAccess(not looks, self._place.reached(operand)))
+        return command.words[0] in OUTPUT_COMMANDS or all(
+            operand is not None
+            and self._free(FileAccess(not looks, self._workspace.reached(operand)))
             for operand in list_operands(command)
         )
 
     def _redirects(self, redirect: Redirect, changes: bool) -> bool:
         if redirect.path is None:
             return False
-        if redirect.path in DEVICES:
+        if redirect.path in OUTPUT_DEVICES:
             return True
-        path = self._place.reached(redirect.path)
+        path = self._workspace.reached(redirect.path)
         if path is None:
             return False
         if not redirect.writes or changes:
             return self._free(FileAccess(redirect.writes, path))
         return self._free(FileAccess(True, path)) and any(
-            rule.tool == "Edit" and rule.content is not None and allows(rule, path, self._place)
+            rule.tool == "Edit" and rule.content is not None and allows(rule, path, self._workspace)
             for rule in self.policy.allowed
         )
 
 
-def _about_line(rule: Rule, arguments: Mapping[str, Any], does: CallEffects) -> bool:
+def _matches_shell_line(rule: Rule, arguments: Mapping[str, Any], does: CallEffects) -> bool:
     content = rule.content or ""
-    return _says(content, str(arguments.get("command"))) or any(
-        _about(content, one) for one in does.commands
+    return _matches_text(content, str(arguments.get("command"))) or any(
+        _matches_command(content, one) for one in does.commands
     )
 
 
-def _about(content: str, command: Command) -> bool:
+def _matches_command(content: str, command: Command) -> bool:
     """Whether a rule that narrows is about a command: as it stands, by its bare name, or by words
     nobody can tell.
     """
@@ -326,7 +339,7 @@ def _about(content: str, command: Command) -> bool:
     ]
     known = words[: words.index(None)] if None in words else words
     text = " ".join(word for word in known if word is not None)
-    if _says(content, command.text) or _says(content, text):
+    if _matches_text(content, command.text) or _matches_text(content, text):
         return True
     if len(known) == len(words):
         return False
@@ -334,7 +347,7 @@ def _about(content: str, command: Command) -> bool:
     return fixed.startswith(text + " ") or (text + " ").startswith(fixed) or not text
 
 
-def _says(content: str, text: str) -> bool:
+def _matches_text(content: str, text: str) -> bool:
     """Whether a rule's words are about a command: all of it, its beginning (`git push:*`), or a
     pattern with stars.
     """
@@ -347,33 +360,33 @@ def _says(content: str, text: str) -> bool:
     return text == content
 
 
-def _about_argument(rule: Rule, arguments: Mapping[str, Any]) -> bool:
+def _matches_argument(rule: Rule, arguments: Mapping[str, Any]) -> bool:
     """Whether a rule that narrows is about a call by its address or another argument. What cannot
     be told is.
     """
     content = rule.content or ""
-    if content.startswith(DOMAIN):
-        host = host_of(arguments.get("url"))
-        wanted = content[len(DOMAIN) :].lower()
+    if content.startswith(DOMAIN_PREFIX):
+        host = parse_host(arguments.get("url"))
+        wanted = content[len(DOMAIN_PREFIX) :].lower()
         return (
             host is None
             or host == wanted
             or (wanted.startswith("*.") and host.endswith(wanted[1:]))
         )
     said = [value for value in arguments.values() if isinstance(value, str)]
-    return not said or any(_says(content, value) for value in said)
+    return not said or any(_matches_text(content, value) for value in said)
 
 
-def _allows_address(rule: Rule, arguments: Mapping[str, Any]) -> bool:
+def _allows_url(rule: Rule, arguments: Mapping[str, Any]) -> bool:
     """Whether a rule allows a call by its address."""
     content = rule.content or ""
     return (
-        content.startswith(DOMAIN)
-        and host_of(arguments.get("url")) == content[len(DOMAIN) :].lower()
+        content.startswith(DOMAIN_PREFIX)
+        and parse_host(arguments.get("url")) == content[len(DOMAIN_PREFIX) :].lower()
     )
 
 
-def host_of(url: object) -> str | None:
+def parse_host(url: object) -> str | None:
     """The host of an address; None for an address that two programs may read differently."""
     import re
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from shim.core.policy.acts import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SEARCH_TOOLS, analyze_call
 from shim.core.policy.commands import is_read_only
-from shim.core.policy.judge import DOMAIN, Judge, host_of
+from shim.core.policy.judge import DOMAIN_PREFIX, PolicyEvaluator, parse_host
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule
 from shim.core.reading.typed import Any
@@ -68,7 +68,7 @@ def elsewhere(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> tuple[
 
 
 def _allows(policy: Policy, tool: str, arguments: Mapping[str, Any], mode: str) -> bool:
-    return Judge(policy).verdict(tool, arguments, mode).decided == "allow"
+    return PolicyEvaluator(policy).evaluate(tool, arguments, mode).decided == "allow"
 
 
 def _rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[Rule]:
@@ -93,8 +93,8 @@ def _rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[
             for folder in elsewhere(policy, tool, arguments)
         )
     elif tool == "WebFetch":
-        if named := host_of(arguments.get("url")):
-            yield Rule(tool, DOMAIN + named)
+        if named := parse_host(arguments.get("url")):
+            yield Rule(tool, DOMAIN_PREFIX + named)
     elif tool not in CHANGE_TOOLS:
         yield Rule(tool)
 

@@ -18,7 +18,7 @@ from shim.core.reading.limits import Keep
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from shim.core.policy.judge import Judge
+    from shim.core.policy.judge import PolicyEvaluator
     from shim.core.policy.rules import Unhonoured
 
 # a vendor's session, and all that it used, where the vendor counts that
@@ -228,7 +228,7 @@ class Terms(NamedTuple):
     cwd: str = ""
     tools: tuple[str, ...] = ()
     mode: str = "default"
-    judge: "Judge | None" = None
+    judge: "PolicyEvaluator | None" = None
     retries: bool = False
     read: Callable[[str], Structured] | None = None
     redact: bool = False

@@ -29,7 +29,7 @@ from shim.core.turn.reply import Reply
 from shim.core.turn.terms import NAME_CHARACTERS, SEEN_IDS, Conversation, Pen, Terms
 
 if TYPE_CHECKING:
-    from shim.core.policy.judge import Judge
+    from shim.core.policy.judge import PolicyEvaluator
 
 EARLY_RESULTS = 64  # results that came before their call
 # Open calls, and bytes of their arguments as JSON. No agent runs so many at once; beyond a bound
@@ -258,7 +258,7 @@ class ToolCalls:
         if hidden or judge is not None:
             # it never ran, so there is nothing to stop
             refused = self._was_refused(identity, name, arguments)
-            denied = judge is not None and not refused and judge.denies(name, arguments)
+            denied = judge is not None and not refused and judge.is_violation(name, arguments)
             hidden = hidden or (judge is not None and judge.hides(name))
             if hidden and not denied:
                 self.hide(identity, name, arguments, source)
@@ -412,7 +412,7 @@ class ToolCalls:
         judge = self._terms.judge
         if (
             judge is None
-            or not judge.denies(name, arguments)
+            or not judge.is_violation(name, arguments)
             or self._was_refused(identity, name, arguments)
         ):
             return False
@@ -565,16 +565,16 @@ class ToolCalls:
         return key if key in self.open else None
 
     def _has_run_forbidden(
-        self, judge: "Judge", call: Call, name: str | None, arguments: object
+        self, judge: "PolicyEvaluator", call: Call, name: str | None, arguments: object
     ) -> bool:
         """Return whether a result proves that a forbidden call ran: the open call, or the call that
         it names.
         """
-        if judge.waits(call[1]) and judge.denies(call[1], call[2]):
+        if judge.waits(call[1]) and judge.is_violation(call[1], call[2]):
             return True
         if name is None or not isinstance(arguments, dict) or (name, arguments) == call[1:]:
             return False
-        return judge.denies(name, arguments)
+        return judge.is_violation(name, arguments)
 
     def _was_refused(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
         if self.redact is not None:  # the denials are redacted, too
@@ -600,7 +600,12 @@ class ToolCalls:
         said_as = self.open[key][0]
         if is_new and self.observed is not None:  # hooks have seen only the earlier arguments
             self.observed.append(HookEvent("PreToolUse", said_as, name, arguments))
-        if not is_new or source == QUESTION or judge is None or not judge.denies(name, arguments):
+        if (
+            not is_new
+            or source == QUESTION
+            or judge is None
+            or not judge.is_violation(name, arguments)
+        ):
             return key
         if judge.waits(name):
             self.table.forbid(key)
@@ -613,7 +618,7 @@ class ToolCalls:
         whether it was.
         """
         judge = self._terms.judge
-        if key not in self.table.hidden or judge is None or not judge.denies(name, arguments):
+        if key not in self.table.hidden or judge is None or not judge.is_violation(name, arguments):
             return False
         self.table.remove(key)
         return True

@@ -6,7 +6,7 @@ from shim.core.policy.rules import MCP, plain_name
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shim.core.policy.judge import Judge
+    from shim.core.policy.judge import PolicyEvaluator
 
 SERVERS = 100  # that one session may have
 
@@ -18,7 +18,9 @@ def servers(named: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
     )
 
 
-def tool_of(template: str, names: Iterable[str], own: str, judge: "Judge | None" = None) -> str:
+def tool_of(
+    template: str, names: Iterable[str], own: str, judge: "PolicyEvaluator | None" = None
+) -> str:
     """Claude's name of a tool that an agent calls `own`, where it is of one of the named servers;
     else "".
 
@@ -27,7 +29,7 @@ def tool_of(template: str, names: Iterable[str], own: str, judge: "Judge | None"
     """
     found = list(_list_readings(template, names, own))
     restricted = (
-        name for name in found if judge is not None and judge.narrowed(name, {}) is not None
+        name for name in found if judge is not None and judge.find_restriction(name, {}) is not None
     )
     return next(restricted, found[0] if found else "")
 

@@ -155,7 +155,7 @@ class NestedEvents:
         claude_name, claude_arguments = engine.translate(name, arguments)
         judge = turn.terms.judge
         if engine.hidden(name) or (
-            judge is not None and judge.denies(claude_name, claude_arguments)
+            judge is not None and judge.is_violation(claude_name, claude_arguments)
         ):
             turn.tool_use(
                 own, claude_name, claude_arguments, hidden=engine.hidden(name), source=source

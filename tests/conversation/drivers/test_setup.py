@@ -5,7 +5,7 @@ import pytest
 from shim import adapters
 from shim.conversation.drivers.setup import ConversationContext, ResumeState
 from shim.core.claude.argv.parse import parse_argv
-from shim.core.policy.judge import Judge
+from shim.core.policy.judge import PolicyEvaluator
 from shim.state.config import Settings
 
 
@@ -39,8 +39,8 @@ def test_what_a_flag_or_the_settings_deny_is_removed(words, deny, removed):
 
 
 def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
-    judge = Judge(setup("--allowedTools", "Bash,Read", deny=("Bash",)).build_policy())
-    assert [judge.verdict(name, {}, "default").decided for name in ("Bash", "Read")] == [
+    judge = PolicyEvaluator(setup("--allowedTools", "Bash,Read", deny=("Bash",)).build_policy())
+    assert [judge.evaluate(name, {}, "default").decided for name in ("Bash", "Read")] == [
         "deny",
         "allow",
     ]

@@ -260,7 +260,7 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
 def test_a_choice_of_tools_does_not_take_the_answer_away():
     """`--tools Read --json-schema`: the real one lists and allows StructuredOutput all the same."""
     only = judge(only=("Read",))
-    assert only.narrowed("StructuredOutput", {}) is None
+    assert only.find_restriction("StructuredOutput", {}) is None
     _, lines = turn([GOOD], judge=only, tools=("Read", "Bash"))
     assert lines[0]["tools"] == ["Read", "StructuredOutput"]
 

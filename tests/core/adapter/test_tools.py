@@ -16,7 +16,7 @@ from shim.core.adapter.tools import (
     list_vendor_names,
     translate_tool_call,
 )
-from shim.core.policy.judge import Judge
+from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
@@ -63,8 +63,11 @@ def test_an_argument_that_is_said_under_two_keys_is_taken_for_none_of_them(order
     name, claude = translate_tool_call(QWEN, "read_file", paths)
     policy = Policy(place=Place("/w"), deny=read_rules(("Read(//secret/**)",)))
     assert (name, sorted(claude["file_path"])) == ("Read", ["/out", "/w/in"])
-    assert Judge(policy).verdict(name, claude, "default").decided == "deny"
-    assert Judge(Policy(place=Place("/w"))).verdict(name, claude, "default").decided == "ask"
+    assert PolicyEvaluator(policy).evaluate(name, claude, "default").decided == "deny"
+    assert (
+        PolicyEvaluator(Policy(place=Place("/w"))).evaluate(name, claude, "default").decided
+        == "ask"
+    )
 
 
 def test_an_argument_that_is_said_twice_alike_is_said_once():

@@ -5,7 +5,7 @@ import pytest
 from ruling import judge
 from sweeps import each
 
-from shim.core.policy.judge import Judge
+from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.rules import read_rule, read_rules
 
 BYPASS = "bypassPermissions"
@@ -17,7 +17,9 @@ def test_a_call_becomes_what_the_real_claude_makes_of_it(case, tmp_path):
     case.furnish(tmp_path)
     policy = case.build_policy(tmp_path)
     became = {
-        f"{it.tool} {it.argument}": Judge(policy).verdict(*it.call(tmp_path), case.mode).decided
+        f"{it.tool} {it.argument}": PolicyEvaluator(policy)
+        .evaluate(*it.call(tmp_path), case.mode)
+        .decided
         for it in case.calls
     }
     assert became == {f"{it.tool} {it.argument}": it.ours for it in case.calls}
@@ -30,7 +32,7 @@ def test_no_verdict_that_was_judged_is_wider_than_the_real_ones():
 
 
 def became(judge, tool, mode="default", **arguments):
-    return judge.verdict(tool, arguments, mode).decided
+    return judge.evaluate(tool, arguments, mode).decided
 
 
 @pytest.mark.parametrize("rule", ["mcp__srv", "mcp__srv__*", "mcp__srv__tool"])
@@ -101,14 +103,14 @@ def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
 def test_a_specifier_that_means_everything_denies_the_tool(rule):
     one = judge(deny=[rule])
     assert one.policy.listed(["Bash"]) == []
-    assert one.verdict("Bash", {}, BYPASS).decided == "deny"
+    assert one.evaluate("Bash", {}, BYPASS).decided == "deny"
 
 
 def test_only_the_named_tools_are_left():
     one = judge(only=["Read"])
     assert one.policy.listed(["Bash", "Read"]) == ["Read"]
-    assert one.verdict("Bash", {}, BYPASS).decided == "deny"
-    assert one.verdict("Read", {}, BYPASS).decided == "allow"
+    assert one.evaluate("Bash", {}, BYPASS).decided == "deny"
+    assert one.evaluate("Read", {}, BYPASS).decided == "allow"
 
 
 def test_no_tool_at_all_may_be_left():
@@ -116,7 +118,7 @@ def test_no_tool_at_all_may_be_left():
     one = judge(only=[])
     assert one.policy
     assert one.policy.listed(["Bash"]) == []
-    assert one.verdict("Bash", {}, BYPASS).decided == "deny"
+    assert one.evaluate("Bash", {}, BYPASS).decided == "deny"
 
 
 def test_a_hidden_tool_is_not_listed():
@@ -155,7 +157,7 @@ def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
     ],
 )
 def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, verdict):
-    assert judge(deny=[rule]).verdict(name, arguments, BYPASS).decided == verdict
+    assert judge(deny=[rule]).evaluate(name, arguments, BYPASS).decided == verdict
 
 
 @each(
@@ -205,7 +207,7 @@ def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, v
 def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(
     rule, name, arguments, permitted
 ):
-    verdict = judge(allow=[rule]).verdict(name, arguments, "default")
+    verdict = judge(allow=[rule]).evaluate(name, arguments, "default")
     assert (verdict.decided == "allow" and verdict.ruled) is permitted
 
 
@@ -214,13 +216,13 @@ def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(
 )
 def test_a_call_that_cannot_be_read_falls_under_the_rule(arguments):
     """Never wider than asked for: a rule that cannot be checked denies."""
-    assert judge(deny=["Bash(rm *)"]).verdict("Bash", arguments, BYPASS).decided == "deny"
+    assert judge(deny=["Bash(rm *)"]).evaluate("Bash", arguments, BYPASS).decided == "deny"
 
 
 def test_the_names_of_mcp_tools_are_names_like_others():
     one = judge(deny=["mcp__db__drop"])
-    assert one.verdict("mcp__db__drop", {}, BYPASS).decided == "deny"
-    assert one.verdict("mcp__db__read", {}, BYPASS).decided == "allow"
+    assert one.evaluate("mcp__db__drop", {}, BYPASS).decided == "deny"
+    assert one.evaluate("mcp__db__read", {}, BYPASS).decided == "allow"
 
 
 @each(
@@ -236,9 +238,9 @@ def test_the_names_of_mcp_tools_are_names_like_others():
 )
 def test_a_denied_command_is_found_among_others(command):
     for rule in ("Bash(rm *)", "Bash(rm:*)"):
-        assert judge(deny=[rule]).verdict("Bash", {"command": command}, BYPASS).decided == "deny"
+        assert judge(deny=[rule]).evaluate("Bash", {"command": command}, BYPASS).decided == "deny"
     assert (
-        judge(deny=["Bash(mv:*)"]).verdict("Bash", {"command": command}, BYPASS).decided == "allow"
+        judge(deny=["Bash(mv:*)"]).evaluate("Bash", {"command": command}, BYPASS).decided == "allow"
     )
 
 
@@ -269,8 +271,8 @@ def test_a_rule_matches_claudes_name_of_an_mcp_tool(rule, allows, narrows):
 )
 def test_a_rule_about_an_argument_may_spell_the_server_as_its_configuration_does(rule):
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
-        assert judge(deny=[rule]).denies(name, {"text": "a b"})
-        assert not judge(deny=[rule]).denies(name, {"text": "b"})
+        assert judge(deny=[rule]).is_violation(name, {"text": "a b"})
+        assert not judge(deny=[rule]).is_violation(name, {"text": "b"})
 
 
 @pytest.mark.parametrize(("hook", "decided"), [(False, "ask"), (True, "allow")])
@@ -279,9 +281,9 @@ def test_no_rule_allows_a_call_whose_tool_has_no_name(hook, decided):
     call that it saw.
     """
     assert (
-        judge(allow=["unknown"]).verdict("unknown", {}, "default", allowed=hook).decided == decided
+        judge(allow=["unknown"]).evaluate("unknown", {}, "default", allowed=hook).decided == decided
     )
 
 
 def test_a_rule_denies_a_call_whose_tool_has_no_name():
-    assert judge(deny=["unknown"]).verdict("unknown", {}, "bypassPermissions").decided == "deny"
+    assert judge(deny=["unknown"]).evaluate("unknown", {}, "bypassPermissions").decided == "deny"

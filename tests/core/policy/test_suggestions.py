@@ -109,11 +109,11 @@ def test_the_mode_for_edits_is_suggested_only_where_it_can_be_chosen():
     "command", ["touch one", "git push origin main", "python3 a.py && node b.js", "cp a b"]
 )
 def test_a_rule_that_is_suggested_allows_the_call(command):
-    from shim.core.policy.judge import Judge
+    from shim.core.policy.judge import PolicyEvaluator
 
     one = policy()
     (update, *_) = suggested(one, "Bash", {"command": command}, "default", edits=False)
     rules = [f"{rule['toolName']}({rule['ruleContent']})" for rule in update["rules"]]
-    assert Judge(one).verdict("Bash", {"command": command}, "default").decided == "ask"
+    assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").decided == "ask"
     one.add({"allow": read_rules(rules, source=ANSWER)})
-    assert Judge(one).verdict("Bash", {"command": command}, "default").decided == "allow"
+    assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").decided == "allow"

@@ -6,7 +6,7 @@ import pytest
 from ruling import judge
 from sweeps import each
 
-from shim.core.policy.judge import Judge
+from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
@@ -15,7 +15,7 @@ BYPASS = "bypassPermissions"
 
 
 def became(one, tool, mode="default", **arguments):
-    return one.verdict(tool, arguments, mode).decided
+    return one.evaluate(tool, arguments, mode).decided
 
 
 @each("mode", ["default", "plan", "acceptEdits"])
@@ -195,14 +195,14 @@ def linked(path):
 @pytest.mark.parametrize("line", ["cp hello l/../x", "cat l/../hid", "echo x > l/../x"])
 def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
     place = Place("/work", "/home/ann", (), linked)
-    one = Judge(Policy(place=place))
-    assert one.verdict("Bash", {"command": line}, "acceptEdits").decided == "ask"
+    one = PolicyEvaluator(Policy(place=place))
+    assert one.evaluate("Bash", {"command": line}, "acceptEdits").decided == "ask"
     assert (
-        one.verdict("Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits").decided
+        one.evaluate("Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits").decided
         == "allow"
     )
-    denies = Judge(Policy(place=place, deny=read_rules(["Read(//out/**)"])))
-    assert denies.verdict("Bash", {"command": line}, BYPASS).decided == "deny"
+    denies = PolicyEvaluator(Policy(place=place, deny=read_rules(["Read(//out/**)"])))
+    assert denies.evaluate("Bash", {"command": line}, BYPASS).decided == "deny"
 
 
 def test_what_is_copied_into_a_folder_is_judged_by_its_own_name_there():
@@ -210,6 +210,8 @@ def test_what_is_copied_into_a_folder_is_judged_by_its_own_name_there():
         "/work", "/home/ann", (), lambda path: "/out/x" if path == "/work/sub/x" else path
     )
     assert (
-        Judge(Policy(place=place)).verdict("Bash", {"command": "cp x sub"}, "acceptEdits").decided
+        PolicyEvaluator(Policy(place=place))
+        .evaluate("Bash", {"command": "cp x sub"}, "acceptEdits")
+        .decided
         == "ask"
     )

@@ -5,7 +5,7 @@ from ruling import judge, policy
 from support import Stage, check_turns
 from sweeps import each
 
-from shim.core.policy.judge import Judge
+from shim.core.policy.judge import PolicyEvaluator
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
@@ -216,7 +216,7 @@ def test_texts_of_a_nested_agent_are_not_written_unless_requested():
 RM, LS = {"command": "rm x"}, {"command": "ls"}
 
 
-def judged_task(judges: Judge) -> Stage:
+def judged_task(judges: PolicyEvaluator) -> Stage:
     stage = Stage(judge=judges)
     stage.turn.tool_use("task", "Task", {"prompt": "look"})
     stage.lines()
@@ -259,7 +259,7 @@ def test_a_nested_call_that_was_refused_stops_nothing():
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_nested_call_that_the_vendor_refuses_itself_stops_the_turn_if_it_ran(failed):
-    stage = judged_task(Judge(policy(deny=["Bash"]), told=lambda rule: True))
+    stage = judged_task(PolicyEvaluator(policy(deny=["Bash"]), told=lambda rule: True))
     child = stage.turn.child("task")
     child.tool_use("n", "Bash", RM)
     assert stage.turn.result is None

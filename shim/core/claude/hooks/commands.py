@@ -18,7 +18,7 @@ from shim.core.claude.hooks.callbacks import (
     is_matching_tool,
     parse_hook_output,
 )
-from shim.core.policy.judge import Judge
+from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import SAME, read_rule
@@ -118,15 +118,18 @@ def _can_meet_condition(
     if not hook.condition:
         return True
     rule = read_rule(hook.condition)
-    return Judge(Policy(place=place, deny=(rule,))).narrowed(tool, arguments) is not None
+    return (
+        PolicyEvaluator(Policy(place=place, deny=(rule,))).find_restriction(tool, arguments)
+        is not None
+    )
 
 
 def _is_certain_to_meet_condition(
     hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Place
 ) -> bool:
     """Whether a call certainly fits the rule of a hook, so that the hook may allow it."""
-    judge = Judge(Policy(place=place, allow=(read_rule(hook.condition),)), asks_all=True)
-    return judge.verdict(tool, arguments, "default").decided == "allow"
+    judge = PolicyEvaluator(Policy(place=place, allow=(read_rule(hook.condition),)), asks_all=True)
+    return judge.evaluate(tool, arguments, "default").decided == "allow"
 
 
 def _parse_json_object(text: str) -> object:
