@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.adapters import codex_hook
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import PROMPTLESS_MODES
 from shim.core.policy.rules import claude_tool_name
 
@@ -23,7 +23,7 @@ NOOP_PREFIX = ": claude-shim;"  # in front of a command; its words mean nothing 
 
 
 def list_calls(
-    event: Mapping[str, Any], place: Place, *servers: str
+    event: Mapping[str, Any], place: Workspace, *servers: str
 ) -> list[codex_hook.ClaudeCall]:
     """The calls of an event; none of them may be denied. ValueError as in `codex_hook`."""
     return codex_hook.list_calls(event, place)

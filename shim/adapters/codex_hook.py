@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 
 ClaudeCall = tuple[str, dict[str, Any]]
 
@@ -48,7 +48,7 @@ HARMLESS_TOOLS = {
 }
 
 
-def list_calls(event: Mapping[str, Any], place: Place) -> list[ClaudeCall]:
+def list_calls(event: Mapping[str, Any], place: Workspace) -> list[ClaudeCall]:
     """The calls of an event; each has to be allowed. ValueError for an event that cannot be
     understood.
     """
@@ -79,7 +79,7 @@ def find_patch(command: str) -> str | None:
     return None if whole is None or whole[2] in body.split("\n") else body
 
 
-def _build_command_call(command: str, folder: str, place: Place) -> list[ClaudeCall]:
+def _build_command_call(command: str, folder: str, place: Workspace) -> list[ClaudeCall]:
     patch = find_patch(command)
     if patch is not None:
         return parse_patch(patch, folder)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.adapters.codex_hook import parse_patch
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 
 ClaudeCall = tuple[str, dict[str, Any]]
 
@@ -33,7 +33,7 @@ HARMLESS_TOOLS = {
 }
 
 
-def list_calls(event: Mapping[str, Any], place: Place) -> list[ClaudeCall]:
+def list_calls(event: Mapping[str, Any], place: Workspace) -> list[ClaudeCall]:
     """The calls of an event; each has to be allowed. ValueError for an event that cannot be
     understood.
     """

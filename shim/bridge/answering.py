@@ -17,7 +17,7 @@ from shim.core.claude.permissions import ELICITATION_SUBTYPE
 from shim.core.errors import FrontendError
 from shim.core.policy.acts import CHANGE_TOOLS, CONTENT_SEARCH_TOOL, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.judge import PolicyEvaluator
-from shim.core.policy.place import Place, below
+from shim.core.policy.place import Workspace, below
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import WHOLE, read_rule
 from shim.core.policy.suggestions import INTERACTIVE
@@ -234,7 +234,7 @@ def find_granting_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> st
     """The narrowest rule of use that lets a call run in the mode default; None where no rule is
     known to do it.
     """
-    place = Place(cwd, os.path.expanduser("~"), (), os.path.realpath)
+    place = Workspace(cwd, os.path.expanduser("~"), (), os.path.realpath)
     for rule in _list_candidate_rules(tool, tool_input, cwd):
         policy = Policy(place=place, allow=(read_rule(rule),))
         if (

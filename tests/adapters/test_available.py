@@ -6,7 +6,7 @@ from sweeps import each
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 from shim.core.policy.settings_hooks import SettingsHook
@@ -24,7 +24,7 @@ WIDER = {"cursor", "cline", "amp"}
 
 def available(name, mode, hooks=(), **rules):
     vendor, kinds = get_adapter(name), {kind: read_rules(said) for kind, said in rules.items()}
-    policy = Policy(place=Place("/work", "/home"), hooks=hooks, **kinds)
+    policy = Policy(place=Workspace("/work", "/home"), hooks=hooks, **kinds)
     arguments = vendor.resolve_mode_arguments(mode)
     request = LaunchRequest(
         parse_argv(["-p", "hi"]),

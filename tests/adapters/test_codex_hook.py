@@ -7,9 +7,9 @@ from sweeps import each
 
 from shim.adapters import codex_asking_hook
 from shim.adapters.codex_hook import list_calls
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 
-HERE = Place("/work")
+HERE = Workspace("/work")
 
 
 def told(name, given, folder="/work"):

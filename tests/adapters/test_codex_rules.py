@@ -16,12 +16,12 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ModeError
 from shim.core.policy.carried import PolicyContext, parse_policy
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule, read_rules
 from shim.core.policy.settings_hooks import SettingsHook
 
-HERE = Place('/work/it\'s "här"', "/home")
+HERE = Workspace('/work/it\'s "här"', "/home")
 BYPASS = "bypassPermissions"
 HOOK_SECONDS = 60
 
@@ -98,7 +98,7 @@ def test_each_folder_around_the_working_directory_is_untrusted():
 
 
 def test_the_folder_that_a_link_leads_to_is_untrusted_too():
-    linked = Place("/work", resolve_links=lambda path: path.replace("/work", "/real/place"))
+    linked = Workspace("/work", resolve_links=lambda path: path.replace("/work", "/real/place"))
     assert set(settings(request("plan", linked))["projects"]) == {
         "/",
         "/work",

@@ -13,11 +13,11 @@ from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ModeError
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import BYPASS, Policy
 from shim.core.policy.rules import read_rules
 
-HERE = Place("/work")
+HERE = Workspace("/work")
 
 
 def told(name, given, folder="/work"):

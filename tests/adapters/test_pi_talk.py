@@ -17,7 +17,7 @@ from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.pen import StreamJsonWriter
 from shim.core.errors import ModeError
 from shim.core.policy.judge import PolicyEvaluator
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 
@@ -65,7 +65,7 @@ def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
 def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may_run():
     with pytest.raises(ModeError, match="asks before each of its calls: far away"):
         started("default", unheard="far away")
-    ruled = Policy(place=Place("/w", "/h"), deny=read_rules(("Bash(rm:*)",)))
+    ruled = Policy(place=Workspace("/w", "/h"), deny=read_rules(("Bash(rm:*)",)))
     with pytest.raises(ModeError):
         started("bypassPermissions", unheard="far away", policy=ruled)
     assert "-e" not in started("bypassPermissions", unheard="far away").arguments
@@ -235,7 +235,7 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
     talk = running().says(replacing(question(tool=tool, path="a.txt")))
     (asked,) = talk.asked
     assert (asked.tool, asked.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
-    judge = PolicyEvaluator(Policy(place=Place("/w")))
+    judge = PolicyEvaluator(Policy(place=Workspace("/w")))
     for mode in ("default", "acceptEdits", "plan"):
         assert judge.evaluate(asked.tool, asked.tool_input, mode).decided == "ask"
     talk.forget()
@@ -246,7 +246,7 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
 
 def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
     judge = PolicyEvaluator(
-        Policy(place=Place("/w"), deny=read_rules(("Task", "Read(./secret)"))),
+        Policy(place=Workspace("/w"), deny=read_rules(("Task", "Read(./secret)"))),
         asked=frozenset(("Task", "Read")),
     )
     talk = Talk(judge=judge).begun()

@@ -19,7 +19,7 @@ from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.hook import RULES_UNAVAILABLE, build_hook_command
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 from shim.core.policy.settings_hooks import SettingsHook
@@ -156,7 +156,7 @@ def of_settings(tmp_path, command, **rules):
     """A policy with a hook of the settings, in a folder that is there."""
     rules = {kind: read_rules(said) for kind, said in rules.items()}
     return Policy(
-        place=Place(str(tmp_path)), hooks=[SettingsHook("Bash", command, source="s")], **rules
+        place=Workspace(str(tmp_path)), hooks=[SettingsHook("Bash", command, source="s")], **rules
     )
 
 

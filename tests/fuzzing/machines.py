@@ -46,7 +46,7 @@ from shim.core.claude.argv.parse import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.turn.outcome import Exit
 
@@ -80,7 +80,7 @@ class Talk:
         asking = parse_arguments(("--permission-prompt-tool", "stdio"))
         self._told(
             self.speech.encode_greeting(
-                LaunchRequest(asking, "", policy=Policy(place=Place("/w", "/h")))
+                LaunchRequest(asking, "", policy=Policy(place=Workspace("/w", "/h")))
             )
         )
         self._told(self.speech.encode_prompt(UserMessage("hi")))

@@ -25,7 +25,7 @@ if __name__ == "__main__":
     sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
 from shim.core.policy.judge import PolicyEvaluator
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 
@@ -144,7 +144,7 @@ class Shell:
         self._bash = shutil.which("bash") or ""
         self.environment = {"PATH": str(binaries), "HOME": str(root / "home"), "LANG": "C.UTF-8"}
         self.environment["FUNCNEST"] = "8"  # a function that calls itself ends
-        place = Place(str(self._work), self.environment["HOME"], (), os.path.realpath)
+        place = Workspace(str(self._work), self.environment["HOME"], (), os.path.realpath)
         self.judges = {
             what: PolicyEvaluator(Policy(place=place, deny=read_rules([rule])))
             for what, rule in DENIED.items()

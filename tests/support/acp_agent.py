@@ -13,7 +13,7 @@ from shim.core.claude.argv.parse import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import PermissionDecision
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.turn.outcome import Exit
 
@@ -62,7 +62,7 @@ class Talk:
             )
         )
         self.lines, self.told, self.asked = b"", b"", []
-        policy = policy or Policy(place=Place("/w", "/h"))
+        policy = policy or Policy(place=Workspace("/w", "/h"))
         invocation = parse_arguments(flags).with_flags(model=model)
         self.told += self.speech.encode_greeting(
             LaunchRequest(invocation, "", resume_id=resume, policy=policy)

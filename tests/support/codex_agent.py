@@ -10,7 +10,7 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 
 THREAD, TURN = "t1", "u1"
@@ -66,7 +66,7 @@ class Talk(Played):
         super().__init__(get_adapter("codex").cli.build_two_way())
         self.told = b""
         request = LaunchRequest(
-            parse_arguments(words), "", resume_id=resume, policy=Policy(place=Place("/w", "/h"))
+            parse_arguments(words), "", resume_id=resume, policy=Policy(place=Workspace("/w", "/h"))
         )
         if servers is not None:
             request = request._replace(

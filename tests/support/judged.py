@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shim.core.claude.argv.parse import parse_argv
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 from shim.state.claude_settings import permissions
@@ -106,7 +106,9 @@ class Case:
         work, home = str(root / "work"), str(root / "home")
         settled = permissions(invocation, {"HOME": home}, work)
         return Policy(
-            place=Place(work, home, (*invocation.add_dirs, *settled.directories), os.path.realpath),
+            place=Workspace(
+                work, home, (*invocation.add_dirs, *settled.directories), os.path.realpath
+            ),
             only=invocation.rules.tools,
             deny=(*read_rules(invocation.rules.disallowed_tools), *settled.deny),
             ask=settled.ask,

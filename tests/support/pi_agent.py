@@ -10,7 +10,7 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 
 HELLO = {
@@ -71,7 +71,7 @@ class Talk(Played):
         request = LaunchRequest(
             parse_arguments(flags).with_flags(model=model),
             "",
-            policy=Policy(place=Place("/w", "/h")),
+            policy=Policy(place=Workspace("/w", "/h")),
             persistent=True,
         )
         self.tell(

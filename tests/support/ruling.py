@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shim.core.policy.judge import PolicyEvaluator
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule, read_rules
 
-PLACE = Place("/work", "/home/ann")
+PLACE = Workspace("/work", "/home/ann")
 
 
 def policy(

@@ -11,7 +11,7 @@ from shim.conversation.invocation import select_driver
 from shim.core.adapter.allowances import list_unsupported_rules
 from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rule
 from shim.core.reading.account import counted
@@ -95,7 +95,7 @@ def _find_effective_rule(
 ) -> str | None:
     """The narrowest rule for a call that the vendor can be told of."""
     for rule in filter(None, (find_granting_rule(tool, arguments, cwd), tool)):
-        policy = Policy(place=Place(cwd), allow=(read_rule(rule),))
+        policy = Policy(place=Workspace(cwd), allow=(read_rule(rule),))
         if vendor is None:
             return rule
         request = LaunchRequest(

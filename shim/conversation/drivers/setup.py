@@ -11,7 +11,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_name
 from shim.core.dialects import DIALECTS, Dialect
 from shim.core.errors import FailedAttempt
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 from shim.core.policy.sources import Settled
@@ -104,7 +104,7 @@ class ConversationContext(NamedTuple):
         """The rules of the invocation and of the settings."""
         rules, settled = self.invocation.rules, self.claude_settings
         return Policy(
-            place=Place(
+            place=Workspace(
                 self.cwd, self.environment.get("HOME", ""), self.invocation.add_dirs, _resolve_path
             ),
             only=rules.tools,

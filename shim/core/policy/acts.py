@@ -15,7 +15,7 @@ from shim.core.policy.commands import (
     has_other_folder,
     list_operands,
 )
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.shell import Command, Line, Redirect, take_apart
 from shim.core.reading.typed import Any, NamedTuple
 
@@ -68,7 +68,7 @@ class CallEffects(NamedTuple):
     commands: tuple[Command, ...] = ()
 
 
-def analyze_call(tool: str, arguments: Mapping[str, Any], place: Place) -> CallEffects:
+def analyze_call(tool: str, arguments: Mapping[str, Any], place: Workspace) -> CallEffects:
     """What a call of one of Claude's tools does."""
     if tool in SHELL_TOOLS:
         return _analyze_shell_call(arguments, place)
@@ -92,11 +92,11 @@ def analyze_call(tool: str, arguments: Mapping[str, Any], place: Place) -> CallE
     return CallEffects(())
 
 
-def _resolve_path(said: object, place: Place) -> str | None:
+def _resolve_path(said: object, place: Workspace) -> str | None:
     return place.reached(said) if isinstance(said, str) and said and "\0" not in said else None
 
 
-def _analyze_shell_call(arguments: Mapping[str, Any], place: Place) -> CallEffects:
+def _analyze_shell_call(arguments: Mapping[str, Any], place: Workspace) -> CallEffects:
     said, folder = arguments.get("command"), arguments.get("directory")
     if not isinstance(said, str):
         return CallEffects((), Line((), whole=False, plain=False))
@@ -128,7 +128,7 @@ def _analyze_shell_call(arguments: Mapping[str, Any], place: Place) -> CallEffec
     return CallEffects(tuple(acts), line, commands)
 
 
-def _list_folders(commands: tuple[Command, ...], start: str, place: Place) -> set[str]:
+def _list_folders(commands: tuple[Command, ...], start: str, place: Workspace) -> set[str]:
     """The folders that a command of a line may run in, empty where that may be any.
 
     A `cd` may fail, stand in a branch that is not taken, or run before what stands in front of it:
@@ -152,7 +152,7 @@ def _list_folders(commands: tuple[Command, ...], start: str, place: Place) -> se
 
 
 def _build_accesses(
-    said: str | None, changed: bool, folders: set[str], place: Place
+    said: str | None, changed: bool, folders: set[str], place: Workspace
 ) -> list[FileAccess]:
     if said is None or (not folders and not posixpath.isabs(said)):
         return [FileAccess(changed, None)]

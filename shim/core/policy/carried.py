@@ -7,7 +7,7 @@ imported to write it here.
 
 from collections.abc import Callable, Iterable
 
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule
 from shim.core.policy.sources import Settled
@@ -63,7 +63,7 @@ def parse_policy(text: str, real: Callable[[str], str]) -> tuple[Policy, PolicyC
         hooks = _build_hooks(hooks)
     except PARSE_ERRORS as error:
         raise ValueError(f"no policy: {error}") from None
-    where = Place(cwd, home, directories, real)
+    where = Workspace(cwd, home, directories, real)
     policy = Policy(place=where, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
     return policy, known
 

@@ -9,7 +9,7 @@ import posixpath
 from functools import lru_cache
 
 from shim.core.policy.acts import CHANGE_TOOLS, READ_TOOLS
-from shim.core.policy.place import Place, below
+from shim.core.policy.place import Workspace, below
 from shim.core.policy.rules import Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PATTERNS = 1000  # compiled ones that are kept
 
 
-def fits(rule: Rule, path: str, place: Place) -> bool:
+def fits(rule: Rule, path: str, place: Workspace) -> bool:
     """Whether a rule that narrows is about an absolute path, or about where its links lead.
 
     A pattern that cannot be read is about everything.
@@ -34,7 +34,7 @@ def fits(rule: Rule, path: str, place: Place) -> bool:
     )
 
 
-def allows(rule: Rule, path: str, place: Place) -> bool:
+def allows(rule: Rule, path: str, place: Workspace) -> bool:
     """Whether a rule that allows is about a path by its name, and also by where its links lead."""
     root, pattern = _rooted(rule, place)
     spec = _spec(pattern)
@@ -55,7 +55,7 @@ def _matches(spec: "PathSpec[Any]", pattern: str, name: str, base: str) -> bool:
     return spec.match_file(name[len(base) :].lstrip("/"))
 
 
-def reaches_below(rule: Rule, folder: str, place: Place) -> bool:
+def reaches_below(rule: Rule, folder: str, place: Workspace) -> bool:
     """Whether a rule may be about something inside a folder: a search through the folder would show
     it.
     """
@@ -66,7 +66,7 @@ def reaches_below(rule: Rule, folder: str, place: Place) -> bool:
     return any(below(start, name) or below(name, start) for name in place.spellings(folder))
 
 
-def _rooted(rule: Rule, place: Place) -> tuple[str, str]:
+def _rooted(rule: Rule, place: Workspace) -> tuple[str, str]:
     """The folder that a rule's path begins in, "" for a home that is not known, and Git's pattern
     below that folder.
     """

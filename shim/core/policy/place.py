@@ -17,7 +17,7 @@ PROTECTED = word_set("""
 OURS = ("/.config/shim/", "/Library/Application Support/shim/", "/.local/state/shim/")
 
 
-class Place(NamedTuple):
+class Workspace(NamedTuple):
     """Where a turn works: what paths are relative to.
 
     `directories` are those that it may work in besides the working directory. `real` resolves the

@@ -4,7 +4,7 @@ page).
 
 from collections.abc import Iterable, Mapping
 
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.rules import EVERYTHING, MCP, SAME, Rule
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
@@ -59,7 +59,7 @@ class Policy:
     def __init__(
         self,
         *,
-        place: Place,
+        place: Workspace,
         only: Iterable[str] | None = None,
         deny: Iterable[Rule] = (),
         ask: Iterable[Rule] = (),

@@ -9,7 +9,7 @@ from shim.conversation.drivers import hook_runner
 from shim.conversation.drivers.hook_runner import run_hooks
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import HookContext
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.settings_hooks import SettingsHook
 
@@ -19,7 +19,7 @@ DENY = '{"decision": "block", "reason": "no"}'
 
 
 async def judged(folder, *hooks, arguments=None):
-    policy = Policy(place=Place(str(folder)), hooks=hooks)
+    policy = Policy(place=Workspace(str(folder)), hooks=hooks)
     told = HookContext("S", "/t", "default")
     with anyio.fail_after(SECONDS):
         return await run_hooks(

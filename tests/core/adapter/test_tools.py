@@ -17,7 +17,7 @@ from shim.core.adapter.tools import (
     translate_tool_call,
 )
 from shim.core.policy.judge import PolicyEvaluator
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 
@@ -61,11 +61,11 @@ def test_an_argument_that_is_said_under_two_keys_is_taken_for_none_of_them(order
     assert translate_tool_call(TABLE, "sh", given) == ("Bash", {"command": list(given.values())})
     paths = dict([("absolute_path", "/w/in"), ("file_path", "/out"), ("path", "/w/in")][::order])
     name, claude = translate_tool_call(QWEN, "read_file", paths)
-    policy = Policy(place=Place("/w"), deny=read_rules(("Read(//secret/**)",)))
+    policy = Policy(place=Workspace("/w"), deny=read_rules(("Read(//secret/**)",)))
     assert (name, sorted(claude["file_path"])) == ("Read", ["/out", "/w/in"])
     assert PolicyEvaluator(policy).evaluate(name, claude, "default").decided == "deny"
     assert (
-        PolicyEvaluator(Policy(place=Place("/w"))).evaluate(name, claude, "default").decided
+        PolicyEvaluator(Policy(place=Workspace("/w"))).evaluate(name, claude, "default").decided
         == "ask"
     )
 

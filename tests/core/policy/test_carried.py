@@ -12,7 +12,7 @@ from shim.core.policy.carried import (
     serialize_policy,
     serialize_settings,
 )
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import PERMISSION_MODES, Policy
 from shim.core.policy.rules import Rule
 from shim.core.policy.settings_hooks import SettingsHook
@@ -45,7 +45,7 @@ HOOKS = st.lists(
     st.sampled_from(PERMISSION_MODES),
 )
 def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mode):
-    place = Place(f"/{folder}", "/home", ("../other", folder))
+    place = Workspace(f"/{folder}", "/home", ("../other", folder))
     given = Policy(place=place, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
     told = PolicyContext(mode, folder, "/t", folder)
     text = serialize_policy(given, told)

@@ -7,7 +7,7 @@ from ruling import judge
 from sweeps import each
 
 from shim.core.policy.judge import PolicyEvaluator
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 
@@ -194,7 +194,7 @@ def linked(path):
 
 @pytest.mark.parametrize("line", ["cp hello l/../x", "cat l/../hid", "echo x > l/../x"])
 def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
-    place = Place("/work", "/home/ann", (), linked)
+    place = Workspace("/work", "/home/ann", (), linked)
     one = PolicyEvaluator(Policy(place=place))
     assert one.evaluate("Bash", {"command": line}, "acceptEdits").decided == "ask"
     assert (
@@ -206,7 +206,7 @@ def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
 
 
 def test_what_is_copied_into_a_folder_is_judged_by_its_own_name_there():
-    place = Place(
+    place = Workspace(
         "/work", "/home/ann", (), lambda path: "/out/x" if path == "/work/sub/x" else path
     )
     assert (

@@ -11,7 +11,7 @@ from shim.core.adapter.binding import check_enforcement
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rule
 from shim.profiles.check.toml_errors import ConfigSource
@@ -27,7 +27,7 @@ def made(profile):
 
 
 def request(*denied):
-    policy = Policy(place=Place("/w"), deny=tuple(map(read_rule, denied)))
+    policy = Policy(place=Workspace("/w"), deny=tuple(map(read_rule, denied)))
     return LaunchRequest(parse_argv(()), "", persistent=True, policy=policy)
 
 

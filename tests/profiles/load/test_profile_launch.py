@@ -12,7 +12,7 @@ from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.adapter.versions import VersionProbe
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 
@@ -462,7 +462,7 @@ def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
         (("Bash",), "--only=sh,look"),
         (("Bash(ls:*)",), "--only=look"),
     ):
-        rules = Policy(place=Place("/w", "/h"), allow=read_rules(allowed))
+        rules = Policy(place=Workspace("/w", "/h"), allow=read_rules(allowed))
         assert started(narrow, policy=rules).arguments == (argument,)
 
 
@@ -474,7 +474,7 @@ DENIED = CHOSEN.replace("allowed_tools", "denied_tools")
 )
 def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
     """A list of what is denied leaves tools that the profile does not name."""
-    vendor, only = profiled(own), Policy(place=Place("/w", "/h"), only=("Read",))
+    vendor, only = profiled(own), Policy(place=Workspace("/w", "/h"), only=("Read",))
     request = LaunchRequest(
         parse_argv(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
     )

@@ -19,7 +19,7 @@ from shim.core.claude.hooks.callbacks import (
     parse_hook_output,
 )
 from shim.core.policy.judge import PolicyEvaluator
-from shim.core.policy.place import Place
+from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import SAME, read_rule
 from shim.core.policy.settings_hooks import SettingsHook
@@ -62,7 +62,7 @@ def is_tool_list(matcher: str) -> bool:
 
 
 def select_hooks(
-    hooks: Iterable[SettingsHook], tool: str, arguments: Mapping[str, Any], place: Place
+    hooks: Iterable[SettingsHook], tool: str, arguments: Mapping[str, Any], place: Workspace
 ) -> "list[SettingsHook]":
     """The hooks that run before a call. One that stands in several places runs once."""
     found: dict[Any, SettingsHook] = {}
@@ -89,7 +89,7 @@ def encode_hook_input(
 
 
 def decide_from_exit(
-    hook: SettingsHook, ended: HookExit, tool: str, arguments: Mapping[str, Any], place: Place
+    hook: SettingsHook, ended: HookExit, tool: str, arguments: Mapping[str, Any], place: Workspace
 ) -> HookDecision:
     """What the end of a hook says of a call."""
     said = parse_hook_output(_parse_json_object(ended.stdout))
@@ -112,7 +112,7 @@ def decide_from_exit(
 
 
 def _can_meet_condition(
-    hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Place
+    hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Workspace
 ) -> bool:
     """Whether a call may fit the rule of a hook."""
     if not hook.condition:
@@ -125,7 +125,7 @@ def _can_meet_condition(
 
 
 def _is_certain_to_meet_condition(
-    hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Place
+    hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Workspace
 ) -> bool:
     """Whether a call certainly fits the rule of a hook, so that the hook may allow it."""
     judge = PolicyEvaluator(Policy(place=place, allow=(read_rule(hook.condition),)), asks_all=True)
