@@ -83,7 +83,7 @@ def _build_command_call(command: str, folder: str, place: Workspace) -> list[Cla
     patch = find_patch(command)
     if patch is not None:
         return parse_patch(patch, folder)
-    elsewhere = {} if folder in place.spellings(place.cwd) else {"directory": folder}
+    elsewhere = {} if folder in place.list_spellings(place.cwd) else {"directory": folder}
     return [("Bash", {"command": command, **elsewhere})]
 
 

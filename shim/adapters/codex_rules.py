@@ -143,7 +143,7 @@ def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:
         return []
     table = "sandbox_workspace_write"
     roots = ",".join(
-        _quote_toml(policy.place.absolute(folder)) for folder in policy.place.directories
+        _quote_toml(policy.place.make_absolute(folder)) for folder in policy.place.directories
     )
     # `Bash(git push:*)` needs the network
     commands = any(rule.tool == "Bash" for rule in policy.allowed)
@@ -163,7 +163,7 @@ def _build_untrusted_projects(policy: Policy) -> list[str]:
     is named.
     """
     named: dict[str, None] = {}
-    for folder in policy.place.spellings(policy.place.cwd):
+    for folder in policy.place.list_spellings(policy.place.cwd):
         while folder not in named:
             named[folder] = None
             folder = folder.rpartition("/")[0] or "/"

@@ -45,7 +45,7 @@ def list_calls(event: Mapping[str, Any], place: Workspace) -> list[ClaudeCall]:
         return parse_patch(_require_text(patch), folder)
     arguments = given if isinstance(given, dict) else {"input": given}
     if name == "bash":
-        elsewhere = {} if folder in place.spellings(place.cwd) else {"directory": folder}
+        elsewhere = {} if folder in place.list_spellings(place.cwd) else {"directory": folder}
         return [("Bash", {"command": _require_text(arguments.get("command")), **elsewhere})]
     if name in FILE_TOOLS:
         texts = {

@@ -122,10 +122,14 @@ def build_extension_settings(request: LaunchRequest) -> str:
     if request.persistent:
         return json.dumps({"asks": True})
 
-    from shim.core.policy.place import OURS, PROTECTED
+    from shim.core.policy.place import PROTECTED_NAMES, SHIM_FOLDERS
 
     return json.dumps(
-        {"folders": [".", *request.invocation.add_dirs], "names": sorted(PROTECTED), "paths": OURS}
+        {
+            "folders": [".", *request.invocation.add_dirs],
+            "names": sorted(PROTECTED_NAMES),
+            "paths": SHIM_FOLDERS,
+        }
     )
 
 

@@ -17,7 +17,7 @@ from shim.core.claude.permissions import ELICITATION_SUBTYPE
 from shim.core.errors import FrontendError
 from shim.core.policy.acts import CHANGE_TOOLS, CONTENT_SEARCH_TOOL, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.judge import PolicyEvaluator
-from shim.core.policy.place import Workspace, below
+from shim.core.policy.place import Workspace, is_below
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import WHOLE, read_rule
 from shim.core.policy.suggestions import INTERACTIVE
@@ -238,7 +238,7 @@ def find_granting_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> st
     for rule in _list_candidate_rules(tool, tool_input, cwd):
         policy = Policy(place=place, allow=(read_rule(rule),))
         if (
-            PolicyEvaluator(policy, asks_all=True).evaluate(tool, tool_input, "default").decided
+            PolicyEvaluator(policy, asks_for_all=True).evaluate(tool, tool_input, "default").decided
             == "allow"
         ):
             return rule
@@ -264,7 +264,7 @@ def _list_candidate_rules(tool: str, arguments: Mapping[str, Any], cwd: str) -> 
         path = posixpath.normpath(posixpath.join(cwd, path))
         # A rule about a folder is about all files below, of which a list shows none.
         wider = set(path) & set("*?[!\\") or (tool != CONTENT_SEARCH_TOOL and os.path.isdir(path))
-        return [f"{kind}(./**)"] if below(path, cwd) else [] if wider else [f"{kind}(/{path})"]
+        return [f"{kind}(./**)"] if is_below(path, cwd) else [] if wider else [f"{kind}(/{path})"]
     if tool == "WebFetch":
         url = arguments.get("url")
         host = urlsplit(url).hostname if isinstance(url, str) else None

@@ -113,8 +113,8 @@ def _find_refusal(
             name,
             arguments,
             told.permission_mode,
-            allowed=bool(hook.allow),
-            asks=hook.requires_prompt,
+            allowed_by_hook=bool(hook.allow),
+            prompt_by_hook=hook.requires_prompt,
         )
         if verdict.decided == "ask" and (
             puts or (asked and not (verdict.ruled or hook.requires_prompt))

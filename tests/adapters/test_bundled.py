@@ -18,7 +18,7 @@ from sweeps import each, over
 from shim import adapters
 from shim.adapters import VENDORS
 from shim.core.adapter.tools import translate_tool_call
-from shim.core.policy.place import OURS, PROTECTED
+from shim.core.policy.place import PROTECTED_NAMES, SHIM_FOLDERS
 from tests.adapters.test_launch import launch
 
 OTHERS = ("acai", "cake")  # seeds: test_vendors has them, test_profile_acai, and test_launch
@@ -499,7 +499,7 @@ def test_the_policy_that_gemini_is_given_is_there():
 
 
 def test_a_file_that_runs_programs_is_named_where_edits_are_accepted():
-    names = [*sorted(PROTECTED), *(path.strip("/") for path in OURS)]
+    names = [*sorted(PROTECTED_NAMES), *(path.strip("/") for path in SHIM_FOLDERS)]
     _, rule = tomllib.loads(Path(POLICY.partition("=")[2]).read_text())["rule"]
     pattern = re.compile(rule["argsPattern"])
     for name in names:

@@ -247,7 +247,7 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
 def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
     judge = PolicyEvaluator(
         Policy(place=Workspace("/w"), deny=read_rules(("Task", "Read(./secret)"))),
-        asked=frozenset(("Task", "Read")),
+        prompted_tools=frozenset(("Task", "Read")),
     )
     talk = Talk(judge=judge).begun()
     talk.says(talk.answer_to("prompt", STARTED), START)

@@ -8,7 +8,7 @@ from shim.conversation.invocation import resolve_mode
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import resolve_invocation_paths, resolve_rule_paths
 from shim.core.claude.argv.words import format_flag
-from shim.core.policy.paths import rooted_rule
+from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import Rule, read_rules
 from shim.core.policy.sources import NARROWEST_FIRST, Settled, rank
 from shim.core.reading.typed import Any, NamedTuple
@@ -228,7 +228,7 @@ def _format_rule(rule: Rule) -> str:
     """A rule as words that mean the same in the session's folder."""
     # relative ones are about the session's folder
     absolute = rule.base and (rule.content or "").startswith("/")
-    return str(rooted_rule(rule, rule.base)) if absolute else str(rule)
+    return str(resolve_rule_path(rule, rule.base)) if absolute else str(rule)
 
 
 def _list_ignored_flags(asked: Invocation, known: Invocation) -> tuple[str, ...]:

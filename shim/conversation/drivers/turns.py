@@ -313,11 +313,11 @@ def _build_evaluator(
     bound = vendor.policy_support
     questions = request.persistent or bound.has_native_rules
     if standing.version_check.distrust:
-        return PolicyEvaluator(policy, questions=questions)
+        return PolicyEvaluator(policy, can_ask=questions)
     return PolicyEvaluator(
         policy,
-        questions=questions,
-        told=bound.accepts_rule,
-        says_first=bound.emits_call_before_hook,
-        asked=standing.prompted_tools,
+        can_ask=questions,
+        is_sent_to_vendor=bound.accepts_rule,
+        announces_first=bound.emits_call_before_hook,
+        prompted_tools=standing.prompted_tools,
     )

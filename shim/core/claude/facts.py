@@ -240,8 +240,10 @@ class SessionState:
             return Verdict("allow" if allowed else "ask", self.mode, ruled=False)
         from shim.core.policy.judge import PolicyEvaluator
 
-        judge = PolicyEvaluator(self.policy, asks_all=self.serving_vendor.asks_for_all)
-        return judge.evaluate(tool, arguments, self.mode, allowed=allowed, asks=asks)
+        judge = PolicyEvaluator(self.policy, asks_for_all=self.serving_vendor.asks_for_all)
+        return judge.evaluate(
+            tool, arguments, self.mode, allowed_by_hook=allowed, prompt_by_hook=asks
+        )
 
     def apply_permission_updates(self, changes: "Iterable[RuleChange | FolderChange]") -> None:
         """Change rules and folders for the rest of this session: the frontend's user said so."""

@@ -93,7 +93,7 @@ def analyze_call(tool: str, arguments: Mapping[str, Any], place: Workspace) -> C
 
 
 def _resolve_path(said: object, place: Workspace) -> str | None:
-    return place.reached(said) if isinstance(said, str) and said and "\0" not in said else None
+    return place.resolve_file(said) if isinstance(said, str) and said and "\0" not in said else None
 
 
 def _analyze_shell_call(arguments: Mapping[str, Any], place: Workspace) -> CallEffects:
@@ -101,7 +101,7 @@ def _analyze_shell_call(arguments: Mapping[str, Any], place: Workspace) -> CallE
     if not isinstance(said, str):
         return CallEffects((), Line((), whole=False, plain=False))
     line = take_apart(said)
-    start = place.absolute(folder) if isinstance(folder, str) and folder else place.cwd
+    start = place.make_absolute(folder) if isinstance(folder, str) and folder else place.cwd
     if start != place.cwd:
         # what is harmless here, or was allowed here, need not be so elsewhere
         line = line._replace(plain=False)
@@ -147,7 +147,7 @@ def _list_folders(commands: tuple[Command, ...], start: str, place: Workspace) -
             target = move.words[1] if len(move.words) == 2 and move.words[0] == "cd" else None
             if target is None or target.startswith("-") or len(folders) > MAX_FOLDERS:
                 return set()
-            folders |= {place.absolute(target, folder) for folder in folders}
+            folders |= {place.make_absolute(target, folder) for folder in folders}
     return folders if len(folders) <= MAX_FOLDERS else set()
 
 
@@ -156,4 +156,6 @@ def _build_accesses(
 ) -> list[FileAccess]:
     if said is None or (not folders and not posixpath.isabs(said)):
         return [FileAccess(changed, None)]
-    return [FileAccess(changed, place.reached(said, folder)) for folder in folders or {place.cwd}]
+    return [
+        FileAccess(changed, place.resolve_file(said, folder)) for folder in folders or {place.cwd}
+    ]

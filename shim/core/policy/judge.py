@@ -17,7 +17,7 @@ from shim.core.policy.acts import (
     analyze_call,
 )
 from shim.core.policy.commands import is_allowed_edit, is_read_only, list_operands, strip_wrappers
-from shim.core.policy.paths import allows, fits, reaches_below
+from shim.core.policy.paths import allows_path, can_match_inside, matches_path
 from shim.core.policy.policy import BYPASS, STRUCTURED, Policy, Verdict
 from shim.core.policy.rules import MCP, SAME, UNNAMED, Rule, word_set
 from shim.core.policy.shell import Command, Redirect
@@ -55,18 +55,18 @@ class PolicyEvaluator:
         self,
         policy: Policy,
         *,
-        questions: bool = True,
-        asks_all: bool = False,
-        told: "Callable[[Rule], bool]" = lambda rule: False,
-        says_first: bool = False,
-        asked: frozenset[str] = frozenset(),
+        can_ask: bool = True,
+        asks_for_all: bool = False,
+        is_sent_to_vendor: "Callable[[Rule], bool]" = lambda rule: False,
+        announces_first: bool = False,
+        prompted_tools: frozenset[str] = frozenset(),
     ) -> None:
         self.policy = policy
-        self._prompted_tools = asked
-        self._asks_for_all = asks_all
-        self._can_ask = questions
-        self._is_sent_to_vendor = told
-        self._announces_first = says_first
+        self._prompted_tools = prompted_tools
+        self._asks_for_all = asks_for_all
+        self._can_ask = can_ask
+        self._is_sent_to_vendor = is_sent_to_vendor
+        self._announces_first = announces_first
         self._workspace = policy.place
 
     def evaluate(
@@ -75,8 +75,8 @@ class PolicyEvaluator:
         arguments: Mapping[str, Any],
         mode: str,
         *,
-        allowed: bool = False,
-        asks: bool = False,
+        allowed_by_hook: bool = False,
+        prompt_by_hook: bool = False,
     ) -> Verdict:
         """What becomes of a call that is asked about before it runs. Nobody is asked in the mode
         dontAsk.
@@ -88,8 +88,8 @@ class PolicyEvaluator:
         if found is None:
             found = (
                 Verdict("ask", HOOK_SOURCE)
-                if asks
-                else self._evaluate_allow_rules(tool, arguments, mode, allowed)
+                if prompt_by_hook
+                else self._evaluate_allow_rules(tool, arguments, mode, allowed_by_hook)
             )
         return (
             found._replace(decided="deny")
@@ -148,7 +148,7 @@ class PolicyEvaluator:
                     return Verdict(decided, str(rule))
         return None
 
-    def hides(self, tool: str) -> bool:
+    def is_hidden(self, tool: str) -> bool:
         """Whether a tool's calls and results are left out of the stream."""
         return tool in self.policy.hidden
 
@@ -159,7 +159,7 @@ class PolicyEvaluator:
         found = self.find_restriction(tool, arguments)
         return found is not None and (found.decided == "deny" or not self._can_ask)
 
-    def waits(self, tool: str) -> bool:
+    def is_refused_by_vendor(self, tool: str) -> bool:
         """Whether the result of a denied call is waited for: the vendor answers it, and does not
         run it.
         """
@@ -184,10 +184,12 @@ class PolicyEvaluator:
     ) -> bool:
         """Whether a rule that narrows is about a call. What cannot be told is taken for it."""
         if rule.tool == "Edit" and any(
-            act.is_change and self._fits(rule, act) for act in does.file_accesses
+            act.is_change and self._matches_access(rule, act) for act in does.file_accesses
         ):
             return True
-        if rule.tool == "Read" and any(self._fits(rule, act) for act in does.file_accesses):
+        if rule.tool == "Read" and any(
+            self._matches_access(rule, act) for act in does.file_accesses
+        ):
             return True
         if not (
             rule.names(tool, narrows=tool.startswith(MCP))
@@ -201,13 +203,13 @@ class PolicyEvaluator:
                 or _matches_shell_line(rule, arguments, does)
             )
         if tool in CHANGE_TOOLS or tool in READ_TOOLS:
-            return any(self._fits(rule, act) for act in does.file_accesses)
+            return any(self._matches_access(rule, act) for act in does.file_accesses)
         return _matches_argument(rule, arguments)
 
-    def _fits(self, rule: Rule, act: FileAccess) -> bool:
-        if act.path is None or fits(rule, act.path, self._workspace):
+    def _matches_access(self, rule: Rule, act: FileAccess) -> bool:
+        if act.path is None or matches_path(rule, act.path, self._workspace):
             return True
-        return act.includes_content and reaches_below(rule, act.path, self._workspace)
+        return act.includes_content and can_match_inside(rule, act.path, self._workspace)
 
     def _find_allow_rule(
         self, tool: str, arguments: Mapping[str, Any], does: CallEffects, rules: tuple[Rule, ...]
@@ -235,7 +237,7 @@ class PolicyEvaluator:
                 rule.tool == "Read" and tool in READ_TOOLS
             ):
                 allowed = all(
-                    act.path is not None and allows(rule, act.path, self._workspace)
+                    act.path is not None and allows_path(rule, act.path, self._workspace)
                     for act in does.file_accesses
                 )
             else:
@@ -259,10 +261,12 @@ class PolicyEvaluator:
             looks = self._is_line_allowed(does, changes=edit, rules=False)
             return "allow" if looks else "deny" if mode == "plan" else "ask"
         if tool in READ_TOOLS or (tool in CHANGE_TOOLS and edit):
-            return "allow" if all(self._free(act) for act in does.file_accesses) else "ask"
+            return (
+                "allow" if all(self._needs_no_prompt(act) for act in does.file_accesses) else "ask"
+            )
         return "ask"
 
-    def _free(self, act: FileAccess) -> bool:
+    def _needs_no_prompt(self, act: FileAccess) -> bool:
         """Whether a file is one that needs no question: it is inside, and a change of it gives
         nobody more.
         """
@@ -282,13 +286,13 @@ class PolicyEvaluator:
         ):
             return False  # what follows means other paths
         return all(
-            self._redirects(part, changes)
+            self._is_redirect_allowed(part, changes)
             if isinstance(part, Redirect)
-            else self._command(part, changes, rules)
+            else self._is_command_allowed(part, changes, rules)
             for part in line.parts
         )
 
-    def _command(self, said: Command, changes: bool, rules: bool) -> bool:
+    def _is_command_allowed(self, said: Command, changes: bool, rules: bool) -> bool:
         command = strip_wrappers(said)
         if command is None:
             return False
@@ -302,22 +306,24 @@ class PolicyEvaluator:
             return False
         return command.words[0] in OUTPUT_COMMANDS or all(
             operand is not None
-            and self._free(FileAccess(not looks, self._workspace.reached(operand)))
+            and self._needs_no_prompt(FileAccess(not looks, self._workspace.resolve_file(operand)))
             for operand in list_operands(command)
         )
 
-    def _redirects(self, redirect: Redirect, changes: bool) -> bool:
+    def _is_redirect_allowed(self, redirect: Redirect, changes: bool) -> bool:
         if redirect.path is None:
             return False
         if redirect.path in OUTPUT_DEVICES:
             return True
-        path = self._workspace.reached(redirect.path)
+        path = self._workspace.resolve_file(redirect.path)
         if path is None:
             return False
         if not redirect.writes or changes:
-            return self._free(FileAccess(redirect.writes, path))
-        return self._free(FileAccess(True, path)) and any(
-            rule.tool == "Edit" and rule.content is not None and allows(rule, path, self._workspace)
+            return self._needs_no_prompt(FileAccess(redirect.writes, path))
+        return self._needs_no_prompt(FileAccess(True, path)) and any(
+            rule.tool == "Edit"
+            and rule.content is not None
+            and allows_path(rule, path, self._workspace)
             for rule in self.policy.allowed
         )
 

@@ -9,64 +9,66 @@ import posixpath
 from functools import lru_cache
 
 from shim.core.policy.acts import CHANGE_TOOLS, READ_TOOLS
-from shim.core.policy.place import Workspace, below
+from shim.core.policy.place import Workspace, is_below
 from shim.core.policy.rules import Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathspec import PathSpec
 
-PATTERNS = 1000  # compiled ones that are kept
+MAX_COMPILED_PATTERNS = 1000  # compiled ones that are kept
 
 
-def fits(rule: Rule, path: str, place: Workspace) -> bool:
+def matches_path(rule: Rule, path: str, place: Workspace) -> bool:
     """Whether a rule that narrows is about an absolute path, or about where its links lead.
 
     A pattern that cannot be read is about everything.
     """
-    root, pattern = _rooted(rule, place)
-    spec = _spec(pattern)
+    root, pattern = _split_pattern(rule, place)
+    spec = _compile_pattern(pattern)
     return spec is None or any(
-        _matches(spec, pattern, name, base)
-        for base in place.spellings(root or "/")
-        for name in place.spellings(path)
-        if below(name, base)
+        _matches_spec(spec, pattern, name, base)
+        for base in place.list_spellings(root or "/")
+        for name in place.list_spellings(path)
+        if is_below(name, base)
     )
 
 
-def allows(rule: Rule, path: str, place: Workspace) -> bool:
+def allows_path(rule: Rule, path: str, place: Workspace) -> bool:
     """Whether a rule that allows is about a path by its name, and also by where its links lead."""
-    root, pattern = _rooted(rule, place)
-    spec = _spec(pattern)
+    root, pattern = _split_pattern(rule, place)
+    spec = _compile_pattern(pattern)
     if spec is None or not root:
         return False
     return all(
         any(
-            below(name, base) and _matches(spec, pattern, name, base)
-            for base in place.spellings(root)
+            is_below(name, base) and _matches_spec(spec, pattern, name, base)
+            for base in place.list_spellings(root)
         )
-        for name in place.spellings(path)
+        for name in place.list_spellings(path)
     )
 
 
-def _matches(spec: "PathSpec[Any]", pattern: str, name: str, base: str) -> bool:
+def _matches_spec(spec: "PathSpec[Any]", pattern: str, name: str, base: str) -> bool:
     if name == base:
         return pattern in ("/", "/**", "**", "*")
     return spec.match_file(name[len(base) :].lstrip("/"))
 
 
-def reaches_below(rule: Rule, folder: str, place: Workspace) -> bool:
+def can_match_inside(rule: Rule, folder: str, place: Workspace) -> bool:
     """Whether a rule may be about something inside a folder: a search through the folder would show
     it.
     """
-    root, pattern = _rooted(rule, place)
+    root, pattern = _split_pattern(rule, place)
     before, star, _ = pattern.partition("*")
     fixed = (posixpath.dirname(before) if star else before) if "/" in pattern.rstrip("/") else ""
     start = posixpath.normpath(root + "/" + fixed)
-    return any(below(start, name) or below(name, start) for name in place.spellings(folder))
+    return any(
+        is_below(start, name) or is_below(name, start) for name in place.list_spellings(folder)
+    )
 
 
-def _rooted(rule: Rule, place: Workspace) -> tuple[str, str]:
+def _split_pattern(rule: Rule, place: Workspace) -> tuple[str, str]:
     """The folder that a rule's path begins in, "" for a home that is not known, and Git's pattern
     below that folder.
     """
@@ -90,7 +92,7 @@ def _rooted(rule: Rule, place: Workspace) -> tuple[str, str]:
     return root, pattern.removesuffix("/**") or "/**"
 
 
-def rooted_rule(rule: Rule, folder: str) -> Rule:
+def resolve_rule_path(rule: Rule, folder: str) -> Rule:
     """A rule that was said where `folder` is the working directory, so that it means the same in
     any other.
     """
@@ -114,8 +116,8 @@ def rooted_rule(rule: Rule, folder: str) -> Rule:
     return rule._replace(content=f"/{escaped}/{pattern}", base="")
 
 
-@lru_cache(PATTERNS)
-def _spec(pattern: str) -> "PathSpec[Any] | None":
+@lru_cache(MAX_COMPILED_PATTERNS)
+def _compile_pattern(pattern: str) -> "PathSpec[Any] | None":
     """The pattern, compiled; None for one that cannot be read."""
     import re
 

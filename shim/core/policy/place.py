@@ -8,13 +8,13 @@ from shim.core.reading.typed import NamedTuple
 
 # A change of these is asked for in every mode but the widest: they make programs run, or give
 # permissions.
-PROTECTED = word_set("""
+PROTECTED_NAMES = word_set("""
     .git .claude .vscode .idea .husky .devcontainer .bashrc .bash_profile .bash_login .bash_aliases .profile .zshrc
     .zprofile .zshenv .zlogin .gitconfig .gitmodules .mcp.json .claude.json .ripgreprc .envrc .npmrc .yarnrc
     .pre-commit-config.yaml .qwen .gemini .codex .opencode opencode.json opencode.jsonc
 """)
 # Our settings, on a Mac too, and the flags with which sessions go on.
-OURS = ("/.config/shim/", "/Library/Application Support/shim/", "/.local/state/shim/")
+SHIM_FOLDERS = ("/.config/shim/", "/Library/Application Support/shim/", "/.local/state/shim/")
 
 
 class Workspace(NamedTuple):
@@ -29,7 +29,7 @@ class Workspace(NamedTuple):
     directories: tuple[str, ...] = ()
     resolve_links: Callable[[str], str] = lambda path: path
 
-    def absolute(self, path: str, cwd: str | None = None) -> str:
+    def make_absolute(self, path: str, cwd: str | None = None) -> str:
         return posixpath.normpath(self._join_path(path, cwd))
 
     def _join_path(self, path: str, cwd: str | None) -> str:
@@ -37,17 +37,17 @@ class Workspace(NamedTuple):
             path = self.user_home + path[1:]
         return posixpath.join(cwd or self.cwd, path)
 
-    def reached(self, path: str, cwd: str | None = None) -> str | None:
+    def resolve_file(self, path: str, cwd: str | None = None) -> str | None:
         """The absolute path of a file; None where a link stands before `..`, so that a shell comes
         to another one.
         """
-        found = self.absolute(path, cwd)
+        found = self.make_absolute(path, cwd)
         if ".." not in path.split("/"):
             return found
         walked = posixpath.normpath(self.resolve_links(self._join_path(path, cwd)))
         return found if walked == posixpath.normpath(self.resolve_links(found)) else None
 
-    def spellings(self, path: str) -> tuple[str, ...]:
+    def list_spellings(self, path: str) -> tuple[str, ...]:
         """A path as it is said, and the path that it leads to."""
         real = self.resolve_links(path)
         return (path,) if real == path else (path, real)
@@ -57,18 +57,21 @@ class Workspace(NamedTuple):
         roots = [
             root
             for directory in (self.cwd, *self.directories)
-            for root in self.spellings(self.absolute(directory))
+            for root in self.list_spellings(self.make_absolute(directory))
         ]
-        return all(any(below(name, root) for root in roots) for name in self.spellings(path))
+        return all(
+            any(is_below(name, root) for root in roots) for name in self.list_spellings(path)
+        )
 
     def is_protected(self, path: str) -> bool:
         """Whether a file makes programs run, or gives permissions."""
-        names = [f"{name.lower()}/" for name in self.spellings(path)]
+        names = [f"{name.lower()}/" for name in self.list_spellings(path)]
         return any(
-            any(own.lower() in name for own in OURS) or not PROTECTED.isdisjoint(name.split("/"))
+            any(own.lower() in name for own in SHIM_FOLDERS)
+            or not PROTECTED_NAMES.isdisjoint(name.split("/"))
             for name in names
         )
 
 
-def below(path: str, folder: str) -> bool:
+def is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")

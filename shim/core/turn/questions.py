@@ -126,6 +126,6 @@ class Questions:
         if len(self._requests) >= QUESTIONS:
             return "Too many calls were asked about in this turn."
         judge = self._terms.judge
-        if judge is not None and judge.hides(name):
+        if judge is not None and judge.is_hidden(name):
             return f"{name} is hidden in this session."
         return ""

@@ -259,7 +259,7 @@ class ToolCalls:
             # it never ran, so there is nothing to stop
             refused = self._was_refused(identity, name, arguments)
             denied = judge is not None and not refused and judge.is_violation(name, arguments)
-            hidden = hidden or (judge is not None and judge.hides(name))
+            hidden = hidden or (judge is not None and judge.is_hidden(name))
             if hidden and not denied:
                 self.hide(identity, name, arguments, source)
                 return None
@@ -286,7 +286,7 @@ class ToolCalls:
             key = next((key for key, call in self.open.items() if call[0] == said_as), key)
         if self.observed is not None:
             self.observed.append(HookEvent("PreToolUse", said_as, name, whole))
-        if denied and not (judge is not None and judge.waits(name)):
+        if denied and not (judge is not None and judge.is_refused_by_vendor(name)):
             self._forbidden(said_as, name, arguments)
         elif self._early and (early := self._early.take(identity)) is not None:
             self.tool_result(key, *early)
@@ -356,7 +356,7 @@ class ToolCalls:
                 or self._has_run_forbidden(judge, call, name, arguments)
             )
         ):
-            if judge.waits(call[1]):
+            if judge.is_refused_by_vendor(call[1]):
                 self._denials.tool_that_ran = call[1]
             self._forbidden(*call)  # the vendor ran the call although it knew the rule
             return
@@ -416,7 +416,7 @@ class ToolCalls:
             or self._was_refused(identity, name, arguments)
         ):
             return False
-        if judge.waits(name):
+        if judge.is_refused_by_vendor(name):
             return True
         self._forbidden(said_as, name, arguments)
         return False
@@ -570,7 +570,7 @@ class ToolCalls:
         """Return whether a result proves that a forbidden call ran: the open call, or the call that
         it names.
         """
-        if judge.waits(call[1]) and judge.is_violation(call[1], call[2]):
+        if judge.is_refused_by_vendor(call[1]) and judge.is_violation(call[1], call[2]):
             return True
         if name is None or not isinstance(arguments, dict) or (name, arguments) == call[1:]:
             return False
@@ -607,7 +607,7 @@ class ToolCalls:
             or not judge.is_violation(name, arguments)
         ):
             return key
-        if judge.waits(name):
+        if judge.is_refused_by_vendor(name):
             self.table.forbid(key)
         else:
             self._forbidden(said_as, name, arguments)

@@ -358,7 +358,7 @@ class AcpTranslator(Translator):
         if call.told or name not in self.turn.terms.session.servers()[1]:
             return False
         judge = self.turn.terms.judge
-        return judge is None or not (judge.is_violation(name, {}) or judge.hides(name))
+        return judge is None or not (judge.is_violation(name, {}) or judge.is_hidden(name))
 
     def _words(self, call: Call) -> tuple[str, dict[str, Any]]:
         """The tool and its arguments as Claude has them; one of a server that was handed over has

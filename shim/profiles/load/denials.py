@@ -37,7 +37,7 @@ from collections.abc import Mapping
 from shim.core.adapter.tools import Tools
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.errors import FrontendError, ModeError
-from shim.core.policy.place import OURS, PROTECTED
+from shim.core.policy.place import PROTECTED_NAMES, SHIM_FOLDERS
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import MCP, SUBAGENT, Rule
 from shim.core.reading.typed import Any, NamedTuple
@@ -197,7 +197,7 @@ class Denials:
         """Return the text that denies changes of the files that the real claude asks about in
         acceptEdits.
         """
-        names = [*sorted(PROTECTED), *(path.strip("/") for path in OURS)]
+        names = [*sorted(PROTECTED_NAMES), *(path.strip("/") for path in SHIM_FOLDERS)]
         files = [self._said["protected_file"].replace("{name}", name) for name in names]
         return self._said["protected"].replace("{files}", self._said["between"].join(files))
 

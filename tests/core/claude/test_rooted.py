@@ -6,7 +6,7 @@ from sweeps import each
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.rooted import resolve_invocation_paths, resolve_rule_paths
 from shim.core.claude.argv.words import build_conversation_args
-from shim.core.policy.paths import fits
+from shim.core.policy.paths import matches_path
 from shim.core.policy.place import Workspace
 from shim.core.policy.rules import read_rule
 
@@ -95,8 +95,10 @@ def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, said)
         "../../x/y",
         "../o",
     ):
-        path = Workspace(folder).absolute(below)
-        assert fits(rule, path, Workspace(folder)) == fits(again, path, Workspace("/elsewhere")), (
+        path = Workspace(folder).make_absolute(below)
+        assert matches_path(rule, path, Workspace(folder)) == matches_path(
+            again, path, Workspace("/elsewhere")
+        ), (
             below,
             str(moved),
         )

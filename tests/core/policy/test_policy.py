@@ -124,7 +124,7 @@ def test_no_tool_at_all_may_be_left():
 def test_a_hidden_tool_is_not_listed():
     one = judge(hidden=["Grep"], deny=["Grep"])
     assert one.policy.listed(["Grep", "Bash"]) == ["Bash"]
-    assert one.hides("Grep")
+    assert one.is_hidden("Grep")
 
 
 def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
@@ -281,7 +281,8 @@ def test_no_rule_allows_a_call_whose_tool_has_no_name(hook, decided):
     call that it saw.
     """
     assert (
-        judge(allow=["unknown"]).evaluate("unknown", {}, "default", allowed=hook).decided == decided
+        judge(allow=["unknown"]).evaluate("unknown", {}, "default", allowed_by_hook=hook).decided
+        == decided
     )
 
 

@@ -259,7 +259,7 @@ def test_a_nested_call_that_was_refused_stops_nothing():
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_nested_call_that_the_vendor_refuses_itself_stops_the_turn_if_it_ran(failed):
-    stage = judged_task(PolicyEvaluator(policy(deny=["Bash"]), told=lambda rule: True))
+    stage = judged_task(PolicyEvaluator(policy(deny=["Bash"]), is_sent_to_vendor=lambda rule: True))
     child = stage.turn.child("task")
     child.tool_use("n", "Bash", RM)
     assert stage.turn.result is None

@@ -350,7 +350,7 @@ def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
 
 def told(**rules):
     """The judge of a vendor that was told beforehand of every rule about a whole tool."""
-    return PolicyEvaluator(judge(**rules).policy, told=lambda rule: True)
+    return PolicyEvaluator(judge(**rules).policy, is_sent_to_vendor=lambda rule: True)
 
 
 def test_a_forbidden_call_of_a_tool_that_the_vendor_knows_it_has_not_leaves_the_turn_its_answer():

@@ -5,7 +5,7 @@ import posixpath
 import orjson
 
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.policy.paths import rooted_rule
+from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import Rule, read_rule
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -53,7 +53,7 @@ def resolve_rule_paths(rules: tuple[Rule, ...], folder: str, cwd: str) -> tuple[
     if folder == cwd:
         return rules
     return tuple(
-        rooted_rule(rule, folder) if rule.source.startswith("--") else rule for rule in rules
+        resolve_rule_path(rule, folder) if rule.source.startswith("--") else rule for rule in rules
     )
 
 
@@ -68,7 +68,7 @@ class _PathResolver(NamedTuple):
 
     def resolve_rule(self, said: str) -> str:
         read = read_rule(said)
-        found = rooted_rule(read, self.folder)
+        found = resolve_rule_path(read, self.folder)
         return said if found == read else str(found)
 
     def resolve_flag_value(self, name: str, said: str) -> str:

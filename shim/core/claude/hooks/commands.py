@@ -128,7 +128,9 @@ def _is_certain_to_meet_condition(
     hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Workspace
 ) -> bool:
     """Whether a call certainly fits the rule of a hook, so that the hook may allow it."""
-    judge = PolicyEvaluator(Policy(place=place, allow=(read_rule(hook.condition),)), asks_all=True)
+    judge = PolicyEvaluator(
+        Policy(place=place, allow=(read_rule(hook.condition),)), asks_for_all=True
+    )
     return judge.evaluate(tool, arguments, "default").decided == "allow"
 
 
