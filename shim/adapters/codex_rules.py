@@ -15,7 +15,7 @@ that tool is taken away.
 
 from shim.core.adapter.hook import HOOK_TIMEOUT_S, build_hook_command, enforces_rule, needs_hook
 from shim.core.adapter.vendor import LaunchRequest
-from shim.core.policy.policy import BYPASS, PROMPTLESS_MODES, Policy
+from shim.core.policy.policy import BYPASS_MODE, PROMPTLESS_MODES, Policy
 from shim.core.policy.rules import MCP, Rule
 
 __all__ = (
@@ -41,7 +41,7 @@ def build_arguments(request: LaunchRequest) -> list[str]:
     if not needs_hook(request):
         return words
     words += _build_untrusted_projects(policy)
-    if mode != BYPASS:
+    if mode != BYPASS_MODE:
         words += ["--ignore-rules", *_build_workspace_sandbox(policy, mode)]
     handler = f'{{type="command",command={_quote_toml(build_hook_command(request, "codex", HOOK_MODULE))},timeout={HOOK_TIMEOUT_S}}}'
     words += ["--dangerously-bypass-hook-trust", *_format_setting("features.hooks", "true")]
@@ -79,7 +79,7 @@ def build_sandbox_arguments(request: LaunchRequest) -> list[str]:
     """
     policy, mode = request.policy, request.permission_mode
     assert policy is not None, "a turn has a policy"
-    if mode == BYPASS or (can_ask_frontend(request) and mode not in PROMPTLESS_MODES):
+    if mode == BYPASS_MODE or (can_ask_frontend(request) and mode not in PROMPTLESS_MODES):
         return _format_setting("sandbox_mode", '"danger-full-access"')
     return _build_workspace_sandbox(policy, mode) or _format_setting("sandbox_mode", '"read-only"')
 
@@ -123,7 +123,7 @@ def can_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
     """Whether some call of a tool that asks in every mode below the widest runs without a question."""
     if not policy.listed([tool]) or any(rule.names(tool, narrows=True) for rule in policy.ask):
         return False
-    return mode == BYPASS or any(rule.names(tool) for rule in policy.allowed)
+    return mode == BYPASS_MODE or any(rule.names(tool) for rule in policy.allowed)
 
 
 def _has_hook_for(policy: Policy, tool: str) -> bool:

@@ -21,7 +21,7 @@ from shim.core.adapter.vendor import (
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import ModeError
-from shim.core.policy.policy import BYPASS, PERMISSION_MODES
+from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES
 from shim.core.policy.rules import MCP
 
 # Its tools in Claude's words (pi page, section 6). They read `path`, and nothing that is called
@@ -98,7 +98,7 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
     need not.
     """
     policy = request.policy
-    needed = request.permission_mode != BYPASS or (policy is not None and policy.ruled)
+    needed = request.permission_mode != BYPASS_MODE or (policy is not None and policy.ruled)
     return request.persistent and (needed or not request.policy_bypass)
 
 
@@ -110,7 +110,7 @@ def build_extension_settings(request: LaunchRequest) -> str:
         raise ModeError(
             f"pi might not load the file that asks before each of its calls: {request.policy_bypass}",
             hint='start it without a launcher, set [vendors.pi] driver = "one-way", where it asks nobody, or choose '
-            f"{BYPASS} without rules",
+            f"{BYPASS_MODE} without rules",
         )
     if request.policy_bypass:
         raise ModeError(
@@ -198,7 +198,7 @@ def needs_tool_restore(request: LaunchRequest) -> bool:
     tools are restored only if our extension asks about each call, or in bypassPermissions: the user
     may have disabled a tool in pi's settings.
     """
-    may_run = request.persistent or request.permission_mode == BYPASS
+    may_run = request.persistent or request.permission_mode == BYPASS_MODE
     return may_run and bool(request.resume_id) and request.has_flag("+name")
 
 

@@ -10,7 +10,7 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.json_text import dump
 from shim.profiles.rpc.speech import LinkSpeech
 
@@ -67,7 +67,7 @@ class PiInput(LinkSpeech[PiRpcSession]):
         """Nothing has to be told where every call is asked about; only a plan has other tools."""
         before, self._mode = self._mode, name
         same = name == before or (self._uses_extension and PLAN_MODE not in (name, before))
-        return b"" if same and (self._uses_extension or name == BYPASS) else None
+        return b"" if same and (self._uses_extension or name == BYPASS_MODE) else None
 
     def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """What was allowed runs, changed or not. ValueError where pi has no words for the change."""

@@ -15,7 +15,7 @@ from shim.core.adapter.vendor import (
     encode_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import MCP, SUBAGENT, Rule, claude_tool_name, word_set
 
 # The warning about unattended runs is ours to give.
@@ -111,7 +111,7 @@ def build_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
 
 def _allows_everything(request: LaunchRequest) -> bool:
     """Whether everything may run."""
-    return request.permission_mode == BYPASS and not (
+    return request.permission_mode == BYPASS_MODE and not (
         request.policy is not None and request.policy.ruled
     )
 

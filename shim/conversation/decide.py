@@ -31,7 +31,7 @@ from shim.core.adapter.routing import parse_model_route
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import NOTE_PASSED_OVER, FrontendError, ShimError
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.sources import Settled
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
@@ -380,7 +380,7 @@ class ConversationStartup:
         ):
             return None
         vendor = get_adapter(name, flat=self.vendor_list.is_translated)
-        wider = vendor.unattended and self.mode != BYPASS
+        wider = vendor.unattended and self.mode != BYPASS_MODE
         if vendor.cli.build_two_way is None or self.mode not in vendor.modes or wider:
             return None
         from shim.conversation.fallback.ways import build_driver_chain

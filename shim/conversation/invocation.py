@@ -16,7 +16,7 @@ from shim.core.errors import (
     UnknownMessageError,
     UnknownSessionError,
 )
-from shim.core.policy.policy import BYPASS, PERMISSION_MODES, permission_mode
+from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid, vendor_id
@@ -92,7 +92,7 @@ def select_driver(
         if (
             can_prompt_frontend(invocation)
             and vendor.unattended
-            and resolve_mode(invocation) != BYPASS
+            and resolve_mode(invocation) != BYPASS_MODE
         ):
             raise FrontendError(
                 f"the frontend wants to be asked, and this version of {vendor.name} asks nobody: its --help does not "
@@ -137,9 +137,9 @@ def apply_claude_settings(invocation: Invocation, settled: Settled) -> Invocatio
     if flags.permission_mode is None and not flags.skip_permissions and settled.mode is not None:
         invocation = invocation.with_flags(permission_mode=settled.mode)
     if settled.forbids:
-        if resolve_mode(invocation) == BYPASS:
+        if resolve_mode(invocation) == BYPASS_MODE:
             raise ModeError(
-                f"the permission mode {BYPASS} is forbidden by {settled.forbids}",
+                f"the permission mode {BYPASS_MODE} is forbidden by {settled.forbids}",
                 hint="ask for another mode, or leave the file out with --setting-sources",
             )
         invocation = invocation.with_flags(allow_skip_permissions=False)

@@ -12,7 +12,7 @@ from shim.core.adapter.routing import check_model_name, resolve_model_name
 from shim.core.adapter.vendor import Adapter
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.typed import Any
 from shim.io.raw_output import tell
 from shim.state.config import Settings
@@ -41,7 +41,7 @@ def build_session_state(
         session_id,
         cwd,
         os.getpid(),
-        allows_bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS,
+        allows_bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS_MODE,
         state_events=resolve_state_events(environment),
         echoes_messages=invocation.streams.replay_user_messages,
         max_line_bytes=settings.max_line_bytes,

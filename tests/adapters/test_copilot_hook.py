@@ -14,7 +14,7 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ModeError
 from shim.core.policy.place import Workspace
-from shim.core.policy.policy import BYPASS, Policy
+from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.policy.rules import read_rules
 
 HERE = Workspace("/work")
@@ -125,8 +125,8 @@ def test_its_answer_is_a_decision_of_copilots():
 
 @each(
     ("mode", "rules", "hooked"),
-    [("default", {}, True), ("plan", {}, True), ("acceptEdits", {}, True), (BYPASS, {}, False)]
-    + [(BYPASS, {kind: ["Bash(rm:*)"]}, True) for kind in ("deny", "ask")],
+    [("default", {}, True), ("plan", {}, True), ("acceptEdits", {}, True), (BYPASS_MODE, {}, False)]
+    + [(BYPASS_MODE, {kind: ["Bash(rm:*)"]}, True) for kind in ("deny", "ask")],
 )
 def test_every_call_is_judged_where_one_may_not_run(mode, rules, hooked):
     started = launch(mode, rules=rules)
@@ -151,4 +151,4 @@ def test_the_plugin_runs_the_hook_that_its_variable_names_and_fails_without():
 def test_copilot_is_not_started_where_it_may_not_see_the_plugin():
     with pytest.raises(ModeError, match="might not start the hook"):
         launch("default", unheard="behind a launcher it might not see our file")
-    assert launch(BYPASS, unheard="behind a launcher it might not see our file").arguments
+    assert launch(BYPASS_MODE, unheard="behind a launcher it might not see our file").arguments

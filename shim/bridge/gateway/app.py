@@ -117,7 +117,7 @@ from shim.bridge.gateway.streams import (
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.ids import is_short_id, parse_uuid, short_id, vendor_name
 
 PAGE_ASSETS_FOLDER = os.path.join(os.path.dirname(__file__), "assets")
@@ -322,9 +322,10 @@ class Gateway:
                 400,
                 f"there is no vendor {make_printable(vendor)!r}; there are {', '.join(adapters.VENDORS)}",
             )
-        if mode == BYPASS:
+        if mode == BYPASS_MODE:
             raise HTTPError(
-                403, f"a session with {BYPASS} is not begun from the web; begin it on the machine"
+                403,
+                f"a session with {BYPASS_MODE} is not begun from the web; begin it on the machine",
             )
         if not os.path.isabs(cwd) or not os.path.isdir(cwd):
             raise HTTPError(

@@ -26,7 +26,7 @@ from shim.core.bridge.frames import RefusedError
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import HubSession
 from shim.core.errors import FrontendError
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.sources import Settled
 from shim.core.reading.ids import short_id
 from shim.io import early_signals
@@ -141,7 +141,9 @@ class HostRuntime:
                 mode=mode,
                 pid=os.getpid(),
                 version=__version__,
-                can_bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS,
+                can_bypass=flags.skip_permissions
+                or flags.allow_skip_permissions
+                or mode == BYPASS_MODE,
                 answer_policy=settings.bridge.answers,
                 prompt_timeout_s=question_seconds,
                 max_frame_bytes=settings.max_inbound_bytes,

@@ -18,7 +18,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS
 from shim.core.claude.argv.words import format_flag
 from shim.core.errors import FrontendError
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.io import early_signals
 from shim.io.raw_output import tell
 from shim.process.environment import (
@@ -128,7 +128,7 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
     usual = Invocation()
     given = [field for field in given if invocation.flag(field) != usual.flag(field)]
     binding = [field for field in given if field in UNSKIPPABLE_FIELDS]
-    if resolve_mode(invocation) not in (DEFAULT_MODE, BYPASS):
+    if resolve_mode(invocation) not in (DEFAULT_MODE, BYPASS_MODE):
         binding.append("permission_mode")
     names = ", ".join(format_flag(field) for field in binding or given)
     if binding:

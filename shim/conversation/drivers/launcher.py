@@ -28,7 +28,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_names
 from shim.core.claude.facts import ServingVendor
 from shim.core.errors import FailedAttempt, FrontendError, ModeError, ShimError
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import EVERYTHING
 from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
@@ -590,7 +590,7 @@ class ChildLauncher:
 
 def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -> ServingVendor:
     """What a frontend may know of a vendor. `listens`: one child of it stays for the conversation."""
-    widest = LaunchRequest(Invocation(), "", permission_mode=BYPASS, persistent=persistent)
+    widest = LaunchRequest(Invocation(), "", permission_mode=BYPASS_MODE, persistent=persistent)
     return ServingVendor(
         name or vendor.display_name,
         tuple(vendor.modes),

@@ -5,7 +5,7 @@ start.
 from shim.conversation.drivers.launcher import ChildLauncher, build_serving_vendor
 from shim.conversation.fallback.candidates import Candidate, FallbackChain
 from shim.core.errors import FrontendError
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.state.config import ONE_WAY, TWO_WAY
 
 
@@ -21,7 +21,7 @@ def build_driver_chain(
         candidate = made[name]
         facts, vendor = candidate.launcher.state, candidate.launcher.adapter
         # the mode may have changed since the start
-        wider = vendor.unattended and facts.mode != BYPASS
+        wider = vendor.unattended and facts.mode != BYPASS_MODE
         if name == ONE_WAY and (wider or facts.hooks or facts.mode not in vendor.modes):
             candidate.launcher.refusal_error = FrontendError(
                 f"{vendor.name} could not be driven so that it asks, and in the other way it would not ask",

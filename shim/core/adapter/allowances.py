@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.policy.acts import CHANGE_TOOLS, READ_TOOLS
-from shim.core.policy.policy import BYPASS, Policy
+from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.policy.rules import Rule, Unhonoured
 
 PLAN_MODE = "plan"  # no rule allows a change in it, with the real claude neither
@@ -60,7 +60,7 @@ def _explain_unsupported_rule(vendor: Adapter, rule: Rule, request: LaunchReques
     if (
         vendor.policy_support.has_native_rules
         or vendor.cli.replayed_vendor
-        or request.permission_mode in (BYPASS, PLAN_MODE)
+        or request.permission_mode in (BYPASS_MODE, PLAN_MODE)
     ):
         return ""
     if "(" in rule.tool:

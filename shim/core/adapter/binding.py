@@ -9,7 +9,7 @@ about.
 from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.errors import ModeError
 from shim.core.policy.acts import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
-from shim.core.policy.policy import BYPASS, Policy
+from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
 from shim.core.policy.sources import BEFORE_A_CALL
 from shim.core.reading.typed import TYPE_CHECKING
@@ -33,7 +33,7 @@ def check_enforcement(
     if vendor.policy_support.has_native_rules or vendor.cli.replayed_vendor:
         return
     _check_hooks(vendor, policy, request)
-    if late_denials and request.permission_mode == BYPASS:
+    if late_denials and request.permission_mode == BYPASS_MODE:
         return
     for rule in policy.narrowing:
         if not can_enforce_rule(vendor, rule, request):

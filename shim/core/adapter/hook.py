@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.errors import ModeError
 from shim.core.policy.carried import PolicyContext, serialize_policy
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import Rule
 
 # that a vendor waits for it: one may run a call whose hook is late, so ours ends itself long before
@@ -21,7 +21,7 @@ FAIL_CLOSED_SCRIPT = (
 
 def needs_hook(request: LaunchRequest) -> bool:
     """Whether any call may have to be kept from running."""
-    return request.permission_mode != BYPASS or (
+    return request.permission_mode != BYPASS_MODE or (
         request.policy is not None and request.policy.narrows
     )
 
@@ -48,7 +48,7 @@ def build_hook_command(
     if request.policy_bypass:
         raise ModeError(
             f"{name} might not start the hook that applies the permission rules: {request.policy_bypass}",
-            hint=f"remove what is named, or ask for {BYPASS} without rules",
+            hint=f"remove what is named, or ask for {BYPASS_MODE} without rules",
         )
     known = PolicyContext(
         request.permission_mode,

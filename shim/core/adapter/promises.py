@@ -10,7 +10,7 @@ and a turn that needs a promise is refused.
 from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck
 from shim.core.errors import PromiseError
-from shim.core.policy.policy import BYPASS, Policy
+from shim.core.policy.policy import BYPASS_MODE, Policy
 
 DEFAULT_MODE = "default"
 MAX_LINE_CHARS = 80  # so much of a program's output is quoted in an error
@@ -69,15 +69,15 @@ def find_promise(
     before calls. `late`: the user accepts that in bypassPermissions the turn is stopped only after
     a forbidden call was seen.
     """
-    if mode not in (DEFAULT_MODE, BYPASS) and not _is_as_wide_as_bypass(vendor, mode):
+    if mode not in (DEFAULT_MODE, BYPASS_MODE) and not _is_as_wide_as_bypass(vendor, mode):
         return f"the permission mode {mode}"
-    if prompts and mode != BYPASS:
+    if prompts and mode != BYPASS_MODE:
         return "a permission prompt (--permission-prompt-tool; background sessions always have it)"
-    if hooks and mode != BYPASS:
+    if hooks and mode != BYPASS_MODE:
         return "a PreToolUse hook of the frontend"
     if policy.hooks:
         return f"a PreToolUse hook ({policy.hooks[0].source})"
-    if late_denials and mode == BYPASS:
+    if late_denials and mode == BYPASS_MODE:
         return ""
     if policy.narrowing:
         rule = policy.narrowing[0]
@@ -89,7 +89,9 @@ def _is_as_wide_as_bypass(vendor: Adapter, mode: str) -> bool:
     """Return whether a mode starts the program with the same arguments as bypassPermissions, and
     without a judge.
     """
-    same = vendor.modes.get(mode) is not None and vendor.modes.get(mode) == vendor.modes.get(BYPASS)
+    same = vendor.modes.get(mode) is not None and vendor.modes.get(mode) == vendor.modes.get(
+        BYPASS_MODE
+    )
     return (
         mode == "acceptEdits"
         and same
@@ -112,7 +114,7 @@ def build_promise_error(vendor: Adapter, promise: str, check: VersionCheck) -> P
         f"install it with `{vendor.cli.install_command}`; " if vendor.cli.install_command else ""
     )
     others = (
-        f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or {BYPASS}, "
+        f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or {BYPASS_MODE}, "
         "and may run tools without asking"
     )
     return PromiseError(
@@ -124,4 +126,6 @@ def build_promise_error(vendor: Adapter, promise: str, check: VersionCheck) -> P
 
 def list_unpromised_modes(modes: tuple[str, ...], *, prompts: bool) -> tuple[str, ...]:
     """Return the modes that a vendor can run in although its promises do not hold."""
-    return tuple(mode for mode in modes if mode == BYPASS or (mode == DEFAULT_MODE and not prompts))
+    return tuple(
+        mode for mode in modes if mode == BYPASS_MODE or (mode == DEFAULT_MODE and not prompts)
+    )

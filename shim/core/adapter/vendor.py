@@ -18,7 +18,7 @@ from shim.core.adapter.tools import Tools, list_vendor_names
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ModeError
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ class Adapter(NamedTuple):
 
     def needs_gate(self, mode: str) -> bool:
         """Whether its calls in a mode have to be judged here, because its own mode lets more run."""
-        return self.policy_support.has_wider_modes and mode not in ("auto", BYPASS)
+        return self.policy_support.has_wider_modes and mode not in ("auto", BYPASS_MODE)
 
     def list_ignored_flags(self, invocation: Invocation) -> list[str]:
         """What of an invocation has no effect, a line each."""

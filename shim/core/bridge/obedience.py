@@ -25,7 +25,7 @@ from shim.core.bridge.questions import (
 )
 from shim.core.bridge.requests import CallbackRequest, ControlRequest
 from shim.core.bridge.session import ClientRestrictions
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.sources import NARROWEST_FIRST
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
@@ -343,9 +343,9 @@ class FrameHandlers:
     def _check_mode(self, mode: object) -> None:
         if not isinstance(mode, str) or not mode:
             raise FrameError("mode has `mode`, the name of a permission mode")
-        if mode == BYPASS and not self._state.session.can_bypass:
+        if mode == BYPASS_MODE and not self._state.session.can_bypass:
             raise RefusedError(
-                "bypass", f"{BYPASS} can be chosen only if the session began with it"
+                "bypass", f"{BYPASS_MODE} can be chosen only if the session began with it"
             )
 
     def _take_control(self, client: Client, said: FrameFields, mark: str) -> bool:

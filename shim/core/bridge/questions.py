@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import RefusedError, encode_frame
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, PROMPT_TIMEOUT_TEXT
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.bounded import Bounded
 
 PROMPT_SUBTYPES = (
@@ -181,7 +181,9 @@ def check_updates(body: Mapping[str, Any], *, can_bypass: bool) -> None:
     """RefusedError for an answer that lets a session do more than it may since its begin."""
     updates = body.get("updatedPermissions")
     if not can_bypass and _allows_bypass(updates):
-        raise RefusedError("bypass", f"{BYPASS} can be chosen only if the session began with it")
+        raise RefusedError(
+            "bypass", f"{BYPASS_MODE} can be chosen only if the session began with it"
+        )
     if isinstance(updates, list) and any(
         isinstance(update, dict) and _has_rule_removal(update) for update in updates
     ):
@@ -234,7 +236,9 @@ def _allows_bypass(updates: object) -> bool:
         return False
     if not isinstance(updates, list):
         return True
-    return any(not isinstance(update, dict) or update.get("mode") == BYPASS for update in updates)
+    return any(
+        not isinstance(update, dict) or update.get("mode") == BYPASS_MODE for update in updates
+    )
 
 
 def _has_rule_removal(update: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ mode, prompts.
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, DEFAULT_MODEL, is_claude_model
-from shim.core.policy.policy import ANSWER, BYPASS, FLAGS, PERMISSION_MODES, Policy, Verdict
+from shim.core.policy.policy import ANSWER, BYPASS_MODE, FLAGS, PERMISSION_MODES, Policy, Verdict
 from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -162,7 +162,7 @@ class SessionState:
     def asks_permissions(self) -> bool:
         """Whether the vendor asks about its calls in the mode that is in force."""
         return self.serving_vendor.asks_permissions and (
-            self.serving_vendor.asks_in_bypass_mode or self.mode != BYPASS
+            self.serving_vendor.asks_in_bypass_mode or self.mode != BYPASS_MODE
         )
 
     @property

@@ -18,7 +18,7 @@ from shim.core.policy.acts import (
 )
 from shim.core.policy.commands import is_allowed_edit, is_read_only, list_operands, strip_wrappers
 from shim.core.policy.paths import allows_path, can_match_inside, matches_path
-from shim.core.policy.policy import BYPASS, STRUCTURED, Policy, Verdict
+from shim.core.policy.policy import BYPASS_MODE, STRUCTURED, Policy, Verdict
 from shim.core.policy.rules import MCP, SAME, UNNAMED, Rule, word_set
 from shim.core.policy.shell import Command, Redirect
 from shim.core.reading.typed import TYPE_CHECKING, Any
@@ -254,7 +254,7 @@ class PolicyEvaluator:
 
     def _decide_by_mode(self, tool: str, does: CallEffects, mode: str) -> "Decided":
         tool = SAME.get(tool, tool)
-        if mode == BYPASS or tool in CONVERSATION_TOOLS:
+        if mode == BYPASS_MODE or tool in CONVERSATION_TOOLS:
             return "allow"
         edit = mode == "acceptEdits"
         if does.line is not None:

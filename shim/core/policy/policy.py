@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     Decided = Literal["allow", "ask", "deny"]
 
-BYPASS = "bypassPermissions"
-PERMISSION_MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", BYPASS)
+BYPASS_MODE = "bypassPermissions"
+PERMISSION_MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", BYPASS_MODE)
 PROMPTLESS_MODES = ("plan", "dontAsk")  # no question of these modes may let a change run
 ANSWER = "an answer"  # where a rule comes from that a person added while the conversation ran
 FLAGS = "flag settings"  # of a frontend that drives the session now, for as long as it says so
@@ -31,7 +31,7 @@ def permission_mode(asked: str | None, *, skip: bool) -> str:
     word for default.
     """
     if skip:
-        return BYPASS
+        return BYPASS_MODE
     return "default" if asked in (None, "", "manual") else str(asked)
 
 

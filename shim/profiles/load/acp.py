@@ -55,7 +55,7 @@ from collections.abc import Mapping
 from shim.core.adapter.tools import Tools
 from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
 from shim.core.errors import FrontendError
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
@@ -193,7 +193,7 @@ def as_profile(spot: ConfigNode) -> dict[str, Any]:
     if not given:  # a mode below the widest needs an agent that asks
         plan = asks and "plan" in spot.at("acp").at("modes").table()
         narrow = ("acceptEdits", "dontAsk", *(("plan",) if plan else ())) if asks else ()
-        own["permission_args"] = {mode: [] for mode in ("default", *narrow, BYPASS)}
+        own["permission_args"] = {mode: [] for mode in ("default", *narrow, BYPASS_MODE)}
     own.setdefault("model", "{model}" not in str(launch["argv"]))
     unasked = [{"match": {"jsonrpc": {"exists": True}}, "emit": "ignore"}]
     del table["protocol"]

@@ -38,7 +38,7 @@ from shim.core.adapter.tools import Tools
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import PROTECTED_NAMES, SHIM_FOLDERS
-from shim.core.policy.policy import BYPASS
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import MCP, SUBAGENT, Rule
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.check.toml_errors import ConfigNode
@@ -135,7 +135,7 @@ class Denials:
         if request.policy_bypass:
             raise ModeError(
                 f"{self._name} might not hear what it must not run: {request.policy_bypass}",
-                hint=f"remove what is named, or ask for {BYPASS} without a rule",
+                hint=f"remove what is named, or ask for {BYPASS_MODE} without a rule",
             )
         if self._of_modes and not request.persistent and not _ruled(request):
             return Told(
