@@ -121,9 +121,11 @@ def can_search_web(request: LaunchRequest) -> bool:
 
 def can_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
     """Whether some call of a tool that asks in every mode below the widest runs without a question."""
-    if not policy.listed([tool]) or any(rule.names(tool, narrows=True) for rule in policy.ask):
+    if not policy.list_visible_tools([tool]) or any(
+        rule.names(tool, narrows=True) for rule in policy.ask
+    ):
         return False
-    return mode == BYPASS_MODE or any(rule.names(tool) for rule in policy.allowed)
+    return mode == BYPASS_MODE or any(rule.names(tool) for rule in policy.allow)
 
 
 def _has_hook_for(policy: Policy, tool: str) -> bool:
@@ -139,14 +141,14 @@ def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:
     """The sandbox below the hook. It is open for changes where the mode, a rule or a hook may allow
     one.
     """
-    if mode == "plan" or (mode in ("default", "dontAsk") and not (policy.allowed or policy.hooks)):
+    if mode == "plan" or (mode in ("default", "dontAsk") and not (policy.allow or policy.hooks)):
         return []
     table = "sandbox_workspace_write"
     roots = ",".join(
         _quote_toml(policy.place.make_absolute(folder)) for folder in policy.place.directories
     )
     # `Bash(git push:*)` needs the network
-    commands = any(rule.tool == "Bash" for rule in policy.allowed)
+    commands = any(rule.tool == "Bash" for rule in policy.allow)
     return [
         *_format_setting("sandbox_mode", '"workspace-write"'),
         *_format_setting(f"{table}.exclude_slash_tmp", "true"),

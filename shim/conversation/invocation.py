@@ -16,7 +16,7 @@ from shim.core.errors import (
     UnknownMessageError,
     UnknownSessionError,
 )
-from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES, permission_mode
+from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES, resolve_permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid, vendor_id
@@ -110,7 +110,7 @@ def _keep_child(vendor: Adapter) -> Adapter:
 
 
 def resolve_mode(invocation: Invocation) -> str:
-    return permission_mode(
+    return resolve_permission_mode(
         invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions
     )
 

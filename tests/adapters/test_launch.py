@@ -12,7 +12,7 @@ from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
-from shim.core.policy.policy import permission_mode
+from shim.core.policy.policy import resolve_permission_mode
 
 U = "11111111-2222-4333-8444-555555555555"
 V = "99999999-8888-4777-8666-555555555555"
@@ -27,7 +27,7 @@ CLAUDE = ("-p", "--output-format", "stream-json", "--verbose")
 def launch(name, *words, prompt="say hi", resume=None, **facts):
     """What a vendor gives for a command line, with the request that the start makes of it."""
     vendor, invocation = get_adapter(name), parse_argv(words)
-    mode = permission_mode(
+    mode = resolve_permission_mode(
         invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions
     )
     facts.setdefault("keep", lambda text, suffix=".txt": f"/kept{suffix}")
@@ -543,7 +543,9 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
         request = LaunchRequest(
             parse_argv([f"--disallowedTools={denied}"]), "", removed_tools=(denied,)
         )
-        assert denied not in policy(deny=(denied,)).listed(vendor.list_available_tools(request))
+        assert denied not in policy(deny=(denied,)).list_visible_tools(
+            vendor.list_available_tools(request)
+        )
 
 
 def test_no_choice_of_tools_takes_away_the_one_that_answers_a_schema():

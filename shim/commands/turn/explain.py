@@ -239,7 +239,7 @@ def _describe_rules(
         for kind, rules, how in (
             ("deny", policy.deny, narrowing),
             ("ask", policy.ask, narrowing),
-            ("allow", policy.allowed, widening),
+            ("allow", policy.allow, widening),
         )
         for rule in rules
     ]

@@ -290,7 +290,7 @@ def _list_unsupported_rules(
 ) -> "tuple[Unhonoured, ...]":
     """What of the rules and settings has no effect; nothing is loaded where there are none."""
     policy = request.policy
-    if policy is None or not (policy.allowed or unheeded):
+    if policy is None or not (policy.allow or unheeded):
         return ()
     from shim.core.adapter.allowances import list_unsupported_rules
 

@@ -22,7 +22,7 @@ def list_unsupported_rules(
     """
     rules = [
         Unhonoured(str(rule), rule.source, reason)
-        for rule in policy.allowed
+        for rule in policy.allow
         if (reason := _explain_unsupported_rule(vendor, rule, request))
     ]
     keys = [

@@ -114,7 +114,9 @@ class LaunchRequest(NamedTuple):
         from shim.core.claude.permissions import QUESTION_TOOL
 
         asked = self.invocation.permissions.permission_prompt_tool == "stdio"
-        return asked and (self.policy is None or bool(self.policy.listed((QUESTION_TOOL,))))
+        return asked and (
+            self.policy is None or bool(self.policy.list_visible_tools((QUESTION_TOOL,)))
+        )
 
     def build_full_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""

@@ -5,7 +5,14 @@ mode, prompts.
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, DEFAULT_MODEL, is_claude_model
-from shim.core.policy.policy import ANSWER, BYPASS_MODE, FLAGS, PERMISSION_MODES, Policy, Verdict
+from shim.core.policy.policy import (
+    ANSWER_SOURCE,
+    BYPASS_MODE,
+    FLAGS_SOURCE,
+    PERMISSION_MODES,
+    Policy,
+    PolicyDecision,
+)
 from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -228,7 +235,7 @@ class SessionState:
 
     def evaluate_call(
         self, tool: str, arguments: Mapping[str, Any], hook: "HookDecision | None" = None
-    ) -> Verdict:
+    ) -> PolicyDecision:
         """What becomes of a call that the vendor asks about, under the verdict of its hooks.
 
         Without a policy, and without a hook that allows it, the call is a question.
@@ -237,7 +244,7 @@ class SessionState:
             (bool(hook.allow), hook.requires_prompt) if hook is not None else (False, False)
         )
         if self.policy is None:
-            return Verdict("allow" if allowed else "ask", self.mode, ruled=False)
+            return PolicyDecision("allow" if allowed else "ask", self.mode, ruled=False)
         from shim.core.policy.judge import PolicyEvaluator
 
         judge = PolicyEvaluator(self.policy, asks_for_all=self.serving_vendor.asks_for_all)
@@ -254,7 +261,7 @@ class SessionState:
             return
         for change in changes:
             if isinstance(change, RuleChange):
-                rules = read_rules(change.rules, source=ANSWER)
+                rules = read_rules(change.rules, source=ANSWER_SOURCE)
                 if change.operation != "add":
                     policy.drop(change.outcome, rules if change.operation == "remove" else None)
                 if change.operation != "remove":
@@ -274,8 +281,11 @@ class SessionState:
             if any((*deny, *ask)):
                 raise ValueError(f"{self.vendor_name} takes no rules in the middle of a session")
             return False
-        rules = {"deny": read_rules(deny, source=FLAGS), "ask": read_rules(ask, source=FLAGS)}
-        narrower = self.policy.narrowed(rules, FLAGS)
+        rules = {
+            "deny": read_rules(deny, source=FLAGS_SOURCE),
+            "ask": read_rules(ask, source=FLAGS_SOURCE),
+        }
+        narrower = self.policy.narrowed(rules, FLAGS_SOURCE)
         if narrower.narrowing == self.policy.narrowing:
             return False
         if why := next(

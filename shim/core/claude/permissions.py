@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from shim.core.policy.policy import Decided
+    from shim.core.policy.policy import DecisionOutcome
 
 # a call that is a question to the person: no rule and no mode answers it
 QUESTION_TOOL = "AskUserQuestion"
@@ -90,7 +90,7 @@ class RuleChange(NamedTuple):
     """
 
     operation: str
-    outcome: "Decided"
+    outcome: "DecisionOutcome"
     rules: tuple[str, ...]
 
 

@@ -43,7 +43,7 @@ def serialize_policy(policy: Policy, known: PolicyContext) -> str:
     place = policy.place
     only = None if policy.only is None else sorted(policy.only)
     rules, hooks = (
-        _to_tuples(policy.deny, policy.ask, policy.allowed),
+        _to_tuples(policy.deny, policy.ask, policy.allow),
         [tuple(hook) for hook in policy.hooks],
     )
     return ascii(

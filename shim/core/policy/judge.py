@@ -18,13 +18,13 @@ from shim.core.policy.acts import (
 )
 from shim.core.policy.commands import is_allowed_edit, is_read_only, list_operands, strip_wrappers
 from shim.core.policy.paths import allows_path, can_match_inside, matches_path
-from shim.core.policy.policy import BYPASS_MODE, STRUCTURED, Policy, Verdict
+from shim.core.policy.policy import BYPASS_MODE, STRUCTURED_OUTPUT_TOOL, Policy, PolicyDecision
 from shim.core.policy.rules import MCP, SAME, UNNAMED, Rule, word_set
 from shim.core.policy.shell import Command, Redirect
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shim.core.policy.policy import Decided
+    from shim.core.policy.policy import DecisionOutcome
 
 CONVERSATION_TOOLS = word_set("""
     Task TodoWrite TaskOutput BashOutput KillShell KillBash TaskStop
@@ -77,7 +77,7 @@ class PolicyEvaluator:
         *,
         allowed_by_hook: bool = False,
         prompt_by_hook: bool = False,
-    ) -> Verdict:
+    ) -> PolicyDecision:
         """What becomes of a call that is asked about before it runs. Nobody is asked in the mode
         dontAsk.
 
@@ -87,7 +87,7 @@ class PolicyEvaluator:
         found = self.find_restriction(tool, arguments)
         if found is None:
             found = (
-                Verdict("ask", HOOK_SOURCE)
+                PolicyDecision("ask", HOOK_SOURCE)
                 if prompt_by_hook
                 else self._evaluate_allow_rules(tool, arguments, mode, allowed_by_hook)
             )
@@ -99,26 +99,26 @@ class PolicyEvaluator:
 
     def _evaluate_allow_rules(
         self, tool: str, arguments: Mapping[str, Any], mode: str, allowed: bool
-    ) -> Verdict:
+    ) -> PolicyDecision:
         """The verdict of the rules that allow, and of the mode."""
         does = analyze_call(tool, arguments, self._workspace)
         rules = (
-            (*self.policy.allowed, Rule(SAME.get(tool, tool), source=HOOK_SOURCE))
+            (*self.policy.allow, Rule(SAME.get(tool, tool), source=HOOK_SOURCE))
             if allowed
-            else self.policy.allowed
+            else self.policy.allow
         )
         granted = self._find_allow_rule(tool, arguments, does, rules)
         if granted is not None and (mode != "plan" or self._is_read_only_call(tool, does)):
-            return Verdict("allow", str(granted))
+            return PolicyDecision("allow", str(granted))
         edit = mode == "acceptEdits"
         by_rules = mode != "plan" and self._is_line_allowed(does, changes=edit, rules=True)
         if by_rules and not self._is_line_allowed(does, changes=edit, rules=False):
-            return Verdict("allow", "--allowedTools")
+            return PolicyDecision("allow", "--allowedTools")
         if self._asks_for_all:
-            return Verdict("ask", mode, ruled=False)
-        return Verdict(self._decide_by_mode(tool, does, mode), mode, ruled=False)
+            return PolicyDecision("ask", mode, ruled=False)
+        return PolicyDecision(self._decide_by_mode(tool, does, mode), mode, ruled=False)
 
-    def find_restriction(self, tool: str, arguments: Mapping[str, Any]) -> Verdict | None:
+    def find_restriction(self, tool: str, arguments: Mapping[str, Any]) -> PolicyDecision | None:
         """The verdict of the rules that narrow; None where no such rule is about the call. No mode
         overrules them.
         """
@@ -126,12 +126,12 @@ class PolicyEvaluator:
         if (
             self.policy.only is not None
             and tool not in self.policy.only
-            and tool != STRUCTURED
+            and tool != STRUCTURED_OUTPUT_TOOL
             and not tool.startswith(MCP)
         ):
-            return Verdict("deny", "--tools")
+            return PolicyDecision("deny", "--tools")
         does: CallEffects | None = None
-        kinds: tuple[tuple[Decided, tuple[Rule, ...]], ...] = (
+        kinds: tuple[tuple[DecisionOutcome, tuple[Rule, ...]], ...] = (
             ("deny", self.policy.deny),
             ("ask", self.policy.ask),
         )
@@ -141,16 +141,16 @@ class PolicyEvaluator:
                     if rule.names(tool, narrows=True) or (
                         rule.tool == BASH_TOOL and tool in SHELL_TOOLS
                     ):
-                        return Verdict(decided, str(rule))
+                        return PolicyDecision(decided, str(rule))
                     continue
                 does = does or analyze_call(tool, arguments, self._workspace)
                 if self._matches_restriction(rule, tool, arguments, does):
-                    return Verdict(decided, str(rule))
+                    return PolicyDecision(decided, str(rule))
         return None
 
     def is_hidden(self, tool: str) -> bool:
         """Whether a tool's calls and results are left out of the stream."""
-        return tool in self.policy.hidden
+        return tool in self.policy.hidden_tools
 
     def is_violation(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Whether a call breaks a rule, and nobody was asked or will be: the turn is stopped when
@@ -252,7 +252,7 @@ class PolicyEvaluator:
             return self._is_line_allowed(does, changes=False, rules=False)
         return tool not in CHANGE_TOOLS and not tool.startswith(MCP)
 
-    def _decide_by_mode(self, tool: str, does: CallEffects, mode: str) -> "Decided":
+    def _decide_by_mode(self, tool: str, does: CallEffects, mode: str) -> "DecisionOutcome":
         tool = SAME.get(tool, tool)
         if mode == BYPASS_MODE or tool in CONVERSATION_TOOLS:
             return "allow"
@@ -298,7 +298,7 @@ class PolicyEvaluator:
             return False
         if rules and any(
             rule.tool == BASH_TOOL and rule.content and _matches_text(rule.content, command.text)
-            for rule in self.policy.allowed
+            for rule in self.policy.allow
         ):
             return True
         looks = is_read_only(command)
@@ -324,7 +324,7 @@ class PolicyEvaluator:
             rule.tool == "Edit"
             and rule.content is not None
             and allows_path(rule, path, self._workspace)
-            for rule in self.policy.allowed
+            for rule in self.policy.allow
         )
 
 

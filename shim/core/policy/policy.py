@@ -13,20 +13,24 @@ if TYPE_CHECKING:
 
     from shim.core.policy.settings_hooks import SettingsHook
 
-    Decided = Literal["allow", "ask", "deny"]
+    DecisionOutcome = Literal["allow", "ask", "deny"]
 
 BYPASS_MODE = "bypassPermissions"
 PERMISSION_MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", BYPASS_MODE)
 PROMPTLESS_MODES = ("plan", "dontAsk")  # no question of these modes may let a change run
-ANSWER = "an answer"  # where a rule comes from that a person added while the conversation ran
-FLAGS = "flag settings"  # of a frontend that drives the session now, for as long as it says so
+ANSWER_SOURCE = (
+    "an answer"  # where a rule comes from that a person added while the conversation ran
+)
+FLAGS_SOURCE = (
+    "flag settings"  # of a frontend that drives the session now, for as long as it says so
+)
 # the call that carries an answer to --json-schema; no rule takes it away
-STRUCTURED = "StructuredOutput"
-ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a person's answer
-NARROWING_RULES = 10_000
+STRUCTURED_OUTPUT_TOOL = "StructuredOutput"
+MAX_ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a person's answer
+MAX_RESTRICTING_RULES = 10_000
 
 
-def permission_mode(asked: str | None, *, skip: bool) -> str:
+def resolve_permission_mode(asked: str | None, *, skip: bool) -> str:
     """The mode of a turn: `--dangerously-skip-permissions` is bypassPermissions, `manual` another
     word for default.
     """
@@ -35,12 +39,12 @@ def permission_mode(asked: str | None, *, skip: bool) -> str:
     return "default" if asked in (None, "", "manual") else str(asked)
 
 
-class Verdict(NamedTuple):
+class PolicyDecision(NamedTuple):
     """What becomes of a call, and why: a rule as it was written, or the mode where no rule is about
     the call.
     """
 
-    decided: "Decided"
+    decided: "DecisionOutcome"
     why: str
     ruled: bool = True
 
@@ -71,12 +75,12 @@ class Policy:
         self.only = None if only is None else frozenset(SAME.get(name, name) for name in only)
         self.deny = tuple(deny)
         self.ask = tuple(ask)
-        self.allowed = tuple(allow)
-        self.hidden = frozenset(hidden)
+        self.allow = tuple(allow)
+        self.hidden_tools = frozenset(hidden)
         self.hooks = tuple(hooks)
 
     def __bool__(self) -> bool:
-        return self.narrows or bool(self.hidden)
+        return self.narrows or bool(self.hidden_tools)
 
     @property
     def narrows(self) -> bool:
@@ -86,12 +90,12 @@ class Policy:
     @property
     def ruled(self) -> bool:
         """Whether any rule says more of a call than the mode does."""
-        return self.narrows or bool(self.allowed)
+        return self.narrows or bool(self.allow)
 
     @property
     def server_names(self) -> list[str]:
         """Return the names of the MCP servers in rules."""
-        rules = (*self.deny, *self.ask, *self.allowed)
+        rules = (*self.deny, *self.ask, *self.allow)
         names = [
             rule.tool.removeprefix(MCP).partition("__")[0]
             for rule in rules
@@ -109,7 +113,7 @@ class Policy:
         """The tools that are denied as a whole."""
         return tuple(sorted({rule.tool for rule in self.deny if rule.content is None}))
 
-    def listed(self, tools: Iterable[str]) -> list[str]:
+    def list_visible_tools(self, tools: Iterable[str]) -> list[str]:
         """The tools that `init` may name. A rule with a content leaves its tool in the list
         (contract F8).
         """
@@ -117,12 +121,19 @@ class Policy:
         return [
             name
             for name in tools
-            if name not in self.hidden
-            and (name == STRUCTURED or not any(rule.names(name, narrows=True) for rule in denied))
-            and (self.only is None or SAME.get(name, name) in self.only or name == STRUCTURED)
+            if name not in self.hidden_tools
+            and (
+                name == STRUCTURED_OUTPUT_TOOL
+                or not any(rule.names(name, narrows=True) for rule in denied)
+            )
+            and (
+                self.only is None
+                or SAME.get(name, name) in self.only
+                or name == STRUCTURED_OUTPUT_TOOL
+            )
         ]
 
-    def drop(self, kind: "Decided", rules: Iterable[Rule] | None = None) -> None:
+    def drop(self, kind: "DecisionOutcome", rules: Iterable[Rule] | None = None) -> None:
         """Take back rules of a person's answers: these, or all of a kind. Rules from elsewhere
         stay.
         """
@@ -132,12 +143,12 @@ class Policy:
             return tuple(
                 rule
                 for rule in held
-                if rule.source != ANSWER
+                if rule.source != ANSWER_SOURCE
                 or (gone is not None and (rule.tool, rule.content) not in gone)
             )
 
         if kind == "allow":
-            self.allowed = kept(self.allowed)
+            self.allow = kept(self.allow)
         elif kind == "ask":
             self.ask = kept(self.ask)
         else:
@@ -157,10 +168,10 @@ class Policy:
         import copy
 
         narrower = copy.copy(self)
-        narrower.deny = _bounded(
+        narrower.deny = _limit_rules(
             (*(one for one in self.deny if one.source != source), *rules.get("deny", ()))
         )
-        narrower.ask = _bounded(
+        narrower.ask = _limit_rules(
             (*(one for one in self.ask if one.source != source), *rules.get("ask", ()))
         )
         return narrower
@@ -170,22 +181,26 @@ class Policy:
         import copy
 
         wider = copy.copy(self)
-        wider.allowed = (*self.allowed, *allow)
+        wider.allow = (*self.allow, *allow)
         wider.open(directories)
         return wider
 
     def open(self, directories: Iterable[str]) -> None:
         """Work in more folders."""
         known = dict.fromkeys((*self.place.directories, *directories))
-        self.place = self.place._replace(directories=tuple(known)[-ADDED_RULES:])
+        self.place = self.place._replace(directories=tuple(known)[-MAX_ADDED_RULES:])
 
     def add(self, rules: Mapping[str, Iterable[Rule]]) -> None:
         """Add rules of a person's answer, "allow", "ask" and "deny". A denied call stays denied."""
-        self.allowed = (*self.allowed, *rules.get("allow", ()))[-ADDED_RULES:]
-        self.ask = _bounded((*self.ask, *rules.get("ask", ())))
-        self.deny = _bounded((*self.deny, *rules.get("deny", ())))
+        self.allow = (*self.allow, *rules.get("allow", ()))[-MAX_ADDED_RULES:]
+        self.ask = _limit_rules((*self.ask, *rules.get("ask", ())))
+        self.deny = _limit_rules((*self.deny, *rules.get("deny", ())))
 
 
-def _bounded(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _limit_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The same rules; where there are too many to look at for each call, one about everything."""
-    return rules if len(rules) <= NARROWING_RULES else (Rule(EVERYTHING, source="too many rules"),)
+    return (
+        rules
+        if len(rules) <= MAX_RESTRICTING_RULES
+        else (Rule(EVERYTHING, source="too many rules"),)
+    )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
-from shim.core.policy.policy import STRUCTURED
+from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import claude_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.ids import parse_uuid
@@ -102,10 +102,10 @@ class Opening:
         if self.redact is not None:
             reply.model = self.redact(reply.model)
             facts |= {name: self.redact(value) for name, value in facts.items() if name in FACTS}
-        if terms.read is not None and STRUCTURED not in facts["tools"]:
-            facts["tools"] = [*facts["tools"], STRUCTURED]
+        if terms.read is not None and STRUCTURED_OUTPUT_TOOL not in facts["tools"]:
+            facts["tools"] = [*facts["tools"], STRUCTURED_OUTPUT_TOOL]
         if terms.judge is not None:
-            facts["tools"] = terms.judge.policy.listed(facts["tools"])
+            facts["tools"] = terms.judge.policy.list_visible_tools(facts["tools"])
         self._pen.init(conversation.session_id, facts)
         if self.message is not None:
             self.user(self.message)

@@ -9,7 +9,7 @@ from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.line_pieces import build_tool_response
 from shim.core.claude.mcp_content import is_failed_result
 from shim.core.claude.tool_content import SHELL_TOOL, format_content
-from shim.core.policy.policy import STRUCTURED
+from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import MCP, claude_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import UNSURE, Exact, dump
@@ -473,10 +473,10 @@ class ToolCalls:
         identity = self._pen.new_uuid()
         self._machine.go(MESSAGE)
         self._reply.asks_tools = True
-        self._pen.tool_use(identity, STRUCTURED, value)
+        self._pen.tool_use(identity, STRUCTURED_OUTPUT_TOOL, value)
         self._machine.go(READY)
         self.results += 1
-        self._pen.tool_result(identity, STRUCTURED, value, STRUCTURED_SAID, False)
+        self._pen.tool_result(identity, STRUCTURED_OUTPUT_TOOL, value, STRUCTURED_SAID, False)
 
     def fill(self) -> str:
         """Answer the calls that are open at the end; gives back what their results say."""

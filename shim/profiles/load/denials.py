@@ -167,7 +167,7 @@ class Denials:
             set(self._left[mode]) if mode in self._left and not request.persistent else None
         )
         if left is not None and policy is not None and mode != "plan":
-            left |= {rule.tool for rule in policy.allowed if rule.content is None}
+            left |= {rule.tool for rule in policy.allow if rule.content is None}
         if left is not None and not self.subagents:
             left.discard(SUBAGENT)
         own = {
@@ -211,7 +211,7 @@ class Denials:
             or request.persistent
         ):
             return []
-        allowed = {rule.tool for rule in policy.allowed if rule.content is None}
+        allowed = {rule.tool for rule in policy.allow if rule.content is None}
         own = [name for name, tool in self._tools.items() if tool.name in allowed]
         return [
             self._said["allow"].replace("{tool}", self._renamed.get(name, name)) for name in own

@@ -489,7 +489,7 @@ def _allowed(tools: Tools, request: LaunchRequest, name: str, mode_tools: ModeTo
         return []
     left = set().union(*map(_get_claude_names, tools.values()))
     if mode in mode_tools:
-        rules = () if request.policy is None else request.policy.allowed
+        rules = () if request.policy is None else request.policy.allow
         added = [rule for rule in rules if can_add_tool(rule, request, mode_tools)]
         left = {
             tool

@@ -306,13 +306,13 @@ def _list_remaining_tools(
     add to the mode.
     """
     left, policy = mode_tools.get(request.permission_mode, listed), request.policy
-    if policy is None or not (policy.allowed or policy.hooks):
+    if policy is None or not (policy.allow or policy.hooks):
         return left
     # by our hook, which lets run what they allow
     judged = enforcement.has_hook and request.permission_mode != "plan"
     added = [
         it
-        for it in policy.allowed
+        for it in policy.allow
         if (judged and enforcement.allows_through_hook(it))
         or enforcement.allows_unprompted(it, request)
     ]

@@ -52,7 +52,7 @@ def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mo
     assert text.isascii() and text.isprintable()
     policy, known = parse_policy(text, place.resolve_links)
     assert (policy.hooks, known) == (tuple(hooks), told)
-    assert (policy.deny, policy.ask, policy.allowed) == (tuple(deny), tuple(ask), tuple(allow))
+    assert (policy.deny, policy.ask, policy.allow) == (tuple(deny), tuple(ask), tuple(allow))
     assert (policy.only, policy.place) == (given.only, place)
 
 

@@ -102,13 +102,13 @@ def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
 @pytest.mark.parametrize("rule", ["Bash()", "Bash(*)", "Bash(:*)"])
 def test_a_specifier_that_means_everything_denies_the_tool(rule):
     one = judge(deny=[rule])
-    assert one.policy.listed(["Bash"]) == []
+    assert one.policy.list_visible_tools(["Bash"]) == []
     assert one.evaluate("Bash", {}, BYPASS).decided == "deny"
 
 
 def test_only_the_named_tools_are_left():
     one = judge(only=["Read"])
-    assert one.policy.listed(["Bash", "Read"]) == ["Read"]
+    assert one.policy.list_visible_tools(["Bash", "Read"]) == ["Read"]
     assert one.evaluate("Bash", {}, BYPASS).decided == "deny"
     assert one.evaluate("Read", {}, BYPASS).decided == "allow"
 
@@ -117,13 +117,13 @@ def test_no_tool_at_all_may_be_left():
     """`--tools ""` takes every tool away; that is not the same as no `--tools`."""
     one = judge(only=[])
     assert one.policy
-    assert one.policy.listed(["Bash"]) == []
+    assert one.policy.list_visible_tools(["Bash"]) == []
     assert one.evaluate("Bash", {}, BYPASS).decided == "deny"
 
 
 def test_a_hidden_tool_is_not_listed():
     one = judge(hidden=["Grep"], deny=["Grep"])
-    assert one.policy.listed(["Grep", "Bash"]) == ["Bash"]
+    assert one.policy.list_visible_tools(["Grep", "Bash"]) == ["Bash"]
     assert one.is_hidden("Grep")
 
 
@@ -131,7 +131,7 @@ def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
     """Contract F8."""
     one = judge(deny=["Bash(rm *)"])
     assert one.policy
-    assert one.policy.listed(["Bash"]) == ["Bash"]
+    assert one.policy.list_visible_tools(["Bash"]) == ["Bash"]
 
 
 @each(

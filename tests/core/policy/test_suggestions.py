@@ -6,7 +6,7 @@ import pytest
 from ruling import policy
 from sweeps import each
 
-from shim.core.policy.policy import ANSWER
+from shim.core.policy.policy import ANSWER_SOURCE
 from shim.core.policy.rules import Rule, read_rules
 from shim.core.policy.suggestions import INTERACTIVE, suggested
 
@@ -115,5 +115,5 @@ def test_a_rule_that_is_suggested_allows_the_call(command):
     (update, *_) = suggested(one, "Bash", {"command": command}, "default", edits=False)
     rules = [f"{rule['toolName']}({rule['ruleContent']})" for rule in update["rules"]]
     assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").decided == "ask"
-    one.add({"allow": read_rules(rules, source=ANSWER)})
+    one.add({"allow": read_rules(rules, source=ANSWER_SOURCE)})
     assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").decided == "allow"
