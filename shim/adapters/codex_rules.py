@@ -145,7 +145,8 @@ def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:
         return []
     table = "sandbox_workspace_write"
     roots = ",".join(
-        _quote_toml(policy.place.make_absolute(folder)) for folder in policy.place.directories
+        _quote_toml(policy.workspace.make_absolute(folder))
+        for folder in policy.workspace.directories
     )
     # `Bash(git push:*)` needs the network
     commands = any(rule.tool == "Bash" for rule in policy.allow)
@@ -165,7 +166,7 @@ def _build_untrusted_projects(policy: Policy) -> list[str]:
     is named.
     """
     named: dict[str, None] = {}
-    for folder in policy.place.list_spellings(policy.place.cwd):
+    for folder in policy.workspace.list_spellings(policy.workspace.cwd):
         while folder not in named:
             named[folder] = None
             folder = folder.rpartition("/")[0] or "/"

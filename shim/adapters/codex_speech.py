@@ -36,7 +36,7 @@ class CodexInput(LinkSpeech[CodexThread]):
         texts = [text for text in (system.system_prompt, system.append_system_prompt) if text]
         return self._link.encode_greeting(
             CodexThreadParams(
-                cwd="" if request.policy is None else request.policy.place.cwd,
+                cwd="" if request.policy is None else request.policy.workspace.cwd,
                 build_hooks=lambda servers: codex_rules.build_approval_hook(request, servers),
                 resume_id=request.resume_id,
                 fork=bool(request.resume_id and invocation.session.fork_session),

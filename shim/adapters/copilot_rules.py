@@ -48,7 +48,9 @@ def build_environment(request: LaunchRequest) -> dict[str, str]:
 
 def _needs_hook(request: LaunchRequest) -> bool:
     policy = request.policy
-    return policy is not None and (policy.narrows if request.persistent else needs_hook(request))
+    return policy is not None and (
+        policy.has_restrictions if request.persistent else needs_hook(request)
+    )
 
 
 def allows_through_hook(rule: Rule) -> bool:

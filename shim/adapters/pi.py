@@ -98,7 +98,7 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
     need not.
     """
     policy = request.policy
-    needed = request.permission_mode != BYPASS_MODE or (policy is not None and policy.ruled)
+    needed = request.permission_mode != BYPASS_MODE or (policy is not None and policy.has_rules)
     return request.persistent and (needed or not request.policy_bypass)
 
 

@@ -37,7 +37,7 @@ class PiInput(LinkSpeech[PiRpcSession]):
             uses_permission_extension(request),
         )
         opening = PiRunParams(
-            cwd="" if request.policy is None else request.policy.place.cwd,
+            cwd="" if request.policy is None else request.policy.workspace.cwd,
             must_ask=self._uses_extension,
             chooses_model=request.invocation.model is None,
             can_ask_person=request.can_ask_person(),

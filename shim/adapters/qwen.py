@@ -112,7 +112,7 @@ def build_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
 def _allows_everything(request: LaunchRequest) -> bool:
     """Whether everything may run."""
     return request.permission_mode == BYPASS_MODE and not (
-        request.policy is not None and request.policy.ruled
+        request.policy is not None and request.policy.has_rules
     )
 
 

@@ -244,7 +244,7 @@ class ConversationStartup:
         )
         stays = (
             self._can_keep_child(self.adapter)
-            if streams or self._needs_asking_child(launcher.policy.ruled)
+            if streams or self._needs_asking_child(launcher.policy.has_rules)
             else False
         )
         passes = streams and self.adapter.passthrough and not self.vendor_list.is_translated
@@ -476,7 +476,7 @@ class ConversationStartup:
             is_translated=self.vendor_list.is_translated,
             claude_settings=self.claude_settings,
         )
-        self._has_rules = setup.build_policy().ruled
+        self._has_rules = setup.build_policy().has_rules
         facts = build_session_state(
             self.invocation,
             build_serving_vendor(vendor, name=name, persistent=self._can_keep_child(vendor)),

@@ -82,7 +82,7 @@ class ConversationRunner:
     @property
     def has_rules(self) -> bool:
         """Whether rules say more than the mode, so that a vendor which asks has to be asked by."""
-        return self._launcher.policy.ruled
+        return self._launcher.policy.has_rules
 
     def run_one_shot(self, prompt: str) -> int:
         """One message. Its child starts first; then the loop is imported."""

@@ -48,8 +48,8 @@ async def run_hooks(
     """The verdict of all hooks that are about a call, which is said in Claude's words. Without a
     hook it is open.
     """
-    hooks = select_hooks(policy.hooks, tool, arguments, policy.place)
-    cwd = policy.place.cwd
+    hooks = select_hooks(policy.hooks, tool, arguments, policy.workspace)
+    cwd = policy.workspace.cwd
     data = encode_hook_input(call, tool, arguments, told, cwd)
     verdicts: list[HookDecision] = []  # as they come: what the last one changes counts
 
@@ -59,7 +59,7 @@ async def run_hooks(
         said = (
             HookDecision(False, TIMEOUT_REASON)
             if late
-            else decide_from_exit(hook, ended, tool, arguments, policy.place)
+            else decide_from_exit(hook, ended, tool, arguments, policy.workspace)
         )
         verdicts.append(said)
 

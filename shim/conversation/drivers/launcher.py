@@ -511,7 +511,7 @@ class ChildLauncher:
         """ModeError for rules that the vendor would not keep before a call runs."""
         if self.resume_state.version_check.distrust:
             self.check_promises()
-        if self.policy.narrows:
+        if self.policy.has_restrictions:
             from shim.core.adapter.binding import check_enforcement
 
             check_enforcement(

@@ -121,7 +121,7 @@ class ConversationContext(NamedTuple):
 
     def list_removed_tools(self, policy: Policy) -> tuple[str, ...]:
         """Claude's names of the tools that the vendor is not to have."""
-        if not policy.narrows:
+        if not policy.has_restrictions:
             return ()
         from shim.core.adapter.binding import list_removed_tools
 

@@ -138,7 +138,7 @@ class StdinDriver(ChildDriver):
             # With rules, how a vendor is launched depends on the mode.
             said = (
                 None
-                if self.launcher.policy.ruled and vendor.policy_support.has_wider_modes
+                if self.launcher.policy.has_rules and vendor.policy_support.has_wider_modes
                 else self._child_input.encode_mode(mode)
             )
         elif (

@@ -134,7 +134,7 @@ def list_removed_tools(vendor: Adapter, policy: Policy) -> tuple[str, ...]:
     gone = set(policy.removed)
     if not (vendor.child_input_ref or vendor.policy_support.has_native_rules):
         gone |= {rule.tool for rule in policy.ask if rule.content is None}
-    if policy.narrows and not (
+    if policy.has_restrictions and not (
         vendor.policy_support.covers_subagents or vendor.policy_support.has_native_rules
     ):
         gone |= {SUBAGENT, *SHELL_TOOLS} - {BASH_TOOL}  # a second shell is asked about by nobody

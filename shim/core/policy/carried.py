@@ -40,7 +40,7 @@ class PolicyContext(NamedTuple):
 
 def serialize_policy(policy: Policy, known: PolicyContext) -> str:
     """The text of a policy and of what is told beside it."""
-    place = policy.place
+    place = policy.workspace
     only = None if policy.only is None else sorted(policy.only)
     rules, hooks = (
         _to_tuples(policy.deny, policy.ask, policy.allow),

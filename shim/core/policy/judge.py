@@ -67,7 +67,7 @@ class PolicyEvaluator:
         self._can_ask = can_ask
         self._is_sent_to_vendor = is_sent_to_vendor
         self._announces_first = announces_first
-        self._workspace = policy.place
+        self._workspace = policy.workspace
 
     def evaluate(
         self,

@@ -71,7 +71,7 @@ class Policy:
         hidden: Iterable[str] = (),
         hooks: "Iterable[SettingsHook]" = (),
     ) -> None:
-        self.place = place
+        self.workspace = place
         self.only = None if only is None else frozenset(SAME.get(name, name) for name in only)
         self.deny = tuple(deny)
         self.ask = tuple(ask)
@@ -80,17 +80,17 @@ class Policy:
         self.hooks = tuple(hooks)
 
     def __bool__(self) -> bool:
-        return self.narrows or bool(self.hidden_tools)
+        return self.has_restrictions or bool(self.hidden_tools)
 
     @property
-    def narrows(self) -> bool:
+    def has_restrictions(self) -> bool:
         """Whether a call may be kept from running that the mode alone would let run."""
         return bool(self.only is not None or self.deny or self.ask or self.hooks)
 
     @property
-    def ruled(self) -> bool:
+    def has_rules(self) -> bool:
         """Whether any rule says more of a call than the mode does."""
-        return self.narrows or bool(self.allow)
+        return self.has_restrictions or bool(self.allow)
 
     @property
     def server_names(self) -> list[str]:
@@ -157,8 +157,8 @@ class Policy:
     def close(self, directories: Iterable[str]) -> None:
         """Work in fewer folders again."""
         gone = frozenset(directories)
-        self.place = self.place._replace(
-            directories=tuple(one for one in self.place.directories if one not in gone)
+        self.workspace = self.workspace._replace(
+            directories=tuple(one for one in self.workspace.directories if one not in gone)
         )
 
     def narrowed(self, rules: Mapping[str, Iterable[Rule]], source: str) -> "Policy":
@@ -187,8 +187,8 @@ class Policy:
 
     def open(self, directories: Iterable[str]) -> None:
         """Work in more folders."""
-        known = dict.fromkeys((*self.place.directories, *directories))
-        self.place = self.place._replace(directories=tuple(known)[-MAX_ADDED_RULES:])
+        known = dict.fromkeys((*self.workspace.directories, *directories))
+        self.workspace = self.workspace._replace(directories=tuple(known)[-MAX_ADDED_RULES:])
 
     def add(self, rules: Mapping[str, Iterable[Rule]]) -> None:
         """Add rules of a person's answer, "allow", "ask" and "deny". A denied call stays denied."""

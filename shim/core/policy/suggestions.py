@@ -58,9 +58,11 @@ def suggested(
 
 def elsewhere(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """The folders of a call's files that are none of the turn's."""
-    acts = analyze_call(tool, arguments, policy.place).file_accesses
+    acts = analyze_call(tool, arguments, policy.workspace).file_accesses
     paths = [
-        act.path for act in acts if act.path is not None and not policy.place.is_inside(act.path)
+        act.path
+        for act in acts
+        if act.path is not None and not policy.workspace.is_inside(act.path)
     ]
     # a search names a folder itself
     folders = paths if tool in SEARCH_TOOLS else map(posixpath.dirname, paths)
@@ -75,7 +77,7 @@ def _rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[
     """The rules that are about this call and its like; none for a change of a file, which the mode
     for edits allows.
     """
-    does = analyze_call(tool, arguments, policy.place)
+    does = analyze_call(tool, arguments, policy.workspace)
     if does.line is not None:
         commands = [command for command in does.line.commands if not is_read_only(command)]
         texts = [_beginning(command.words, command.text) for command in commands]

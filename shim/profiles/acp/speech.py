@@ -43,7 +43,7 @@ class AcpSpeech(LinkSpeech[Link]):
         invocation, self._mode = request.invocation, request.permission_mode
         return self._link.greet(
             Opening(
-                cwd="" if request.policy is None else request.policy.place.cwd,
+                cwd="" if request.policy is None else request.policy.workspace.cwd,
                 resume=request.resume_id,
                 fork=bool(request.resume_id and invocation.session.fork_session),
                 model=invocation.model if self._tells_model else None,

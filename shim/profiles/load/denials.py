@@ -238,7 +238,7 @@ class Denials:
 
 
 def _ruled(request: LaunchRequest) -> bool:
-    return request.policy is not None and request.policy.ruled
+    return request.policy is not None and request.policy.has_rules
 
 
 def _over(before: Any, ours: Any) -> Any:

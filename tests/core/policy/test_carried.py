@@ -53,7 +53,7 @@ def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mo
     policy, known = parse_policy(text, place.resolve_links)
     assert (policy.hooks, known) == (tuple(hooks), told)
     assert (policy.deny, policy.ask, policy.allow) == (tuple(deny), tuple(ask), tuple(allow))
-    assert (policy.only, policy.place) == (given.only, place)
+    assert (policy.only, policy.workspace) == (given.only, place)
 
 
 @each("text", ["", "{}", "1", "('default',)", "__import__('os')", "(" * 5000, "\0"])

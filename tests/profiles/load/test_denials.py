@@ -29,7 +29,7 @@ def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rule
         prompt="say hi",
         mode_arguments=vendor.resolve_mode_arguments(mode),
         permission_mode=mode,
-        removed_tools=list_removed_tools(vendor, rules) if rules.narrows else (),
+        removed_tools=list_removed_tools(vendor, rules) if rules.has_restrictions else (),
         environment=environment or {},
         policy_bypass=unheard,
         store_text=keep,
