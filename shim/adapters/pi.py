@@ -187,7 +187,7 @@ def needs_mcp_removal(request: LaunchRequest) -> bool:
     """
     if request.persistent:
         return False
-    narrowing = request.policy.narrowing if request.policy is not None else ()
+    narrowing = request.policy.restricting_rules if request.policy is not None else ()
     return bool(request.mode_arguments) or any(rule.tool.startswith(MCP) for rule in narrowing)
 
 

@@ -116,12 +116,12 @@ def _find_refusal(
             allowed_by_hook=bool(hook.allow),
             prompt_by_hook=hook.requires_prompt,
         )
-        if verdict.decided == "ask" and (
+        if verdict.outcome == "ask" and (
             puts or (asked and not (verdict.ruled or hook.requires_prompt))
         ):
             continue
-        if verdict.decided != "allow":
-            nobody = " and nobody can be asked" if verdict.decided == "ask" else ""
+        if verdict.outcome != "allow":
+            nobody = " and nobody can be asked" if verdict.outcome == "ask" else ""
             return f"{name} is not allowed{nobody} ({hook.reason if hook.requires_prompt else verdict.why})"
     return ""
 

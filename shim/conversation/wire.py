@@ -378,7 +378,7 @@ class FrontendRelays:
         """The decision where the vendor runs a child a turn, which nobody is asked by."""
         from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision
 
-        allowed = self._state.evaluate_call(tool, arguments).decided == "allow"
+        allowed = self._state.evaluate_call(tool, arguments).outcome == "allow"
         return PermissionDecision(
             allowed, message="" if allowed else NOT_GRANTED_TEXT.format(tool=tool)
         )

@@ -237,7 +237,7 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
     assert (asked.tool, asked.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
     judge = PolicyEvaluator(Policy(place=Workspace("/w")))
     for mode in ("default", "acceptEdits", "plan"):
-        assert judge.evaluate(asked.tool, asked.tool_input, mode).decided == "ask"
+        assert judge.evaluate(asked.tool, asked.tool_input, mode).outcome == "ask"
     talk.forget()
     assert values(talk.answer(changed={"path": "b.txt"}).told) == [
         {"allow": True, "input": {"path": "b.txt"}}

@@ -420,7 +420,7 @@ class PersistentDriver(StdinDriver):
             return None
         return (
             PermissionDecision(True)
-            if facts.evaluate_call(permission.tool, {}).decided == "ask"
+            if facts.evaluate_call(permission.tool, {}).outcome == "ask"
             else None
         )
 

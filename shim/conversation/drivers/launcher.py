@@ -270,7 +270,7 @@ class ChildLauncher:
         ):
             standing.has_system_prompt = True
             prompt = self._build_request(prompt).build_full_prompt()
-        if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.narrowing):
+        if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.restricting_rules):
             prompt = self.adapter.policy_support.escape_prompt(prompt)
         return self._answer_schema.add_instruction(prompt, persistent=standing.persistent)
 
@@ -321,7 +321,7 @@ class ChildLauncher:
             self.adapter.policy_support.list_prompted_tools(request),
             request.permission_mode,
         )
-        standing.restricting_rules = self.policy.narrowing
+        standing.restricting_rules = self.policy.restricting_rules
         request = self.program.resolve_request(request)
         launch, setup = self.adapter.build_launch(request), self.context
         added = (*setup.vendor_settings.args, *extra_arguments(setup.environment))

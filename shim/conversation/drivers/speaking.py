@@ -122,7 +122,7 @@ class StdinDriver(ChildDriver):
         return needs_restart(
             self.launcher.adapter,
             standing.restricting_rules,
-            self.launcher.policy.narrowing,
+            self.launcher.policy.restricting_rules,
             standing.prompted_tools,
         )
 

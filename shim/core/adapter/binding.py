@@ -35,7 +35,7 @@ def check_enforcement(
     _check_hooks(vendor, policy, request)
     if late_denials and request.permission_mode == BYPASS_MODE:
         return
-    for rule in policy.narrowing:
+    for rule in policy.restricting_rules:
         if not can_enforce_rule(vendor, rule, request):
             raise _build_refusal(vendor, str(rule), rule.source)
     chosen = Rule(EVERYTHING, source="--tools")

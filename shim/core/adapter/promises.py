@@ -79,8 +79,8 @@ def find_promise(
         return f"a PreToolUse hook ({policy.hooks[0].source})"
     if late_denials and mode == BYPASS_MODE:
         return ""
-    if policy.narrowing:
-        rule = policy.narrowing[0]
+    if policy.restricting_rules:
+        rule = policy.restricting_rules[0]
         return f"the rule {rule} ({rule.source})"
     return "" if policy.only is None else "a choice of tools (--tools)"
 

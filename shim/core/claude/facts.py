@@ -286,7 +286,7 @@ class SessionState:
             "ask": read_rules(ask, source=FLAGS_SOURCE),
         }
         narrower = self.policy.narrowed(rules, FLAGS_SOURCE)
-        if narrower.narrowing == self.policy.narrowing:
+        if narrower.restricting_rules == self.policy.restricting_rules:
             return False
         if why := next(
             (why for unkept in self.enforcement_checks if (why := unkept(narrower))), ""

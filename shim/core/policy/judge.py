@@ -92,8 +92,8 @@ class PolicyEvaluator:
                 else self._evaluate_allow_rules(tool, arguments, mode, allowed_by_hook)
             )
         return (
-            found._replace(decided="deny")
-            if found.decided == "ask" and mode == "dontAsk"
+            found._replace(outcome="deny")
+            if found.outcome == "ask" and mode == "dontAsk"
             else found
         )
 
@@ -157,7 +157,7 @@ class PolicyEvaluator:
         it is seen.
         """
         found = self.find_restriction(tool, arguments)
-        return found is not None and (found.decided == "deny" or not self._can_ask)
+        return found is not None and (found.outcome == "deny" or not self._can_ask)
 
     def is_refused_by_vendor(self, tool: str) -> bool:
         """Whether the result of a denied call is waited for: the vendor answers it, and does not
@@ -176,7 +176,7 @@ class PolicyEvaluator:
             rule.content is None
             and (rule.names(tool, narrows=True) or (rule.tool == BASH_TOOL and tool in SHELL_TOOLS))
             and self._is_sent_to_vendor(rule)
-            for rule in self.policy.narrowing
+            for rule in self.policy.restricting_rules
         )
 
     def _matches_restriction(

@@ -44,7 +44,7 @@ class PolicyDecision(NamedTuple):
     the call.
     """
 
-    decided: "DecisionOutcome"
+    outcome: "DecisionOutcome"
     why: str
     ruled: bool = True
 
@@ -104,7 +104,7 @@ class Policy:
         return [name for name in names if name and "*" not in name]
 
     @property
-    def narrowing(self) -> tuple[Rule, ...]:
+    def restricting_rules(self) -> tuple[Rule, ...]:
         """The rules that keep a call from running unasked."""
         return self.deny + self.ask
 

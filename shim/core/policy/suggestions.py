@@ -70,7 +70,7 @@ def elsewhere(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> tuple[
 
 
 def _allows(policy: Policy, tool: str, arguments: Mapping[str, Any], mode: str) -> bool:
-    return PolicyEvaluator(policy).evaluate(tool, arguments, mode).decided == "allow"
+    return PolicyEvaluator(policy).evaluate(tool, arguments, mode).outcome == "allow"
 
 
 def _rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[Rule]:

@@ -175,7 +175,7 @@ class YumeControl(ControlSession):
         if hook.allow is False:
             return PermissionDecision(False, message=hook.reason, frontend_knows=False)
         ruled = self.session_state.evaluate_call(request.tool, shown, hook)
-        if ruled.decided == "deny":
+        if ruled.outcome == "deny":
             return PermissionDecision(
                 False,
                 message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=ruled.why),
@@ -185,7 +185,7 @@ class YumeControl(ControlSession):
             return PermissionDecision(False, message=UNANSWERABLE, frontend_knows=False)
         changed = None if shown == request.tool_input else shown
         # a person approves every other call
-        if ruled.decided == "allow" and (ruled.ruled or not self.session_state.answers_prompts):
+        if ruled.outcome == "allow" and (ruled.ruled or not self.session_state.answers_prompts):
             return PermissionDecision(True, updated_input=changed)
         # Yume shows no other input
         if (

@@ -186,7 +186,7 @@ class Denials:
             denied.insert(0, self._format_protected())
         if left is not None and self._said["servers"]:
             denied.append(self._said["servers"])
-        for rule in () if policy is None else policy.narrowing:
+        for rule in () if policy is None else policy.restricting_rules:
             server, tool = _server_of(rule)
             if server:
                 said = self._said["server_tool" if tool else "server"]

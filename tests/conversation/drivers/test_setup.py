@@ -40,7 +40,7 @@ def test_what_a_flag_or_the_settings_deny_is_removed(words, deny, removed):
 
 def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
     judge = PolicyEvaluator(setup("--allowedTools", "Bash,Read", deny=("Bash",)).build_policy())
-    assert [judge.evaluate(name, {}, "default").decided for name in ("Bash", "Read")] == [
+    assert [judge.evaluate(name, {}, "default").outcome for name in ("Bash", "Read")] == [
         "deny",
         "allow",
     ]

@@ -63,9 +63,9 @@ def test_an_argument_that_is_said_under_two_keys_is_taken_for_none_of_them(order
     name, claude = translate_tool_call(QWEN, "read_file", paths)
     policy = Policy(place=Workspace("/w"), deny=read_rules(("Read(//secret/**)",)))
     assert (name, sorted(claude["file_path"])) == ("Read", ["/out", "/w/in"])
-    assert PolicyEvaluator(policy).evaluate(name, claude, "default").decided == "deny"
+    assert PolicyEvaluator(policy).evaluate(name, claude, "default").outcome == "deny"
     assert (
-        PolicyEvaluator(Policy(place=Workspace("/w"))).evaluate(name, claude, "default").decided
+        PolicyEvaluator(Policy(place=Workspace("/w"))).evaluate(name, claude, "default").outcome
         == "ask"
     )
 

@@ -747,7 +747,7 @@ def test_rules_of_the_settings_hold_until_others_stand_in_their_place():
     assert narrow(one, deny=["Bash(touch:*)"], ask=["Edit"])[1] == []
     assert narrow(one, deny=[], ask=[])[1] == [SettingChanged("rules", None)]
     assert one.ask_permission(TOUCH) is None and [
-        rule.tool for rule in one.session_state.policy.narrowing
+        rule.tool for rule in one.session_state.policy.restricting_rules
     ] == ["Read"]
 
 
@@ -761,7 +761,7 @@ def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
         said["response"]["error"] == "Cannot apply settings: cannot be kept to Bash"
         and wishes == []
     )
-    assert one.session_state.policy.narrowing == ()
+    assert one.session_state.policy.restricting_rules == ()
     (said, *_), _ = narrow(control(), deny=["Bash"])
     assert said["response"]["subtype"] == "error"
 

@@ -19,7 +19,7 @@ def test_a_call_becomes_what_the_real_claude_makes_of_it(case, tmp_path):
     became = {
         f"{it.tool} {it.argument}": PolicyEvaluator(policy)
         .evaluate(*it.call(tmp_path), case.mode)
-        .decided
+        .outcome
         for it in case.calls
     }
     assert became == {f"{it.tool} {it.argument}": it.ours for it in case.calls}
@@ -32,7 +32,7 @@ def test_no_verdict_that_was_judged_is_wider_than_the_real_ones():
 
 
 def became(judge, tool, mode="default", **arguments):
-    return judge.evaluate(tool, arguments, mode).decided
+    return judge.evaluate(tool, arguments, mode).outcome
 
 
 @pytest.mark.parametrize("rule", ["mcp__srv", "mcp__srv__*", "mcp__srv__tool"])
@@ -103,14 +103,14 @@ def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
 def test_a_specifier_that_means_everything_denies_the_tool(rule):
     one = judge(deny=[rule])
     assert one.policy.list_visible_tools(["Bash"]) == []
-    assert one.evaluate("Bash", {}, BYPASS).decided == "deny"
+    assert one.evaluate("Bash", {}, BYPASS).outcome == "deny"
 
 
 def test_only_the_named_tools_are_left():
     one = judge(only=["Read"])
     assert one.policy.list_visible_tools(["Bash", "Read"]) == ["Read"]
-    assert one.evaluate("Bash", {}, BYPASS).decided == "deny"
-    assert one.evaluate("Read", {}, BYPASS).decided == "allow"
+    assert one.evaluate("Bash", {}, BYPASS).outcome == "deny"
+    assert one.evaluate("Read", {}, BYPASS).outcome == "allow"
 
 
 def test_no_tool_at_all_may_be_left():
@@ -118,7 +118,7 @@ def test_no_tool_at_all_may_be_left():
     one = judge(only=[])
     assert one.policy
     assert one.policy.list_visible_tools(["Bash"]) == []
-    assert one.evaluate("Bash", {}, BYPASS).decided == "deny"
+    assert one.evaluate("Bash", {}, BYPASS).outcome == "deny"
 
 
 def test_a_hidden_tool_is_not_listed():
@@ -157,7 +157,7 @@ def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
     ],
 )
 def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, verdict):
-    assert judge(deny=[rule]).evaluate(name, arguments, BYPASS).decided == verdict
+    assert judge(deny=[rule]).evaluate(name, arguments, BYPASS).outcome == verdict
 
 
 @each(
@@ -208,7 +208,7 @@ def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(
     rule, name, arguments, permitted
 ):
     verdict = judge(allow=[rule]).evaluate(name, arguments, "default")
-    assert (verdict.decided == "allow" and verdict.ruled) is permitted
+    assert (verdict.outcome == "allow" and verdict.ruled) is permitted
 
 
 @pytest.mark.parametrize(
@@ -216,13 +216,13 @@ def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(
 )
 def test_a_call_that_cannot_be_read_falls_under_the_rule(arguments):
     """Never wider than asked for: a rule that cannot be checked denies."""
-    assert judge(deny=["Bash(rm *)"]).evaluate("Bash", arguments, BYPASS).decided == "deny"
+    assert judge(deny=["Bash(rm *)"]).evaluate("Bash", arguments, BYPASS).outcome == "deny"
 
 
 def test_the_names_of_mcp_tools_are_names_like_others():
     one = judge(deny=["mcp__db__drop"])
-    assert one.evaluate("mcp__db__drop", {}, BYPASS).decided == "deny"
-    assert one.evaluate("mcp__db__read", {}, BYPASS).decided == "allow"
+    assert one.evaluate("mcp__db__drop", {}, BYPASS).outcome == "deny"
+    assert one.evaluate("mcp__db__read", {}, BYPASS).outcome == "allow"
 
 
 @each(
@@ -238,9 +238,9 @@ def test_the_names_of_mcp_tools_are_names_like_others():
 )
 def test_a_denied_command_is_found_among_others(command):
     for rule in ("Bash(rm *)", "Bash(rm:*)"):
-        assert judge(deny=[rule]).evaluate("Bash", {"command": command}, BYPASS).decided == "deny"
+        assert judge(deny=[rule]).evaluate("Bash", {"command": command}, BYPASS).outcome == "deny"
     assert (
-        judge(deny=["Bash(mv:*)"]).evaluate("Bash", {"command": command}, BYPASS).decided == "allow"
+        judge(deny=["Bash(mv:*)"]).evaluate("Bash", {"command": command}, BYPASS).outcome == "allow"
     )
 
 
@@ -281,10 +281,10 @@ def test_no_rule_allows_a_call_whose_tool_has_no_name(hook, decided):
     call that it saw.
     """
     assert (
-        judge(allow=["unknown"]).evaluate("unknown", {}, "default", allowed_by_hook=hook).decided
+        judge(allow=["unknown"]).evaluate("unknown", {}, "default", allowed_by_hook=hook).outcome
         == decided
     )
 
 
 def test_a_rule_denies_a_call_whose_tool_has_no_name():
-    assert judge(deny=["unknown"]).evaluate("unknown", {}, "bypassPermissions").decided == "deny"
+    assert judge(deny=["unknown"]).evaluate("unknown", {}, "bypassPermissions").outcome == "deny"

@@ -15,7 +15,7 @@ BYPASS = "bypassPermissions"
 
 
 def became(one, tool, mode="default", **arguments):
-    return one.evaluate(tool, arguments, mode).decided
+    return one.evaluate(tool, arguments, mode).outcome
 
 
 @each("mode", ["default", "plan", "acceptEdits"])
@@ -196,13 +196,13 @@ def linked(path):
 def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
     place = Workspace("/work", "/home/ann", (), linked)
     one = PolicyEvaluator(Policy(place=place))
-    assert one.evaluate("Bash", {"command": line}, "acceptEdits").decided == "ask"
+    assert one.evaluate("Bash", {"command": line}, "acceptEdits").outcome == "ask"
     assert (
-        one.evaluate("Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits").decided
+        one.evaluate("Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits").outcome
         == "allow"
     )
     denies = PolicyEvaluator(Policy(place=place, deny=read_rules(["Read(//out/**)"])))
-    assert denies.evaluate("Bash", {"command": line}, BYPASS).decided == "deny"
+    assert denies.evaluate("Bash", {"command": line}, BYPASS).outcome == "deny"
 
 
 def test_what_is_copied_into_a_folder_is_judged_by_its_own_name_there():
@@ -212,6 +212,6 @@ def test_what_is_copied_into_a_folder_is_judged_by_its_own_name_there():
     assert (
         PolicyEvaluator(Policy(place=place))
         .evaluate("Bash", {"command": "cp x sub"}, "acceptEdits")
-        .decided
+        .outcome
         == "ask"
     )

@@ -232,7 +232,11 @@ class ControlSession(SessionLines):
     @property
     def _restricting_rules(self) -> object:
         """The rules that keep a call from running unasked."""
-        return None if self.session_state.policy is None else self.session_state.policy.narrowing
+        return (
+            None
+            if self.session_state.policy is None
+            else self.session_state.policy.restricting_rules
+        )
 
     def _interrupt_turn(self, identity: object) -> list[FrontendAction]:
         asking = bool(self._open_prompts)
@@ -287,7 +291,7 @@ class ControlSession(SessionLines):
             return decision
         runs = shown if decision.updated_input is None else decision.updated_input
         ruled = self.session_state.evaluate_call(asked.tool, runs)
-        if ruled.decided != "deny" or not ruled.ruled:
+        if ruled.outcome != "deny" or not ruled.ruled:
             return decision._replace(updated_input=None if runs == asked.tool_input else runs)
         return PermissionDecision(
             False,
@@ -365,13 +369,13 @@ class ControlSession(SessionLines):
         shown = self._resolve_tool_input(request)
         changed = None if shown == request.tool_input else shown
         ruled = self.session_state.evaluate_call(request.tool, shown, hook)
-        if ruled.decided == "deny":
+        if ruled.outcome == "deny":
             return PermissionDecision(
                 False,
                 message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=ruled.why),
                 frontend_knows=False,
             )
-        if ruled.decided == "allow" and (request.tool != QUESTION_TOOL or "answers" in shown):
+        if ruled.outcome == "allow" and (request.tool != QUESTION_TOOL or "answers" in shown):
             return PermissionDecision(
                 True, updated_input=changed, frontend_knows=hook.allow is None
             )

@@ -131,7 +131,7 @@ def _is_certain_to_meet_condition(
     judge = PolicyEvaluator(
         Policy(place=place, allow=(read_rule(hook.condition),)), asks_for_all=True
     )
-    return judge.evaluate(tool, arguments, "default").decided == "allow"
+    return judge.evaluate(tool, arguments, "default").outcome == "allow"
 
 
 def _parse_json_object(text: str) -> object:
