@@ -236,7 +236,7 @@ def find_granting_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> st
     """
     place = Workspace(cwd, os.path.expanduser("~"), (), os.path.realpath)
     for rule in _list_candidate_rules(tool, tool_input, cwd):
-        policy = Policy(place=place, allow=(read_rule(rule),))
+        policy = Policy(workspace=place, allow=(read_rule(rule),))
         if (
             PolicyEvaluator(policy, asks_for_all=True).evaluate(tool, tool_input, "default").outcome
             == "allow"

@@ -24,7 +24,7 @@ WIDER = {"cursor", "cline", "amp"}
 
 def available(name, mode, hooks=(), **rules):
     vendor, kinds = get_adapter(name), {kind: read_rules(said) for kind, said in rules.items()}
-    policy = Policy(place=Workspace("/work", "/home"), hooks=hooks, **kinds)
+    policy = Policy(workspace=Workspace("/work", "/home"), hooks=hooks, **kinds)
     arguments = vendor.resolve_mode_arguments(mode)
     request = LaunchRequest(
         parse_argv(["-p", "hi"]),

@@ -27,7 +27,7 @@ HOOK_SECONDS = 60
 
 
 def request(mode, place=HERE, judge=HOOK_ARGV, **rules):
-    policy = Policy(place=place, **{kind: read_rules(said) for kind, said in rules.items()})
+    policy = Policy(workspace=place, **{kind: read_rules(said) for kind, said in rules.items()})
     arguments = get_adapter("codex").resolve_mode_arguments(mode)
     return LaunchRequest(
         parse_argv(["-p", "hi"]),
@@ -157,14 +157,14 @@ def test_the_web_is_searched_only_with_leave(mode, rules, searches):
 
 def test_the_web_is_not_searched_under_a_hook_of_the_settings_about_it():
     for matcher, searches in (("Bash", True), ("WebSearch", False), ("", False)):
-        hooked = Policy(place=HERE, hooks=[SettingsHook(matcher, "true")])
+        hooked = Policy(workspace=HERE, hooks=[SettingsHook(matcher, "true")])
         assert ("web_search" not in settings(request(BYPASS)._replace(policy=hooked))) is searches
 
 
 def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may_allow():
     hooks = (SettingsHook("Bash", "echo '\"'", ("a",), "Bash(x:*)", 7.0, True, "settings.json"),)
     asked = request("default")._replace(
-        policy=Policy(place=HERE, hooks=hooks), session_id="S", transcript_path="/t"
+        policy=Policy(workspace=HERE, hooks=hooks), session_id="S", transcript_path="/t"
     )
     policy, known = parse_policy(shlex.split(hook(asked))[-1], str)
     assert (policy.hooks, known) == (hooks, PolicyContext("default", "S", "/t"))

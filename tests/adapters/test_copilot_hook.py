@@ -26,7 +26,7 @@ def told(name, given, folder="/work"):
 
 def launch(mode, **more):
     policy = Policy(
-        place=HERE, **{kind: read_rules(said) for kind, said in more.pop("rules", {}).items()}
+        workspace=HERE, **{kind: read_rules(said) for kind, said in more.pop("rules", {}).items()}
     )
     vendor = get_adapter("copilot")
     return vendor.build_launch(

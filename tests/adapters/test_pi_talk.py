@@ -65,7 +65,7 @@ def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
 def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may_run():
     with pytest.raises(ModeError, match="asks before each of its calls: far away"):
         started("default", unheard="far away")
-    ruled = Policy(place=Workspace("/w", "/h"), deny=read_rules(("Bash(rm:*)",)))
+    ruled = Policy(workspace=Workspace("/w", "/h"), deny=read_rules(("Bash(rm:*)",)))
     with pytest.raises(ModeError):
         started("bypassPermissions", unheard="far away", policy=ruled)
     assert "-e" not in started("bypassPermissions", unheard="far away").arguments
@@ -235,7 +235,7 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
     talk = running().says(replacing(question(tool=tool, path="a.txt")))
     (asked,) = talk.asked
     assert (asked.tool, asked.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
-    judge = PolicyEvaluator(Policy(place=Workspace("/w")))
+    judge = PolicyEvaluator(Policy(workspace=Workspace("/w")))
     for mode in ("default", "acceptEdits", "plan"):
         assert judge.evaluate(asked.tool, asked.tool_input, mode).outcome == "ask"
     talk.forget()
@@ -246,7 +246,7 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
 
 def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
     judge = PolicyEvaluator(
-        Policy(place=Workspace("/w"), deny=read_rules(("Task", "Read(./secret)"))),
+        Policy(workspace=Workspace("/w"), deny=read_rules(("Task", "Read(./secret)"))),
         prompted_tools=frozenset(("Task", "Read")),
     )
     talk = Talk(judge=judge).begun()

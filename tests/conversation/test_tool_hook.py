@@ -156,7 +156,9 @@ def of_settings(tmp_path, command, **rules):
     """A policy with a hook of the settings, in a folder that is there."""
     rules = {kind: read_rules(said) for kind, said in rules.items()}
     return Policy(
-        place=Workspace(str(tmp_path)), hooks=[SettingsHook("Bash", command, source="s")], **rules
+        workspace=Workspace(str(tmp_path)),
+        hooks=[SettingsHook("Bash", command, source="s")],
+        **rules,
     )
 
 

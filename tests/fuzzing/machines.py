@@ -80,7 +80,7 @@ class Talk:
         asking = parse_arguments(("--permission-prompt-tool", "stdio"))
         self._told(
             self.speech.encode_greeting(
-                LaunchRequest(asking, "", policy=Policy(place=Workspace("/w", "/h")))
+                LaunchRequest(asking, "", policy=Policy(workspace=Workspace("/w", "/h")))
             )
         )
         self._told(self.speech.encode_prompt(UserMessage("hi")))

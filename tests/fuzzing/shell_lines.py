@@ -146,7 +146,7 @@ class Shell:
         self.environment["FUNCNEST"] = "8"  # a function that calls itself ends
         place = Workspace(str(self._work), self.environment["HOME"], (), os.path.realpath)
         self.judges = {
-            what: PolicyEvaluator(Policy(place=place, deny=read_rules([rule])))
+            what: PolicyEvaluator(Policy(workspace=place, deny=read_rules([rule])))
             for what, rule in DENIED.items()
         }
         self.furnish()

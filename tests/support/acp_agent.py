@@ -62,7 +62,7 @@ class Talk:
             )
         )
         self.lines, self.told, self.asked = b"", b"", []
-        policy = policy or Policy(place=Workspace("/w", "/h"))
+        policy = policy or Policy(workspace=Workspace("/w", "/h"))
         invocation = parse_arguments(flags).with_flags(model=model)
         self.told += self.speech.encode_greeting(
             LaunchRequest(invocation, "", resume_id=resume, policy=policy)

@@ -66,7 +66,10 @@ class Talk(Played):
         super().__init__(get_adapter("codex").cli.build_two_way())
         self.told = b""
         request = LaunchRequest(
-            parse_arguments(words), "", resume_id=resume, policy=Policy(place=Workspace("/w", "/h"))
+            parse_arguments(words),
+            "",
+            resume_id=resume,
+            policy=Policy(workspace=Workspace("/w", "/h")),
         )
         if servers is not None:
             request = request._replace(

@@ -106,7 +106,7 @@ class Case:
         work, home = str(root / "work"), str(root / "home")
         settled = permissions(invocation, {"HOME": home}, work)
         return Policy(
-            place=Workspace(
+            workspace=Workspace(
                 work, home, (*invocation.add_dirs, *settled.directories), os.path.realpath
             ),
             only=invocation.rules.tools,

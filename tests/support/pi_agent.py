@@ -71,7 +71,7 @@ class Talk(Played):
         request = LaunchRequest(
             parse_arguments(flags).with_flags(model=model),
             "",
-            policy=Policy(place=Workspace("/w", "/h")),
+            policy=Policy(workspace=Workspace("/w", "/h")),
             persistent=True,
         )
         self.tell(

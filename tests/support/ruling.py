@@ -22,7 +22,7 @@ def policy(
     hooks: Iterable[Rule] = (),
 ) -> Policy:
     return Policy(
-        place=PLACE,
+        workspace=PLACE,
         only=only,
         deny=read_rules(deny),
         ask=read_rules(ask),

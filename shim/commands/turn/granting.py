@@ -95,7 +95,7 @@ def _find_effective_rule(
 ) -> str | None:
     """The narrowest rule for a call that the vendor can be told of."""
     for rule in filter(None, (find_granting_rule(tool, arguments, cwd), tool)):
-        policy = Policy(place=Workspace(cwd), allow=(read_rule(rule),))
+        policy = Policy(workspace=Workspace(cwd), allow=(read_rule(rule),))
         if vendor is None:
             return rule
         request = LaunchRequest(

@@ -104,7 +104,7 @@ class ConversationContext(NamedTuple):
         """The rules of the invocation and of the settings."""
         rules, settled = self.invocation.rules, self.claude_settings
         return Policy(
-            place=Workspace(
+            workspace=Workspace(
                 self.cwd, self.environment.get("HOME", ""), self.invocation.add_dirs, _resolve_path
             ),
             only=rules.tools,

@@ -64,7 +64,7 @@ def parse_policy(text: str, real: Callable[[str], str]) -> tuple[Policy, PolicyC
     except PARSE_ERRORS as error:
         raise ValueError(f"no policy: {error}") from None
     where = Workspace(cwd, home, directories, real)
-    policy = Policy(place=where, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
+    policy = Policy(workspace=where, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
     return policy, known
 
 

@@ -63,7 +63,7 @@ class Policy:
     def __init__(
         self,
         *,
-        place: Workspace,
+        workspace: Workspace,
         only: Iterable[str] | None = None,
         deny: Iterable[Rule] = (),
         ask: Iterable[Rule] = (),
@@ -71,7 +71,7 @@ class Policy:
         hidden: Iterable[str] = (),
         hooks: "Iterable[SettingsHook]" = (),
     ) -> None:
-        self.workspace = place
+        self.workspace = workspace
         self.only = None if only is None else frozenset(SAME.get(name, name) for name in only)
         self.deny = tuple(deny)
         self.ask = tuple(ask)

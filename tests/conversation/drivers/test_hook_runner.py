@@ -19,7 +19,7 @@ DENY = '{"decision": "block", "reason": "no"}'
 
 
 async def judged(folder, *hooks, arguments=None):
-    policy = Policy(place=Workspace(str(folder)), hooks=hooks)
+    policy = Policy(workspace=Workspace(str(folder)), hooks=hooks)
     told = HookContext("S", "/t", "default")
     with anyio.fail_after(SECONDS):
         return await run_hooks(

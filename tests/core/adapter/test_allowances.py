@@ -18,7 +18,7 @@ from shim.core.policy.settings_hooks import SettingsHook
 def unhonoured(name, mode, *rules, listens=False, unheeded=()):
     vendor = get_adapter(name)
     request = LaunchRequest(parse_argv([]), "", vendor.modes[mode], mode, persistent=listens)
-    policy = Policy(place=Workspace("/work"), allow=read_rules(rules, source="--allowedTools"))
+    policy = Policy(workspace=Workspace("/work"), allow=read_rules(rules, source="--allowedTools"))
     return [it.what for it in list_unsupported_rules(vendor, policy, request, unheeded)]
 
 
@@ -59,7 +59,7 @@ def test_every_rule_has_an_effect_where_the_vendor_asks():
 def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
     gemini = get_adapter("gemini")
     for mode, told in (("default", True), ("plan", False)):
-        policy = Policy(place=Workspace("/work"), allow=read_rules(("Bash",)))
+        policy = Policy(workspace=Workspace("/work"), allow=read_rules(("Bash",)))
         kept: list[str] = []
 
         def keep(said, *suffix, kept=kept):
@@ -108,7 +108,7 @@ def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
             parse_argv([]),
             "",
             persistent=True,
-            policy=Policy(place=Workspace("/work"), hooks=hooks),
+            policy=Policy(workspace=Workspace("/work"), hooks=hooks),
         )
         found[name] = list_unsupported_rules(get_adapter(name), request.policy, request, ())
     (said,) = found["qwen"]

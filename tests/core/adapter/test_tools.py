@@ -61,11 +61,11 @@ def test_an_argument_that_is_said_under_two_keys_is_taken_for_none_of_them(order
     assert translate_tool_call(TABLE, "sh", given) == ("Bash", {"command": list(given.values())})
     paths = dict([("absolute_path", "/w/in"), ("file_path", "/out"), ("path", "/w/in")][::order])
     name, claude = translate_tool_call(QWEN, "read_file", paths)
-    policy = Policy(place=Workspace("/w"), deny=read_rules(("Read(//secret/**)",)))
+    policy = Policy(workspace=Workspace("/w"), deny=read_rules(("Read(//secret/**)",)))
     assert (name, sorted(claude["file_path"])) == ("Read", ["/out", "/w/in"])
     assert PolicyEvaluator(policy).evaluate(name, claude, "default").outcome == "deny"
     assert (
-        PolicyEvaluator(Policy(place=Workspace("/w"))).evaluate(name, claude, "default").outcome
+        PolicyEvaluator(Policy(workspace=Workspace("/w"))).evaluate(name, claude, "default").outcome
         == "ask"
     )
 

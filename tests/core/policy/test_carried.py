@@ -46,7 +46,7 @@ HOOKS = st.lists(
 )
 def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mode):
     place = Workspace(f"/{folder}", "/home", ("../other", folder))
-    given = Policy(place=place, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
+    given = Policy(workspace=place, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
     told = PolicyContext(mode, folder, "/t", folder)
     text = serialize_policy(given, told)
     assert text.isascii() and text.isprintable()

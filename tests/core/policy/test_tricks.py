@@ -195,13 +195,13 @@ def linked(path):
 @pytest.mark.parametrize("line", ["cp hello l/../x", "cat l/../hid", "echo x > l/../x"])
 def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
     place = Workspace("/work", "/home/ann", (), linked)
-    one = PolicyEvaluator(Policy(place=place))
+    one = PolicyEvaluator(Policy(workspace=place))
     assert one.evaluate("Bash", {"command": line}, "acceptEdits").outcome == "ask"
     assert (
         one.evaluate("Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits").outcome
         == "allow"
     )
-    denies = PolicyEvaluator(Policy(place=place, deny=read_rules(["Read(//out/**)"])))
+    denies = PolicyEvaluator(Policy(workspace=place, deny=read_rules(["Read(//out/**)"])))
     assert denies.evaluate("Bash", {"command": line}, BYPASS).outcome == "deny"
 
 
@@ -210,7 +210,7 @@ def test_what_is_copied_into_a_folder_is_judged_by_its_own_name_there():
         "/work", "/home/ann", (), lambda path: "/out/x" if path == "/work/sub/x" else path
     )
     assert (
-        PolicyEvaluator(Policy(place=place))
+        PolicyEvaluator(Policy(workspace=place))
         .evaluate("Bash", {"command": "cp x sub"}, "acceptEdits")
         .outcome
         == "ask"

@@ -27,7 +27,7 @@ def made(profile):
 
 
 def request(*denied):
-    policy = Policy(place=Workspace("/w"), deny=tuple(map(read_rule, denied)))
+    policy = Policy(workspace=Workspace("/w"), deny=tuple(map(read_rule, denied)))
     return LaunchRequest(parse_argv(()), "", persistent=True, policy=policy)
 
 

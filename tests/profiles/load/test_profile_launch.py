@@ -462,7 +462,7 @@ def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
         (("Bash",), "--only=sh,look"),
         (("Bash(ls:*)",), "--only=look"),
     ):
-        rules = Policy(place=Workspace("/w", "/h"), allow=read_rules(allowed))
+        rules = Policy(workspace=Workspace("/w", "/h"), allow=read_rules(allowed))
         assert started(narrow, policy=rules).arguments == (argument,)
 
 
@@ -474,7 +474,7 @@ DENIED = CHOSEN.replace("allowed_tools", "denied_tools")
 )
 def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
     """A list of what is denied leaves tools that the profile does not name."""
-    vendor, only = profiled(own), Policy(place=Workspace("/w", "/h"), only=("Read",))
+    vendor, only = profiled(own), Policy(workspace=Workspace("/w", "/h"), only=("Read",))
     request = LaunchRequest(
         parse_argv(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
     )

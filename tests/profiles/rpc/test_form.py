@@ -153,7 +153,7 @@ def test_forms_are_offered_where_the_frontend_can_be_asked(flags, offered):
 
 
 def test_no_form_is_offered_where_questions_are_denied():
-    policy = Policy(place=Workspace("/w", "/h"), deny=read_rules(["AskUserQuestion"]))
+    policy = Policy(workspace=Workspace("/w", "/h"), deny=read_rules(["AskUserQuestion"]))
     greeting = json.loads(Talk(flags=ASKING, policy=policy).told.splitlines()[0])["params"][
         "clientCapabilities"
     ]

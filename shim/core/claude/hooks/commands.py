@@ -119,7 +119,7 @@ def _can_meet_condition(
         return True
     rule = read_rule(hook.condition)
     return (
-        PolicyEvaluator(Policy(place=place, deny=(rule,))).find_restriction(tool, arguments)
+        PolicyEvaluator(Policy(workspace=place, deny=(rule,))).find_restriction(tool, arguments)
         is not None
     )
 
@@ -129,7 +129,7 @@ def _is_certain_to_meet_condition(
 ) -> bool:
     """Whether a call certainly fits the rule of a hook, so that the hook may allow it."""
     judge = PolicyEvaluator(
-        Policy(place=place, allow=(read_rule(hook.condition),)), asks_for_all=True
+        Policy(workspace=place, allow=(read_rule(hook.condition),)), asks_for_all=True
     )
     return judge.evaluate(tool, arguments, "default").outcome == "allow"
 
