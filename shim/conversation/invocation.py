@@ -111,7 +111,8 @@ def _keep_child(vendor: Adapter) -> Adapter:
 
 def resolve_mode(invocation: Invocation) -> str:
     return resolve_permission_mode(
-        invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions
+        invocation.permissions.permission_mode,
+        skips_permissions=invocation.permissions.skip_permissions,
     )
 
 

@@ -117,12 +117,12 @@ def _find_refusal(
             prompt_by_hook=hook.requires_prompt,
         )
         if verdict.outcome == "ask" and (
-            puts or (asked and not (verdict.ruled or hook.requires_prompt))
+            puts or (asked and not (verdict.is_by_rule or hook.requires_prompt))
         ):
             continue
         if verdict.outcome != "allow":
             nobody = " and nobody can be asked" if verdict.outcome == "ask" else ""
-            return f"{name} is not allowed{nobody} ({hook.reason if hook.requires_prompt else verdict.why})"
+            return f"{name} is not allowed{nobody} ({hook.reason if hook.requires_prompt else verdict.reason})"
     return ""
 
 

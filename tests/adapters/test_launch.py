@@ -28,7 +28,8 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
     """What a vendor gives for a command line, with the request that the start makes of it."""
     vendor, invocation = get_adapter(name), parse_argv(words)
     mode = resolve_permission_mode(
-        invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions
+        invocation.permissions.permission_mode,
+        skips_permissions=invocation.permissions.skip_permissions,
     )
     facts.setdefault("keep", lambda text, suffix=".txt": f"/kept{suffix}")
     request = LaunchRequest(
@@ -37,7 +38,7 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
         mode_arguments=vendor.resolve_mode_arguments(mode),
         permission_mode=mode,
         resume_id=resume or invocation.session.resume,
-        removed_tools=tuple(sorted(policy(deny=invocation.rules.disallowed_tools).removed)),
+        removed_tools=tuple(sorted(policy(deny=invocation.rules.disallowed_tools).removed_tools)),
         **facts,
     )
     return vendor.build_launch(request)

@@ -109,7 +109,7 @@ class Case:
             workspace=Workspace(
                 work, home, (*invocation.add_dirs, *settled.directories), os.path.realpath
             ),
-            only=invocation.rules.tools,
+            only_tools=invocation.rules.tools,
             deny=(*read_rules(invocation.rules.disallowed_tools), *settled.deny),
             ask=settled.ask,
             allow=(*read_rules(invocation.rules.allowed_tools), *settled.allow),

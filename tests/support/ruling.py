@@ -23,11 +23,11 @@ def policy(
 ) -> Policy:
     return Policy(
         workspace=PLACE,
-        only=only,
+        only_tools=only,
         deny=read_rules(deny),
         ask=read_rules(ask),
         allow=read_rules(allow),
-        hidden=hidden,
+        hidden_tools=hidden,
         hooks=hooks,
     )
 

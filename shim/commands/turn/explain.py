@@ -252,8 +252,8 @@ def _describe_rules(
         {"kind": "hook", "rule": Redactor().text(str(hook)), "from": hook.source, "how": ran}
         for hook in policy.hooks
     ]
-    if policy.only is not None:
-        only = ", ".join(sorted(policy.only)) or "none"
+    if policy.only_tools is not None:
+        only = ", ".join(sorted(policy.only_tools)) or "none"
         found.append(
             {"kind": "tools", "rule": only, "from": "--tools", "how": "no other tool is left"}
         )

@@ -107,7 +107,7 @@ class ConversationContext(NamedTuple):
             workspace=Workspace(
                 self.cwd, self.environment.get("HOME", ""), self.invocation.add_dirs, _resolve_path
             ),
-            only=rules.tools,
+            only_tools=rules.tools,
             deny=(
                 *read_rules(rules.disallowed_tools, source="--disallowedTools"),
                 *read_rules(self.settings.deny, source="[tools] deny"),
@@ -115,7 +115,7 @@ class ConversationContext(NamedTuple):
             ),
             ask=settled.ask,
             allow=(*read_rules(rules.allowed_tools, source="--allowedTools"), *settled.allow),
-            hidden=self.settings.hide,
+            hidden_tools=self.settings.hide,
             hooks=settled.hooks,
         )
 

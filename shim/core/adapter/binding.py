@@ -39,7 +39,7 @@ def check_enforcement(
         if not can_enforce_rule(vendor, rule, request):
             raise _build_refusal(vendor, str(rule), rule.source)
     chosen = Rule(EVERYTHING, source="--tools")
-    if policy.only is not None and not (
+    if policy.only_tools is not None and not (
         vendor.abilities.selects_tools or vendor.policy_support.enforces_rule(chosen, request)
     ):
         raise _build_refusal(vendor, "a choice of tools", chosen.source)
@@ -131,7 +131,7 @@ def list_removed_tools(vendor: Adapter, policy: Policy) -> tuple[str, ...]:
     A rule that asks takes its tool away from a vendor that never asks, and any rule takes subagents
     away whose calls nobody sees.
     """
-    gone = set(policy.removed)
+    gone = set(policy.removed_tools)
     if not (vendor.child_input_ref or vendor.policy_support.has_native_rules):
         gone |= {rule.tool for rule in policy.ask if rule.content is None}
     if policy.has_restrictions and not (

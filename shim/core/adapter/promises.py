@@ -82,7 +82,7 @@ def find_promise(
     if policy.restricting_rules:
         rule = policy.restricting_rules[0]
         return f"the rule {rule} ({rule.source})"
-    return "" if policy.only is None else "a choice of tools (--tools)"
+    return "" if policy.only_tools is None else "a choice of tools (--tools)"
 
 
 def _is_as_wide_as_bypass(vendor: Adapter, mode: str) -> bool:

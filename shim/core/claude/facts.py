@@ -244,7 +244,7 @@ class SessionState:
             (bool(hook.allow), hook.requires_prompt) if hook is not None else (False, False)
         )
         if self.policy is None:
-            return PolicyDecision("allow" if allowed else "ask", self.mode, ruled=False)
+            return PolicyDecision("allow" if allowed else "ask", self.mode, is_by_rule=False)
         from shim.core.policy.judge import PolicyEvaluator
 
         judge = PolicyEvaluator(self.policy, asks_for_all=self.serving_vendor.asks_for_all)
@@ -263,13 +263,15 @@ class SessionState:
             if isinstance(change, RuleChange):
                 rules = read_rules(change.rules, source=ANSWER_SOURCE)
                 if change.operation != "add":
-                    policy.drop(change.outcome, rules if change.operation == "remove" else None)
+                    policy.remove_rules(
+                        change.outcome, rules if change.operation == "remove" else None
+                    )
                 if change.operation != "remove":
-                    policy.add({change.outcome: rules})
+                    policy.add_rules({change.outcome: rules})
             elif change.operation == "add":
-                policy.open(change.directories)
+                policy.add_directories(change.directories)
             else:
-                policy.close(change.directories)
+                policy.remove_directories(change.directories)
 
     def replace_flag_rules(self, deny: Iterable[str], ask: Iterable[str]) -> bool:
         """Rules of the flag settings, in the place of those before; whether they are others.
@@ -285,7 +287,7 @@ class SessionState:
             "deny": read_rules(deny, source=FLAGS_SOURCE),
             "ask": read_rules(ask, source=FLAGS_SOURCE),
         }
-        narrower = self.policy.narrowed(rules, FLAGS_SOURCE)
+        narrower = self.policy.with_restrictions(rules, FLAGS_SOURCE)
         if narrower.restricting_rules == self.policy.restricting_rules:
             return False
         if why := next(

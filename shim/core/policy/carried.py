@@ -41,7 +41,7 @@ class PolicyContext(NamedTuple):
 def serialize_policy(policy: Policy, known: PolicyContext) -> str:
     """The text of a policy and of what is told beside it."""
     place = policy.workspace
-    only = None if policy.only is None else sorted(policy.only)
+    only = None if policy.only_tools is None else sorted(policy.only_tools)
     rules, hooks = (
         _to_tuples(policy.deny, policy.ask, policy.allow),
         [tuple(hook) for hook in policy.hooks],
@@ -64,7 +64,7 @@ def parse_policy(text: str, real: Callable[[str], str]) -> tuple[Policy, PolicyC
     except PARSE_ERRORS as error:
         raise ValueError(f"no policy: {error}") from None
     where = Workspace(cwd, home, directories, real)
-    policy = Policy(workspace=where, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
+    policy = Policy(workspace=where, only_tools=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
     return policy, known
 
 

@@ -115,8 +115,8 @@ class PolicyEvaluator:
         if by_rules and not self._is_line_allowed(does, changes=edit, rules=False):
             return PolicyDecision("allow", "--allowedTools")
         if self._asks_for_all:
-            return PolicyDecision("ask", mode, ruled=False)
-        return PolicyDecision(self._decide_by_mode(tool, does, mode), mode, ruled=False)
+            return PolicyDecision("ask", mode, is_by_rule=False)
+        return PolicyDecision(self._decide_by_mode(tool, does, mode), mode, is_by_rule=False)
 
     def find_restriction(self, tool: str, arguments: Mapping[str, Any]) -> PolicyDecision | None:
         """The verdict of the rules that narrow; None where no such rule is about the call. No mode
@@ -124,8 +124,8 @@ class PolicyEvaluator:
         """
         tool = SAME.get(tool, tool)
         if (
-            self.policy.only is not None
-            and tool not in self.policy.only
+            self.policy.only_tools is not None
+            and tool not in self.policy.only_tools
             and tool != STRUCTURED_OUTPUT_TOOL
             and not tool.startswith(MCP)
         ):
@@ -169,7 +169,7 @@ class PolicyEvaluator:
             or (MCP in self._prompted_tools and tool.startswith(MCP))
         ):
             return True
-        tool, only = SAME.get(tool, tool), self.policy.only
+        tool, only = SAME.get(tool, tool), self.policy.only_tools
         if only is not None and tool not in only and self._is_sent_to_vendor(Rule(tool)):
             return True
         return any(

@@ -30,11 +30,11 @@ MAX_ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a 
 MAX_RESTRICTING_RULES = 10_000
 
 
-def resolve_permission_mode(asked: str | None, *, skip: bool) -> str:
+def resolve_permission_mode(asked: str | None, *, skips_permissions: bool) -> str:
     """The mode of a turn: `--dangerously-skip-permissions` is bypassPermissions, `manual` another
     word for default.
     """
-    if skip:
+    if skips_permissions:
         return BYPASS_MODE
     return "default" if asked in (None, "", "manual") else str(asked)
 
@@ -45,8 +45,8 @@ class PolicyDecision(NamedTuple):
     """
 
     outcome: "DecisionOutcome"
-    why: str
-    ruled: bool = True
+    reason: str
+    is_by_rule: bool = True
 
 
 class Policy:
@@ -64,19 +64,21 @@ class Policy:
         self,
         *,
         workspace: Workspace,
-        only: Iterable[str] | None = None,
+        only_tools: Iterable[str] | None = None,
         deny: Iterable[Rule] = (),
         ask: Iterable[Rule] = (),
         allow: Iterable[Rule] = (),
-        hidden: Iterable[str] = (),
+        hidden_tools: Iterable[str] = (),
         hooks: "Iterable[SettingsHook]" = (),
     ) -> None:
         self.workspace = workspace
-        self.only = None if only is None else frozenset(SAME.get(name, name) for name in only)
+        self.only_tools = (
+            None if only_tools is None else frozenset(SAME.get(name, name) for name in only_tools)
+        )
         self.deny = tuple(deny)
         self.ask = tuple(ask)
         self.allow = tuple(allow)
-        self.hidden_tools = frozenset(hidden)
+        self.hidden_tools = frozenset(hidden_tools)
         self.hooks = tuple(hooks)
 
     def __bool__(self) -> bool:
@@ -85,7 +87,7 @@ class Policy:
     @property
     def has_restrictions(self) -> bool:
         """Whether a call may be kept from running that the mode alone would let run."""
-        return bool(self.only is not None or self.deny or self.ask or self.hooks)
+        return bool(self.only_tools is not None or self.deny or self.ask or self.hooks)
 
     @property
     def has_rules(self) -> bool:
@@ -109,7 +111,7 @@ class Policy:
         return self.deny + self.ask
 
     @property
-    def removed(self) -> tuple[str, ...]:
+    def removed_tools(self) -> tuple[str, ...]:
         """The tools that are denied as a whole."""
         return tuple(sorted({rule.tool for rule in self.deny if rule.content is None}))
 
@@ -127,13 +129,13 @@ class Policy:
                 or not any(rule.names(name, narrows=True) for rule in denied)
             )
             and (
-                self.only is None
-                or SAME.get(name, name) in self.only
+                self.only_tools is None
+                or SAME.get(name, name) in self.only_tools
                 or name == STRUCTURED_OUTPUT_TOOL
             )
         ]
 
-    def drop(self, kind: "DecisionOutcome", rules: Iterable[Rule] | None = None) -> None:
+    def remove_rules(self, kind: "DecisionOutcome", rules: Iterable[Rule] | None = None) -> None:
         """Take back rules of a person's answers: these, or all of a kind. Rules from elsewhere
         stay.
         """
@@ -154,14 +156,14 @@ class Policy:
         else:
             self.deny = kept(self.deny)
 
-    def close(self, directories: Iterable[str]) -> None:
+    def remove_directories(self, directories: Iterable[str]) -> None:
         """Work in fewer folders again."""
         gone = frozenset(directories)
         self.workspace = self.workspace._replace(
             directories=tuple(one for one in self.workspace.directories if one not in gone)
         )
 
-    def narrowed(self, rules: Mapping[str, Iterable[Rule]], source: str) -> "Policy":
+    def with_restrictions(self, rules: Mapping[str, Iterable[Rule]], source: str) -> "Policy":
         """The policy with these rules "deny" and "ask" in the place of those that came from the
         same source.
         """
@@ -176,21 +178,23 @@ class Policy:
         )
         return narrower
 
-    def widened(self, allow: Iterable[Rule] = (), directories: Iterable[str] = ()) -> "Policy":
+    def with_permissions(
+        self, allow: Iterable[Rule] = (), directories: Iterable[str] = ()
+    ) -> "Policy":
         """The policy with more rules that allow, and more folders to work in."""
         import copy
 
         wider = copy.copy(self)
         wider.allow = (*self.allow, *allow)
-        wider.open(directories)
+        wider.add_directories(directories)
         return wider
 
-    def open(self, directories: Iterable[str]) -> None:
+    def add_directories(self, directories: Iterable[str]) -> None:
         """Work in more folders."""
         known = dict.fromkeys((*self.workspace.directories, *directories))
         self.workspace = self.workspace._replace(directories=tuple(known)[-MAX_ADDED_RULES:])
 
-    def add(self, rules: Mapping[str, Iterable[Rule]]) -> None:
+    def add_rules(self, rules: Mapping[str, Iterable[Rule]]) -> None:
         """Add rules of a person's answer, "allow", "ask" and "deny". A denied call stays denied."""
         self.allow = (*self.allow, *rules.get("allow", ()))[-MAX_ADDED_RULES:]
         self.ask = _limit_rules((*self.ask, *rules.get("ask", ())))

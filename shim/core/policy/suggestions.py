@@ -35,7 +35,7 @@ def suggested(
         return []
     found = []
     rules = tuple(_rules(policy, tool, arguments))
-    if rules and _allows(policy.widened(rules), tool, arguments, mode):
+    if rules and _allows(policy.with_permissions(rules), tool, arguments, mode):
         said = [
             {"toolName": rule.tool, **({"ruleContent": rule.content} if rule.content else {})}
             for rule in rules
@@ -46,7 +46,7 @@ def suggested(
     if tool in READ_TOOLS or not (edits or mode == EDITING):
         return found
     folders = elsewhere(policy, tool, arguments)
-    if _allows(policy.widened(directories=folders), tool, arguments, EDITING):
+    if _allows(policy.with_permissions(directories=folders), tool, arguments, EDITING):
         if folders:
             found.append(
                 {"type": "addDirectories", "directories": list(folders), "destination": "session"}

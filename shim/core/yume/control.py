@@ -178,14 +178,16 @@ class YumeControl(ControlSession):
         if ruled.outcome == "deny":
             return PermissionDecision(
                 False,
-                message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=ruled.why),
+                message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=ruled.reason),
                 frontend_knows=False,
             )
         if request.tool == QUESTION_TOOL:
             return PermissionDecision(False, message=UNANSWERABLE, frontend_knows=False)
         changed = None if shown == request.tool_input else shown
         # a person approves every other call
-        if ruled.outcome == "allow" and (ruled.ruled or not self.session_state.answers_prompts):
+        if ruled.outcome == "allow" and (
+            ruled.is_by_rule or not self.session_state.answers_prompts
+        ):
             return PermissionDecision(True, updated_input=changed)
         # Yume shows no other input
         if (

@@ -162,7 +162,7 @@ class Denials:
     def _denied(self, request: LaunchRequest) -> list[str]:
         """What denies each thing that is denied, in the program's words."""
         policy, mode = request.policy, request.permission_mode
-        removed, only = set(request.removed_tools), None if policy is None else policy.only
+        removed, only = set(request.removed_tools), None if policy is None else policy.only_tools
         left: set[str] | None = (
             set(self._left[mode]) if mode in self._left and not request.persistent else None
         )

@@ -523,7 +523,7 @@ def _get_chosen_tools(request: LaunchRequest) -> set[str] | None:
     chosen, policy = request.invocation.rules.tools, request.policy
     if chosen is None:
         return None
-    return set(chosen if policy is None or policy.only is None else policy.only)
+    return set(chosen if policy is None or policy.only_tools is None else policy.only_tools)
 
 
 def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:

@@ -46,14 +46,14 @@ HOOKS = st.lists(
 )
 def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mode):
     place = Workspace(f"/{folder}", "/home", ("../other", folder))
-    given = Policy(workspace=place, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
+    given = Policy(workspace=place, only_tools=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
     told = PolicyContext(mode, folder, "/t", folder)
     text = serialize_policy(given, told)
     assert text.isascii() and text.isprintable()
     policy, known = parse_policy(text, place.resolve_links)
     assert (policy.hooks, known) == (tuple(hooks), told)
     assert (policy.deny, policy.ask, policy.allow) == (tuple(deny), tuple(ask), tuple(allow))
-    assert (policy.only, policy.workspace) == (given.only, place)
+    assert (policy.only_tools, policy.workspace) == (given.only_tools, place)
 
 
 @each("text", ["", "{}", "1", "('default',)", "__import__('os')", "(" * 5000, "\0"])

@@ -88,13 +88,13 @@ def test_a_call_without_its_path_is_denied_by_a_rule_about_paths():
 
 def test_more_rules_than_can_be_looked_at_deny_everything():
     one = judge()
-    one.policy.add({"deny": read_rules(f"Bash(x{number})" for number in range(10_001))})
+    one.policy.add_rules({"deny": read_rules(f"Bash(x{number})" for number in range(10_001))})
     assert became(one, "Read", "bypassPermissions", file_path="/work/a") == "deny"
 
 
 def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
     one = judge(deny=["Bash(rm:*)"])
-    one.policy.add({"allow": read_rules(["Bash(touch:*)", "Bash(rm:*)"])})
+    one.policy.add_rules({"allow": read_rules(["Bash(touch:*)", "Bash(rm:*)"])})
     assert became(one, "Bash", command="touch a") == "allow"
     assert became(one, "Bash", command="rm a") == "deny"
 
@@ -208,7 +208,7 @@ def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(
     rule, name, arguments, permitted
 ):
     verdict = judge(allow=[rule]).evaluate(name, arguments, "default")
-    assert (verdict.outcome == "allow" and verdict.ruled) is permitted
+    assert (verdict.outcome == "allow" and verdict.is_by_rule) is permitted
 
 
 @pytest.mark.parametrize(

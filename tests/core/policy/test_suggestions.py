@@ -115,5 +115,5 @@ def test_a_rule_that_is_suggested_allows_the_call(command):
     (update, *_) = suggested(one, "Bash", {"command": command}, "default", edits=False)
     rules = [f"{rule['toolName']}({rule['ruleContent']})" for rule in update["rules"]]
     assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").outcome == "ask"
-    one.add({"allow": read_rules(rules, source=ANSWER_SOURCE)})
+    one.add_rules({"allow": read_rules(rules, source=ANSWER_SOURCE)})
     assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").outcome == "allow"

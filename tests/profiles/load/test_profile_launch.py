@@ -474,7 +474,7 @@ DENIED = CHOSEN.replace("allowed_tools", "denied_tools")
 )
 def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
     """A list of what is denied leaves tools that the profile does not name."""
-    vendor, only = profiled(own), Policy(workspace=Workspace("/w", "/h"), only=("Read",))
+    vendor, only = profiled(own), Policy(workspace=Workspace("/w", "/h"), only_tools=("Read",))
     request = LaunchRequest(
         parse_argv(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
     )

@@ -291,11 +291,11 @@ class ControlSession(SessionLines):
             return decision
         runs = shown if decision.updated_input is None else decision.updated_input
         ruled = self.session_state.evaluate_call(asked.tool, runs)
-        if ruled.outcome != "deny" or not ruled.ruled:
+        if ruled.outcome != "deny" or not ruled.is_by_rule:
             return decision._replace(updated_input=None if runs == asked.tool_input else runs)
         return PermissionDecision(
             False,
-            message=DENIED_BY_RULE_TEXT.format(tool=asked.tool, why=ruled.why),
+            message=DENIED_BY_RULE_TEXT.format(tool=asked.tool, why=ruled.reason),
             frontend_knows=False,
         )
 
@@ -372,7 +372,7 @@ class ControlSession(SessionLines):
         if ruled.outcome == "deny":
             return PermissionDecision(
                 False,
-                message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=ruled.why),
+                message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=ruled.reason),
                 frontend_knows=False,
             )
         if ruled.outcome == "allow" and (request.tool != QUESTION_TOOL or "answers" in shown):
