@@ -17,7 +17,7 @@ from typing import Any
 from shim.adapters import codex_hook
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import PROMPTLESS_MODES
-from shim.core.policy.rules import claude_tool_name
+from shim.core.policy.rules import normalize_tool_name
 
 NOOP_PREFIX = ": claude-shim;"  # in front of a command; its words mean nothing to the shell
 
@@ -38,7 +38,9 @@ def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
     """
     name = str(event.get("tool_name"))
     asking_prefixes = tuple(f"mcp__{server}__" for server in servers)
-    is_asked = name in ("Bash", "apply_patch") or claude_tool_name(name).startswith(asking_prefixes)
+    is_asked = name in ("Bash", "apply_patch") or normalize_tool_name(name).startswith(
+        asking_prefixes
+    )
     return mode not in PROMPTLESS_MODES and is_asked
 
 

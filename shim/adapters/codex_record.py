@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.policy.rules import MCP
+from shim.core.policy.rules import MCP_PREFIX
 from shim.core.turn.terms import Home
 
 # calls and changes of a turn that are remembered until they are said; no real turn has more
@@ -197,7 +197,7 @@ def _format_tool_name(call: Mapping[str, Any]) -> str:
     tool.
     """
     name, namespace = str(call["name"]), call.get("namespace")
-    is_of_server = isinstance(namespace, str) and namespace.startswith(MCP)
+    is_of_server = isinstance(namespace, str) and namespace.startswith(MCP_PREFIX)
     return f"{namespace}__{name}" if is_of_server else name
 
 

@@ -16,7 +16,7 @@ that tool is taken away.
 from shim.core.adapter.hook import HOOK_TIMEOUT_S, build_hook_command, enforces_rule, needs_hook
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.policy.policy import BYPASS_MODE, PROMPTLESS_MODES, Policy
-from shim.core.policy.rules import MCP, Rule
+from shim.core.policy.rules import MCP_PREFIX, Rule
 
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",
@@ -106,7 +106,7 @@ def allows_through_hook(rule: Rule) -> bool:
     """Whether codex runs what a rule allows. Of a server's tools it runs those alone that say they
     only read.
     """
-    return not rule.tool.startswith(MCP)
+    return not rule.tool.startswith(MCP_PREFIX)
 
 
 def can_search_web(request: LaunchRequest) -> bool:

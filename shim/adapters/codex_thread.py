@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shim.adapters import codex_settings
 from shim.core.claude.messages import BlockKinds, UserMessage
-from shim.core.policy.rules import plain_name
+from shim.core.policy.rules import normalize_mcp_name
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.rpc.form import Forms
@@ -303,10 +303,12 @@ class CodexThread:
         """Open the thread, where the hooks that codex lists can be kept from deciding."""
         opening, known = self._params, self._configured_servers
         own = {
-            plain_name(name): codex_settings.convert_server(said)
+            normalize_mcp_name(name): codex_settings.convert_server(said)
             for name, said in opening.servers.items()
         }
-        named = [name for name in {**own, **known} if name == plain_name(name)][:MAX_MCP_SERVERS]
+        named = [name for name in {**own, **known} if name == normalize_mcp_name(name)][
+            :MAX_MCP_SERVERS
+        ]
         hooks = opening.build_hooks(named)
         try:
             state = codex_settings.disable_hooks(heard.result, has_shim_hook=bool(hooks))

@@ -22,7 +22,7 @@ from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import ModeError
 from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES
-from shim.core.policy.rules import MCP
+from shim.core.policy.rules import MCP_PREFIX
 
 # Its tools in Claude's words (pi page, section 6). They read `path`, and nothing that is called
 # `file_path`.
@@ -188,7 +188,9 @@ def needs_mcp_removal(request: LaunchRequest) -> bool:
     if request.persistent:
         return False
     narrowing = request.policy.restricting_rules if request.policy is not None else ()
-    return bool(request.mode_arguments) or any(rule.tool.startswith(MCP) for rule in narrowing)
+    return bool(request.mode_arguments) or any(
+        rule.tool.startswith(MCP_PREFIX) for rule in narrowing
+    )
 
 
 def needs_tool_restore(request: LaunchRequest) -> bool:
@@ -218,7 +220,7 @@ def build_two_way() -> Adapter:
     frontend.
     """
     modes = {mode: () for mode in PERMISSION_MODES if mode != "auto"}
-    every = frozenset((*ADAPTER.listed_tools, *(tool.name for tool in TOOLS.values()), MCP))
+    every = frozenset((*ADAPTER.listed_tools, *(tool.name for tool in TOOLS.values()), MCP_PREFIX))
     return ADAPTER._replace(
         translator_ref="shim.adapters.pi_talk_stream:PiTalkTranslator",
         child_input_ref="shim.adapters.pi_speech:PiSpeech",
@@ -265,7 +267,9 @@ ADAPTER = Adapter(
         reports_cost=True,
     ),
     # it loses the tools of all servers
-    policy_support=PolicySupport(enforces_rule=lambda rule, request: rule.tool.startswith(MCP)),
+    policy_support=PolicySupport(
+        enforces_rule=lambda rule, request: rule.tool.startswith(MCP_PREFIX)
+    ),
     session_traits=SessionTraits(saves_late=True),
     # 0.73 starts these; newer ones ask whether the folder is trusted.
     environment=Environment(

@@ -16,7 +16,7 @@ from shim.core.adapter.vendor import (
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import MCP, SUBAGENT, Rule, claude_tool_name, word_set
+from shim.core.policy.rules import MCP_PREFIX, SUBAGENT_TOOL, Rule, normalize_tool_name, split_words
 
 # The warning about unattended runs is ours to give.
 ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
@@ -90,7 +90,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
 PROMPTED_TOOLS = frozenset(("Bash", "Edit", "Write", "NotebookEdit", "WebFetch"))
 # What it asks about with our settings. They take subagents away, which change files unasked in
 # every mode of theirs.
-PROMPTED_WITH_SETTINGS = PROMPTED_TOOLS | word_set("""
+PROMPTED_WITH_SETTINGS = PROMPTED_TOOLS | split_words("""
     mcp__ Read Grep Glob LS Monitor WebSearch Skill SendMessage CronCreate ScheduleWakeup EnterWorktree ExitWorktree
 """)
 ASKING_ARGUMENTS = ("--approval-mode", "default")
@@ -137,9 +137,9 @@ def enforces_rule(rule: Rule, request: LaunchRequest) -> bool:
     """Whether a rule about MCP is kept: it asks about each such call, or the tools are taken away
     by the same name.
     """
-    if not rule.tool.startswith(MCP):
+    if not rule.tool.startswith(MCP_PREFIX):
         return False
-    return MCP in list_prompted_tools(request) or (
+    return MCP_PREFIX in list_prompted_tools(request) or (
         rule.tool in request.removed_tools and "*" not in rule.tool[:-1]
     )
 
@@ -157,10 +157,10 @@ def list_excluded_tools(request: LaunchRequest) -> list[str]:
     servers = [
         own
         for name in request.removed_tools
-        if name.startswith(MCP)
+        if name.startswith(MCP_PREFIX)
         for own in _list_server_tool_names(name)
     ]
-    spared = TOOL_FAMILIES if MCP in list_prompted_tools(request) else ()
+    spared = TOOL_FAMILIES if MCP_PREFIX in list_prompted_tools(request) else ()
     return [name for name in dict.fromkeys(own + servers) if name not in spared]
 
 
@@ -168,7 +168,7 @@ def _list_server_tool_names(rule: str) -> list[str]:
     """Return qwen's names of the server's tool that a rule names. It appends a hash where it
     replaces characters.
     """
-    name = claude_tool_name(rule)
+    name = normalize_tool_name(rule)
     if rule.endswith("*") or name.count("__") < 2 or "_" not in name.replace("__", ""):
         return [rule]
     return [rule, name, *(f"{name}{begin}*" for begin in HASH_STARTS)]
@@ -228,7 +228,7 @@ ADAPTER = Adapter(
     policy_support=PolicySupport(
         list_prompted_tools=list_prompted_tools,
         enforces_rule=enforces_rule,
-        accepts_rule=lambda rule: rule.tool == SUBAGENT and rule.content is None,
+        accepts_rule=lambda rule: rule.tool == SUBAGENT_TOOL and rule.content is None,
         has_wider_modes=True,
         escape_prompt=lambda prompt: prompt.replace("@", "\\@"),
     ),

@@ -7,7 +7,7 @@ from shim.core.adapter.tools import (
     convert_todos,
     translate_tool_call,
 )
-from shim.core.policy.rules import MCP
+from shim.core.policy.rules import MCP_PREFIX
 
 # Claude calls them the same, in its own spelling: `exit_plan_mode` is ExitPlanMode.
 _PASCAL_CASE_TOOLS = (
@@ -71,7 +71,9 @@ def drop_hash(name: str) -> str:
     the tool.
     """
     hashed = (
-        name.startswith(MCP) and name[-8:-6] in HASH_STARTS and _HASH_CHARS.issuperset(name[-6:])
+        name.startswith(MCP_PREFIX)
+        and name[-8:-6] in HASH_STARTS
+        and _HASH_CHARS.issuperset(name[-6:])
     )
     return name[:-8] if hashed else name
 

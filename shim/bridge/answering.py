@@ -19,7 +19,7 @@ from shim.core.policy.acts import CHANGE_TOOLS, CONTENT_SEARCH_TOOL, READ_TOOLS,
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Workspace, is_below
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import WHOLE, read_rule
+from shim.core.policy.rules import MATCH_ALL_CONTENTS, read_rule
 from shim.core.policy.suggestions import INTERACTIVE
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
@@ -218,7 +218,7 @@ def _extract_allow_rules(suggestion: Any) -> list[dict[str, str]]:
             or name in CHANGE_TOOLS
         ):
             return []
-        if name in SHELL_TOOLS and content in WHOLE:  # any command
+        if name in SHELL_TOOLS and content in MATCH_ALL_CONTENTS:  # any command
             return []
         found.append({"toolName": name} | ({"ruleContent": content} if content else {}))
     return found

@@ -21,7 +21,7 @@ from shim.core.claude.hooks.commands import HookContext
 from shim.core.policy.carried import parse_policy
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.policy import PERMISSION_MODES, Policy
-from shim.core.policy.rules import claude_tool_name
+from shim.core.policy.rules import normalize_tool_name
 from shim.io.inherited_signals import reset_inherited_signals
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
@@ -102,7 +102,7 @@ def _find_refusal(
     """
     judge = PolicyEvaluator(policy)
     for vendor_name, arguments in calls:
-        name = claude_tool_name(vendor_name)
+        name = normalize_tool_name(vendor_name)
         puts = asks or name in asked.split(",")
         hook = HookDecision() if puts else _run_settings_hooks(policy, event, name, arguments, told)
         if hook.allow is False:

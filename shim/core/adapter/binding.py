@@ -10,7 +10,7 @@ from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.errors import ModeError
 from shim.core.policy.acts import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS_MODE, Policy
-from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
+from shim.core.policy.rules import EVERYTHING, MCP_PREFIX, SUBAGENT_TOOL, Rule
 from shim.core.policy.sources import BEFORE_A_CALL
 from shim.core.reading.typed import TYPE_CHECKING
 
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 # What changes or shows anything outside of the conversation. A hook about all tools has to be run
 # before these.
-ACTING_TOOLS = SHELL_TOOLS | {*CHANGE_TOOLS, *READ_TOOLS, SUBAGENT, MCP, "WebFetch", "WebSearch"}
+ACTING_TOOLS = SHELL_TOOLS | {
+    *CHANGE_TOOLS,
+    *READ_TOOLS,
+    SUBAGENT_TOOL,
+    MCP_PREFIX,
+    "WebFetch",
+    "WebSearch",
+}
 
 
 def check_enforcement(
@@ -90,9 +97,9 @@ def find_tools_without_hook(
         own -= {name for name in request.removed_tools if vendor.list_vendor_tools((name,))}
     concerned = {name for name in own if is_for_tool(hook, name)}
     if (
-        MCP in hook.matcher or not is_tool_list(hook.matcher)
-    ) and not vendor.policy_support.enforces_rule(Rule(MCP), request):
-        concerned.add(MCP)
+        MCP_PREFIX in hook.matcher or not is_tool_list(hook.matcher)
+    ) and not vendor.policy_support.enforces_rule(Rule(MCP_PREFIX), request):
+        concerned.add(MCP_PREFIX)
     return frozenset(concerned) - vendor.policy_support.list_prompted_tools(request)
 
 
@@ -113,7 +120,7 @@ def list_affected_tools(vendor: Adapter, rule: Rule) -> frozenset[str]:
     own = frozenset(vendor.listed_tools) | {tool.name for tool in vendor.tools.values()}
     if rule.tool == EVERYTHING:
         return own
-    if rule.content is None and (rule.tool.startswith(MCP) or "*" in rule.tool):
+    if rule.content is None and (rule.tool.startswith(MCP_PREFIX) or "*" in rule.tool):
         return frozenset((rule.tool,))
     if rule.content is None:
         return own & (SHELL_TOOLS if rule.tool == BASH_TOOL else {rule.tool})
@@ -122,7 +129,7 @@ def list_affected_tools(vendor: Adapter, rule: Rule) -> frozenset[str]:
         named |= {*CHANGE_TOOLS, *SHELL_TOOLS}
     elif rule.tool == "Read":
         named |= {*CHANGE_TOOLS, *READ_TOOLS, *SHELL_TOOLS}
-    return frozenset(named) & own | (frozenset((SUBAGENT,)) & own)
+    return frozenset(named) & own | (frozenset((SUBAGENT_TOOL,)) & own)
 
 
 def list_removed_tools(vendor: Adapter, policy: Policy) -> tuple[str, ...]:
@@ -137,7 +144,9 @@ def list_removed_tools(vendor: Adapter, policy: Policy) -> tuple[str, ...]:
     if policy.has_restrictions and not (
         vendor.policy_support.covers_subagents or vendor.policy_support.has_native_rules
     ):
-        gone |= {SUBAGENT, *SHELL_TOOLS} - {BASH_TOOL}  # a second shell is asked about by nobody
+        gone |= {SUBAGENT_TOOL, *SHELL_TOOLS} - {
+            BASH_TOOL
+        }  # a second shell is asked about by nobody
     return tuple(sorted(gone))
 
 

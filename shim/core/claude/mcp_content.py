@@ -31,7 +31,7 @@ writes "not saved".
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 
-from shim.core.policy.rules import MCP
+from shim.core.policy.rules import MCP_PREFIX
 from shim.core.reading.json_text import as_text, dump
 from shim.core.reading.typed import Any
 
@@ -88,7 +88,7 @@ def convert_result(value: object, tool: str, *, is_error: bool = False) -> objec
     unchanged. `tool` is Claude's name of the tool, which is `mcp__SERVER__TOOL` for a tool of a
     server.
     """
-    is_mcp = tool.startswith(MCP)
+    is_mcp = tool.startswith(MCP_PREFIX)
     structured: Mapping[str, Any] | None = None
     if isinstance(value, dict) and is_mcp_result(value):
         is_mcp = True
@@ -117,7 +117,7 @@ def convert_result(value: object, tool: str, *, is_error: bool = False) -> objec
 
 def convert_blocks(blocks: list[Block], tool: str) -> list[Block]:
     """Return MCP blocks as blocks of Claude. A block of a type that Claude knows is not changed."""
-    server = tool[len(MCP) :].partition("__")[0] if tool.startswith(MCP) else ""
+    server = tool[len(MCP_PREFIX) :].partition("__")[0] if tool.startswith(MCP_PREFIX) else ""
     origin = f" from {server}" if server else ""
     return [converted for block in blocks for converted in _convert_block(block, origin)]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import orjson
 
-from shim.core.policy.rules import MCP, plain_name
+from shim.core.policy.rules import MCP_PREFIX, normalize_mcp_name
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple, Protocol
 
@@ -411,7 +411,7 @@ class SdkServers:
 
 def format_tool_name(server: str, tool: str) -> str:
     """Claude's name of a server's tool."""
-    return f"{MCP}{plain_name(server)}__{plain_name(tool)}"
+    return f"{MCP_PREFIX}{normalize_mcp_name(server)}__{normalize_mcp_name(tool)}"
 
 
 def _describe_tool(tool: RpcMessage) -> dict[str, Any]:

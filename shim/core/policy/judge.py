@@ -19,14 +19,14 @@ from shim.core.policy.acts import (
 from shim.core.policy.commands import is_allowed_edit, is_read_only, list_operands, strip_wrappers
 from shim.core.policy.paths import allows_path, can_match_inside, matches_path
 from shim.core.policy.policy import BYPASS_MODE, STRUCTURED_OUTPUT_TOOL, Policy, PolicyDecision
-from shim.core.policy.rules import MCP, SAME, UNNAMED, Rule, word_set
+from shim.core.policy.rules import MCP_PREFIX, SAME, UNNAMED, Rule, split_words
 from shim.core.policy.shell import Command, Redirect
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shim.core.policy.policy import DecisionOutcome
 
-CONVERSATION_TOOLS = word_set("""
+CONVERSATION_TOOLS = split_words("""
     Task TodoWrite TaskOutput BashOutput KillShell KillBash TaskStop
     EnterPlanMode ToolSearch ListMcpResourcesTool Skill
 """)
@@ -127,7 +127,7 @@ class PolicyEvaluator:
             self.policy.only_tools is not None
             and tool not in self.policy.only_tools
             and tool != STRUCTURED_OUTPUT_TOOL
-            and not tool.startswith(MCP)
+            and not tool.startswith(MCP_PREFIX)
         ):
             return PolicyDecision("deny", "--tools")
         does: CallEffects | None = None
@@ -166,7 +166,7 @@ class PolicyEvaluator:
         if (
             self._announces_first
             or tool in self._prompted_tools
-            or (MCP in self._prompted_tools and tool.startswith(MCP))
+            or (MCP_PREFIX in self._prompted_tools and tool.startswith(MCP_PREFIX))
         ):
             return True
         tool, only = SAME.get(tool, tool), self.policy.only_tools
@@ -192,7 +192,7 @@ class PolicyEvaluator:
         ):
             return True
         if not (
-            rule.names(tool, narrows=tool.startswith(MCP))
+            rule.names(tool, narrows=tool.startswith(MCP_PREFIX))
             or (rule.tool == BASH_TOOL and tool in SHELL_TOOLS)
         ):
             return rule.tool in ("Edit", "Read") and does.line is not None and not does.line.whole
@@ -250,7 +250,7 @@ class PolicyEvaluator:
         """Whether a call only looks at things, so that a plan may have it."""
         if does.line is not None:
             return self._is_line_allowed(does, changes=False, rules=False)
-        return tool not in CHANGE_TOOLS and not tool.startswith(MCP)
+        return tool not in CHANGE_TOOLS and not tool.startswith(MCP_PREFIX)
 
     def _decide_by_mode(self, tool: str, does: CallEffects, mode: str) -> "DecisionOutcome":
         tool = SAME.get(tool, tool)

@@ -3,12 +3,12 @@
 import posixpath
 from collections.abc import Callable
 
-from shim.core.policy.rules import word_set
+from shim.core.policy.rules import split_words
 from shim.core.reading.typed import NamedTuple
 
 # A change of these is asked for in every mode but the widest: they make programs run, or give
 # permissions.
-PROTECTED_NAMES = word_set("""
+PROTECTED_NAMES = split_words("""
     .git .claude .vscode .idea .husky .devcontainer .bashrc .bash_profile .bash_login .bash_aliases .profile .zshrc
     .zprofile .zshenv .zlogin .gitconfig .gitmodules .mcp.json .claude.json .ripgreprc .envrc .npmrc .yarnrc
     .pre-commit-config.yaml .qwen .gemini .codex .opencode opencode.json opencode.jsonc

@@ -5,7 +5,7 @@ page).
 from collections.abc import Iterable, Mapping
 
 from shim.core.policy.place import Workspace
-from shim.core.policy.rules import EVERYTHING, MCP, SAME, Rule
+from shim.core.policy.rules import EVERYTHING, MCP_PREFIX, SAME, Rule
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ class Policy:
         """Return the names of the MCP servers in rules."""
         rules = (*self.deny, *self.ask, *self.allow)
         names = [
-            rule.tool.removeprefix(MCP).partition("__")[0]
+            rule.tool.removeprefix(MCP_PREFIX).partition("__")[0]
             for rule in rules
-            if rule.tool.startswith(MCP)
+            if rule.tool.startswith(MCP_PREFIX)
         ]
         return [name for name in names if name and "*" not in name]
 

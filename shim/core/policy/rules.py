@@ -9,34 +9,34 @@ from shim.core.reading.typed import NamedTuple
 
 # One tool, two names. The first is what the frontend reads.
 SAME = {"Agent": "Task"}
-WHOLE = (None, "", "*", ":*")
-MCP = "mcp__"
-SUBAGENT = "Task"
+MATCH_ALL_CONTENTS = (None, "", "*", ":*")
+MCP_PREFIX = "mcp__"
+SUBAGENT_TOOL = "Task"
 UNNAMED = "unknown"  # the tool of a call whose vendor names none
 EVERYTHING = "*"
 # characters of a tool's name
 IN_NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-def word_set(words: str) -> frozenset[str]:
+def split_words(words: str) -> frozenset[str]:
     """The words of a text, for a table."""
     return frozenset(words.split())
 
 
-def plain_name(name: str) -> str:
+def normalize_mcp_name(name: str) -> str:
     """A name of MCP as it stands in the name of a tool: `my server` is `my_server`."""
     return "".join([letter if letter in IN_NAMES else "_" for letter in name])
 
 
 @lru_cache(maxsize=1000)  # a session uses the same few names again and again
-def claude_tool_name(name: str) -> str:
+def normalize_tool_name(name: str) -> str:
     """Return Claude's name of a tool. In the name of an MCP tool, characters that Claude does not
     allow become `_`.
 
     `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, as in the real claude's calls,
     rules and hooks.
     """
-    return plain_name(name) if name.startswith(MCP) else name
+    return normalize_mcp_name(name) if name.startswith(MCP_PREFIX) else name
 
 
 class Rule(NamedTuple):
@@ -65,17 +65,17 @@ class Rule(NamedTuple):
         match such a rule with no tool, but it is safer to apply a rule that forbids. A rule that
         allows is not applied.
         """
-        tool, named = claude_tool_name(SAME.get(tool, tool)), self.tool
+        tool, named = normalize_tool_name(SAME.get(tool, tool)), self.tool
         if named == EVERYTHING:
             return narrows
-        if narrows and named.startswith(MCP):
-            named = "*".join(map(plain_name, named.split("*")))
+        if narrows and named.startswith(MCP_PREFIX):
+            named = "*".join(map(normalize_mcp_name, named.split("*")))
         if narrows and "*" in named:
             from fnmatch import fnmatchcase
 
             if fnmatchcase(tool, named):
                 return True
-        if named.startswith(MCP):
+        if named.startswith(MCP_PREFIX):
             server = named.removesuffix("__*")
             return tool == named or (server.count("__") == 1 and tool.startswith(server + "__"))
         return tool == named
@@ -101,7 +101,9 @@ def read_rule(said: str, base: str = "", source: str = "") -> Rule:
     if not bracket or not rest.endswith(")"):
         return Rule(SAME.get(said, said), None, base, source)
     content = rest[:-1]
-    return Rule(SAME.get(name, name), None if content in WHOLE else content, base, source)
+    return Rule(
+        SAME.get(name, name), None if content in MATCH_ALL_CONTENTS else content, base, source
+    )
 
 
 def read_rules(said: Iterable[str], base: str = "", source: str = "") -> tuple[Rule, ...]:

@@ -5,7 +5,7 @@ claude does it).
 from collections.abc import Iterator
 from functools import cache
 
-from shim.core.policy.rules import word_set
+from shim.core.policy.rules import split_words
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,18 +17,18 @@ DEPTH = 200  # of the tree; what is nested deeper is not taken apart
 JOINED = "\\\n"  # a line that goes on in the next one
 
 # Lists, pipes and loops of plain commands: all that such a line does stands in its commands.
-_PLAIN = word_set("""
+_PLAIN = split_words("""
     program list pipeline command command_name redirected_statement file_redirect word string raw_string
     string_content number comment file_descriptor concatenation for_statement do_group if_statement
     elif_clause else_clause while_statement test_command variable_name negated_command test_operator
     unary_expression binary_expression herestring_redirect
 """)
-_LOOP_VARIABLES = word_set("a b c d e f g h i j k l m n x y z file dir name item")
+_LOOP_VARIABLES = split_words("a b c d e f g h i j k l m n x y z file dir name item")
 # words that the grammar takes for a command, and bash for more
 _BEFORE_COMPOUND = (["time"], ["coproc"], ["case"])
 _GLOB = frozenset("*?[{")
 _ARITHMETIC = ("((", "$((", "$[", "[", "subscript", "arithmetic_expansion", "c_style_for_statement")
-_EVALUATES = word_set(
+_EVALUATES = split_words(
     "let unset read mapfile readarray printf wait test [ declare typeset local export readonly"
 )
 _QUOTED_SUBSTITUTIONS = {

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from shim.core.claude.mcp_content import is_failed_result
 from shim.core.claude.tool_content import format_content
 from shim.core.claude.usage import NO_USAGE, Usage
-from shim.core.policy.rules import claude_tool_name
+from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact, as_text
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, Machine
@@ -107,7 +107,7 @@ class Nested:
         """
         agents = self._agents
         identity = read_id(identity)
-        name = claude_tool_name(name[:NAME_CHARACTERS]) if isinstance(name, str) else "unknown"
+        name = normalize_tool_name(name[:NAME_CHARACTERS]) if isinstance(name, str) else "unknown"
         given = agents.exact.value(arguments if isinstance(arguments, dict) else {"raw": arguments})
         if agents.machine.over or len(agents.open) >= NESTED_CALLS:
             return

@@ -5,7 +5,7 @@ from typing import Any
 
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
-from shim.core.policy.rules import claude_tool_name
+from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import Exact
@@ -63,7 +63,7 @@ class Opening:
                 if isinstance(value, list):
                     value = [item for item in value if isinstance(item, ITEMS.get(name, object))]
                 if name == "tools":
-                    value = [claude_tool_name(tool) for tool in value]
+                    value = [normalize_tool_name(tool) for tool in value]
                 self.facts[name] = self._exact.value(value)
 
     def init(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionRequest
-from shim.core.policy.rules import claude_tool_name
+from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact
 from shim.core.turn.deferred import DeferredCalls
@@ -56,7 +56,7 @@ class Questions:
         already. The request waits in `asked`. A request that the frontend must not see carries its
         refusal, so that the vendor gets an answer.
         """
-        identity, name = read_id(identity), claude_tool_name(name)
+        identity, name = read_id(identity), normalize_tool_name(name)
         if len(self.asked) > QUESTIONS:
             self._account.repaired("question_left_out", identity)
             return
@@ -64,7 +64,7 @@ class Questions:
         table = self._calls.table
         known = name, arguments
         if announced is not None:
-            known = claude_tool_name(announced[0]), self._exact.value(announced[1])
+            known = normalize_tool_name(announced[0]), self._exact.value(announced[1])
         key = (
             next(iter(table.list_keys(identity)), None)
             if is_unique

@@ -10,7 +10,7 @@ from shim.core.claude.line_pieces import build_tool_response
 from shim.core.claude.mcp_content import is_failed_result
 from shim.core.claude.tool_content import SHELL_TOOL, format_content
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
-from shim.core.policy.rules import MCP, claude_tool_name
+from shim.core.policy.rules import MCP_PREFIX, normalize_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import UNSURE, Exact, dump
 from shim.core.reading.limits import LONGEST_CHARACTER, fit, fit_images
@@ -75,7 +75,7 @@ class Denials:
         identity = read_id(identity)
         if identity in self.entries:
             return
-        name, given = claude_tool_name(name), self._exact.value(arguments)
+        name, given = normalize_tool_name(name), self._exact.value(arguments)
         entry = {"tool_name": name[:NAME_CHARACTERS], "tool_use_id": identity, "tool_input": given}
         room = self._room - self._bytes
         size = len(dump(entry))
@@ -99,7 +99,7 @@ class Denials:
 
     def resolve_id(self, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the id with which a call of the vendor was written in this turn."""
-        identity, name = read_id(identity), claude_tool_name(name)
+        identity, name = read_id(identity), normalize_tool_name(name)
         renamed = self._renamed.get(identity)
         if renamed is None:
             return identity
@@ -242,8 +242,8 @@ class ToolCalls:
             name = "unknown"
         elif len(name) > NAME_CHARACTERS:
             name = name[:NAME_CHARACTERS]
-        if name.startswith(MCP):
-            name = claude_tool_name(name)
+        if name.startswith(MCP_PREFIX):
+            name = normalize_tool_name(name)
         if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
         for value in arguments.values():
@@ -304,7 +304,7 @@ class ToolCalls:
 
     def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call."""
-        name, arguments = claude_tool_name(name), self._exact.value(arguments)
+        name, arguments = normalize_tool_name(name), self._exact.value(arguments)
         key = self.table.match_result(read_id(identity))
         if key is not None and self._unhide_forbidden(key, name, arguments):
             self.tool_use(identity, name, arguments, source=UPDATE)
@@ -333,8 +333,8 @@ class ToolCalls:
             content = self._exact.value(content)
         if identity.__class__ is not str or len(identity) > NAME_CHARACTERS:
             identity = read_id(identity)
-        if name.__class__ is str and name.startswith(MCP):
-            name = claude_tool_name(name)
+        if name.__class__ is str and name.startswith(MCP_PREFIX):
+            name = normalize_tool_name(name)
         key = self._find_call(identity, name, arguments)
         if key is None:
             key = self._called_late(identity, content, is_error, name, arguments)
@@ -345,7 +345,7 @@ class ToolCalls:
             return  # it is answered with the end, as every call is
         # a vendor may call what it stopped complete
         judge, is_error = self._terms.judge, is_error or self.interrupted
-        if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP):
+        if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP_PREFIX):
             is_error = is_error or is_failed_result(content)
             content = format_content(content, call[1], failed=is_error)
         if (
@@ -450,7 +450,7 @@ class ToolCalls:
         """Return the open call that a result with this id, name and arguments would belong to, or
         None.
         """
-        name = claude_tool_name(name) if isinstance(name, str) else None
+        name = normalize_tool_name(name) if isinstance(name, str) else None
         key = self._find_call(read_id(identity), name, arguments)
         return None if key is None else self.open[key]
 

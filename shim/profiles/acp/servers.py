@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from shim.core.policy.rules import MCP, plain_name
+from shim.core.policy.rules import MCP_PREFIX, normalize_mcp_name
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def _list_readings(template: str, names: Iterable[str], own: str) -> Iterator[st
     first.
     """
     for name in sorted(names, key=len, reverse=True) if template else ():
-        server = plain_name(name)
+        server = normalize_mcp_name(name)
         beginning = template.partition("{tool}")[0].replace("{server}", server)
         if own.startswith(beginning) and len(own) > len(beginning):
-            yield f"{MCP}{server}__{own[len(beginning) :]}"
+            yield f"{MCP_PREFIX}{server}__{own[len(beginning) :]}"
 
 
 def _server(name: str, server: Mapping[str, Any]) -> Mapping[str, Any]:

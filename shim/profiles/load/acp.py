@@ -56,7 +56,7 @@ from shim.core.adapter.tools import Tools
 from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
+from shim.core.policy.rules import EVERYTHING, MCP_PREFIX, SUBAGENT_TOOL, Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
 from shim.profiles.load.launch import RESUME_PATTERN, LaunchTemplate
@@ -144,7 +144,11 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         is.
         """
         return (
-            EVERYTHING if rule.tool == EVERYTHING else MCP if rule.tool.startswith(MCP) else ""
+            EVERYTHING
+            if rule.tool == EVERYTHING
+            else MCP_PREFIX
+            if rule.tool.startswith(MCP_PREFIX)
+            else ""
         ) in asked
 
     if not source.bundled:  # a mistake in it is told of before anything is started
@@ -156,7 +160,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         enforcement = enforcement._replace(enforces_rule=binds, covers_subagents=False)
         # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and
         # waits for ever.
-        listed = tuple(name for name in listed if name != SUBAGENT)
+        listed = tuple(name for name in listed if name != SUBAGENT_TOOL)
     listed = own.at("listed").texts() or listed
     return base._replace(
         translator_ref=lambda: reader(own, base.tools),

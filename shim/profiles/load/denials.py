@@ -39,7 +39,7 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import PROTECTED_NAMES, SHIM_FOLDERS
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import MCP, SUBAGENT, Rule
+from shim.core.policy.rules import MCP_PREFIX, SUBAGENT_TOOL, Rule
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.tools import RuledTool
@@ -118,7 +118,7 @@ class Denials:
         """
         mode = request.permission_mode
         known = rule.content is None and rule.tool in {one.name for one in self._tools.values()}
-        if rule.tool == SUBAGENT and not self.subagents:
+        if rule.tool == SUBAGENT_TOOL and not self.subagents:
             return False
         return (
             known
@@ -169,7 +169,7 @@ class Denials:
         if left is not None and policy is not None and mode != "plan":
             left |= {rule.tool for rule in policy.allow if rule.content is None}
         if left is not None and not self.subagents:
-            left.discard(SUBAGENT)
+            left.discard(SUBAGENT_TOOL)
         own = {
             self._renamed.get(name, name): None
             for name, tool in self._tools.items()
@@ -257,9 +257,13 @@ def _server_of(rule: Rule) -> tuple[str, str]:
 
     Only names that no program spells differently.
     """
-    if rule.content is not None or not rule.tool.startswith(MCP) or len(rule.tool) > LONGEST_NAME:
+    if (
+        rule.content is not None
+        or not rule.tool.startswith(MCP_PREFIX)
+        or len(rule.tool) > LONGEST_NAME
+    ):
         return "", ""
-    server, _, tool = rule.tool[len(MCP) :].partition("__")
+    server, _, tool = rule.tool[len(MCP_PREFIX) :].partition("__")
     tool = "" if tool == "*" else tool
     plain = (
         bool(server) and _LETTERS.issuperset(server) and _LETTERS.issuperset(tool.replace("_", ""))
