@@ -19,8 +19,8 @@ from shim.core.policy.acts import CHANGE_TOOLS, CONTENT_SEARCH_TOOL, READ_TOOLS,
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Workspace, is_below
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import MATCH_ALL_CONTENTS, read_rule
-from shim.core.policy.suggestions import INTERACTIVE
+from shim.core.policy.rules import MATCH_ALL_CONTENTS, parse_rule
+from shim.core.policy.suggestions import INTERACTIVE_TOOLS
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
 
@@ -166,7 +166,7 @@ def build_permission_prompt(
 ) -> PermissionPrompt:
     """The question of a request in a session of the folder `cwd`."""
     tool, given = str(request.get("tool_name")), request.get("input")
-    if request.get("subtype") == ELICITATION_SUBTYPE or tool in INTERACTIVE:
+    if request.get("subtype") == ELICITATION_SUBTYPE or tool in INTERACTIVE_TOOLS:
         return PermissionPrompt(identity, request, (), ())  # each of them is a question of its own
     rule = find_granting_rule(tool, given if isinstance(given, Mapping) else {}, cwd)
     if rule is not None:
@@ -236,7 +236,7 @@ def find_granting_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> st
     """
     place = Workspace(cwd, os.path.expanduser("~"), (), os.path.realpath)
     for rule in _list_candidate_rules(tool, tool_input, cwd):
-        policy = Policy(workspace=place, allow=(read_rule(rule),))
+        policy = Policy(workspace=place, allow=(parse_rule(rule),))
         if (
             PolicyEvaluator(policy, asks_for_all=True).evaluate(tool, tool_input, "default").outcome
             == "allow"

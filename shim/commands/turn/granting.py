@@ -13,7 +13,7 @@ from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rule
+from shim.core.policy.rules import parse_rule
 from shim.core.reading.account import counted
 from shim.state.config import load
 
@@ -95,7 +95,7 @@ def _find_effective_rule(
 ) -> str | None:
     """The narrowest rule for a call that the vendor can be told of."""
     for rule in filter(None, (find_granting_rule(tool, arguments, cwd), tool)):
-        policy = Policy(workspace=Workspace(cwd), allow=(read_rule(rule),))
+        policy = Policy(workspace=Workspace(cwd), allow=(parse_rule(rule),))
         if vendor is None:
             return rule
         request = LaunchRequest(

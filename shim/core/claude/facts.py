@@ -303,10 +303,10 @@ class SessionState:
         """The updates of permissions that would have allowed a call."""
         if self.policy is None:
             return []
-        from shim.core.policy.suggestions import EDITING, suggested
+        from shim.core.policy.suggestions import EDIT_MODE, suggest_updates
 
-        edits = self.mode == "default" and EDITING in self.serving_vendor.modes
-        return suggested(self.policy, tool, arguments, self.mode, edits=edits)
+        edits = self.mode == "default" and EDIT_MODE in self.serving_vendor.modes
+        return suggest_updates(self.policy, tool, arguments, self.mode, can_edit=edits)
 
     def resolve_model_name(self) -> str:
         return self.model or self.reported_model or "default"

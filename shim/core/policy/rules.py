@@ -95,7 +95,7 @@ class Unhonoured(NamedTuple):
         return self._asdict()
 
 
-def read_rule(said: str, base: str = "", source: str = "") -> Rule:
+def parse_rule(said: str, base: str = "", source: str = "") -> Rule:
     """The rule that a text says. A text with a broken bracket is a name that no tool has."""
     name, bracket, rest = said.partition("(")
     if not bracket or not rest.endswith(")"):
@@ -107,4 +107,4 @@ def read_rule(said: str, base: str = "", source: str = "") -> Rule:
 
 
 def read_rules(said: Iterable[str], base: str = "", source: str = "") -> tuple[Rule, ...]:
-    return tuple(read_rule(one, base, source) for one in said)
+    return tuple(parse_rule(one, base, source) for one in said)

@@ -8,7 +8,7 @@ one").
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shim.core.policy.rules import Rule, read_rule
+from shim.core.policy.rules import Rule, parse_rule
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def settle(sources: Sequence[Source]) -> Settled:
         for kind, found in rules.items():
             if kind != "allow" or source.widens:
                 found += [
-                    read_rule(said, source.base, source.name)
+                    parse_rule(said, source.base, source.name)
                     for said in _texts(permissions.get(kind))
                 ]
         if source.widens:

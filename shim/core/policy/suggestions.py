@@ -16,26 +16,29 @@ from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule
 from shim.core.reading.typed import Any
 
-EDITING = "acceptEdits"
-INTERACTIVE = ("AskUserQuestion", "ExitPlanMode")  # each call of these is a question of its own
+EDIT_MODE = "acceptEdits"
+INTERACTIVE_TOOLS = (
+    "AskUserQuestion",
+    "ExitPlanMode",
+)  # each call of these is a question of its own
 # a second word of this form is one: `git push`, `npm run`
-SUBCOMMAND = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+SUBCOMMAND_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
 # of a line, that a suggestion names; a longer one is no rule that a person could read
-COMMANDS, CHARACTERS = 5, 500
-ELSEWHERE = "Path is outside allowed working directories"
+MAX_COMMANDS, MAX_RULE_CHARS = 5, 500
+OUTSIDE_REASON = "Path is outside allowed working directories"
 
 
-def suggested(
-    policy: Policy, tool: str, arguments: Mapping[str, Any], mode: str, *, edits: bool
+def suggest_updates(
+    policy: Policy, tool: str, arguments: Mapping[str, Any], mode: str, *, can_edit: bool
 ) -> list[dict[str, Any]]:
     """The updates of permissions that would have allowed this call. `edits`: the mode for edits can
     be chosen.
     """
-    if tool in INTERACTIVE:
+    if tool in INTERACTIVE_TOOLS:
         return []
     found = []
-    rules = tuple(_rules(policy, tool, arguments))
-    if rules and _allows(policy.with_permissions(rules), tool, arguments, mode):
+    rules = tuple(_suggest_rules(policy, tool, arguments))
+    if rules and _allows_call(policy.with_permissions(rules), tool, arguments, mode):
         said = [
             {"toolName": rule.tool, **({"ruleContent": rule.content} if rule.content else {})}
             for rule in rules
@@ -43,20 +46,22 @@ def suggested(
         found.append(
             {"type": "addRules", "rules": said, "behavior": "allow", "destination": "session"}
         )
-    if tool in READ_TOOLS or not (edits or mode == EDITING):
+    if tool in READ_TOOLS or not (can_edit or mode == EDIT_MODE):
         return found
-    folders = elsewhere(policy, tool, arguments)
-    if _allows(policy.with_permissions(directories=folders), tool, arguments, EDITING):
+    folders = list_outside_folders(policy, tool, arguments)
+    if _allows_call(policy.with_permissions(directories=folders), tool, arguments, EDIT_MODE):
         if folders:
             found.append(
                 {"type": "addDirectories", "directories": list(folders), "destination": "session"}
             )
-        if mode != EDITING:
-            found.append({"type": "setMode", "mode": EDITING, "destination": "session"})
+        if mode != EDIT_MODE:
+            found.append({"type": "setMode", "mode": EDIT_MODE, "destination": "session"})
     return found
 
 
-def elsewhere(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+def list_outside_folders(
+    policy: Policy, tool: str, arguments: Mapping[str, Any]
+) -> tuple[str, ...]:
     """The folders of a call's files that are none of the turn's."""
     acts = analyze_call(tool, arguments, policy.workspace).file_accesses
     paths = [
@@ -69,19 +74,19 @@ def elsewhere(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> tuple[
     return tuple(folder for folder in dict.fromkeys(folders) if folder != "/")
 
 
-def _allows(policy: Policy, tool: str, arguments: Mapping[str, Any], mode: str) -> bool:
+def _allows_call(policy: Policy, tool: str, arguments: Mapping[str, Any], mode: str) -> bool:
     return PolicyEvaluator(policy).evaluate(tool, arguments, mode).outcome == "allow"
 
 
-def _rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[Rule]:
+def _suggest_rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[Rule]:
     """The rules that are about this call and its like; none for a change of a file, which the mode
     for edits allows.
     """
     does = analyze_call(tool, arguments, policy.workspace)
     if does.line is not None:
         commands = [command for command in does.line.commands if not is_read_only(command)]
-        texts = [_beginning(command.words, command.text) for command in commands]
-        readable = len(texts) <= COMMANDS and sum(map(len, texts)) <= CHARACTERS
+        texts = [_format_command_rule(command.words, command.text) for command in commands]
+        readable = len(texts) <= MAX_COMMANDS and sum(map(len, texts)) <= MAX_RULE_CHARS
         if (
             tool == BASH_TOOL
             and does.line.plain
@@ -92,7 +97,7 @@ def _rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[
     elif tool in READ_TOOLS:
         yield from (
             Rule("Read", f"/{folder.rstrip('/')}/**")
-            for folder in elsewhere(policy, tool, arguments)
+            for folder in list_outside_folders(policy, tool, arguments)
         )
     elif tool == "WebFetch":
         if named := parse_host(arguments.get("url")):
@@ -101,10 +106,15 @@ def _rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[
         yield Rule(tool)
 
 
-def _beginning(words: tuple[str | None, ...], text: str) -> str:
+def _format_command_rule(words: tuple[str | None, ...], text: str) -> str:
     """The words of a rule about a command: with its subcommand, whatever stands behind it; else all
     of them.
     """
-    if len(words) > 1 and words[0] and words[1] and re.fullmatch(SUBCOMMAND, words[1], re.ASCII):
+    if (
+        len(words) > 1
+        and words[0]
+        and words[1]
+        and re.fullmatch(SUBCOMMAND_PATTERN, words[1], re.ASCII)
+    ):
         return f"{words[0]} {words[1]} *"
     return text

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from shim.core.api_errors import Cause, format_api_error
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, NO_USAGE, parse_count
 from shim.core.errors import format_failed_attempts
-from shim.core.policy.rules import read_rule
+from shim.core.policy.rules import parse_rule
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import cut
@@ -262,5 +262,5 @@ def _allowed_in_vain(end: EndOfTurn) -> list[dict[str, str]]:
     return [
         it.fact()
         for it in end.terms.unhonoured
-        if any(read_rule(it.what).names(str(name)) for name in denied)
+        if any(parse_rule(it.what).names(str(name)) for name in denied)
     ]

@@ -9,7 +9,7 @@ from shim.core.adapter import binding
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ModeError
-from shim.core.policy.rules import read_rule
+from shim.core.policy.rules import parse_rule
 from shim.core.policy.settings_hooks import SettingsHook
 
 
@@ -157,16 +157,16 @@ def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():
 
 def test_a_rule_about_paths_concerns_every_tool_that_reads_or_changes_files():
     pi = get_adapter("pi")
-    assert binding.list_affected_tools(pi, read_rule("Edit(./x)")) == {
+    assert binding.list_affected_tools(pi, parse_rule("Edit(./x)")) == {
         "Bash",
         "Edit",
         "MultiEdit",
         "Write",
     }
-    assert binding.list_affected_tools(pi, read_rule("Read(./x)")) >= {
+    assert binding.list_affected_tools(pi, parse_rule("Read(./x)")) >= {
         "Bash",
         "Edit",
         "Read",
         "Write",
     }
-    assert binding.list_affected_tools(pi, read_rule("Bash(x)")) == {"Bash"}
+    assert binding.list_affected_tools(pi, parse_rule("Bash(x)")) == {"Bash"}

@@ -8,7 +8,7 @@ from shim.core.claude.argv.rooted import resolve_invocation_paths, resolve_rule_
 from shim.core.claude.argv.words import build_conversation_args
 from shim.core.policy.paths import matches_path
 from shim.core.policy.place import Workspace
-from shim.core.policy.rules import read_rule
+from shim.core.policy.rules import parse_rule
 
 
 def words(*said, folder="/a", cwd="/b"):
@@ -79,9 +79,9 @@ SAID = [(folder, said) for folder in ("/a", "/a/b c", "/") for said in (*INSIDE,
 
 @each(("folder", "said"), [*SAID, *(("/a/[b]*", said) for said in INSIDE)])
 def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, said):
-    rule = read_rule(f"Read({said})", source="--disallowedTools")
+    rule = parse_rule(f"Read({said})", source="--disallowedTools")
     (moved,) = resolve_rule_paths((rule,), folder, "/elsewhere")
-    again = read_rule(str(moved))
+    again = parse_rule(str(moved))
     for below in (
         "x",
         "x/y",
@@ -105,5 +105,5 @@ def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, said)
 
 
 def test_a_rule_of_a_file_that_is_found_in_a_folder_is_about_that_folder():
-    rules = (read_rule("Read(./x)", source="/b/.claude/settings.json"),)
+    rules = (parse_rule("Read(./x)", source="/b/.claude/settings.json"),)
     assert resolve_rule_paths(rules, "/a", "/b") == rules

@@ -6,7 +6,7 @@ from ruling import judge
 from sweeps import each
 
 from shim.core.policy.judge import PolicyEvaluator
-from shim.core.policy.rules import read_rule, read_rules
+from shim.core.policy.rules import parse_rule, read_rules
 
 BYPASS = "bypassPermissions"
 STRICTER = {"allow": 0, "ask": 1, "deny": 2}
@@ -262,8 +262,8 @@ def test_a_rule_matches_claudes_name_of_an_mcp_tool(rule, allows, narrows):
     configuration does.
     """
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
-        assert read_rule(rule).names(name) is allows
-        assert read_rule(rule).names(name, narrows=True) is narrows
+        assert parse_rule(rule).names(name) is allows
+        assert parse_rule(rule).names(name, narrows=True) is narrows
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ widen.
 import pytest
 from sweeps import each
 
-from shim.core.policy.rules import read_rule
+from shim.core.policy.rules import parse_rule
 from shim.core.policy.sources import Source, settle
 
 
@@ -34,7 +34,7 @@ def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own(
 
 def test_a_rule_knows_its_file_and_the_folder_that_its_paths_begin_in():
     assert settle([project(permissions={"deny": ["Edit(/x)"]})]).deny == (
-        read_rule("Edit(/x)", "/work", "project"),
+        parse_rule("Edit(/x)", "/work", "project"),
     )
 
 

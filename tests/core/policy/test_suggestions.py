@@ -8,7 +8,7 @@ from sweeps import each
 
 from shim.core.policy.policy import ANSWER_SOURCE
 from shim.core.policy.rules import Rule, read_rules
-from shim.core.policy.suggestions import INTERACTIVE, suggested
+from shim.core.policy.suggestions import INTERACTIVE_TOOLS, suggest_updates
 
 EDITS = "setMode acceptEdits"
 
@@ -16,7 +16,7 @@ EDITS = "setMode acceptEdits"
 def said(tool, arguments, mode="default", *, edits=True, **rules):
     """The suggestions, a text each."""
     found = []
-    for one in suggested(policy(**rules), tool, arguments, mode, edits=edits):
+    for one in suggest_updates(policy(**rules), tool, arguments, mode, can_edit=edits):
         assert one["destination"] == "session"
         if one["type"] == "addRules":
             found.append(
@@ -70,7 +70,7 @@ def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(com
         ("mcp__notes__add", {"text": "x"}, ["mcp__notes__add"]),
         # the vendor names no tool: the rule would be about any other too
         ("unknown", {"title": "a"}, []),
-        *((tool, {}, []) for tool in INTERACTIVE),
+        *((tool, {}, []) for tool in INTERACTIVE_TOOLS),
     ],
 )
 def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, arguments, expected):
@@ -112,7 +112,7 @@ def test_a_rule_that_is_suggested_allows_the_call(command):
     from shim.core.policy.judge import PolicyEvaluator
 
     one = policy()
-    (update, *_) = suggested(one, "Bash", {"command": command}, "default", edits=False)
+    (update, *_) = suggest_updates(one, "Bash", {"command": command}, "default", can_edit=False)
     rules = [f"{rule['toolName']}({rule['ruleContent']})" for rule in update["rules"]]
     assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").outcome == "ask"
     one.add_rules({"allow": read_rules(rules, source=ANSWER_SOURCE)})

@@ -13,7 +13,7 @@ from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rule
+from shim.core.policy.rules import parse_rule
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 
@@ -27,7 +27,7 @@ def made(profile):
 
 
 def request(*denied):
-    policy = Policy(workspace=Workspace("/w"), deny=tuple(map(read_rule, denied)))
+    policy = Policy(workspace=Workspace("/w"), deny=tuple(map(parse_rule, denied)))
     return LaunchRequest(parse_argv(()), "", persistent=True, policy=policy)
 
 

@@ -13,7 +13,7 @@ from shim.core.adapter.binding import check_enforcement, list_removed_tools
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError
-from shim.core.policy.rules import read_rule
+from shim.core.policy.rules import parse_rule
 
 
 def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rules):
@@ -189,8 +189,8 @@ def test_a_vendor_that_takes_its_denials_back_is_refused():
     [("Bash", True), ("Bash(touch:*)", False), ("B*", False), ("*", False), ("mcp__srv", True)],
 )
 def test_only_a_rule_about_a_whole_tool_is_heard(rule, heard):
-    assert get_adapter("gemini").policy_support.accepts_rule(read_rule(rule)) is heard
+    assert get_adapter("gemini").policy_support.accepts_rule(parse_rule(rule)) is heard
 
 
 def test_a_content_is_no_whole_rule():
-    assert not get_adapter("gemini").policy_support.accepts_rule(read_rule("mcp__srv__make(x)"))
+    assert not get_adapter("gemini").policy_support.accepts_rule(parse_rule("mcp__srv__make(x)"))

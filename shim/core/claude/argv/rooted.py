@@ -6,7 +6,7 @@ import orjson
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.paths import resolve_rule_path
-from shim.core.policy.rules import Rule, read_rule
+from shim.core.policy.rules import Rule, parse_rule
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 
@@ -67,7 +67,7 @@ class _PathResolver(NamedTuple):
         return said if said[:1] in ("~", "-") else self.resolve_path(said)
 
     def resolve_rule(self, said: str) -> str:
-        read = read_rule(said)
+        read = parse_rule(said)
         found = resolve_rule_path(read, self.folder)
         return said if found == read else str(found)
 

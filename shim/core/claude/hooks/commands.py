@@ -21,7 +21,7 @@ from shim.core.claude.hooks.callbacks import (
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import SAME, read_rule
+from shim.core.policy.rules import SAME, parse_rule
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -117,7 +117,7 @@ def _can_meet_condition(
     """Whether a call may fit the rule of a hook."""
     if not hook.condition:
         return True
-    rule = read_rule(hook.condition)
+    rule = parse_rule(hook.condition)
     return (
         PolicyEvaluator(Policy(workspace=place, deny=(rule,))).find_restriction(tool, arguments)
         is not None
@@ -129,7 +129,7 @@ def _is_certain_to_meet_condition(
 ) -> bool:
     """Whether a call certainly fits the rule of a hook, so that the hook may allow it."""
     judge = PolicyEvaluator(
-        Policy(workspace=place, allow=(read_rule(hook.condition),)), asks_for_all=True
+        Policy(workspace=place, allow=(parse_rule(hook.condition),)), asks_for_all=True
     )
     return judge.evaluate(tool, arguments, "default").outcome == "allow"
 
