@@ -8,7 +8,7 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 from shim.core.policy.settings_hooks import SettingsHook
 
 CHANGES = {"Write", "Edit", "MultiEdit", "Delete", "NotebookEdit"}
@@ -23,7 +23,7 @@ WIDER = {"cursor", "cline", "amp"}
 
 
 def available(name, mode, hooks=(), **rules):
-    vendor, kinds = get_adapter(name), {kind: read_rules(said) for kind, said in rules.items()}
+    vendor, kinds = get_adapter(name), {kind: parse_rules(said) for kind, said in rules.items()}
     policy = Policy(workspace=Workspace("/work", "/home"), hooks=hooks, **kinds)
     arguments = vendor.resolve_mode_arguments(mode)
     request = LaunchRequest(

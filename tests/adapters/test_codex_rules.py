@@ -18,7 +18,7 @@ from shim.core.errors import ModeError
 from shim.core.policy.carried import PolicyContext, parse_policy
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import Rule, read_rules
+from shim.core.policy.rules import Rule, parse_rules
 from shim.core.policy.settings_hooks import SettingsHook
 
 HERE = Workspace('/work/it\'s "här"', "/home")
@@ -27,7 +27,7 @@ HOOK_SECONDS = 60
 
 
 def request(mode, place=HERE, judge=HOOK_ARGV, **rules):
-    policy = Policy(workspace=place, **{kind: read_rules(said) for kind, said in rules.items()})
+    policy = Policy(workspace=place, **{kind: parse_rules(said) for kind, said in rules.items()})
     arguments = get_adapter("codex").resolve_mode_arguments(mode)
     return LaunchRequest(
         parse_argv(["-p", "hi"]),

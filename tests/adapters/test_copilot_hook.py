@@ -15,7 +15,7 @@ from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ModeError
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import BYPASS_MODE, Policy
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 
 HERE = Workspace("/work")
 
@@ -26,7 +26,7 @@ def told(name, given, folder="/work"):
 
 def launch(mode, **more):
     policy = Policy(
-        workspace=HERE, **{kind: read_rules(said) for kind, said in more.pop("rules", {}).items()}
+        workspace=HERE, **{kind: parse_rules(said) for kind, said in more.pop("rules", {}).items()}
     )
     vendor = get_adapter("copilot")
     return vendor.build_launch(

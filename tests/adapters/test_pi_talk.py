@@ -19,7 +19,7 @@ from shim.core.errors import ModeError
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 
 ASKING = ("--permission-prompt-tool", "stdio")
 STARTED = {"disposition": "started"}
@@ -65,7 +65,7 @@ def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
 def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may_run():
     with pytest.raises(ModeError, match="asks before each of its calls: far away"):
         started("default", unheard="far away")
-    ruled = Policy(workspace=Workspace("/w", "/h"), deny=read_rules(("Bash(rm:*)",)))
+    ruled = Policy(workspace=Workspace("/w", "/h"), deny=parse_rules(("Bash(rm:*)",)))
     with pytest.raises(ModeError):
         started("bypassPermissions", unheard="far away", policy=ruled)
     assert "-e" not in started("bypassPermissions", unheard="far away").arguments
@@ -246,7 +246,7 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
 
 def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
     judge = PolicyEvaluator(
-        Policy(workspace=Workspace("/w"), deny=read_rules(("Task", "Read(./secret)"))),
+        Policy(workspace=Workspace("/w"), deny=parse_rules(("Task", "Read(./secret)"))),
         prompted_tools=frozenset(("Task", "Read")),
     )
     talk = Talk(judge=judge).begun()

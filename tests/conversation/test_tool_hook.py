@@ -21,7 +21,7 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 from shim.core.policy.settings_hooks import SettingsHook
 
 SECONDS = 30.0
@@ -154,7 +154,7 @@ def test_a_judge_that_is_not_there_refuses():
 
 def of_settings(tmp_path, command, **rules):
     """A policy with a hook of the settings, in a folder that is there."""
-    rules = {kind: read_rules(said) for kind, said in rules.items()}
+    rules = {kind: parse_rules(said) for kind, said in rules.items()}
     return Policy(
         workspace=Workspace(str(tmp_path)),
         hooks=[SettingsHook("Bash", command, source="s")],

@@ -27,7 +27,7 @@ if __name__ == "__main__":
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 
 PROGRAMS = (
     "touch",
@@ -146,7 +146,7 @@ class Shell:
         self.environment["FUNCNEST"] = "8"  # a function that calls itself ends
         place = Workspace(str(self._work), self.environment["HOME"], (), os.path.realpath)
         self.judges = {
-            what: PolicyEvaluator(Policy(workspace=place, deny=read_rules([rule])))
+            what: PolicyEvaluator(Policy(workspace=place, deny=parse_rules([rule])))
             for what, rule in DENIED.items()
         }
         self.furnish()

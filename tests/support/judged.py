@@ -18,7 +18,7 @@ from typing import Any
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 from shim.state.claude_settings import permissions
 
 CASES = Path(__file__).parents[1] / "core" / "policy" / "judged.toml"
@@ -110,9 +110,9 @@ class Case:
                 work, home, (*invocation.add_dirs, *settled.directories), os.path.realpath
             ),
             only_tools=invocation.rules.tools,
-            deny=(*read_rules(invocation.rules.disallowed_tools), *settled.deny),
+            deny=(*parse_rules(invocation.rules.disallowed_tools), *settled.deny),
             ask=settled.ask,
-            allow=(*read_rules(invocation.rules.allowed_tools), *settled.allow),
+            allow=(*parse_rules(invocation.rules.allowed_tools), *settled.allow),
         )
 
 

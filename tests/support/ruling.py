@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import Rule, read_rules
+from shim.core.policy.rules import Rule, parse_rules
 
 PLACE = Workspace("/work", "/home/ann")
 
@@ -24,9 +24,9 @@ def policy(
     return Policy(
         workspace=PLACE,
         only_tools=only,
-        deny=read_rules(deny),
-        ask=read_rules(ask),
-        allow=read_rules(allow),
+        deny=parse_rules(deny),
+        ask=parse_rules(ask),
+        allow=parse_rules(allow),
         hidden_tools=hidden,
         hooks=hooks,
     )

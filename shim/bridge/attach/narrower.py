@@ -9,7 +9,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import resolve_invocation_paths, resolve_rule_paths
 from shim.core.claude.argv.words import format_flag
 from shim.core.policy.paths import resolve_rule_path
-from shim.core.policy.rules import Rule, read_rules
+from shim.core.policy.rules import Rule, parse_rules
 from shim.core.policy.sources import NARROWEST_FIRST, Settled, rank
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import working_directory
@@ -194,13 +194,13 @@ def _is_lower_limit(limit: Any, known: Any) -> bool:
 
 def _collect_deny_rules(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
     return (
-        *read_rules(invocation.rules.disallowed_tools, source="--disallowedTools"),
+        *parse_rules(invocation.rules.disallowed_tools, source="--disallowedTools"),
         *settled.deny,
     )
 
 
 def _collect_allow_rules(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
-    return (*read_rules(invocation.rules.allowed_tools, source="--allowedTools"), *settled.allow)
+    return (*parse_rules(invocation.rules.allowed_tools, source="--allowedTools"), *settled.allow)
 
 
 def _find_own_settings_mode(

@@ -29,7 +29,7 @@ from shim.core.claude.argv.models import map_model_names
 from shim.core.claude.facts import ServingVendor
 from shim.core.errors import FailedAttempt, FrontendError, ModeError, ShimError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import EVERYTHING
+from shim.core.policy.rules import ANY_TOOL
 from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import SILENT
@@ -270,7 +270,7 @@ class ChildLauncher:
         ):
             standing.has_system_prompt = True
             prompt = self._build_request(prompt).build_full_prompt()
-        if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.restricting_rules):
+        if any(rule.tool in ("Read", ANY_TOOL) for rule in self.policy.restricting_rules):
             prompt = self.adapter.policy_support.escape_prompt(prompt)
         return self._answer_schema.add_instruction(prompt, persistent=standing.persistent)
 

@@ -13,7 +13,7 @@ from shim.core.dialects import DIALECTS, Dialect
 from shim.core.errors import FailedAttempt
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 from shim.core.policy.sources import Settled
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -109,12 +109,12 @@ class ConversationContext(NamedTuple):
             ),
             only_tools=rules.tools,
             deny=(
-                *read_rules(rules.disallowed_tools, source="--disallowedTools"),
-                *read_rules(self.settings.deny, source="[tools] deny"),
+                *parse_rules(rules.disallowed_tools, source="--disallowedTools"),
+                *parse_rules(self.settings.deny, source="[tools] deny"),
                 *settled.deny,
             ),
             ask=settled.ask,
-            allow=(*read_rules(rules.allowed_tools, source="--allowedTools"), *settled.allow),
+            allow=(*parse_rules(rules.allowed_tools, source="--allowedTools"), *settled.allow),
             hidden_tools=self.settings.hide,
             hooks=settled.hooks,
         )

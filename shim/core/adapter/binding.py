@@ -10,7 +10,7 @@ from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.errors import ModeError
 from shim.core.policy.acts import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS_MODE, Policy
-from shim.core.policy.rules import EVERYTHING, MCP_PREFIX, SUBAGENT_TOOL, Rule
+from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, Rule
 from shim.core.policy.sources import BEFORE_A_CALL
 from shim.core.reading.typed import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ def check_enforcement(
     for rule in policy.restricting_rules:
         if not can_enforce_rule(vendor, rule, request):
             raise _build_refusal(vendor, str(rule), rule.source)
-    chosen = Rule(EVERYTHING, source="--tools")
+    chosen = Rule(ANY_TOOL, source="--tools")
     if policy.only_tools is not None and not (
         vendor.abilities.selects_tools or vendor.policy_support.enforces_rule(chosen, request)
     ):
@@ -118,7 +118,7 @@ def can_enforce_rule(vendor: Adapter, rule: Rule, request: LaunchRequest) -> boo
 def list_affected_tools(vendor: Adapter, rule: Rule) -> frozenset[str]:
     """The tools of a vendor, in Claude's words, whose calls a rule may be about."""
     own = frozenset(vendor.listed_tools) | {tool.name for tool in vendor.tools.values()}
-    if rule.tool == EVERYTHING:
+    if rule.tool == ANY_TOOL:
         return own
     if rule.content is None and (rule.tool.startswith(MCP_PREFIX) or "*" in rule.tool):
         return frozenset((rule.tool,))

@@ -13,7 +13,7 @@ from shim.core.policy.policy import (
     Policy,
     PolicyDecision,
 )
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class SessionState:
             return
         for change in changes:
             if isinstance(change, RuleChange):
-                rules = read_rules(change.rules, source=ANSWER_SOURCE)
+                rules = parse_rules(change.rules, source=ANSWER_SOURCE)
                 if change.operation != "add":
                     policy.remove_rules(
                         change.outcome, rules if change.operation == "remove" else None
@@ -284,8 +284,8 @@ class SessionState:
                 raise ValueError(f"{self.vendor_name} takes no rules in the middle of a session")
             return False
         rules = {
-            "deny": read_rules(deny, source=FLAGS_SOURCE),
-            "ask": read_rules(ask, source=FLAGS_SOURCE),
+            "deny": parse_rules(deny, source=FLAGS_SOURCE),
+            "ask": parse_rules(ask, source=FLAGS_SOURCE),
         }
         narrower = self.policy.with_restrictions(rules, FLAGS_SOURCE)
         if narrower.restricting_rules == self.policy.restricting_rules:

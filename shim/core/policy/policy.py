@@ -5,7 +5,7 @@ page).
 from collections.abc import Iterable, Mapping
 
 from shim.core.policy.place import Workspace
-from shim.core.policy.rules import EVERYTHING, MCP_PREFIX, SAME, Rule
+from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SAME, Rule
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -204,7 +204,5 @@ class Policy:
 def _limit_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The same rules; where there are too many to look at for each call, one about everything."""
     return (
-        rules
-        if len(rules) <= MAX_RESTRICTING_RULES
-        else (Rule(EVERYTHING, source="too many rules"),)
+        rules if len(rules) <= MAX_RESTRICTING_RULES else (Rule(ANY_TOOL, source="too many rules"),)
     )

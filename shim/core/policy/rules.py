@@ -13,7 +13,7 @@ MATCH_ALL_CONTENTS = (None, "", "*", ":*")
 MCP_PREFIX = "mcp__"
 SUBAGENT_TOOL = "Task"
 UNNAMED = "unknown"  # the tool of a call whose vendor names none
-EVERYTHING = "*"
+ANY_TOOL = "*"
 # characters of a tool's name
 IN_NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
@@ -66,7 +66,7 @@ class Rule(NamedTuple):
         allows is not applied.
         """
         tool, named = normalize_tool_name(SAME.get(tool, tool)), self.tool
-        if named == EVERYTHING:
+        if named == ANY_TOOL:
             return narrows
         if narrows and named.startswith(MCP_PREFIX):
             named = "*".join(map(normalize_mcp_name, named.split("*")))
@@ -106,5 +106,5 @@ def parse_rule(said: str, base: str = "", source: str = "") -> Rule:
     )
 
 
-def read_rules(said: Iterable[str], base: str = "", source: str = "") -> tuple[Rule, ...]:
+def parse_rules(said: Iterable[str], base: str = "", source: str = "") -> tuple[Rule, ...]:
     return tuple(parse_rule(one, base, source) for one in said)

@@ -56,7 +56,7 @@ from shim.core.adapter.tools import Tools
 from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import EVERYTHING, MCP_PREFIX, SUBAGENT_TOOL, Rule
+from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
 from shim.profiles.load.launch import RESUME_PATTERN, LaunchTemplate
@@ -144,8 +144,8 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         is.
         """
         return (
-            EVERYTHING
-            if rule.tool == EVERYTHING
+            ANY_TOOL
+            if rule.tool == ANY_TOOL
             else MCP_PREFIX
             if rule.tool.startswith(MCP_PREFIX)
             else ""

@@ -4,7 +4,7 @@ import pytest
 
 from shim.bridge.attach.narrower import JoinRestrictions, compute_restrictions, load_restrictions
 from shim.core.claude.argv.parse import parse_argv
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.sources import Settled
 from shim.state.claude_settings import permissions
@@ -43,13 +43,13 @@ def test_calls_that_the_frontend_denies_are_denied_in_the_session():
 
 
 def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
-    rules = read_rules(["Read(/secret/**)", "Bash"], "/home/me", "--settings")
+    rules = parse_rules(["Read(/secret/**)", "Bash"], "/home/me", "--settings")
     found = less(settled=Settled(deny=rules[:1], ask=rules[1:]))
     assert found == JoinRestrictions(
         deny=("Read(//home/me/secret/**)",), ask=("Bash",), sources=("--settings",)
     )
     assert less(settled=Settled(ask=rules), known_settled=Settled(ask=rules)) == JoinRestrictions()
-    odd = read_rules(["Edit(/x/*)", "Read(//a)", "Edit(y)"], "/w/[slug]", "settings")
+    odd = parse_rules(["Edit(/x/*)", "Read(//a)", "Edit(y)"], "/w/[slug]", "settings")
     assert less(settled=Settled(deny=odd)).deny == (
         "Edit(//w/\\[slug]/x/*)",
         "Read(//a)",
@@ -63,7 +63,7 @@ def test_what_the_session_was_allowed_and_the_frontend_does_not_allow_is_asked_a
 
 
 def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_about():
-    allow = read_rules(["Bash"], "", "settings")
+    allow = parse_rules(["Bash"], "", "settings")
     assert less("--allowedTools Read", known_settled=Settled(allow=allow)).ask == ("Bash",)
     both = Settled(allow=allow)
     assert (

@@ -11,14 +11,14 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 from shim.core.policy.settings_hooks import SettingsHook
 
 
 def unhonoured(name, mode, *rules, listens=False, unheeded=()):
     vendor = get_adapter(name)
     request = LaunchRequest(parse_argv([]), "", vendor.modes[mode], mode, persistent=listens)
-    policy = Policy(workspace=Workspace("/work"), allow=read_rules(rules, source="--allowedTools"))
+    policy = Policy(workspace=Workspace("/work"), allow=parse_rules(rules, source="--allowedTools"))
     return [it.what for it in list_unsupported_rules(vendor, policy, request, unheeded)]
 
 
@@ -59,7 +59,7 @@ def test_every_rule_has_an_effect_where_the_vendor_asks():
 def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
     gemini = get_adapter("gemini")
     for mode, told in (("default", True), ("plan", False)):
-        policy = Policy(workspace=Workspace("/work"), allow=read_rules(("Bash",)))
+        policy = Policy(workspace=Workspace("/work"), allow=parse_rules(("Bash",)))
         kept: list[str] = []
 
         def keep(said, *suffix, kept=kept):

@@ -6,7 +6,7 @@ from ruling import judge
 from sweeps import each
 
 from shim.core.policy.judge import PolicyEvaluator
-from shim.core.policy.rules import parse_rule, read_rules
+from shim.core.policy.rules import parse_rule, parse_rules
 
 BYPASS = "bypassPermissions"
 STRICTER = {"allow": 0, "ask": 1, "deny": 2}
@@ -88,13 +88,13 @@ def test_a_call_without_its_path_is_denied_by_a_rule_about_paths():
 
 def test_more_rules_than_can_be_looked_at_deny_everything():
     one = judge()
-    one.policy.add_rules({"deny": read_rules(f"Bash(x{number})" for number in range(10_001))})
+    one.policy.add_rules({"deny": parse_rules(f"Bash(x{number})" for number in range(10_001))})
     assert became(one, "Read", "bypassPermissions", file_path="/work/a") == "deny"
 
 
 def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
     one = judge(deny=["Bash(rm:*)"])
-    one.policy.add_rules({"allow": read_rules(["Bash(touch:*)", "Bash(rm:*)"])})
+    one.policy.add_rules({"allow": parse_rules(["Bash(touch:*)", "Bash(rm:*)"])})
     assert became(one, "Bash", command="touch a") == "allow"
     assert became(one, "Bash", command="rm a") == "deny"
 

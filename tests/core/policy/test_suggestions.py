@@ -7,7 +7,7 @@ from ruling import policy
 from sweeps import each
 
 from shim.core.policy.policy import ANSWER_SOURCE
-from shim.core.policy.rules import Rule, read_rules
+from shim.core.policy.rules import Rule, parse_rules
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS, suggest_updates
 
 EDITS = "setMode acceptEdits"
@@ -115,5 +115,5 @@ def test_a_rule_that_is_suggested_allows_the_call(command):
     (update, *_) = suggest_updates(one, "Bash", {"command": command}, "default", can_edit=False)
     rules = [f"{rule['toolName']}({rule['ruleContent']})" for rule in update["rules"]]
     assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").outcome == "ask"
-    one.add_rules({"allow": read_rules(rules, source=ANSWER_SOURCE)})
+    one.add_rules({"allow": parse_rules(rules, source=ANSWER_SOURCE)})
     assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").outcome == "allow"

@@ -9,7 +9,7 @@ from sweeps import each
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 
 BYPASS = "bypassPermissions"
 
@@ -201,7 +201,7 @@ def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
         one.evaluate("Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits").outcome
         == "allow"
     )
-    denies = PolicyEvaluator(Policy(workspace=place, deny=read_rules(["Read(//out/**)"])))
+    denies = PolicyEvaluator(Policy(workspace=place, deny=parse_rules(["Read(//out/**)"])))
     assert denies.evaluate("Bash", {"command": line}, BYPASS).outcome == "deny"
 
 

@@ -14,7 +14,7 @@ from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 
 ARGV = """
 [launch]
@@ -462,7 +462,7 @@ def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
         (("Bash",), "--only=sh,look"),
         (("Bash(ls:*)",), "--only=look"),
     ):
-        rules = Policy(workspace=Workspace("/w", "/h"), allow=read_rules(allowed))
+        rules = Policy(workspace=Workspace("/w", "/h"), allow=parse_rules(allowed))
         assert started(narrow, policy=rules).arguments == (argument,)
 
 

@@ -10,7 +10,7 @@ from sweeps import each
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import parse_rules
 from shim.profiles.rpc.form import DISMISSED, answer, questions, told
 
 
@@ -153,7 +153,7 @@ def test_forms_are_offered_where_the_frontend_can_be_asked(flags, offered):
 
 
 def test_no_form_is_offered_where_questions_are_denied():
-    policy = Policy(workspace=Workspace("/w", "/h"), deny=read_rules(["AskUserQuestion"]))
+    policy = Policy(workspace=Workspace("/w", "/h"), deny=parse_rules(["AskUserQuestion"]))
     greeting = json.loads(Talk(flags=ASKING, policy=policy).told.splitlines()[0])["params"][
         "clientCapabilities"
     ]
