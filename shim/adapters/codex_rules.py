@@ -122,10 +122,10 @@ def can_search_web(request: LaunchRequest) -> bool:
 def can_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
     """Whether some call of a tool that asks in every mode below the widest runs without a question."""
     if not policy.list_visible_tools([tool]) or any(
-        rule.names(tool, narrows=True) for rule in policy.ask
+        rule.matches_tool(tool, is_restriction=True) for rule in policy.ask
     ):
         return False
-    return mode == BYPASS_MODE or any(rule.names(tool) for rule in policy.allow)
+    return mode == BYPASS_MODE or any(rule.matches_tool(tool) for rule in policy.allow)
 
 
 def _has_hook_for(policy: Policy, tool: str) -> bool:

@@ -55,7 +55,7 @@ async def run_hooks(
 
     async def run(hook: SettingsHook) -> None:
         ended = await _run_hook_command(hook, data, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd)
-        late = ended.error == TIMED_OUT and hook.seconds > MAX_HOOK_TIMEOUT_S
+        late = ended.error == TIMED_OUT and hook.timeout_s > MAX_HOOK_TIMEOUT_S
         said = (
             HookDecision(False, TIMEOUT_REASON)
             if late
@@ -77,10 +77,10 @@ async def _run_hook_command(
 ) -> HookExit:
     """Run a hook to its end. It is over when its process has ended, whatever that has left running."""
     words = ["/bin/sh", "-c", hook.command]
-    if hook.words is not None:
+    if hook.args is not None:
         words = [
             shutil.which(hook.command, path=environment.get("PATH")) or hook.command,
-            *hook.words,
+            *hook.args,
         ]
     try:
         process = spawn(words, environment, cwd, feed=True)
@@ -97,7 +97,7 @@ async def _run_hook_command(
         async with anyio.create_task_group() as tasks:
             for work in (child.feed, child.drain, listen):
                 tasks.start_soon(work)
-            with anyio.move_on_after(min(hook.seconds, MAX_HOOK_TIMEOUT_S)) as waiting:
+            with anyio.move_on_after(min(hook.timeout_s, MAX_HOOK_TIMEOUT_S)) as waiting:
                 await child.gone()
             await anyio.sleep(0)  # what it wrote before its end is in the pipes
             while chunk := child.read_ready():

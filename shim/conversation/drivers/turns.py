@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.core.policy.judge import PolicyEvaluator
     from shim.core.policy.policy import Policy
-    from shim.core.policy.rules import Unhonoured
+    from shim.core.policy.rules import UnsupportedRule
     from shim.core.turn.turn import Turn
 
     TranslatorFactory = Callable[[type[Translator]], Callable[..., Translator]]
@@ -287,7 +287,7 @@ class TurnLifecycle:
 
 def _list_unsupported_rules(
     vendor: Adapter, request: LaunchRequest, unheeded: tuple[str, ...]
-) -> "tuple[Unhonoured, ...]":
+) -> "tuple[UnsupportedRule, ...]":
     """What of the rules and settings has no effect; nothing is loaded where there are none."""
     policy = request.policy
     if policy is None or not (policy.allow or unheeded):

@@ -7,26 +7,26 @@ from collections.abc import Iterable
 from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.policy.acts import CHANGE_TOOLS, READ_TOOLS
 from shim.core.policy.policy import BYPASS_MODE, Policy
-from shim.core.policy.rules import Rule, Unhonoured
+from shim.core.policy.rules import Rule, UnsupportedRule
 
 PLAN_MODE = "plan"  # no rule allows a change in it, with the real claude neither
 
 
 def list_unsupported_rules(
     vendor: Adapter, policy: Policy, request: LaunchRequest, unheeded: Iterable[str]
-) -> tuple[Unhonoured, ...]:
+) -> tuple[UnsupportedRule, ...]:
     """What of the rules that allow, and of the keys that restrict, changes nothing in a turn of
     this vendor.
 
     `unheeded` are `Settled.unheeded`.
     """
     rules = [
-        Unhonoured(str(rule), rule.source, reason)
+        UnsupportedRule(str(rule), rule.source, reason)
         for rule in policy.allow
         if (reason := _explain_unsupported_rule(vendor, rule, request))
     ]
     keys = [
-        Unhonoured(key, source, "only the real claude can honour it")
+        UnsupportedRule(key, source, "only the real claude can honour it")
         for key, _, source in (one.partition(" in ") for one in unheeded)
     ]
     return tuple(dict.fromkeys(rules + keys + _list_unsupported_hooks(vendor, policy, request)))
@@ -34,7 +34,7 @@ def list_unsupported_rules(
 
 def _list_unsupported_hooks(
     vendor: Adapter, policy: Policy, request: LaunchRequest
-) -> list[Unhonoured]:
+) -> list[UnsupportedRule]:
     """The hooks of the settings that do not run before every tool: those that only talk, since
     others are refused.
     """
@@ -48,7 +48,7 @@ def _list_unsupported_hooks(
         if (tools := sorted(find_tools_without_hook(vendor, hook, request)))
     ]
     return [
-        Unhonoured(
+        UnsupportedRule(
             "hooks.PreToolUse", source, f"{vendor.name} does not ask before {', '.join(tools)}"
         )
         for source, tools in missed

@@ -59,13 +59,13 @@ def _check_hooks(vendor: Adapter, policy: Policy, request: LaunchRequest) -> Non
     if not policy.hooks:
         return
     from shim.core.claude.hooks.commands import is_tool_list
-    from shim.core.policy.settings_hooks import UNTRUSTED
+    from shim.core.policy.settings_hooks import UNTRUSTED_REASON
 
     for hook in policy.hooks:
         if hook.refusal:
             trust = (
                 "start the real claude there once and trust the folder, "
-                if hook.refusal == UNTRUSTED
+                if hook.refusal == UNTRUSTED_REASON
                 else ""
             )
             raise ModeError(

@@ -16,7 +16,7 @@ from shim.core.policy.commands import (
     list_operands,
 )
 from shim.core.policy.place import Workspace
-from shim.core.policy.shell import Command, Line, Redirect, take_apart
+from shim.core.policy.shell import ShellCommand, ShellLine, ShellRedirect, parse_shell_line
 from shim.core.reading.typed import Any, NamedTuple
 
 BASH_TOOL = "Bash"
@@ -64,8 +64,8 @@ class CallEffects(NamedTuple):
     """
 
     file_accesses: tuple[FileAccess, ...]
-    line: Line | None = None
-    commands: tuple[Command, ...] = ()
+    line: ShellLine | None = None
+    commands: tuple[ShellCommand, ...] = ()
 
 
 def analyze_call(tool: str, arguments: Mapping[str, Any], place: Workspace) -> CallEffects:
@@ -99,8 +99,8 @@ def _resolve_path(said: object, place: Workspace) -> str | None:
 def _analyze_shell_call(arguments: Mapping[str, Any], place: Workspace) -> CallEffects:
     said, folder = arguments.get("command"), arguments.get("directory")
     if not isinstance(said, str):
-        return CallEffects((), Line((), whole=False, plain=False))
-    line = take_apart(said)
+        return CallEffects((), ShellLine((), is_complete=False, plain=False))
+    line = parse_shell_line(said)
     start = place.make_absolute(folder) if isinstance(folder, str) and folder else place.cwd
     if start != place.cwd:
         # what is harmless here, or was allowed here, need not be so elsewhere
@@ -108,16 +108,18 @@ def _analyze_shell_call(arguments: Mapping[str, Any], place: Workspace) -> CallE
     found = (
         part
         for said_part in line.parts
-        for part in (expand_command(said_part) if isinstance(said_part, Command) else (said_part,))
+        for part in (
+            expand_command(said_part) if isinstance(said_part, ShellCommand) else (said_part,)
+        )
     )
     parts = list(islice(found, MAX_LINE_PARTS))
     if len(parts) == MAX_LINE_PARTS:
         parts.append(UNKNOWN_COMMAND)
-    commands = tuple(part for part in parts if isinstance(part, Command))
+    commands = tuple(part for part in parts if isinstance(part, ShellCommand))
     folders = _list_folders(commands, start, place)
     acts: list[FileAccess] = []
     for part in parts:
-        if isinstance(part, Redirect):
+        if isinstance(part, ShellRedirect):
             acts += _build_accesses(part.path, part.writes, folders, place)
             continue
         if get_command_name(part) is None:
@@ -128,7 +130,7 @@ def _analyze_shell_call(arguments: Mapping[str, Any], place: Workspace) -> CallE
     return CallEffects(tuple(acts), line, commands)
 
 
-def _list_folders(commands: tuple[Command, ...], start: str, place: Workspace) -> set[str]:
+def _list_folders(commands: tuple[ShellCommand, ...], start: str, place: Workspace) -> set[str]:
     """The folders that a command of a line may run in, empty where that may be any.
 
     A `cd` may fail, stand in a branch that is not taken, or run before what stands in front of it:

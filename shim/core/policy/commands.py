@@ -8,7 +8,7 @@ The rows for what needs no question are what the real claude was seen to run una
 from collections.abc import Iterator, Sequence
 
 from shim.core.policy.rules import split_words
-from shim.core.policy.shell import SCRIPTS, Command, Redirect, take_apart
+from shim.core.policy.shell import MAX_SCRIPT_DEPTH, ShellCommand, ShellRedirect, parse_shell_line
 
 # They run what their later words say. Every rest of the line counts as a command: their own options
 # need no grammar. The shell's own words are among them: behind `time` or `!` the grammar takes them
@@ -78,26 +78,28 @@ _EDIT_SED_PATTERN = r"s/[^/\n]*/[^/\n]*/[gpiI0-9]*"
 _WRAPPER_ARG_COUNTS = {"timeout": 1, "nice": 0, "nohup": 0, "time": 0}
 
 
-def get_command_name(command: Command) -> str | None:
+def get_command_name(command: ShellCommand) -> str | None:
     """The name of a command without its folder; None where only the shell knows it."""
     first = command.words[0] if command.words else ""
     return None if first is None else first.rpartition("/")[2]
 
 
-UNKNOWN_COMMAND = Command("", (None,))  # a command that cannot be told
+UNKNOWN_COMMAND = ShellCommand("", (None,))  # a command that cannot be told
 
 
-def expand_command(command: Command, depth: int = 0) -> Iterator[Command | Redirect]:
+def expand_command(command: ShellCommand, depth: int = 0) -> Iterator[ShellCommand | ShellRedirect]:
     """A command and all that it may do in its turn: what a rule about any of these has to bind."""
     yield from _expand_scripts(command, depth)
     name = get_command_name(command)
     if name in RUNNER_COMMANDS:
         for start in range(1, len(command.words)):
             rest = command.words[start:] + ((None,) if name in STDIN_RUNNERS else ())
-            yield from _expand_scripts(Command(" ".join(word or "" for word in rest), rest), depth)
+            yield from _expand_scripts(
+                ShellCommand(" ".join(word or "" for word in rest), rest), depth
+            )
 
 
-def _expand_scripts(command: Command, depth: int) -> Iterator[Command | Redirect]:
+def _expand_scripts(command: ShellCommand, depth: int) -> Iterator[ShellCommand | ShellRedirect]:
     """A command and what the scripts in its words do; UNKNOWN where a word says it in a language of
     its own.
     """
@@ -114,7 +116,7 @@ def _expand_scripts(command: Command, depth: int) -> Iterator[Command | Redirect
         yield from _expand_script_words(command, depth)
 
 
-def _is_stream_edit(command: Command) -> bool:
+def _is_stream_edit(command: ShellCommand) -> bool:
     """Whether the scripts of a sed only edit its stream: others write files and run commands."""
     scripts, operand, words = [], "", list(command.words[1:])
     while words:
@@ -134,7 +136,7 @@ def _is_stream_edit(command: Command) -> bool:
     )
 
 
-def has_other_folder(command: Command) -> bool:
+def has_other_folder(command: ShellCommand) -> bool:
     """Whether a command runs in another folder than the line: `env -C`, `git -C`, `chroot`."""
     name = get_command_name(command)
     if name == "chroot":
@@ -146,17 +148,23 @@ def has_other_folder(command: Command) -> bool:
     return (name in RUNNER_COMMANDS or name == "git") and any(moves)
 
 
-def _expand_script_words(command: Command, depth: int) -> Iterator[Command | Redirect]:
+def _expand_script_words(
+    command: ShellCommand, depth: int
+) -> Iterator[ShellCommand | ShellRedirect]:
     """What the scripts do that a shell is given as words; UNKNOWN for a script that cannot be told."""
     words = command.words[1:]
-    if None in words or depth >= SCRIPTS or _can_read_stdin_script(words):
+    if None in words or depth >= MAX_SCRIPT_DEPTH or _can_read_stdin_script(words):
         yield UNKNOWN_COMMAND
-    for word in (*words, " ".join(word or "" for word in words)) if depth < SCRIPTS else ():
-        line = take_apart(word or "")
-        if not line.whole:
+    for word in (
+        (*words, " ".join(word or "" for word in words)) if depth < MAX_SCRIPT_DEPTH else ()
+    ):
+        line = parse_shell_line(word or "")
+        if not line.is_complete:
             yield UNKNOWN_COMMAND
         for part in line.parts:
-            yield from expand_command(part, depth + 1) if isinstance(part, Command) else (part,)
+            yield from (
+                expand_command(part, depth + 1) if isinstance(part, ShellCommand) else (part,)
+            )
 
 
 def _can_read_stdin_script(words: Sequence[str | None]) -> bool:
@@ -165,7 +173,7 @@ def _can_read_stdin_script(words: Sequence[str | None]) -> bool:
     return not given or "-s" in words or given[0].startswith(("/dev/", "/proc/"))
 
 
-def list_operands(command: Command) -> Iterator[str | None]:
+def list_operands(command: ShellCommand) -> Iterator[str | None]:
     """The words behind a command's name that may be paths, also those in `--option=PATH` and
     `of=PATH`; None for a word that cannot be told."""
     for word in command.words[1:]:
@@ -195,12 +203,12 @@ def list_operands(command: Command) -> Iterator[str | None]:
             )
 
 
-def can_read_files(command: Command) -> bool:
+def can_read_files(command: ShellCommand) -> bool:
     name = get_command_name(command)
     return name is None or name in READ_COMMANDS
 
 
-def can_change_files(command: Command) -> bool:
+def can_change_files(command: ShellCommand) -> bool:
     """Whether a command changes the files that it names."""
     name = get_command_name(command)
     in_place = name in IN_PLACE_EDITORS and any(
@@ -209,7 +217,7 @@ def can_change_files(command: Command) -> bool:
     return name is None or name in CHANGE_COMMANDS or in_place
 
 
-def is_read_only(command: Command) -> bool:
+def is_read_only(command: ShellCommand) -> bool:
     """Whether a command only looks at what it names: literal words, and options that are known to
     change nothing.
     """
@@ -266,7 +274,7 @@ def _matches_pattern(pattern: str, word: str) -> bool:
     return re.fullmatch(pattern, word, re.ASCII) is not None
 
 
-def is_allowed_edit(command: Command) -> bool:
+def is_allowed_edit(command: ShellCommand) -> bool:
     """Whether a command is one that the mode for edits runs inside of its folders."""
     if command.assigns or not command.words or None in command.words:
         return False
@@ -281,7 +289,7 @@ def is_allowed_edit(command: Command) -> bool:
     return name in _EDIT_OPTIONS and _has_only_safe_options(rest, _EDIT_OPTIONS[name])
 
 
-def strip_wrappers(command: Command) -> Command | None:
+def strip_wrappers(command: ShellCommand) -> ShellCommand | None:
     """A command without the few runners that add nothing to it, for what allows; None where a word
     cannot be told.
 
@@ -295,4 +303,4 @@ def strip_wrappers(command: Command) -> Command | None:
         if any(word and word.startswith("-") for word in words[: skip + 1]):
             return None
         words, text = words[skip:], text.split(None, skip)[-1] if len(words) > skip else ""
-    return Command(text, words)
+    return ShellCommand(text, words)

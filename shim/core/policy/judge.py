@@ -19,8 +19,8 @@ from shim.core.policy.acts import (
 from shim.core.policy.commands import is_allowed_edit, is_read_only, list_operands, strip_wrappers
 from shim.core.policy.paths import allows_path, can_match_inside, matches_path
 from shim.core.policy.policy import BYPASS_MODE, STRUCTURED_OUTPUT_TOOL, Policy, PolicyDecision
-from shim.core.policy.rules import MCP_PREFIX, SAME, UNNAMED, Rule, split_words
-from shim.core.policy.shell import Command, Redirect
+from shim.core.policy.rules import MCP_PREFIX, TOOL_ALIASES, UNNAMED_TOOL, Rule, split_words
+from shim.core.policy.shell import ShellCommand, ShellRedirect
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class PolicyEvaluator:
         """The verdict of the rules that allow, and of the mode."""
         does = analyze_call(tool, arguments, self._workspace)
         rules = (
-            (*self.policy.allow, Rule(SAME.get(tool, tool), source=HOOK_SOURCE))
+            (*self.policy.allow, Rule(TOOL_ALIASES.get(tool, tool), source=HOOK_SOURCE))
             if allowed
             else self.policy.allow
         )
@@ -122,7 +122,7 @@ class PolicyEvaluator:
         """The verdict of the rules that narrow; None where no such rule is about the call. No mode
         overrules them.
         """
-        tool = SAME.get(tool, tool)
+        tool = TOOL_ALIASES.get(tool, tool)
         if (
             self.policy.only_tools is not None
             and tool not in self.policy.only_tools
@@ -138,7 +138,7 @@ class PolicyEvaluator:
         for decided, rules in kinds:
             for rule in rules:
                 if rule.content is None:
-                    if rule.names(tool, narrows=True) or (
+                    if rule.matches_tool(tool, is_restriction=True) or (
                         rule.tool == BASH_TOOL and tool in SHELL_TOOLS
                     ):
                         return PolicyDecision(decided, str(rule))
@@ -169,12 +169,15 @@ class PolicyEvaluator:
             or (MCP_PREFIX in self._prompted_tools and tool.startswith(MCP_PREFIX))
         ):
             return True
-        tool, only = SAME.get(tool, tool), self.policy.only_tools
+        tool, only = TOOL_ALIASES.get(tool, tool), self.policy.only_tools
         if only is not None and tool not in only and self._is_sent_to_vendor(Rule(tool)):
             return True
         return any(
             rule.content is None
-            and (rule.names(tool, narrows=True) or (rule.tool == BASH_TOOL and tool in SHELL_TOOLS))
+            and (
+                rule.matches_tool(tool, is_restriction=True)
+                or (rule.tool == BASH_TOOL and tool in SHELL_TOOLS)
+            )
             and self._is_sent_to_vendor(rule)
             for rule in self.policy.restricting_rules
         )
@@ -192,14 +195,18 @@ class PolicyEvaluator:
         ):
             return True
         if not (
-            rule.names(tool, narrows=tool.startswith(MCP_PREFIX))
+            rule.matches_tool(tool, is_restriction=tool.startswith(MCP_PREFIX))
             or (rule.tool == BASH_TOOL and tool in SHELL_TOOLS)
         ):
-            return rule.tool in ("Edit", "Read") and does.line is not None and not does.line.whole
+            return (
+                rule.tool in ("Edit", "Read")
+                and does.line is not None
+                and not does.line.is_complete
+            )
         if tool in SHELL_TOOLS:
             return (
                 does.line is None
-                or not does.line.whole
+                or not does.line.is_complete
                 or _matches_shell_line(rule, arguments, does)
             )
         if tool in CHANGE_TOOLS or tool in READ_TOOLS:
@@ -220,19 +227,19 @@ class PolicyEvaluator:
         No rule allows a change of what makes programs run, as in the real one. A rule about a tool
         without a name would allow every such tool; a hook has seen the call that it allows.
         """
-        tool = SAME.get(tool, tool)
+        tool = TOOL_ALIASES.get(tool, tool)
         if tool in CHANGE_TOOLS and any(
             act.path is None or self._workspace.is_protected(act.path) for act in does.file_accesses
         ):
             return None
-        if tool == UNNAMED:
+        if tool == UNNAMED_TOOL:
             rules = tuple(rule for rule in rules if rule.source == HOOK_SOURCE)
         for rule in rules:
             if rule.content is None:
-                allowed = rule.names(tool)
+                allowed = rule.matches_tool(tool)
             elif tool == BASH_TOOL:
                 same = rule.content == arguments.get("command") and not arguments.get("directory")
-                allowed = rule.names(tool) and same
+                allowed = rule.matches_tool(tool) and same
             elif (rule.tool == "Edit" and tool in CHANGE_TOOLS) or (
                 rule.tool == "Read" and tool in READ_TOOLS
             ):
@@ -241,7 +248,7 @@ class PolicyEvaluator:
                     for act in does.file_accesses
                 )
             else:
-                allowed = rule.names(tool) and _allows_url(rule, arguments)
+                allowed = rule.matches_tool(tool) and _allows_url(rule, arguments)
             if allowed:
                 return rule
         return None
@@ -253,7 +260,7 @@ class PolicyEvaluator:
         return tool not in CHANGE_TOOLS and not tool.startswith(MCP_PREFIX)
 
     def _decide_by_mode(self, tool: str, does: CallEffects, mode: str) -> "DecisionOutcome":
-        tool = SAME.get(tool, tool)
+        tool = TOOL_ALIASES.get(tool, tool)
         if mode == BYPASS_MODE or tool in CONVERSATION_TOOLS:
             return "allow"
         edit = mode == "acceptEdits"
@@ -287,12 +294,12 @@ class PolicyEvaluator:
             return False  # what follows means other paths
         return all(
             self._is_redirect_allowed(part, changes)
-            if isinstance(part, Redirect)
+            if isinstance(part, ShellRedirect)
             else self._is_command_allowed(part, changes, rules)
             for part in line.parts
         )
 
-    def _is_command_allowed(self, said: Command, changes: bool, rules: bool) -> bool:
+    def _is_command_allowed(self, said: ShellCommand, changes: bool, rules: bool) -> bool:
         command = strip_wrappers(said)
         if command is None:
             return False
@@ -310,7 +317,7 @@ class PolicyEvaluator:
             for operand in list_operands(command)
         )
 
-    def _is_redirect_allowed(self, redirect: Redirect, changes: bool) -> bool:
+    def _is_redirect_allowed(self, redirect: ShellRedirect, changes: bool) -> bool:
         if redirect.path is None:
             return False
         if redirect.path in OUTPUT_DEVICES:
@@ -335,7 +342,7 @@ def _matches_shell_line(rule: Rule, arguments: Mapping[str, Any], does: CallEffe
     )
 
 
-def _matches_command(content: str, command: Command) -> bool:
+def _matches_command(content: str, command: ShellCommand) -> bool:
     """Whether a rule that narrows is about a command: as it stands, by its bare name, or by words
     nobody can tell.
     """

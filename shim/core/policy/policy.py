@@ -5,7 +5,7 @@ page).
 from collections.abc import Iterable, Mapping
 
 from shim.core.policy.place import Workspace
-from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SAME, Rule
+from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, TOOL_ALIASES, Rule
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ class Policy:
     ) -> None:
         self.workspace = workspace
         self.only_tools = (
-            None if only_tools is None else frozenset(SAME.get(name, name) for name in only_tools)
+            None
+            if only_tools is None
+            else frozenset(TOOL_ALIASES.get(name, name) for name in only_tools)
         )
         self.deny = tuple(deny)
         self.ask = tuple(ask)
@@ -126,11 +128,11 @@ class Policy:
             if name not in self.hidden_tools
             and (
                 name == STRUCTURED_OUTPUT_TOOL
-                or not any(rule.names(name, narrows=True) for rule in denied)
+                or not any(rule.matches_tool(name, is_restriction=True) for rule in denied)
             )
             and (
                 self.only_tools is None
-                or SAME.get(name, name) in self.only_tools
+                or TOOL_ALIASES.get(name, name) in self.only_tools
                 or name == STRUCTURED_OUTPUT_TOOL
             )
         ]

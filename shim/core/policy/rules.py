@@ -8,14 +8,14 @@ from functools import lru_cache
 from shim.core.reading.typed import NamedTuple
 
 # One tool, two names. The first is what the frontend reads.
-SAME = {"Agent": "Task"}
+TOOL_ALIASES = {"Agent": "Task"}
 MATCH_ALL_CONTENTS = (None, "", "*", ":*")
 MCP_PREFIX = "mcp__"
 SUBAGENT_TOOL = "Task"
-UNNAMED = "unknown"  # the tool of a call whose vendor names none
+UNNAMED_TOOL = "unknown"  # the tool of a call whose vendor names none
 ANY_TOOL = "*"
 # characters of a tool's name
-IN_NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+ALLOWED_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 def split_words(words: str) -> frozenset[str]:
@@ -25,7 +25,7 @@ def split_words(words: str) -> frozenset[str]:
 
 def normalize_mcp_name(name: str) -> str:
     """A name of MCP as it stands in the name of a tool: `my server` is `my_server`."""
-    return "".join([letter if letter in IN_NAMES else "_" for letter in name])
+    return "".join([letter if letter in ALLOWED_NAME_CHARS else "_" for letter in name])
 
 
 @lru_cache(maxsize=1000)  # a session uses the same few names again and again
@@ -57,7 +57,7 @@ class Rule(NamedTuple):
     def __str__(self) -> str:
         return self.tool if self.content is None else f"{self.tool}({self.content})"
 
-    def names(self, tool: str, *, narrows: bool = False) -> bool:
+    def matches_tool(self, tool: str, *, is_restriction: bool = False) -> bool:
         """Return whether the rule is about a tool, whatever its content. If it `narrows`, a star
         matches anything.
 
@@ -65,12 +65,12 @@ class Rule(NamedTuple):
         match such a rule with no tool, but it is safer to apply a rule that forbids. A rule that
         allows is not applied.
         """
-        tool, named = normalize_tool_name(SAME.get(tool, tool)), self.tool
+        tool, named = normalize_tool_name(TOOL_ALIASES.get(tool, tool)), self.tool
         if named == ANY_TOOL:
-            return narrows
-        if narrows and named.startswith(MCP_PREFIX):
+            return is_restriction
+        if is_restriction and named.startswith(MCP_PREFIX):
             named = "*".join(map(normalize_mcp_name, named.split("*")))
-        if narrows and "*" in named:
+        if is_restriction and "*" in named:
             from fnmatch import fnmatchcase
 
             if fnmatchcase(tool, named):
@@ -81,7 +81,7 @@ class Rule(NamedTuple):
         return tool == named
 
 
-class Unhonoured(NamedTuple):
+class UnsupportedRule(NamedTuple):
     """A rule that allows, or a key of the settings, which has no effect; where it comes from, and
     why it has none.
     """
@@ -90,7 +90,7 @@ class Unhonoured(NamedTuple):
     source: str
     reason: str
 
-    def fact(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str]:
         """The same for `init.shim.not_honoured`."""
         return self._asdict()
 
@@ -99,10 +99,13 @@ def parse_rule(said: str, base: str = "", source: str = "") -> Rule:
     """The rule that a text says. A text with a broken bracket is a name that no tool has."""
     name, bracket, rest = said.partition("(")
     if not bracket or not rest.endswith(")"):
-        return Rule(SAME.get(said, said), None, base, source)
+        return Rule(TOOL_ALIASES.get(said, said), None, base, source)
     content = rest[:-1]
     return Rule(
-        SAME.get(name, name), None if content in MATCH_ALL_CONTENTS else content, base, source
+        TOOL_ALIASES.get(name, name),
+        None if content in MATCH_ALL_CONTENTS else content,
+        base,
+        source,
     )
 
 

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
 
-BEFORE_A_CALL = "PreToolUse"
-SECONDS = 600.0  # that a hook may take where it does not say so itself, as in the real one
-HOOKS = 100  # of one conversation; a turn with more is refused
-UNTRUSTED = "it is a program of the working directory, which is not trusted"
+PRE_TOOL_EVENT = "PreToolUse"
+DEFAULT_TIMEOUT_S = (
+    600.0  # that a hook may take where it does not say so itself, as in the real one
+)
+MAX_HOOKS = 100  # of one conversation; a turn with more is refused
+UNTRUSTED_REASON = "it is a program of the working directory, which is not trusted"
 
 
 class SettingsHook(NamedTuple):
@@ -29,18 +31,18 @@ class SettingsHook(NamedTuple):
 
     matcher: str
     command: str
-    words: tuple[str, ...] | None = None
+    args: tuple[str, ...] | None = None
     condition: str = ""
-    seconds: float = SECONDS
-    closed: bool = False
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    blocks_on_failure: bool = False
     source: str = ""
     refusal: str = ""
 
     def __str__(self) -> str:
-        return f"{self.matcher or 'every tool'}: {' '.join((self.command, *(self.words or ())))}"
+        return f"{self.matcher or 'every tool'}: {' '.join((self.command, *(self.args or ())))}"
 
 
-def read_hooks(groups: object, source: str, *, trusted: bool) -> list[SettingsHook]:
+def parse_hooks(groups: object, source: str, *, is_trusted: bool) -> list[SettingsHook]:
     """The hooks of a file that run before a call and are waited for. `trusted`: the file's programs
     may be run.
     """
@@ -50,16 +52,18 @@ def read_hooks(groups: object, source: str, *, trusted: bool) -> list[SettingsHo
         matcher = group.get("matcher") if hooks else None
         for given in hooks if isinstance(hooks, list) else ():
             if isinstance(given, dict) and not (given.get("async") or given.get("asyncRewake")):
-                hook = _read(given)._replace(
+                hook = _parse_hook(given)._replace(
                     matcher=matcher if isinstance(matcher, str) else "", source=source
                 )
-                found.append(hook if trusted or hook.refusal else hook._replace(refusal=UNTRUSTED))
-    if len(found) > HOOKS:
-        return [found[0]._replace(matcher="", refusal=f"there are more than {HOOKS} of them")]
+                found.append(
+                    hook if is_trusted or hook.refusal else hook._replace(refusal=UNTRUSTED_REASON)
+                )
+    if len(found) > MAX_HOOKS:
+        return [found[0]._replace(matcher="", refusal=f"there are more than {MAX_HOOKS} of them")]
     return found
 
 
-def _read(given: Mapping[str, Any]) -> SettingsHook:
+def _parse_hook(given: Mapping[str, Any]) -> SettingsHook:
     command, words, seconds = given.get("command"), given.get("args"), given.get("timeout")
     condition = given.get("if", "")
     if given.get("type", "command") != "command" or given.get("shell") == "powershell":
@@ -76,6 +80,6 @@ def _read(given: Mapping[str, Any]) -> SettingsHook:
         command,
         None if words is None else tuple(words),
         condition,
-        float(seconds) if isinstance(seconds, int | float) and seconds > 0 else SECONDS,
+        float(seconds) if isinstance(seconds, int | float) and seconds > 0 else DEFAULT_TIMEOUT_S,
         given.get("onFailure") == "block",
     )

@@ -11,13 +11,13 @@ from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-LINE_BYTES = 100_000  # a longer line is not taken apart
-NODES = 20_000
-DEPTH = 200  # of the tree; what is nested deeper is not taken apart
-JOINED = "\\\n"  # a line that goes on in the next one
+MAX_LINE_BYTES = 100_000  # a longer line is not taken apart
+MAX_NODES = 20_000
+MAX_DEPTH = 200  # of the tree; what is nested deeper is not taken apart
+LINE_CONTINUATION = "\\\n"  # a line that goes on in the next one
 
 # Lists, pipes and loops of plain commands: all that such a line does stands in its commands.
-_PLAIN = split_words("""
+_PLAIN_NODE_TYPES = split_words("""
     program list pipeline command command_name redirected_statement file_redirect word string raw_string
     string_content number comment file_descriptor concatenation for_statement do_group if_statement
     elif_clause else_clause while_statement test_command variable_name negated_command test_operator
@@ -25,10 +25,18 @@ _PLAIN = split_words("""
 """)
 _LOOP_VARIABLES = split_words("a b c d e f g h i j k l m n x y z file dir name item")
 # words that the grammar takes for a command, and bash for more
-_BEFORE_COMPOUND = (["time"], ["coproc"], ["case"])
-_GLOB = frozenset("*?[{")
-_ARITHMETIC = ("((", "$((", "$[", "[", "subscript", "arithmetic_expansion", "c_style_for_statement")
-_EVALUATES = split_words(
+_COMPOUND_PREFIXES = (["time"], ["coproc"], ["case"])
+_GLOB_CHARACTERS = frozenset("*?[{")
+_ARITHMETIC_NODE_TYPES = (
+    "((",
+    "$((",
+    "$[",
+    "[",
+    "subscript",
+    "arithmetic_expansion",
+    "c_style_for_statement",
+)
+_EVALUATING_COMMANDS = split_words(
     "let unset read mapfile readarray printf wait test [ declare typeset local export readonly"
 )
 _QUOTED_SUBSTITUTIONS = {
@@ -37,10 +45,10 @@ _QUOTED_SUBSTITUTIONS = {
     "word": ("\\$(", "\\$\\(", "\\`"),
     "ansi_c_string": ("$(", "`", "\\x", "\\u", "\\U", *(f"\\{digit}" for digit in range(8))),
 }
-SCRIPTS = 5  # scripts in words of scripts that are looked into
+MAX_SCRIPT_DEPTH = 5  # scripts in words of scripts that are looked into
 
 
-class Command(NamedTuple):
+class ShellCommand(NamedTuple):
     """One command of a line.
 
     `words` are what it is given, without quotes; None for a word that only the shell knows. `text`
@@ -52,7 +60,7 @@ class Command(NamedTuple):
     assigns: bool = False
 
 
-class Redirect(NamedTuple):
+class ShellRedirect(NamedTuple):
     """A file that is opened for a command: `writes`, or it is read. `path` is None where only the
     shell knows it.
     """
@@ -61,112 +69,114 @@ class Redirect(NamedTuple):
     path: str | None
 
 
-class Line(NamedTuple):
+class ShellLine(NamedTuple):
     """A line, taken apart in the order of its text.
 
     `whole`: all of it was understood. `plain`: it has nothing but commands, their redirections,
     lists, pipes and loops, so that its commands are all that it does.
     """
 
-    parts: tuple[Command | Redirect, ...]
-    whole: bool
+    parts: tuple[ShellCommand | ShellRedirect, ...]
+    is_complete: bool
     plain: bool
 
     @property
-    def commands(self) -> tuple[Command, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Command))
+    def commands(self) -> tuple[ShellCommand, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ShellCommand))
 
 
-def take_apart(line: str) -> Line:
+def parse_shell_line(line: str) -> ShellLine:
     """The commands of a line, those of its substitutions, functions and here-documents included."""
-    if JOINED in line:  # the shell joins a word over two lines, and the grammar does not
-        joined, apart = _take_apart(line.replace(JOINED, "")), _take_apart(line)
-        return Line(joined.parts + apart.parts, joined.whole and apart.whole, plain=False)
-    return _take_apart(line)
+    if LINE_CONTINUATION in line:  # the shell joins a word over two lines, and the grammar does not
+        joined, apart = _parse_line(line.replace(LINE_CONTINUATION, "")), _parse_line(line)
+        return ShellLine(
+            joined.parts + apart.parts, joined.is_complete and apart.is_complete, plain=False
+        )
+    return _parse_line(line)
 
 
-def _take_apart(line: str, depth_of_words: int = 0) -> Line:
+def _parse_line(line: str, depth_of_words: int = 0) -> ShellLine:
     """`depth_of_words`: the line stands in a word of a word of a line …."""
     data = line.encode("utf-8", "surrogatepass")
-    if len(data) > LINE_BYTES or b"\0" in data:
-        return Line((), whole=False, plain=False)
-    root = _parser().parse(data).root_node
-    parts: list[Command | Redirect] = []
+    if len(data) > MAX_LINE_BYTES or b"\0" in data:
+        return ShellLine((), is_complete=False, plain=False)
+    root = _load_parser().parse(data).root_node
+    parts: list[ShellCommand | ShellRedirect] = []
     hidden: list[str | None] = []  # words with a substitution behind quotes
     whole, plain, end, calculates = not root.has_error, True, 0, False
-    for count, (node, depth) in enumerate(_nodes(root)):
-        if count > NODES or depth > DEPTH:
-            return Line(tuple(parts), whole=False, plain=False)
+    for count, (node, depth) in enumerate(_walk_nodes(root)):
+        if count > MAX_NODES or depth > MAX_DEPTH:
+            return ShellLine(tuple(parts), is_complete=False, plain=False)
         # the grammar takes more for blanks, and for a comment, than the shell does
         if not node.children:
-            between = data[end : node.start_byte].replace(JOINED.encode(), b"")
+            between = data[end : node.start_byte].replace(LINE_CONTINUATION.encode(), b"")
             if between.strip(b" \t\n") or (
-                node.type == "comment" and not _begins_word(data, node.start_byte)
+                node.type == "comment" and not _can_start_comment(data, node.start_byte)
             ):
                 whole = False
             end = max(end, node.end_byte)
-        whole = whole and not _misread(node, data)
-        plain = plain and _is_plain(node)
-        calculates = calculates or _calculates(node)
-        if _substitutes(node):
-            hidden.append(_word(node))
-        part = _part(node)
+        whole = whole and not _can_be_misread(node, data)
+        plain = plain and _is_plain_node(node)
+        calculates = calculates or _uses_arithmetic(node)
+        if _has_quoted_substitution(node):
+            hidden.append(_resolve_word(node))
+        part = _convert_node(node)
         if part is not None:
             parts.append(part)
     whole = whole and not data[end:].strip(b" \t\n")
     for word in hidden if calculates else ():
-        if word is None or depth_of_words >= SCRIPTS:
+        if word is None or depth_of_words >= MAX_SCRIPT_DEPTH:
             whole = False
         else:
-            inner = _take_apart(word, depth_of_words + 1)
+            inner = _parse_line(word, depth_of_words + 1)
             parts += inner.parts
-            whole = whole and inner.whole
-    return Line(tuple(parts), whole, plain and whole)
+            whole = whole and inner.is_complete
+    return ShellLine(tuple(parts), whole, plain and whole)
 
 
-def _misread(node: "Node", data: bytes) -> bool:
+def _can_be_misread(node: "Node", data: bytes) -> bool:
     """Whether the shell may read a node otherwise than the grammar does."""
     if node.is_missing:
         return True
     if node.type == "heredoc_end":  # the word that ends the text stands alone on its line
         return data[node.end_byte : node.end_byte + 1] not in (b"", b"\n")
     if node.type == "word":  # a line's end is no part of a word
-        return "\n" in _text(node).replace(JOINED, "")
+        return "\n" in _decode_text(node).replace(LINE_CONTINUATION, "")
     # the grammar takes the end of the first pattern for the end of what is around
     if node.type == "command":
-        words = [_text(child) for child in node.named_children]
-        return words[:1] in _BEFORE_COMPOUND and "case" in words
+        words = [_decode_text(child) for child in node.named_children]
+        return words[:1] in _COMPOUND_PREFIXES and "case" in words
     return False
 
 
-def _is_plain(node: "Node") -> bool:
+def _is_plain_node(node: "Node") -> bool:
     if node.type in ("&", "|&", "&>", "&>>", "((", "{"):
         return False
-    return not node.is_named or (node.type in _PLAIN and _harmless(node))
+    return not node.is_named or (node.type in _PLAIN_NODE_TYPES and _is_without_effect(node))
 
 
-def _calculates(node: "Node") -> bool:
+def _uses_arithmetic(node: "Node") -> bool:
     """Whether bash evaluates words as arithmetic there, in which it runs substitutions that came
     from a quoted word.
     """
     if node.type == "test_operator":
-        return _text(node) in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R")
+        return _decode_text(node) in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R")
     if node.type in ("command_name", "declare", "typeset", "local", "export", "readonly", "unset"):
-        return _text(node) in _EVALUATES
-    return node.type in _ARITHMETIC
+        return _decode_text(node) in _EVALUATING_COMMANDS
+    return node.type in _ARITHMETIC_NODE_TYPES
 
 
-def _substitutes(node: "Node") -> bool:
+def _has_quoted_substitution(node: "Node") -> bool:
     """Whether a word has a substitution behind its quotes, which bash runs where the word comes
     into arithmetic.
     """
     if node.type == "concatenation":
-        return any(map(_substitutes, node.named_children))
-    said = _text(node)
+        return any(map(_has_quoted_substitution, node.named_children))
+    said = _decode_text(node)
     return any(mark in said for mark in _QUOTED_SUBSTITUTIONS.get(node.type, ()))
 
 
-def _begins_word(data: bytes, start: int) -> bool:
+def _can_start_comment(data: bytes, start: int) -> bool:
     """Whether a comment may begin here: at the start, or behind a blank or the end of a command."""
     return start == 0 or data[start - 1 : start] in (
         b" ",
@@ -180,27 +190,27 @@ def _begins_word(data: bytes, start: int) -> bool:
     )
 
 
-def _harmless(node: "Node") -> bool:
+def _is_without_effect(node: "Node") -> bool:
     """Whether a node does no more than its commands: a loop may assign a variable that decides what
     runs.
     """
     if node.type == "for_statement":
-        variable, *words = (_text(child) for child in node.named_children)
+        variable, *words = (_decode_text(child) for child in node.named_children)
         return variable in _LOOP_VARIABLES and not any(
             "[" in word or "$" in word for word in words[:-1]
         )
-    return node.type != "test_command" or _text(node).startswith("[ ")
+    return node.type != "test_command" or _decode_text(node).startswith("[ ")
 
 
 @cache
-def _parser() -> "Parser":
+def _load_parser() -> "Parser":
     import tree_sitter_bash
     from tree_sitter import Language, Parser
 
     return Parser(Language(tree_sitter_bash.language()))
 
 
-def _nodes(root: "Node") -> "Iterator[tuple[Node, int]]":
+def _walk_nodes(root: "Node") -> "Iterator[tuple[Node, int]]":
     """The nodes of a tree from first to last, each with its depth. Without recursion: a line may be
     nested deeply.
     """
@@ -211,71 +221,86 @@ def _nodes(root: "Node") -> "Iterator[tuple[Node, int]]":
         waiting += [(child, depth + 1) for child in reversed(node.children)]
 
 
-def _part(node: "Node") -> Command | Redirect | None:
+def _convert_node(node: "Node") -> ShellCommand | ShellRedirect | None:
     if node.type == "command":
-        return _command(node)
+        return _build_command(node)
     if node.type in ("declaration_command", "unset_command", "test_command"):
         if node.type == "test_command":
             leaves = [
-                child for child, _ in _nodes(node) if child.is_named and not child.named_children
+                child
+                for child, _ in _walk_nodes(node)
+                if child.is_named and not child.named_children
             ]
-            return Command(_text(node), ("test", *map(_word, leaves)))
-        return Command(_text(node), (_text(node.children[0]), *map(_word, node.named_children)))
+            return ShellCommand(_decode_text(node), ("test", *map(_resolve_word, leaves)))
+        return ShellCommand(
+            _decode_text(node),
+            (_decode_text(node.children[0]), *map(_resolve_word, node.named_children)),
+        )
     if node.type == "file_redirect":
-        operator = next((_text(child) for child in node.children if not child.is_named), "")
+        operator = next((_decode_text(child) for child in node.children if not child.is_named), "")
         path = node.child_by_field_name("destination")
-        if operator in ("<&", ">&") and path is not None and _text(path).rstrip("-").isdigit():
+        if (
+            operator in ("<&", ">&")
+            and path is not None
+            and _decode_text(path).rstrip("-").isdigit()
+        ):
             return None  # another descriptor
-        return Redirect(operator not in ("<", "<&"), None if path is None else _word(path))
+        return ShellRedirect(
+            operator not in ("<", "<&"), None if path is None else _resolve_word(path)
+        )
     return None
 
 
-def _command(node: "Node") -> Command:
+def _build_command(node: "Node") -> ShellCommand:
     words: list[str | None] = []
     start, assigns = node.start_byte, False
     for child in node.named_children:
         if child.type == "variable_assignment" and not words:
             assigns, start = True, child.end_byte
         elif child.type == "command_name":
-            words.append(_word(child.named_children[0]) if child.named_children else _word(child))
+            words.append(
+                _resolve_word(child.named_children[0])
+                if child.named_children
+                else _resolve_word(child)
+            )
         elif not child.type.endswith("_redirect"):
-            words.append(_word(child))
+            words.append(_resolve_word(child))
     text = (node.text or b"")[start - node.start_byte :].decode("utf-8", "replace").strip()
-    return Command(text, tuple(words), assigns)
+    return ShellCommand(text, tuple(words), assigns)
 
 
-def _text(node: "Node") -> str:
+def _decode_text(node: "Node") -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-def _word(node: "Node") -> str | None:
+def _resolve_word(node: "Node") -> str | None:
     """What a word is for the command, without its quotes; None where only the shell knows:
     variables, globs.
     """
-    said = _text(node)
+    said = _decode_text(node)
     if node.type == "test_operator":
         return said
     if node.type in ("word", "number"):
         if (
             node.children
-            or not _GLOB.isdisjoint(said)
+            or not _GLOB_CHARACTERS.isdisjoint(said)
             or (said[:1] == "~" and said[1:2] not in ("", "/"))
         ):
             return None
-        return _unescaped(said)
+        return _unescape(said)
     if node.type == "raw_string":
         return said[1:-1]
     if node.type == "string":
         if any(child.type != "string_content" for child in node.named_children):
             return None
-        return _unescaped(said[1:-1], quoted=True)
+        return _unescape(said[1:-1], quoted=True)
     if node.type in ("concatenation", "command_name"):
-        parts = [_word(child) for child in node.children]
+        parts = [_resolve_word(child) for child in node.children]
         return None if None in parts else "".join(part for part in parts if part is not None)
     return None
 
 
-def _unescaped(said: str, *, quoted: bool = False) -> str:
+def _unescape(said: str, *, quoted: bool = False) -> str:
     import re
 
     said = said.replace("\\\n", "")

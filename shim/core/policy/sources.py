@@ -154,9 +154,9 @@ def _before_calls(source: Source) -> "list[SettingsHook]":
     groups = _hooks(source).get(BEFORE_A_CALL)
     if not groups:
         return []
-    from shim.core.policy.settings_hooks import read_hooks
+    from shim.core.policy.settings_hooks import parse_hooks
 
-    return read_hooks(groups, source.name, trusted=source.trusted)
+    return parse_hooks(groups, source.name, is_trusted=source.trusted)
 
 
 def _hooks(source: Source) -> Mapping[str, Any]:

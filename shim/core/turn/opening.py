@@ -88,7 +88,7 @@ class Opening:
         if terms.tried:
             shim["tried"] = [it.to_json() for it in terms.tried]
         if terms.unhonoured:
-            shim["not_honoured"] = [it.fact() for it in terms.unhonoured]
+            shim["not_honoured"] = [it.to_json() for it in terms.unhonoured]
         facts: dict[str, Any] = {
             "cwd": terms.cwd,
             "tools": list(terms.tools),

@@ -260,7 +260,7 @@ def _allowed_in_vain(end: EndOfTurn) -> list[dict[str, str]]:
     """
     denied = {denial["tool_name"] for denial in end.denials}
     return [
-        it.fact()
+        it.to_json()
         for it in end.terms.unhonoured
-        if any(parse_rule(it.what).names(str(name)) for name in denied)
+        if any(parse_rule(it.what).matches_tool(str(name)) for name in denied)
     ]

@@ -19,7 +19,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from shim.core.policy.judge import PolicyEvaluator
-    from shim.core.policy.rules import Unhonoured
+    from shim.core.policy.rules import UnsupportedRule
 
 # a vendor's session, and all that it used, where the vendor counts that
 Thread = tuple[str | None, Usage]
@@ -239,7 +239,7 @@ class Terms(NamedTuple):
     output_style: str = ""
     forwards_subagent_text: bool = True
     tried: tuple[FailedAttempt, ...] = ()
-    unhonoured: "tuple[Unhonoured, ...]" = ()
+    unhonoured: "tuple[UnsupportedRule, ...]" = ()
     clock: Callable[[], int] = lambda: 0
 
 

@@ -14,7 +14,7 @@ from re import Pattern
 import orjson
 
 from shim.core.adapter.tools import Tools, translate_tool_call
-from shim.core.policy.rules import UNNAMED
+from shim.core.policy.rules import UNNAMED_TOOL
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 
@@ -227,7 +227,7 @@ class Call:
         """A name for a tool that no table has. The words of a title may be the model's: they name
         no tool.
         """
-        return self.own or (self.title if self._form.name != "kind" else "") or UNNAMED
+        return self.own or (self.title if self._form.name != "kind" else "") or UNNAMED_TOOL
 
     def _by_kind(self, given: Mapping[str, Any]) -> dict[str, Any]:
         kind, place = self.kind, self.places[0] if len(self.places) == 1 else None

@@ -494,7 +494,7 @@ def _allowed(tools: Tools, request: LaunchRequest, name: str, mode_tools: ModeTo
         left = {
             tool
             for tool in left
-            if tool in mode_tools[mode] or any(rule.names(tool) for rule in added)
+            if tool in mode_tools[mode] or any(rule.matches_tool(tool) for rule in added)
         }
     if chosen is not None:
         left &= chosen

@@ -321,7 +321,7 @@ def _list_remaining_tools(
         name
         for name in listed
         if name in left
-        or any(rule.names(name) for rule in added)
+        or any(rule.matches_tool(name) for rule in added)
         or any(_matches_hook(hook, name) for hook in hooks)
     )
 

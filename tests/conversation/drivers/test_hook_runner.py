@@ -90,7 +90,9 @@ async def test_a_program_with_arguments_is_started_without_a_shell(tmp_path):
     hook = SettingsHook("", "sh", ("-c", "echo $0 >&2; exit 2", "$HOME"))
     assert "]: $HOME" in (await judged(tmp_path, hook)).reason
     assert await judged(tmp_path, hook._replace(command="/nowhere/x")) == HookDecision()
-    assert (await judged(tmp_path, hook._replace(command="/nowhere/x", closed=True))).allow is False
+    assert (
+        await judged(tmp_path, hook._replace(command="/nowhere/x", blocks_on_failure=True))
+    ).allow is False
 
 
 async def test_a_hook_is_ended_with_the_turn(tmp_path):

@@ -50,7 +50,7 @@ def test_another_end_leaves_the_call_to_the_rules(code):
 
 @pytest.mark.parametrize("code", [1, None])
 def test_a_hook_may_say_that_its_failure_blocks(code):
-    hook = SettingsHook("", "check", ("a",), closed=True)
+    hook = SettingsHook("", "check", ("a",), blocks_on_failure=True)
     assert judged(code=code, hook=hook, fault="timed out").reason == (
         'PreToolUse:Bash hook error: [check a]: timed out; blocking because onFailure is "block"'
     )

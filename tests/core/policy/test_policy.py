@@ -262,8 +262,8 @@ def test_a_rule_matches_claudes_name_of_an_mcp_tool(rule, allows, narrows):
     configuration does.
     """
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
-        assert parse_rule(rule).names(name) is allows
-        assert parse_rule(rule).names(name, narrows=True) is narrows
+        assert parse_rule(rule).matches_tool(name) is allows
+        assert parse_rule(rule).matches_tool(name, is_restriction=True) is narrows
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,23 @@
 
 from sweeps import each
 
-from shim.core.policy.settings_hooks import HOOKS, SECONDS, UNTRUSTED, SettingsHook, read_hooks
+from shim.core.policy.settings_hooks import (
+    DEFAULT_TIMEOUT_S,
+    MAX_HOOKS,
+    UNTRUSTED_REASON,
+    SettingsHook,
+    parse_hooks,
+)
 
 
 def one(hook, matcher=None, *, trusted=True):
-    (found,) = read_hooks([{"matcher": matcher, "hooks": [hook]}], "user", trusted=trusted)
+    (found,) = parse_hooks([{"matcher": matcher, "hooks": [hook]}], "user", is_trusted=trusted)
     return found
 
 
 def test_a_command_is_read_with_all_that_it_says():
     assert one({"type": "command", "command": "true"}) == SettingsHook(
-        "", "true", seconds=SECONDS, source="user"
+        "", "true", timeout_s=DEFAULT_TIMEOUT_S, source="user"
     )
     given = {"command": "a", "args": ["b"], "if": "Bash(ls:*)", "timeout": 5, "onFailure": "block"}
     assert one(given, "Bash") == SettingsHook("Bash", "a", ("b",), "Bash(ls:*)", 5.0, True, "user")
@@ -39,24 +45,28 @@ def test_what_cannot_be_run_here_says_so(hook):
 
 
 def test_a_program_of_a_folder_that_is_not_trusted_is_not_run():
-    assert one({"command": "a"}, trusted=False).refusal == UNTRUSTED
+    assert one({"command": "a"}, trusted=False).refusal == UNTRUSTED_REASON
 
 
 def test_a_hook_that_nobody_waits_for_is_left_out():
-    assert read_hooks([{"hooks": [{"command": "a", "async": True}]}], "user", trusted=True) == []
+    assert (
+        parse_hooks([{"hooks": [{"command": "a", "async": True}]}], "user", is_trusted=True) == []
+    )
 
 
 @each("groups", [{}, 7, [7], [{"hooks": 7}], [{"hooks": [7]}], [{"hooks": []}]])
 def test_what_has_another_form_is_no_hook(groups):
-    assert read_hooks(groups, "user", trusted=True) == []
+    assert parse_hooks(groups, "user", is_trusted=True) == []
 
 
 def test_a_time_that_is_none_is_the_usual_one():
-    assert [one({"command": "a", "timeout": time}).seconds for time in ("5", -1, 0, None)] == [
-        SECONDS
+    assert [one({"command": "a", "timeout": time}).timeout_s for time in ("5", -1, 0, None)] == [
+        DEFAULT_TIMEOUT_S
     ] * 4
 
 
 def test_so_many_hooks_that_nobody_wrote_them_are_refused():
-    (hook,) = read_hooks([{"hooks": [{"command": "a"}] * (HOOKS + 1)}], "user", trusted=True)
-    assert (hook.matcher, hook.refusal) == ("", f"there are more than {HOOKS} of them")
+    (hook,) = parse_hooks(
+        [{"hooks": [{"command": "a"}] * (MAX_HOOKS + 1)}], "user", is_trusted=True
+    )
+    assert (hook.matcher, hook.refusal) == ("", f"there are more than {MAX_HOOKS} of them")

@@ -21,7 +21,7 @@ from shim.core.claude.hooks.callbacks import (
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import SAME, parse_rule
+from shim.core.policy.rules import TOOL_ALIASES, parse_rule
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -68,7 +68,7 @@ def select_hooks(
     found: dict[Any, SettingsHook] = {}
     for hook in hooks:
         if is_for_tool(hook, tool) and _can_meet_condition(hook, tool, arguments, place):
-            found.setdefault((hook.command, hook.words, hook.condition), hook)
+            found.setdefault((hook.command, hook.args, hook.condition), hook)
     return list(found.values())
 
 
@@ -76,7 +76,7 @@ def encode_hook_input(
     call: str, tool: str, arguments: Mapping[str, Any], told: HookContext, cwd: str
 ) -> bytes:
     """What a hook reads."""
-    shown = next((name for name, same in SAME.items() if same == tool), tool)
+    shown = next((name for name, same in TOOL_ALIASES.items() if same == tool), tool)
     known = {
         "session_id": told.session_id,
         "transcript": told.transcript_path,
@@ -93,13 +93,13 @@ def decide_from_exit(
 ) -> HookDecision:
     """What the end of a hook says of a call."""
     said = parse_hook_output(_parse_json_object(ended.stdout))
-    shown = " ".join((hook.command, *(hook.words or ())))
+    shown = " ".join((hook.command, *(hook.args or ())))
     if said.allow is False:
         return said._replace(reason=DENIAL_TEXT.format(tool=tool, reason=said.reason))
     if ended.code == DENY_EXIT_CODE:
         reason = f"[{shown}]: {ended.stderr.strip() or 'No stderr output'}"
         return HookDecision(False, DENIAL_TEXT.format(tool=tool, reason=reason))
-    if ended.code != 0 and hook.closed:
+    if ended.code != 0 and hook.blocks_on_failure:
         reason = f'[{shown}]: {ended.error}; blocking because onFailure is "block"'
         return HookDecision(False, DENIAL_TEXT.format(tool=tool, reason=reason))
     if (
