@@ -22,7 +22,7 @@ from shim.bridge import lock, sockets
 from shim.core.errors import FrontendError
 from shim.core.policy.carried import parse_settings as read_settings_text
 from shim.core.policy.carried import serialize_settings
-from shim.core.policy.sources import Settled
+from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.ids import parse_uuid, short_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -436,7 +436,7 @@ def write_start_data(folder: str, start: Mapping[str, Any]) -> None:
     replace(os.path.join(folder, START_FILE), lambda file: write_all(file, data))
 
 
-def read_settings(folder: str, generation: object) -> Settled | None:
+def read_settings(folder: str, generation: object) -> ClaudeSettings | None:
     """What a life of the session has read of Claude's settings; None where that is not known."""
     known = _load_json_object(os.path.join(folder, SETTINGS_FILE)) or {}
     try:
@@ -449,7 +449,7 @@ def read_settings(folder: str, generation: object) -> Settled | None:
         return None
 
 
-def write_settings(folder: str, generation: int, settled: Settled) -> None:
+def write_settings(folder: str, generation: int, settled: ClaudeSettings) -> None:
     """Keep what a life has read of Claude's settings. OSError where that cannot be."""
     data = dump({"generation": generation, "settings": serialize_settings(settled)})
     replace(os.path.join(folder, SETTINGS_FILE), lambda file: write_all(file, data))

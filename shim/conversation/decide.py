@@ -32,7 +32,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import NOTE_PASSED_OVER, FrontendError, ShimError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.sources import Settled
+from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import open_log
@@ -131,7 +131,7 @@ class ConversationStartup:
             is_flat=flat,
             needs_prompts=flat and invocation.permissions.permission_prompt_tool == "stdio",
         )
-        self.claude_settings = Settled()
+        self.claude_settings = ClaudeSettings()
         if self.vendor_list.has_several:
             invocation = self._apply_settings(invocation)
         self.adapter = (

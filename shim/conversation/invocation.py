@@ -17,7 +17,7 @@ from shim.core.errors import (
     UnknownSessionError,
 )
 from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES, resolve_permission_mode
-from shim.core.policy.sources import Settled
+from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid, vendor_id
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
@@ -126,21 +126,21 @@ def can_change_mode(invocation: Invocation) -> bool:
     return invocation.streams.input_format == "stream-json"
 
 
-def apply_claude_settings(invocation: Invocation, settled: Settled) -> Invocation:
+def apply_claude_settings(invocation: Invocation, settled: ClaudeSettings) -> Invocation:
     """The invocation under what Claude's settings files say of the mode and of folders. A flag goes
     before them.
 
     ModeError for a mode that a file forbids.
     """
-    for unheeded in settled.unheeded:
+    for unheeded in settled.unsupported_keys:
         tell(f"{unheeded} has no effect: only the real claude can honour it\n")
     flags = invocation.permissions
     if flags.permission_mode is None and not flags.skip_permissions and settled.mode is not None:
         invocation = invocation.with_flags(permission_mode=settled.mode)
-    if settled.forbids:
+    if settled.bypass_forbidden_by:
         if resolve_mode(invocation) == BYPASS_MODE:
             raise ModeError(
-                f"the permission mode {BYPASS_MODE} is forbidden by {settled.forbids}",
+                f"the permission mode {BYPASS_MODE} is forbidden by {settled.bypass_forbidden_by}",
                 hint="ask for another mode, or leave the file out with --setting-sources",
             )
         invocation = invocation.with_flags(allow_skip_permissions=False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
-from shim.core.policy.sources import Settled, Source, settle
+from shim.core.policy.sources import ClaudeSettings, SettingsSource, merge_settings
 from shim.core.reading.typed import Any
 
 SETTINGS_BYTES = 1024 * 1024
@@ -19,11 +19,11 @@ LOCAL = "settings.local.json"
 ALL = "user,project,local"
 
 
-def permissions(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> Settled:
+def permissions(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> ClaudeSettings:
     """What all settings files say together. FrontendError for one that cannot be read: it may have
     denied something.
     """
-    return settle(list(_sources(invocation, environment, cwd)))
+    return merge_settings(list(_sources(invocation, environment, cwd)))
 
 
 def found_settings(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> list[str]:
@@ -31,7 +31,9 @@ def found_settings(invocation: Invocation, environment: Mapping[str, str], cwd: 
     return [source.name for source in _sources(invocation, environment, cwd)]
 
 
-def _sources(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> "list[Source]":
+def _sources(
+    invocation: Invocation, environment: Mapping[str, str], cwd: str
+) -> "list[SettingsSource]":
     """The settings files that are there, the one that goes before the others first
     (`--setting-sources` chooses).
     """
@@ -46,7 +48,7 @@ def _sources(invocation: Invocation, environment: Mapping[str, str], cwd: str) -
     )
     found = _managed(invocation)
     if invocation.configuration.settings:
-        found.append(Source(FLAG, flag_settings(invocation.configuration.settings)))
+        found.append(SettingsSource(FLAG, flag_settings(invocation.configuration.settings)))
     trusted = None
     for name, folder, file, base, own in (
         ("local", os.path.join(_repository(cwd), ".claude"), LOCAL, cwd, False),
@@ -59,8 +61,8 @@ def _sources(invocation: Invocation, environment: Mapping[str, str], cwd: str) -
             given = _file(path)
             if not own and "hooks" in given and trusted is None:
                 trusted = _trusts(environment, cwd)
-            found.append(Source(path, given, base, own, own or bool(trusted)))
-    return [source for source in found if source.given]
+            found.append(SettingsSource(path, given, base, own, own or bool(trusted)))
+    return [source for source in found if source.content]
 
 
 def _trusts(environment: Mapping[str, str], cwd: str) -> bool:
@@ -87,7 +89,7 @@ def _trusts(environment: Mapping[str, str], cwd: str) -> bool:
     return False
 
 
-def _managed(invocation: Invocation) -> "list[Source]":
+def _managed(invocation: Invocation) -> "list[SettingsSource]":
     """The machine's own settings: the file and those that are dropped in beside it, of which the
     last goes first.
 
@@ -105,14 +107,14 @@ def _managed(invocation: Invocation) -> "list[Source]":
     places += [
         os.path.join(folder, name) for name in names if name.endswith(".json") and name[0] != "."
     ]
-    found = [Source(path, _file(path), managed=True) for path in reversed(places)]
+    found = [SettingsSource(path, _file(path), is_managed=True) for path in reversed(places)]
     given = dict(invocation.other_flags.other).get(MANAGED_FLAG)
-    if given and not any(source.given for source in found):
+    if given and not any(source.content for source in found):
         try:
             said = _object(given.encode("utf-8", "replace"))
             # the real one runs none of these
             without = {key: value for key, value in said.items() if key != "hooks"}
-            found.append(Source(MANAGED_FLAG, without, managed=True))
+            found.append(SettingsSource(MANAGED_FLAG, without, is_managed=True))
         except ValueError:
             raise ArgumentError(f"Error: {MANAGED_FLAG} is not a JSON object") from None
     return found

@@ -9,12 +9,12 @@ from sweeps import each
 
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ArgumentError, FrontendError
-from shim.core.policy.sources import Settled
+from shim.core.policy.sources import ClaudeSettings
 from shim.state import claude_settings
 from shim.state.claude_settings import permissions
 
 DENY = {"permissions": {"deny": ["Bash(rm *)", "Write"], "allow": ["Read"], "defaultMode": "plan"}}
-NOTHING = Settled()
+NOTHING = ClaudeSettings()
 
 
 def settled(*words, root="/nowhere"):

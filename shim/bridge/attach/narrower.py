@@ -10,7 +10,7 @@ from shim.core.claude.argv.rooted import resolve_invocation_paths, resolve_rule_
 from shim.core.claude.argv.words import format_flag
 from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import Rule, parse_rules
-from shim.core.policy.sources import NARROWEST_FIRST, Settled, rank
+from shim.core.policy.sources import MODES_STRICTEST_FIRST, ClaudeSettings, rank_mode
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import working_directory
 from shim.state.claude_settings import ALL, permissions
@@ -36,7 +36,7 @@ IGNORED_FIELDS = (
     ),
     *("permission_prompts", "shim_record"),
 )
-WIDEST_MODE_BELOW_BYPASS = NARROWEST_FIRST[
+WIDEST_MODE_BELOW_BYPASS = MODES_STRICTEST_FIRST[
     -2
 ]  # the widest mode of who is forbidden bypassPermissions
 STDIO_PROMPT_TOOL = (
@@ -82,7 +82,7 @@ class JoinRestrictions(NamedTuple):
 def load_restrictions(
     asked: Invocation,
     known: Invocation,
-    known_settled: Settled,
+    known_settled: ClaudeSettings,
     cwd: str,
     mode: str,
     environment: Mapping[str, str],
@@ -101,7 +101,7 @@ def load_restrictions(
     )
 
 
-def _resolve_settings_paths(settled: Settled, folder: str, cwd: str) -> Settled:
+def _resolve_settings_paths(settled: ClaudeSettings, folder: str, cwd: str) -> ClaudeSettings:
     deny, ask, allow = (
         resolve_rule_paths(rules, folder, cwd)
         for rules in (settled.deny, settled.ask, settled.allow)
@@ -110,7 +110,11 @@ def _resolve_settings_paths(settled: Settled, folder: str, cwd: str) -> Settled:
 
 
 def compute_restrictions(
-    asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str
+    asked: Invocation,
+    settled: ClaudeSettings,
+    known: Invocation,
+    known_settled: ClaudeSettings,
+    mode: str,
 ) -> JoinRestrictions:
     """What `asked` forbids beyond `known`, with which the session began; `mode` is what is chosen
     in it now.
@@ -131,11 +135,17 @@ def compute_restrictions(
     )
     # A plan is said by who wants one, whatever the session is in now; `default` by everybody who
     # chooses nothing.
-    less = rank(wanted) < rank(mode) or (given and rank(wanted) < rank("default"))
+    less = rank_mode(wanted) < rank_mode(mode) or (
+        given and rank_mode(wanted) < rank_mode("default")
+    )
     unheeded = _list_ignored_flags(asked, known)
-    if given and rank(wanted) > rank(mode) and not asked.permissions.skip_permissions:
+    if given and rank_mode(wanted) > rank_mode(mode) and not asked.permissions.skip_permissions:
         unheeded += ("--permission-mode",)
-    limit = WIDEST_MODE_BELOW_BYPASS if settled.forbids and not known_settled.forbids else ""
+    limit = (
+        WIDEST_MODE_BELOW_BYPASS
+        if settled.bypass_forbidden_by and not known_settled.bypass_forbidden_by
+        else ""
+    )
     return JoinRestrictions(
         mode=wanted if less else limit,
         model=asked.model if asked.model and asked.model != known.model else "",
@@ -148,7 +158,11 @@ def compute_restrictions(
 
 
 def _list_refusals(
-    asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str
+    asked: Invocation,
+    settled: ClaudeSettings,
+    known: Invocation,
+    known_settled: ClaudeSettings,
+    mode: str,
 ) -> list[str]:
     found, only = [], asked.rules.tools
     if only is not None and not (
@@ -181,10 +195,12 @@ def _list_refusals(
     less += [name for name in _list_new_flags(asked, known) if name in REFUSED_FLAGS]
     found += [f"{name} leaves it less" for name in less]
     found += [
-        f"{key} restricts it" for key in settled.unheeded if key not in known_settled.unheeded
+        f"{key} restricts it"
+        for key in settled.unsupported_keys
+        if key not in known_settled.unsupported_keys
     ]
-    if settled.forbids and mode == NARROWEST_FIRST[-1]:
-        found.append(f"{settled.forbids} forbids the mode {mode}")
+    if settled.bypass_forbidden_by and mode == MODES_STRICTEST_FIRST[-1]:
+        found.append(f"{settled.bypass_forbidden_by} forbids the mode {mode}")
     return found
 
 
@@ -192,19 +208,19 @@ def _is_lower_limit(limit: Any, known: Any) -> bool:
     return limit is not None and (known is None or limit < known)
 
 
-def _collect_deny_rules(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
+def _collect_deny_rules(invocation: Invocation, settled: ClaudeSettings) -> tuple[Rule, ...]:
     return (
         *parse_rules(invocation.rules.disallowed_tools, source="--disallowedTools"),
         *settled.deny,
     )
 
 
-def _collect_allow_rules(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
+def _collect_allow_rules(invocation: Invocation, settled: ClaudeSettings) -> tuple[Rule, ...]:
     return (*parse_rules(invocation.rules.allowed_tools, source="--allowedTools"), *settled.allow)
 
 
 def _find_own_settings_mode(
-    asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled
+    asked: Invocation, settled: ClaudeSettings, known: Invocation, known_settled: ClaudeSettings
 ) -> str | None:
     """The mode that settings of the frontend's own ask for; None for the session's own, which may
     have left it.

@@ -27,7 +27,7 @@ from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import HubSession
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.sources import Settled
+from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.ids import short_id
 from shim.io import early_signals
 from shim.io.raw_output import tell
@@ -167,7 +167,7 @@ class HostRuntime:
         )
         self._server = UnixServer(listening, self.runner, self.source)
         self._folder, self._startup = folder, start
-        self._stored_settings: Settled | None = None
+        self._stored_settings: ClaudeSettings | None = None
         self._upgrade_notice = ""  # the notice about the package's files, after it was reported
         self._store_settings()
         facts.update(
@@ -298,7 +298,7 @@ class HostRuntime:
         )
 
 
-def _load_conversation_settings(start: ConversationStartup) -> Settled:
+def _load_conversation_settings(start: ConversationStartup) -> ClaudeSettings:
     """What a conversation has read of Claude's settings files. A real claude reads them itself, and
     again when they change."""
     if not start.adapter.passthrough or start.vendor_list.has_several:
@@ -306,7 +306,7 @@ def _load_conversation_settings(start: ConversationStartup) -> Settled:
     try:
         return permissions(start.invocation, start.environment, start.cwd)
     except (FrontendError, OSError):  # also where the folder itself is gone
-        return Settled()
+        return ClaudeSettings()
 
 
 def truncate_stderr(descriptor: int = 2) -> None:

@@ -208,7 +208,9 @@ def _describe_rules(
     vendor, policy, request = launcher.adapter, launcher.policy, plan.request
     vain = {
         (one.what, one.source): one.reason
-        for one in list_unsupported_rules(vendor, policy, request, start.claude_settings.unheeded)
+        for one in list_unsupported_rules(
+            vendor, policy, request, start.claude_settings.unsupported_keys
+        )
     }
 
     def narrowing(rule: Rule) -> str:

@@ -14,7 +14,7 @@ from shim.core.errors import FailedAttempt
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
-from shim.core.policy.sources import Settled
+from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.io.log import Log
@@ -87,7 +87,7 @@ class ConversationContext(NamedTuple):
     log: Log
     recorder: "Recorder | None" = None
     is_translated: bool = False
-    claude_settings: Settled = Settled()
+    claude_settings: ClaudeSettings = ClaudeSettings()
 
     @property
     def vendor_settings(self) -> VendorSettings:

@@ -162,7 +162,9 @@ class TurnLifecycle:
             output_style=setup.claude_settings.output_style,
             forwards_subagent_text=self._forwards_subagent_text(),
             tried=standing.failed_attempts,
-            unhonoured=_list_unsupported_rules(vendor, request, setup.claude_settings.unheeded),
+            unhonoured=_list_unsupported_rules(
+                vendor, request, setup.claude_settings.unsupported_keys
+            ),
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
 

@@ -11,7 +11,7 @@ from shim.core.errors import ModeError
 from shim.core.policy.acts import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, Rule
-from shim.core.policy.sources import BEFORE_A_CALL
+from shim.core.policy.sources import PRE_TOOL_EVENT
 from shim.core.reading.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ def _check_hooks(vendor: Adapter, policy: Policy, request: LaunchRequest) -> Non
                 else ""
             )
             raise ModeError(
-                f"a {BEFORE_A_CALL} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
+                f"a {PRE_TOOL_EVENT} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
                 hint=f"{trust}choose the real claude, or leave the file out with --setting-sources",
             )
         missed = find_tools_without_hook(vendor, hook, request)
         if missed & ACTING_TOOLS or (missed and is_tool_list(hook.matcher)):
             raise ModeError(
-                f"{vendor.name} cannot be made to run the {BEFORE_A_CALL} hook in {hook.source} before each call of "
+                f"{vendor.name} cannot be made to run the {PRE_TOOL_EVENT} hook in {hook.source} before each call of "
                 f"{', '.join(sorted(missed))}",
                 hint="choose a vendor that asks (`shim vendors`), leave the file out with --setting-sources, or set "
                 "disableAllHooks in your own settings",

@@ -26,13 +26,13 @@ from shim.core.bridge.questions import (
 from shim.core.bridge.requests import CallbackRequest, ControlRequest
 from shim.core.bridge.session import ClientRestrictions
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.sources import NARROWEST_FIRST
+from shim.core.policy.sources import MODES_STRICTEST_FIRST
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 
 FrameFields = Mapping[str, Any]
 PLAN_EXIT_TOOL = "ExitPlanMode"  # who allows it lets its own ceiling `plan` go
-MODE_AFTER_PLAN = NARROWEST_FIRST[1]  # the least that a session is in behind it
+MODE_AFTER_PLAN = MODES_STRICTEST_FIRST[1]  # the least that a session is in behind it
 MAX_CLIENT_RULES = 1000  # of one client
 CHANGEABLE_SETTINGS = (
     "effortLevel",
@@ -285,8 +285,8 @@ class FrameHandlers:
         """
         it, mode = self._state, said.get("mode")
         it.roles.check_control_role(client)
-        if mode is not None and mode not in NARROWEST_FIRST:
-            raise FrameError(f"narrow has `mode`, one of {', '.join(NARROWEST_FIRST)}")
+        if mode is not None and mode not in MODES_STRICTEST_FIRST:
+            raise FrameError(f"narrow has `mode`, one of {', '.join(MODES_STRICTEST_FIRST)}")
         more = (
             ClientRestrictions(str(mode))
             if mode is not None

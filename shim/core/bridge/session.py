@@ -5,7 +5,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
-from shim.core.policy.sources import rank
+from shim.core.policy.sources import rank_mode
 from shim.core.reading.account import printable
 from shim.core.reading.ids import short_id
 from shim.core.reading.lines import INBOUND_BYTES
@@ -87,7 +87,7 @@ NO_RESTRICTIONS = ClientRestrictions()
 
 def find_strictest_mode(modes: Iterable[str]) -> str:
     """The mode that lets least run."""
-    return min(modes, key=rank)
+    return min(modes, key=rank_mode)
 
 
 class SessionRestrictions:

@@ -99,12 +99,12 @@ def _resolve_path(said: object, place: Workspace) -> str | None:
 def _analyze_shell_call(arguments: Mapping[str, Any], place: Workspace) -> CallEffects:
     said, folder = arguments.get("command"), arguments.get("directory")
     if not isinstance(said, str):
-        return CallEffects((), ShellLine((), is_complete=False, plain=False))
+        return CallEffects((), ShellLine((), is_complete=False, is_plain=False))
     line = parse_shell_line(said)
     start = place.make_absolute(folder) if isinstance(folder, str) and folder else place.cwd
     if start != place.cwd:
         # what is harmless here, or was allowed here, need not be so elsewhere
-        line = line._replace(plain=False)
+        line = line._replace(is_plain=False)
     found = (
         part
         for said_part in line.parts
@@ -120,7 +120,7 @@ def _analyze_shell_call(arguments: Mapping[str, Any], place: Workspace) -> CallE
     acts: list[FileAccess] = []
     for part in parts:
         if isinstance(part, ShellRedirect):
-            acts += _build_accesses(part.path, part.writes, folders, place)
+            acts += _build_accesses(part.path, part.is_write, folders, place)
             continue
         if get_command_name(part) is None:
             acts += [FileAccess(False, None), FileAccess(True, None)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule
-from shim.core.policy.sources import Settled
+from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def parse_policy(text: str, real: Callable[[str], str]) -> tuple[Policy, PolicyC
     return policy, known
 
 
-def serialize_settings(settled: Settled) -> str:
+def serialize_settings(settled: ClaudeSettings) -> str:
     """The text of what the settings files said together."""
     hooks = [tuple(hook) for hook in settled.hooks]
     return ascii(
@@ -76,19 +76,19 @@ def serialize_settings(settled: Settled) -> str:
             _to_tuples(settled.deny, settled.ask, settled.allow),
             hooks,
             tuple(settled[3:6]),
-            settled.unheeded,
+            settled.unsupported_keys,
         )
     )
 
 
-def parse_settings(text: str) -> Settled:
+def parse_settings(text: str) -> ClaudeSettings:
     """What `written_settings` was given. ValueError for another text."""
     from ast import literal_eval
 
     try:
         rules, hooks, (mode, forbids, directories), unheeded = literal_eval(text)
         deny, ask, allow = (tuple(_build_rule(*one) for one in kind) for kind in rules)
-        return Settled(
+        return ClaudeSettings(
             deny, ask, allow, mode, forbids, directories, tuple(_build_hooks(hooks)), unheeded
         )
     except PARSE_ERRORS as error:

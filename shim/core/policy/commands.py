@@ -221,7 +221,7 @@ def is_read_only(command: ShellCommand) -> bool:
     """Whether a command only looks at what it names: literal words, and options that are known to
     change nothing.
     """
-    if command.assigns or not command.words or None in command.words:
+    if command.has_assignments or not command.words or None in command.words:
         return False
     name, *rest = (word or "" for word in command.words)
     if name == "git":
@@ -276,7 +276,7 @@ def _matches_pattern(pattern: str, word: str) -> bool:
 
 def is_allowed_edit(command: ShellCommand) -> bool:
     """Whether a command is one that the mode for edits runs inside of its folders."""
-    if command.assigns or not command.words or None in command.words:
+    if command.has_assignments or not command.words or None in command.words:
         return False
     name, *rest = (word or "" for word in command.words)
     if name == "sed":
@@ -296,7 +296,7 @@ def strip_wrappers(command: ShellCommand) -> ShellCommand | None:
     A word that only the shell knows may be anything, so no rule but a whole one allows its command.
     """
     words, text = command.words, command.text
-    if command.assigns or None in words or "\\" in text or "\n" in text:
+    if command.has_assignments or None in words or "\\" in text or "\n" in text:
         return None
     while words and words[0] in _WRAPPER_ARG_COUNTS:
         skip = 1 + _WRAPPER_ARG_COUNTS[words[0] or ""]

@@ -286,7 +286,7 @@ class PolicyEvaluator:
     def _is_line_allowed(self, does: CallEffects, *, changes: bool, rules: bool) -> bool:
         """Whether all that a shell's line does needs no question."""
         line = does.line
-        if line is None or not line.plain:
+        if line is None or not line.is_plain:
             return False
         if len(line.commands) > 1 and any(
             not _PATH_CHANGING_COMMANDS.isdisjoint(command.words) for command in line.commands
@@ -325,8 +325,8 @@ class PolicyEvaluator:
         path = self._workspace.resolve_file(redirect.path)
         if path is None:
             return False
-        if not redirect.writes or changes:
-            return self._needs_no_prompt(FileAccess(redirect.writes, path))
+        if not redirect.is_write or changes:
+            return self._needs_no_prompt(FileAccess(redirect.is_write, path))
         return self._needs_no_prompt(FileAccess(True, path)) and any(
             rule.tool == "Edit"
             and rule.content is not None

@@ -57,7 +57,7 @@ class ShellCommand(NamedTuple):
 
     text: str
     words: tuple[str | None, ...]
-    assigns: bool = False
+    has_assignments: bool = False
 
 
 class ShellRedirect(NamedTuple):
@@ -65,7 +65,7 @@ class ShellRedirect(NamedTuple):
     shell knows it.
     """
 
-    writes: bool
+    is_write: bool
     path: str | None
 
 
@@ -78,7 +78,7 @@ class ShellLine(NamedTuple):
 
     parts: tuple[ShellCommand | ShellRedirect, ...]
     is_complete: bool
-    plain: bool
+    is_plain: bool
 
     @property
     def commands(self) -> tuple[ShellCommand, ...]:
@@ -90,7 +90,7 @@ def parse_shell_line(line: str) -> ShellLine:
     if LINE_CONTINUATION in line:  # the shell joins a word over two lines, and the grammar does not
         joined, apart = _parse_line(line.replace(LINE_CONTINUATION, "")), _parse_line(line)
         return ShellLine(
-            joined.parts + apart.parts, joined.is_complete and apart.is_complete, plain=False
+            joined.parts + apart.parts, joined.is_complete and apart.is_complete, is_plain=False
         )
     return _parse_line(line)
 
@@ -99,14 +99,14 @@ def _parse_line(line: str, depth_of_words: int = 0) -> ShellLine:
     """`depth_of_words`: the line stands in a word of a word of a line …."""
     data = line.encode("utf-8", "surrogatepass")
     if len(data) > MAX_LINE_BYTES or b"\0" in data:
-        return ShellLine((), is_complete=False, plain=False)
+        return ShellLine((), is_complete=False, is_plain=False)
     root = _load_parser().parse(data).root_node
     parts: list[ShellCommand | ShellRedirect] = []
     hidden: list[str | None] = []  # words with a substitution behind quotes
     whole, plain, end, calculates = not root.has_error, True, 0, False
     for count, (node, depth) in enumerate(_walk_nodes(root)):
         if count > MAX_NODES or depth > MAX_DEPTH:
-            return ShellLine(tuple(parts), is_complete=False, plain=False)
+            return ShellLine(tuple(parts), is_complete=False, is_plain=False)
         # the grammar takes more for blanks, and for a comment, than the shell does
         if not node.children:
             between = data[end : node.start_byte].replace(LINE_CONTINUATION.encode(), b"")

@@ -15,23 +15,27 @@ if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
 # From the mode that lets least run to the one that lets most.
-NARROWEST_FIRST = ("plan", "dontAsk", "default", "auto", "acceptEdits", "bypassPermissions")
-BEFORE_A_CALL = "PreToolUse"
+MODES_STRICTEST_FIRST = ("plan", "dontAsk", "default", "auto", "acceptEdits", "bypassPermissions")
+PRE_TOOL_EVENT = "PreToolUse"
 # Keys that restrict, which only the real claude can honour.
-UNHEEDED = (
+UNSUPPORTED_KEYS = (
     *("sandbox", "strictPluginOnlyCustomization", "allowManagedPermissionRulesOnly"),
     *("allowedMcpServers", "deniedMcpServers", "allowManagedMcpServersOnly"),
 )
 # that may block something, and are not run here
-OTHER_HOOKS = ("UserPromptSubmit", "PermissionRequest")
+UNSUPPORTED_HOOK_EVENTS = ("UserPromptSubmit", "PermissionRequest")
 
 
-def rank(mode: str) -> int:
+def rank_mode(mode: str) -> int:
     """How much a mode lets run; one that nobody knows is taken for the widest."""
-    return NARROWEST_FIRST.index(mode) if mode in NARROWEST_FIRST else len(NARROWEST_FIRST)
+    return (
+        MODES_STRICTEST_FIRST.index(mode)
+        if mode in MODES_STRICTEST_FIRST
+        else len(MODES_STRICTEST_FIRST)
+    )
 
 
-class Source(NamedTuple):
+class SettingsSource(NamedTuple):
     """One settings file.
 
     name     what a person calls it: its path, or "--settings"
@@ -43,17 +47,17 @@ class Source(NamedTuple):
     """
 
     name: str
-    given: Mapping[str, Any]
+    content: Mapping[str, Any]
     base: str = ""
-    widens: bool = True
-    trusted: bool = True
-    managed: bool = False
+    can_allow: bool = True
+    is_trusted: bool = True
+    is_managed: bool = False
 
 
 MAX_STYLE_CHARS = 200  # every `init` line repeats the name of the output style
 
 
-class Settled(NamedTuple):
+class ClaudeSettings(NamedTuple):
     """What the settings files say together.
 
     mode         the mode that the files ask for; None for none
@@ -68,109 +72,117 @@ class Settled(NamedTuple):
     ask: tuple[Rule, ...] = ()
     allow: tuple[Rule, ...] = ()
     mode: str | None = None
-    forbids: str = ""
+    bypass_forbidden_by: str = ""
     directories: tuple[str, ...] = ()
     hooks: "tuple[SettingsHook, ...]" = ()
-    unheeded: tuple[str, ...] = ()
+    unsupported_keys: tuple[str, ...] = ()
     output_style: str = ""
 
 
-def settle(sources: Sequence[Source]) -> Settled:
+def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
     """The permissions of all settings files; the first source goes before the later ones where one
     value is wanted.
     """
     rules: dict[str, list[Rule]] = {"deny": [], "ask": [], "allow": []}
     directories: list[str] = []
     for source in sources:
-        permissions = _table(source.given.get("permissions"))
+        permissions = _as_dict(source.content.get("permissions"))
         for kind, found in rules.items():
-            if kind != "allow" or source.widens:
+            if kind != "allow" or source.can_allow:
                 found += [
                     parse_rule(said, source.base, source.name)
-                    for said in _texts(permissions.get(kind))
+                    for said in _as_texts(permissions.get(kind))
                 ]
-        if source.widens:
-            directories += _texts(permissions.get("additionalDirectories"))
-    heard = [source for source in sources if _hears_hooks(source, sources)]
-    return Settled(
+        if source.can_allow:
+            directories += _as_texts(permissions.get("additionalDirectories"))
+    heard = [source for source in sources if _allows_hooks(source, sources)]
+    return ClaudeSettings(
         deny=tuple(rules["deny"]),
         ask=tuple(rules["ask"]),
         allow=tuple(rules["allow"]),
-        mode=_mode(sources),
-        forbids=next((source.name for source in sources if _forbids_bypass(source)), ""),
+        mode=_choose_mode(sources),
+        bypass_forbidden_by=next(
+            (source.name for source in sources if _is_bypass_forbidden(source)), ""
+        ),
         directories=tuple(directories),
-        hooks=tuple(hook for source in heard for hook in _before_calls(source)),
-        unheeded=tuple(
+        hooks=tuple(hook for source in heard for hook in _list_pre_tool_hooks(source)),
+        unsupported_keys=tuple(
             f"{key} in {source.name}"
             for source in sources
-            for key in _unheeded(source, hooks=source in heard)
+            for key in _list_unsupported_keys(source, hooks=source in heard)
         ),
         output_style=_find_output_style(sources),
     )
 
 
-def _find_output_style(sources: Iterable[Source]) -> str:
+def _find_output_style(sources: Iterable[SettingsSource]) -> str:
     """Return the output style of the first file that names one, or ""."""
-    styles = (source.given.get("outputStyle") for source in sources)
+    styles = (source.content.get("outputStyle") for source in sources)
     return next((style[:MAX_STYLE_CHARS] for style in styles if isinstance(style, str)), "")
 
 
-def _mode(sources: Iterable[Source]) -> str | None:
+def _choose_mode(sources: Iterable[SettingsSource]) -> str | None:
     """The mode of the first file that names one. A file that may not widen counts only for a
     narrower mode.
     """
     named = [
-        (source, _table(source.given.get("permissions")).get("defaultMode")) for source in sources
+        (source, _as_dict(source.content.get("permissions")).get("defaultMode"))
+        for source in sources
     ]
     known = [(source, "default" if mode == "manual" else mode) for source, mode in named]
     own = next(
-        (mode for source, mode in known if source.widens and mode in NARROWEST_FIRST[:-1]), None
+        (mode for source, mode in known if source.can_allow and mode in MODES_STRICTEST_FIRST[:-1]),
+        None,
     )
-    limit = NARROWEST_FIRST.index(own or "default")
+    limit = MODES_STRICTEST_FIRST.index(own or "default")
     for source, mode in known:
-        if mode in NARROWEST_FIRST[:limit] and not source.widens:
+        if mode in MODES_STRICTEST_FIRST[:limit] and not source.can_allow:
             return str(mode)
     return own
 
 
-def _forbids_bypass(source: Source) -> bool:
-    return _table(source.given.get("permissions")).get("disableBypassPermissionsMode") == "disable"
+def _is_bypass_forbidden(source: SettingsSource) -> bool:
+    return (
+        _as_dict(source.content.get("permissions")).get("disableBypassPermissionsMode") == "disable"
+    )
 
 
-def _hears_hooks(source: Source, sources: Iterable[Source]) -> bool:
+def _allows_hooks(source: SettingsSource, sources: Iterable[SettingsSource]) -> bool:
     """Whether a file's hooks count. The machine's files switch off all of them, the user's all but
     the machine's.
     """
     if (
-        any(one.managed and one.given.get("allowManagedHooksOnly") is True for one in sources)
-        and not source.managed
+        any(one.is_managed and one.content.get("allowManagedHooksOnly") is True for one in sources)
+        and not source.is_managed
     ):
         return False
-    disabling = [one for one in sources if one.widens and one.given.get("disableAllHooks") is True]
-    return not any(one.managed or not source.managed for one in disabling)
+    disabling = [
+        one for one in sources if one.can_allow and one.content.get("disableAllHooks") is True
+    ]
+    return not any(one.is_managed or not source.is_managed for one in disabling)
 
 
-def _before_calls(source: Source) -> "list[SettingsHook]":
-    groups = _hooks(source).get(BEFORE_A_CALL)
+def _list_pre_tool_hooks(source: SettingsSource) -> "list[SettingsHook]":
+    groups = _get_hooks(source).get(PRE_TOOL_EVENT)
     if not groups:
         return []
     from shim.core.policy.settings_hooks import parse_hooks
 
-    return parse_hooks(groups, source.name, is_trusted=source.trusted)
+    return parse_hooks(groups, source.name, is_trusted=source.is_trusted)
 
 
-def _hooks(source: Source) -> Mapping[str, Any]:
-    return _table(source.given.get("hooks"))
+def _get_hooks(source: SettingsSource) -> Mapping[str, Any]:
+    return _as_dict(source.content.get("hooks"))
 
 
-def _unheeded(source: Source, *, hooks: bool) -> list[str]:
+def _list_unsupported_keys(source: SettingsSource, *, hooks: bool) -> list[str]:
     """The keys of a file that restrict, and have no effect here."""
-    found = [key for key in UNHEEDED if _asks(key, source.given.get(key))]
-    events = _hooks(source) if hooks else {}
-    return found + [f"hooks.{event}" for event in OTHER_HOOKS if events.get(event)]
+    found = [key for key in UNSUPPORTED_KEYS if _is_requested(key, source.content.get(key))]
+    events = _get_hooks(source) if hooks else {}
+    return found + [f"hooks.{event}" for event in UNSUPPORTED_HOOK_EVENTS if events.get(event)]
 
 
-def _asks(key: str, value: object) -> bool:
+def _is_requested(key: str, value: object) -> bool:
     """Whether a key asks for something: a table may be switched off, and an empty list may allow
     nothing.
     """
@@ -179,10 +191,10 @@ def _asks(key: str, value: object) -> bool:
     return bool(value) or (value == [] and key.startswith("allowed"))
 
 
-def _table(value: object) -> Mapping[str, Any]:
+def _as_dict(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _texts(value: object) -> list[str]:
+def _as_texts(value: object) -> list[str]:
     found = [value] if isinstance(value, str) else value
     return [one for one in found if isinstance(one, str) and one] if isinstance(found, list) else []

@@ -89,7 +89,7 @@ def _suggest_rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> I
         readable = len(texts) <= MAX_COMMANDS and sum(map(len, texts)) <= MAX_RULE_CHARS
         if (
             tool == BASH_TOOL
-            and does.line.plain
+            and does.line.is_plain
             and readable
             and not any("*" in command.text for command in commands)
         ):

@@ -6,10 +6,10 @@ from shim.bridge.attach.narrower import JoinRestrictions, compute_restrictions, 
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.rules import parse_rules
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.policy.sources import Settled
+from shim.core.policy.sources import ClaudeSettings
 from shim.state.claude_settings import permissions
 
-NO_FILES = Settled()
+NO_FILES = ClaudeSettings()
 
 
 def less(asked="", known="", mode="default", settled=NO_FILES, known_settled=NO_FILES):
@@ -44,13 +44,16 @@ def test_calls_that_the_frontend_denies_are_denied_in_the_session():
 
 def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
     rules = parse_rules(["Read(/secret/**)", "Bash"], "/home/me", "--settings")
-    found = less(settled=Settled(deny=rules[:1], ask=rules[1:]))
+    found = less(settled=ClaudeSettings(deny=rules[:1], ask=rules[1:]))
     assert found == JoinRestrictions(
         deny=("Read(//home/me/secret/**)",), ask=("Bash",), sources=("--settings",)
     )
-    assert less(settled=Settled(ask=rules), known_settled=Settled(ask=rules)) == JoinRestrictions()
+    assert (
+        less(settled=ClaudeSettings(ask=rules), known_settled=ClaudeSettings(ask=rules))
+        == JoinRestrictions()
+    )
     odd = parse_rules(["Edit(/x/*)", "Read(//a)", "Edit(y)"], "/w/[slug]", "settings")
-    assert less(settled=Settled(deny=odd)).deny == (
+    assert less(settled=ClaudeSettings(deny=odd)).deny == (
         "Edit(//w/\\[slug]/x/*)",
         "Read(//a)",
         "Edit(y)",
@@ -64,8 +67,8 @@ def test_what_the_session_was_allowed_and_the_frontend_does_not_allow_is_asked_a
 
 def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_about():
     allow = parse_rules(["Bash"], "", "settings")
-    assert less("--allowedTools Read", known_settled=Settled(allow=allow)).ask == ("Bash",)
-    both = Settled(allow=allow)
+    assert less("--allowedTools Read", known_settled=ClaudeSettings(allow=allow)).ask == ("Bash",)
+    both = ClaudeSettings(allow=allow)
     assert (
         less("--allowedTools Read", "--allowedTools Read", settled=both, known_settled=both)
         == JoinRestrictions()
@@ -88,8 +91,8 @@ def test_a_narrower_mode_of_the_frontends_own_settings_is_chosen(asked, mode, kn
     found = less(
         asked,
         mode="acceptEdits",
-        settled=Settled(mode=mode),
-        known_settled=Settled(mode=known_mode),
+        settled=ClaudeSettings(mode=mode),
+        known_settled=ClaudeSettings(mode=known_mode),
     )
     assert found == JoinRestrictions(mode=chosen)
 
@@ -114,9 +117,14 @@ def test_flags_that_leave_a_session_less_are_refused_by_their_names(flag):
 
 def test_a_key_of_its_settings_that_restricts_is_refused():
     key = "sandbox in --settings"
-    assert less(settled=Settled(unheeded=(key,))).refusals == (f"{key} restricts it",)
+    assert less(settled=ClaudeSettings(unsupported_keys=(key,))).refusals == (
+        f"{key} restricts it",
+    )
     assert (
-        less(settled=Settled(unheeded=(key,)), known_settled=Settled(unheeded=(key,)))
+        less(
+            settled=ClaudeSettings(unsupported_keys=(key,)),
+            known_settled=ClaudeSettings(unsupported_keys=(key,)),
+        )
         == JoinRestrictions()
     )
 
@@ -191,12 +199,18 @@ def test_strictly_fewer_servers_than_the_session_has_are_refused():
 
 
 def test_who_is_forbidden_the_widest_mode_lets_nobody_choose_it_while_it_is_there():
-    assert less(settled=Settled(forbids="managed")) == JoinRestrictions(mode="acceptEdits")
-    assert less("--permission-mode plan", settled=Settled(forbids="managed")) == JoinRestrictions(
-        mode="plan"
+    assert less(settled=ClaudeSettings(bypass_forbidden_by="managed")) == JoinRestrictions(
+        mode="acceptEdits"
     )
+    assert less(
+        "--permission-mode plan", settled=ClaudeSettings(bypass_forbidden_by="managed")
+    ) == JoinRestrictions(mode="plan")
     assert (
-        less(settled=Settled(forbids="m"), known_settled=Settled(forbids="m")) == JoinRestrictions()
+        less(
+            settled=ClaudeSettings(bypass_forbidden_by="m"),
+            known_settled=ClaudeSettings(bypass_forbidden_by="m"),
+        )
+        == JoinRestrictions()
     )
 
 
@@ -206,13 +220,13 @@ def test_another_model_is_asked_for():
 
 def test_what_no_living_session_can_be_kept_to_is_refused():
     hook = SettingsHook("Bash", "./judge", source="--settings")
-    assert less("--tools Read", settled=Settled(hooks=(hook,))).refusals == (
+    assert less("--tools Read", settled=ClaudeSettings(hooks=(hook,))).refusals == (
         "--tools leaves fewer tools",
         "a hook in --settings judges calls",
     )
     assert less("--json-schema {}").refusals == ("--json-schema asks for another answer",)
     assert less("--restricted").refusals == ("--restricted forbids more",)
-    forbids = Settled(forbids="managed")
+    forbids = ClaudeSettings(bypass_forbidden_by="managed")
     assert less(mode="bypassPermissions", settled=forbids).refusals == (
         "managed forbids the mode bypassPermissions",
     )

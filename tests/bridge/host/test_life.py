@@ -20,7 +20,7 @@ from shim.bridge.host import life
 from shim.bridge.link import HostGoneError, exchange_frames
 from shim.bridge.start import respawn_session
 from shim.core.claude.argv.parse import parse_argv
-from shim.core.policy.sources import Settled
+from shim.core.policy.sources import ClaudeSettings
 from tests.conversation.test_passthrough_loop import TURN as PASSED
 from tests.conversation.test_two_way import (
     HELLO,
@@ -502,4 +502,4 @@ def test_a_folder_that_is_gone_does_not_end_the_host_that_looks_for_the_settings
         environment={},
         cwd=str(gone),
     )
-    assert life._load_conversation_settings(real) == Settled()
+    assert life._load_conversation_settings(real) == ClaudeSettings()

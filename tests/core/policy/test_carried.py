@@ -16,7 +16,7 @@ from shim.core.policy.place import Workspace
 from shim.core.policy.policy import PERMISSION_MODES, Policy
 from shim.core.policy.rules import Rule
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.policy.sources import Settled
+from shim.core.policy.sources import ClaudeSettings
 
 # names may hold bytes that are no text
 TEXTS = st.text(max_size=20) | st.just("\udcff") | st.just("a'b\"c\\\n\x7f\0")
@@ -74,5 +74,5 @@ def test_another_text_is_no_policy(text):
 )
 def test_what_settings_say_comes_back_as_it_was(deny, ask, allow, hooks, mode, forbids, names):
     rules = (tuple(deny), tuple(ask), tuple(allow))
-    settled = Settled(*rules, mode, forbids, tuple(names), tuple(hooks), tuple(names))
+    settled = ClaudeSettings(*rules, mode, forbids, tuple(names), tuple(hooks), tuple(names))
     assert parse_settings(serialize_settings(settled)) == settled

@@ -6,15 +6,15 @@ import pytest
 from sweeps import each
 
 from shim.core.policy.rules import parse_rule
-from shim.core.policy.sources import Source, settle
+from shim.core.policy.sources import SettingsSource, merge_settings
 
 
 def user(**given):
-    return Source("user", given)
+    return SettingsSource("user", given)
 
 
 def project(**given):
-    return Source("project", given, "/work", widens=False)
+    return SettingsSource("project", given, "/work", can_allow=False)
 
 
 def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own():
@@ -25,7 +25,7 @@ def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own(
         "additionalDirectories": ["/out"],
     }
     for source, widens in ((user, True), (project, False)):
-        settled = settle([source(permissions=rules)])
+        settled = merge_settings([source(permissions=rules)])
         assert [str(rule) for rule in settled.deny] == ["Bash(rm:*)"]
         assert [str(rule) for rule in settled.ask] == ["Write"]
         assert [str(rule) for rule in settled.allow] == (["Bash"] if widens else [])
@@ -33,7 +33,7 @@ def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own(
 
 
 def test_a_rule_knows_its_file_and_the_folder_that_its_paths_begin_in():
-    assert settle([project(permissions={"deny": ["Edit(/x)"]})]).deny == (
+    assert merge_settings([project(permissions={"deny": ["Edit(/x)"]})]).deny == (
         parse_rule("Edit(/x)", "/work", "project"),
     )
 
@@ -56,7 +56,7 @@ def test_a_project_may_ask_for_a_narrower_mode_only_and_no_file_for_the_widest(
     users, projects, mode
 ):
     assert (
-        settle(
+        merge_settings(
             [
                 project(permissions={"defaultMode": projects}),
                 user(permissions={"defaultMode": users}),
@@ -68,14 +68,23 @@ def test_a_project_may_ask_for_a_narrower_mode_only_and_no_file_for_the_widest(
 
 def test_a_file_may_forbid_the_widest_mode_and_is_named():
     assert (
-        settle([user(), project(permissions={"disableBypassPermissionsMode": "disable"})]).forbids
+        merge_settings(
+            [user(), project(permissions={"disableBypassPermissionsMode": "disable"})]
+        ).bypass_forbidden_by
         == "project"
     )
-    assert settle([user(permissions={"disableBypassPermissionsMode": "no"})]).forbids == ""
+    assert (
+        merge_settings(
+            [user(permissions={"disableBypassPermissionsMode": "no"})]
+        ).bypass_forbidden_by
+        == ""
+    )
 
 
 def test_one_rule_need_not_stand_in_a_list():
-    assert [str(rule) for rule in settle([user(permissions={"deny": "Bash"})]).deny] == ["Bash"]
+    assert [str(rule) for rule in merge_settings([user(permissions={"deny": "Bash"})]).deny] == [
+        "Bash"
+    ]
 
 
 HOOKS = {
@@ -84,7 +93,7 @@ HOOKS = {
 
 
 def hooks_of(*sources):
-    return [(hook.source, hook.matcher, hook.command) for hook in settle(sources).hooks]
+    return [(hook.source, hook.matcher, hook.command) for hook in merge_settings(sources).hooks]
 
 
 def test_the_hooks_before_a_call_are_known_with_their_file():
@@ -93,7 +102,7 @@ def test_the_hooks_before_a_call_are_known_with_their_file():
 
 
 def managed(**given):
-    return Source("managed", given, managed=True)
+    return SettingsSource("managed", given, is_managed=True)
 
 
 def test_the_users_file_switches_hooks_off_and_the_projects_does_not():
@@ -112,10 +121,12 @@ def test_only_the_machines_files_can_leave_the_machines_hooks_alone():
 
 
 def test_a_key_that_restricts_and_has_no_effect_here_is_named_with_its_file():
-    assert settle([user(sandbox={"enabled": True})]).unheeded == ("sandbox in user",)
-    assert settle([user(sandbox={"enabled": False}, model="m")]).unheeded == ()
+    assert merge_settings([user(sandbox={"enabled": True})]).unsupported_keys == (
+        "sandbox in user",
+    )
+    assert merge_settings([user(sandbox={"enabled": False}, model="m")]).unsupported_keys == ()
     servers = {"allowedMcpServers": [], "deniedMcpServers": []}
-    assert settle([user(**servers)]).unheeded == ("allowedMcpServers in user",)
+    assert merge_settings([user(**servers)]).unsupported_keys == ("allowedMcpServers in user",)
 
 
 def test_a_hook_that_may_block_and_is_not_run_is_named_unless_hooks_are_switched_off():
@@ -123,8 +134,10 @@ def test_a_hook_that_may_block_and_is_not_run_is_named_unless_hooks_are_switched
         event: [{"hooks": [{"type": "command", "command": "exit 2"}]}]
         for event in ("UserPromptSubmit", "Stop")
     }
-    assert settle([user(hooks=hooks)]).unheeded == ("hooks.UserPromptSubmit in user",)
-    assert settle([user(hooks=hooks, disableAllHooks=True)]).unheeded == ()
+    assert merge_settings([user(hooks=hooks)]).unsupported_keys == (
+        "hooks.UserPromptSubmit in user",
+    )
+    assert merge_settings([user(hooks=hooks, disableAllHooks=True)]).unsupported_keys == ()
 
 
 @pytest.mark.parametrize(
@@ -137,4 +150,4 @@ def test_a_hook_that_may_block_and_is_not_run_is_named_unless_hooks_are_switched
     ],
 )
 def test_what_has_another_form_says_nothing(broken):
-    assert settle([user(**broken)]) == settle([])
+    assert merge_settings([user(**broken)]) == merge_settings([])
