@@ -13,7 +13,7 @@ from shim.adapters.cursor_tools import SKIPPED_TOOLS, TOOLS, read_outcome
 from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import Usage, create_usage
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.decode import parsed
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
@@ -245,7 +245,7 @@ class CursorTranslator(Translator):
         self.turn.settle()
 
 
-def _parse_arguments(arguments: object, account: Account) -> object:
+def _parse_arguments(arguments: object, account: Diagnostics) -> object:
     if not isinstance(arguments, str):
         return arguments
     value = parsed(arguments, account)

@@ -10,7 +10,7 @@ import orjson
 
 from shim.adapters import qwen_tools
 from shim.core.adapter.tools import Arguments, Tool, translate_tool_call
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.decode import parsed
 from shim.core.reading.json_text import dump
 
@@ -52,7 +52,9 @@ DISPLAY_TOOLS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
 }
 
 
-def translate_rfc_call(name: object, arguments: object, account: Account) -> tuple[str, Arguments]:
+def translate_rfc_call(
+    name: object, arguments: object, account: Diagnostics
+) -> tuple[str, Arguments]:
     """A call in Claude's words. Its arguments are JSON in a string; other than an object they stay
     as they came.
     """
@@ -62,7 +64,7 @@ def translate_rfc_call(name: object, arguments: object, account: Account) -> tup
     return translate_tool_call(TOOLS, str(name), given)
 
 
-def parse_arguments(arguments: object, account: Account) -> Arguments | None:
+def parse_arguments(arguments: object, account: Diagnostics) -> Arguments | None:
     """The arguments of a call as the vendor means them; None if they are not an object, as the
     RFC's own `"..."`.
     """
@@ -83,7 +85,7 @@ def is_complete_json(arguments: str) -> bool:
     return True
 
 
-def build_displayed_call(event: dict[str, Any], account: Account) -> tuple[str, Arguments]:
+def build_displayed_call(event: dict[str, Any], account: Diagnostics) -> tuple[str, Arguments]:
     """The call of a display that no call came before: by its name if it has one, else by what it
     shows.
 

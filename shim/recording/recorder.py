@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import Exit
 from shim.io.raw_output import tell
@@ -90,7 +90,7 @@ class Recorder:
         self._track = Track(self, self._children)
         return self._track
 
-    def account(self, account: Account) -> None:
+    def account(self, account: Diagnostics) -> None:
         """Notes of what a turn's account counted, when the turn is over."""
         for kind, count in account.repairs.items():
             self.note("repair", repair=kind, count=count, turn=self.turn)

@@ -12,7 +12,7 @@ from box import PATIENCE
 from casting import HEADER, read_cast, stream_of
 from fake_secrets import random
 
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.turn.outcome import Exit
 from shim.recording import cast_writer, moment_queue
 from shim.recording.recorder import Limits, Recorder
@@ -311,7 +311,7 @@ def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
 
 
 def test_an_account_is_notes(record):
-    recorder, account = record(), Account()
+    recorder, account = record(), Diagnostics()
     account.repaired("not_json", "x")
     account.unknown_event("odd")
     recorder.turn = 2

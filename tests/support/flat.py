@@ -10,7 +10,7 @@ from support import FROM_CASE, Case, Line, _FromCase, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_translation
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Conversation
 from shim.core.turn.turn import Turn
@@ -62,7 +62,9 @@ class FlatStage:
 
     def __init__(self, *, limit: int = 0, **terms: Any) -> None:
         self.pen = YumePen(STABLE_ID_PREFIX, limit=limit)
-        self.turn = Turn(self.pen, terms_of(**{"retries": True} | terms), Conversation(), Account())
+        self.turn = Turn(
+            self.pen, terms_of(**{"retries": True} | terms), Conversation(), Diagnostics()
+        )
         self.bytes = b""
 
     def lines(self) -> list[Line]:

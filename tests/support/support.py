@@ -19,7 +19,7 @@ from shim.conversation.drivers.open_translation import (
 from shim.core.adapter.translation import StreamTranslation, redact_turn
 from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, StreamJsonWriter
-from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
+from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Diagnostics
 from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
 from shim.core.turn.terms import SEEN_IDS, Conversation, SessionTerms, Terms, VendorTerms
@@ -193,7 +193,7 @@ class Stage:
             terminator=TERMINATORS[terminator],
             max_line_bytes=limit,
         )
-        self.account = Account()
+        self.account = Diagnostics()
         self.conversation = Conversation()
         self.terms = terms_of(**terms)
         if room:
@@ -417,7 +417,7 @@ def result_of(turn: Sequence[Line]) -> Line:
     return found
 
 
-def check_account(account: Account) -> None:
+def check_account(account: Diagnostics) -> None:
     """Assert that an account is bounded and fit to be shown, whatever was counted (threats: vendor
     output).
     """

@@ -9,7 +9,7 @@ import orjson
 
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FailedAttempt
-from shim.core.reading.account import SAMPLE_CHARACTERS, Account
+from shim.core.reading.account import SAMPLE_CHARACTERS, Diagnostics
 from shim.core.reading.decode import PADDING, Decoder
 from shim.core.reading.lines import INBOUND_BYTES, Aside, LineSplitter
 from shim.core.turn.machine import CLOSED
@@ -57,7 +57,7 @@ class StreamTranslation:
         `aside` opens.
         """
         self.writer = pen
-        self.diagnostics = Account()
+        self.diagnostics = Diagnostics()
         self._line_limits = max_line_bytes, open_aside_file
         self._splitter = LineSplitter(max_line_bytes, open_aside_file)
         self._decoder = Decoder(self.diagnostics)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shim.core.claude.usage import NO_USAGE
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.limits import Keep, fit, pieces, shorten
 
 Event = dict[str, Any]
@@ -49,7 +49,7 @@ class LineNormalizer:
     """Makes lines safe to pass; `mint` gives a fresh uuid, `keep` stores what is cut."""
 
     def __init__(
-        self, account: Account, mint: Callable[[], str], room: int, keep: Keep | None
+        self, account: Diagnostics, mint: Callable[[], str], room: int, keep: Keep | None
     ) -> None:
         self._diagnostics = account
         self._create_uuid = mint

@@ -12,7 +12,7 @@ NOT_EVENTS = frozenset(
 )
 
 
-class Account:
+class Diagnostics:
     """Counts by kind, each with its first sample (at most 64 kinds of 200 characters).
 
     `repairs` counts what was mended, cut or skipped; `unknown` the vendor's events without a

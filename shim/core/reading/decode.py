@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_scan import Shape, shallow
 from shim.core.reading.surrogates import escape_halves
 
@@ -49,7 +49,7 @@ class Decoder:
 
     __slots__ = ("_account", "_held", "_shape", "_size", "noise")
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Diagnostics) -> None:
         self._account = account
         self._held: list[bytes] = []
         self._size = 0
@@ -228,7 +228,7 @@ def _integer(digits: str) -> int | str:
     return digits
 
 
-def parsed(text: str, account: Account) -> Any:
+def parsed(text: str, account: Diagnostics) -> Any:
     """The value of a text that should be JSON, such as a call's arguments; the text itself if it is
     none.
     """

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_WRITTEN
 from shim.core.reading.surrogates import join_surrogates
 
@@ -82,7 +82,7 @@ class Exact:
 
     __slots__ = ("_account", "_digits", "_line")
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Diagnostics) -> None:
         self._account = account
         self._line = b""
         self._digits: dict[float, str] = {}  # of the line

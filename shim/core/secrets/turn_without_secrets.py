@@ -17,7 +17,7 @@ from shim.core.claude.mcp_content import is_mcp_result
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage
 from shim.core.errors import FailedAttempt
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import as_content
 from shim.core.secrets.lines import RedactedLines
 from shim.core.secrets.redactor import Redactor, Stream, marks
@@ -159,7 +159,7 @@ class TurnWithoutSecrets:
         return getattr(self.turn, name)
 
     def next(
-        self, terms: Terms | None = None, account: Account | None = None
+        self, terms: Terms | None = None, account: Diagnostics | None = None
     ) -> "TurnWithoutSecrets":
         return TurnWithoutSecrets(self.turn.next(terms, account))
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from shim.core.claude.usage import parse_dollars
 from shim.core.errors import FailedAttempt
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.turn import outcome as ends
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, Machine
 from shim.core.turn.nested import NestedAgents
@@ -32,7 +32,7 @@ class Closing:
         machine: Machine,
         pen: Pen,
         conversation: Conversation,
-        account: Account,
+        account: Diagnostics,
         opening: Opening,
         reply: Reply,
         calls: ToolCalls,

@@ -15,7 +15,7 @@ A verb names a goal; the cell (state, goal) lists the steps on the way there, in
 from collections.abc import Callable
 from enum import StrEnum
 
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 
 
 class State(StrEnum):
@@ -82,7 +82,7 @@ class Machine:
 
     __slots__ = ("_account", "_ways", "before_going", "state")
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Diagnostics) -> None:
         self.state = NEW
         self.before_going: Step | None = None
         self._account = account

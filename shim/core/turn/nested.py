@@ -7,7 +7,7 @@ from shim.core.claude.mcp_content import is_failed_result
 from shim.core.claude.tool_content import format_content
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.rules import normalize_tool_name
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import Exact, as_text
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, Machine
 from shim.core.turn.open_calls import STREAM, Announcement, OpenCalls, fingerprint, read_id
@@ -35,7 +35,7 @@ class NestedAgents:
         machine: Machine,
         pen: Pen,
         conversation: Conversation,
-        account: Account,
+        account: Diagnostics,
         exact: Exact,
         reply: Reply,
     ) -> None:

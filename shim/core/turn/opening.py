@@ -6,7 +6,7 @@ from typing import Any
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import normalize_tool_name
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import Exact
 from shim.core.turn.reply import SYNTHETIC, Reply
@@ -43,7 +43,7 @@ class Opening:
         self.fresh: list[UserMessage] = []  # those since the shell has looked
         self.replays = False  # the message is said again behind the init line
 
-    def session(self, session: str, account: Account, *, closed: bool) -> None:
+    def session(self, session: str, account: Diagnostics, *, closed: bool) -> None:
         """The vendor named its session."""
         conversation = self._conversation
         if conversation.vendor_session not in (None, session):

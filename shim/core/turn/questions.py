@@ -5,7 +5,7 @@ from typing import Any
 
 from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionRequest
 from shim.core.policy.rules import normalize_tool_name
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import Exact
 from shim.core.turn.deferred import DeferredCalls
 from shim.core.turn.machine import CLOSED, Machine
@@ -23,7 +23,7 @@ class Questions:
         self,
         machine: Machine,
         terms: Terms,
-        account: Account,
+        account: Diagnostics,
         exact: Exact,
         calls: ToolCalls,
         denials: Denials,

@@ -5,7 +5,7 @@ said twice.
 from collections.abc import Callable
 
 from shim.core.claude.usage import NO_USAGE, Usage, get_model_usage, parse_dollars, parse_usage
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.head_and_tail import head_and_tail
 from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, Machine, State
 from shim.core.turn.outcome import End
@@ -33,7 +33,7 @@ class Reply:
     """The reply that is open, or the last one, and what all replies of the turn used."""
 
     def __init__(
-        self, machine: Machine, pen: Pen, terms: Terms, account: Account, end: End
+        self, machine: Machine, pen: Pen, terms: Terms, account: Diagnostics, end: End
     ) -> None:
         self._machine = machine
         self._pen = pen
@@ -160,7 +160,7 @@ class SaidBlocks:
     said, not what. `texts` is empty when there is nothing to clear.
     """
 
-    def __init__(self, account: Account, shorten: Callable[[str], str]) -> None:
+    def __init__(self, account: Diagnostics, shorten: Callable[[str], str]) -> None:
         self._account = account
         self._shorten = shorten
         self.texts: dict[Block, list[str]] = {}

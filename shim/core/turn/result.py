@@ -8,7 +8,7 @@ from shim.core.api_errors import Cause, format_api_error
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, NO_USAGE, parse_count
 from shim.core.errors import format_failed_attempts
 from shim.core.policy.rules import parse_rule
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import cut
 from shim.core.reading.typed import Any, NamedTuple
@@ -30,7 +30,7 @@ class EndOfTurn(NamedTuple):
     """All that a result is made of."""
 
     terms: Terms
-    account: Account
+    account: Diagnostics
     outcome: Outcome
     child_exit: Exit | None  # None: we ended the child, or it stays
     began: bool  # something was said before the end

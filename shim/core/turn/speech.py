@@ -5,7 +5,7 @@ replies said again.
 import orjson
 
 from shim.core.claude.usage import NO_USAGE
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import dump, escape
 from shim.core.reading.limits import pieces
 from shim.core.reading.surrogates import completed, join_surrogates, surrogates, waiting
@@ -21,7 +21,7 @@ class Speech:
     """The verbs for what the model says, and the block that is open."""
 
     def __init__(
-        self, machine: Machine, pen: Pen, terms: Terms, account: Account, reply: Reply, end: End
+        self, machine: Machine, pen: Pen, terms: Terms, account: Diagnostics, reply: Reply, end: End
     ) -> None:
         self._machine = machine
         self._pen = pen

@@ -13,7 +13,7 @@ from shim.core.claude.usage import (
     parse_usage,
 )
 from shim.core.errors import FailedAttempt
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.limits import Keep
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -90,7 +90,7 @@ class Conversation:
         self.cost += cost if stated_cost is None else parse_dollars(stated_cost)
         return Spent(total, self.cost, self.usage)
 
-    def claim(self, identity: str, account: Account) -> str:
+    def claim(self, identity: str, account: Diagnostics) -> str:
         """The id under which a call is said: its own, or a minted one when that was used before."""
         seen, size = self.seen, len(self.seen)
         seen.add(identity)

@@ -11,7 +11,7 @@ from shim.core.claude.mcp_content import is_failed_result
 from shim.core.claude.tool_content import SHELL_TOOL, format_content
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import MCP_PREFIX, normalize_tool_name
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import UNSURE, Exact, dump
 from shim.core.reading.limits import LONGEST_CHARACTER, fit, fit_images
 from shim.core.turn.machine import CLOSED, MESSAGE, READY, Machine
@@ -56,7 +56,7 @@ class Denials:
     of a line.
     """
 
-    def __init__(self, account: Account, exact: Exact, room: int) -> None:
+    def __init__(self, account: Diagnostics, exact: Exact, room: int) -> None:
         self._account = account
         self._exact = exact
         self._room = room
@@ -181,7 +181,7 @@ class ToolCalls:
         pen: Pen,
         terms: Terms,
         conversation: Conversation,
-        account: Account,
+        account: Diagnostics,
         exact: Exact,
         reply: Reply,
         end: End,

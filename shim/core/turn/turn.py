@@ -22,7 +22,7 @@ from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_dollars
 from shim.core.errors import FailedAttempt
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import Exact
 from shim.core.turn.closing import Closing
 from shim.core.turn.machine import CLOSED, DONE, ECHO, NEW, READY, TEXT, THINKING, Machine, State
@@ -58,7 +58,7 @@ class Turn:
     """
 
     def __init__(
-        self, pen: Pen, terms: Terms, conversation: Conversation, account: Account
+        self, pen: Pen, terms: Terms, conversation: Conversation, account: Diagnostics
     ) -> None:
         self.pen = pen
         self.conversation = conversation
@@ -502,7 +502,7 @@ class Turn:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
         self.closing.seal()
 
-    def next(self, terms: Terms | None = None, account: Account | None = None) -> "Turn":
+    def next(self, terms: Terms | None = None, account: Diagnostics | None = None) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
         turn = Turn(self.pen, terms or self.terms, self.conversation, account or self.account)
         if terms is not None and terms.vendor.name != self.terms.vendor.name:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from shim.core.adapter.tools import Arguments
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.conditions import all_of, conditions
 from shim.profiles.compile.fields import field, fields
@@ -21,7 +21,7 @@ Getter = Callable[[Arguments], Any]
 
 
 # What is repaired in a field of arguments is counted nowhere; the call itself is.
-_NAMES = NAMES | {"engine": SimpleNamespace(turn=SimpleNamespace(account=Account()))}
+_NAMES = NAMES | {"engine": SimpleNamespace(turn=SimpleNamespace(account=Diagnostics()))}
 
 
 def change(spot: ConfigNode, alternatives: list[ConfigNode]) -> Change:

@@ -9,7 +9,7 @@ once.
 from typing import Any, ClassVar, Protocol
 
 from shim.core.claude.usage import NO_USAGE, Usage
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 
@@ -26,7 +26,7 @@ class Translating(Protocol):
     usage_means: ClassVar[str]
 
     @property
-    def account(self) -> Account: ...
+    def account(self) -> Diagnostics: ...
 
     def translate(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
         """Return a call with Claude's names of the tool and its arguments."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.decode import parsed
 
 # Bounds of calls that are not whole yet: more than any model makes at once, and more than it writes
@@ -40,7 +40,7 @@ class Parts:
 
     __slots__ = ("_account", "_calls", "_size")
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Diagnostics) -> None:
         self._account = account
         self._calls: dict[Any, _Part] = {}
         self._size = 0

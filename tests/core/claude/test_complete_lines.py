@@ -8,7 +8,7 @@ import json
 import pytest
 
 from shim.core.claude.complete_lines import LineNormalizer
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import dump
 
 S = "851d713a-886d-4d24-bc21-276f94dd1653"
@@ -32,7 +32,7 @@ def passing(kept):
         kept.append(text)
         return "/spill/1.txt"
 
-    return LineNormalizer(Account(), lambda: f"u{next(numbers)}", ROOM, keep)
+    return LineNormalizer(Diagnostics(), lambda: f"u{next(numbers)}", ROOM, keep)
 
 
 def assistant(*content, **message):

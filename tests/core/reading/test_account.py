@@ -5,11 +5,17 @@ kinds).
 import pytest
 from sweeps import each
 
-from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account, printable
+from shim.core.reading.account import (
+    KINDS_KEPT,
+    OVERFLOW,
+    SAMPLE_CHARACTERS,
+    Diagnostics,
+    printable,
+)
 
 
 def test_repairs_and_unknown_events_are_counted_apart_by_kind():
-    account = Account()
+    account = Diagnostics()
     account.repaired("bom")
     account.repaired("bom")
     account.unknown_event("new_event")
@@ -18,20 +24,20 @@ def test_repairs_and_unknown_events_are_counted_apart_by_kind():
 
 
 def test_the_first_sample_of_a_kind_is_kept():
-    account = Account()
+    account = Diagnostics()
     account.repaired("json", b"first")
     account.repaired("json", b"second")
     assert account.report()["repairs"] == {"json": {"count": 2, "first": "first"}}
 
 
 def test_a_kind_without_a_sample_is_a_count_alone():
-    account = Account()
+    account = Diagnostics()
     account.repaired("bom")
     assert account.report() == {"repairs": {"bom": {"count": 1}}, "unknown_events": {}}
 
 
 def test_at_most_64_kinds_are_kept_and_the_rest_is_counted_as_one():
-    account = Account()
+    account = Diagnostics()
     for number in range(1000):
         account.unknown_event(f"kind{number}", f"sample{number}")
     assert (KINDS_KEPT, SAMPLE_CHARACTERS) == (64, 200)
@@ -42,7 +48,7 @@ def test_at_most_64_kinds_are_kept_and_the_rest_is_counted_as_one():
 
 
 def test_a_kind_that_is_known_is_counted_when_the_account_is_full():
-    account = Account()
+    account = Diagnostics()
     for number in range(KINDS_KEPT):
         account.repaired(f"kind{number}")
     account.repaired("kind0")
@@ -52,7 +58,7 @@ def test_a_kind_that_is_known_is_counted_when_the_account_is_full():
 
 @pytest.mark.parametrize("sample", ["x" * 10_000, b"x" * 10_000, {"x": "y" * 10_000}])
 def test_samples_and_kinds_have_at_most_200_characters(sample):
-    account = Account()
+    account = Diagnostics()
     account.repaired("k" * 10_000, sample)
     ((kind, count),) = account.repairs.items()
     assert (len(kind), count) == (SAMPLE_CHARACTERS, 1)
@@ -60,7 +66,7 @@ def test_samples_and_kinds_have_at_most_200_characters(sample):
 
 
 def test_a_kind_may_be_anything_a_vendor_writes_into_a_type():
-    account = Account()
+    account = Diagnostics()
     for kind in (None, 7, ["x"], {"a": 1}, "\ud83d"):
         account.unknown_event(kind)
     assert sum(account.unknown.values()) == 5

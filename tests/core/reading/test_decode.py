@@ -6,7 +6,7 @@ import math
 import pytest
 from sweeps import each
 
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.reading.decode import JOINED_LINES, NOISE_CHARACTERS, NOISE_LINES, Decoder
 from shim.core.reading.json_scan import DEPTH_KEPT
 from shim.core.reading.json_text import dump
@@ -17,7 +17,7 @@ class Reader:
     """A decoder with its account; `read` gives what it makes of some lines."""
 
     def __init__(self) -> None:
-        self.account = Account()
+        self.account = Diagnostics()
         self.decoder = Decoder(self.account)
 
     def read(self, *lines: bytes) -> list[tuple[object, bool]]:
@@ -383,7 +383,7 @@ def test_halves_of_a_pair_are_joined_and_a_half_alone_is_replaced(text, joined):
 
 
 def test_two_objects_on_a_line_end_the_wait_for_a_broken_one():
-    decoder = Decoder(Account())
+    decoder = Decoder(Diagnostics())
     assert decoder.repair(b'{"type":') == []
     assert decoder.repair(b'{"a":1}{"b":2}') == [({"a": 1}, True), ({"b": 2}, True)]
     assert not decoder.holding

@@ -8,7 +8,7 @@ from support import STABLE_SESSION_ID, Stage, brief, check_turns
 from sweeps import each
 
 from shim.core.claude.usage import MAX_MODELS, NO_USAGE, OTHER_MODEL, create_usage
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.core.turn.outcome import Exit
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
@@ -443,9 +443,9 @@ def test_an_outcome_belongs_to_its_turn():
 
 def test_a_tool_id_of_the_older_half_that_is_remembered_is_not_used_again():
     conversation = Stage().turn.conversation
-    assert conversation.claim("t", Account()) == "t"
+    assert conversation.claim("t", Diagnostics()) == "t"
     conversation.forget()
-    assert conversation.claim("t", Account()) == "t~2"
+    assert conversation.claim("t", Diagnostics()) == "t~2"
 
 
 def test_a_conversation_keeps_its_session_id_though_the_vendors_changes():

@@ -6,7 +6,7 @@ import pytest
 from sweeps import each
 
 from shim.core.errors import FrontendError
-from shim.core.reading.account import Account
+from shim.core.reading.account import Diagnostics
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, ConfigNode, ConfigSource
 from shim.profiles.compile.fields import beginning, field
 from shim.profiles.compile.source import Function
@@ -27,7 +27,7 @@ EVENT = {
 }
 
 
-ENGINE = SimpleNamespace(turn=SimpleNamespace(account=Account()))
+ENGINE = SimpleNamespace(turn=SimpleNamespace(account=Diagnostics()))
 
 
 def value(spec, event=EVENT, items=()):
