@@ -23,7 +23,7 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.cast.records import CastHeader
 from shim.core.errors import ShimError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.recording.folders import cast_paths
 from shim.story.reading import Cast, objects
@@ -187,10 +187,10 @@ def main(arguments: list[str] | None = None) -> int:
             report.add(path)
         except (ShimError, OSError) as error:
             failed = True
-            sys.stderr.write(printable(str(error)) + "\n")
+            sys.stderr.write(escape_control_chars(str(error)) + "\n")
     for drift in report.drifts.values():
         for line in drift.describe():
-            sys.stdout.write(printable(line) + "\n")
+            sys.stdout.write(escape_control_chars(line) + "\n")
     return int(failed or any(drift.has_news() for drift in report.drifts.values()))
 
 

@@ -21,7 +21,7 @@ from shim.core.policy.place import Workspace, is_below
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import MATCH_ALL_CONTENTS, parse_rule
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import Bounded
 
 YES, NO, ALWAYS = "yes", "no", "always"
@@ -42,11 +42,13 @@ class PermissionPrompt(NamedTuple):
     def format_input_prompt(self) -> str:
         """What stands in front of the cursor."""
         always = f", a = {self.describe_always('run')}" if self.permission_updates else ""
-        return printable(f"  y = yes, n = no{always}: ").replace("\n", " ")
+        return escape_control_chars(f"  y = yes, n = no{always}: ").replace("\n", " ")
 
     def describe_always(self, where: str) -> str:
         """What "always" does; `where` it holds."""
-        return printable(f"always allow {', '.join(self.rules)} in this {where}").replace("\n", " ")
+        return escape_control_chars(
+            f"always allow {', '.join(self.rules)} in this {where}"
+        ).replace("\n", " ")
 
     def build_decision(self, word: str) -> dict[str, Any]:
         """The body of the answer for `yes`, `no` or `always`."""

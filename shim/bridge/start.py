@@ -21,7 +21,7 @@ from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.rooted import is_json, resolve_invocation_paths
 from shim.core.claude.argv.words import extract_restrictions, format_flag, merge_resume_flags
 from shim.core.errors import FrontendError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import short_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -158,7 +158,7 @@ def _check_utf8(session: str, wanted: SessionSpec) -> None:
         ):
             subject = "its folder" if text is wanted.cwd else "the argument"
             raise FrontendError(
-                f"no host can be started for the session {session}: {subject} {printable(text)} is not UTF-8",
+                f"no host can be started for the session {session}: {subject} {escape_control_chars(text)} is not UTF-8",
                 hint="rename the folder or file, or run the prompt in the foreground with `claude -p`",
             )
 

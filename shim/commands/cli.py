@@ -33,7 +33,7 @@ from shim.conversation.drivers.open_translation import (
     translate_stream,
 )
 from shim.core.errors import ShimError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.process.environment import working_directory
 from shim.process.exit_status import parse_exit
 from shim.state.config import CHOICES
@@ -81,9 +81,9 @@ def run_shim(arguments: list[str]) -> None:
 
 def _exit_with_error(text: str, hint: str = "") -> None:
     stderr = Console(stderr=True)
-    stderr.print(Text(printable(text), style="red"), soft_wrap=True)
+    stderr.print(Text(escape_control_chars(text), style="red"), soft_wrap=True)
     if hint:
-        stderr.print(Text(f"hint: {printable(hint)}"), soft_wrap=True)
+        stderr.print(Text(f"hint: {escape_control_chars(hint)}"), soft_wrap=True)
     sys.exit(1)
 
 

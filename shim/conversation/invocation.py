@@ -18,7 +18,7 @@ from shim.core.errors import (
 )
 from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES, resolve_permission_mode
 from shim.core.policy.sources import ClaudeSettings
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid, vendor_id
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.io.raw_output import tell
@@ -156,7 +156,9 @@ def apply_yume_mode(invocation: Invocation) -> Invocation:
 
     mode, asks, known = yume_mode(given)
     if not known:
-        tell(f"the permission mode {printable(str(given)[:60])!r} is not known: default\n")
+        tell(
+            f"the permission mode {escape_control_chars(str(given)[:60])!r} is not known: default\n"
+        )
     return invocation.with_flags(
         permission_mode=mode,
         permission_prompt_tool="stdio" if asks else invocation.permissions.permission_prompt_tool,
@@ -194,7 +196,7 @@ def validate_invocation(invocation: Invocation) -> Invocation:
         invocation = invocation.with_flags(effort=parse_effort(effort))
         if parse_effort(effort) is None:
             tell(
-                f"--effort {printable(effort[:40])!r} has no effect: known are {', '.join(CLAUDE_EFFORT_LEVELS)}\n"
+                f"--effort {escape_control_chars(effort[:40])!r} has no effect: known are {', '.join(CLAUDE_EFFORT_LEVELS)}\n"
             )
     for directory in invocation.add_dirs:
         if directory.startswith("-"):

@@ -30,7 +30,7 @@ from shim.core.adapter.commands import (
 )
 from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.raw_output import COURTESY_SECONDS, offer, tell
 from shim.io.stdin import Inbound
@@ -54,7 +54,9 @@ class StderrCopier:
         once.
         """
         text = chunk.decode("utf-8", "replace")
-        data = printable(text if self._redactor is None else self._redactor.feed(text)).encode()
+        data = escape_control_chars(
+            text if self._redactor is None else self._redactor.feed(text)
+        ).encode()
         try:
             self._is_blocked = bool(offer(2, data, 0.0 if self._is_blocked else COURTESY_SECONDS))
         except (OSError, ValueError):
@@ -63,7 +65,7 @@ class StderrCopier:
     def flush(self) -> None:
         """The rest, which may have been the beginning of a secret."""
         if self._redactor is not None:
-            tell(printable(self._redactor.flush()))
+            tell(escape_control_chars(self._redactor.flush()))
 
 
 class PassthroughLoop(ConversationLoop):

@@ -13,7 +13,7 @@ from shim.conversation.decide import ConversationStartup, StdinInput
 from shim.conversation.invocation import find_replay_path
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid, vendor_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import Call
@@ -150,7 +150,7 @@ def _apply_mode(call: Call, invocation: Invocation) -> Invocation:
     mode, asks, known = yume_mode(call.mode)
     if not known:
         tell(
-            printable(
+            escape_control_chars(
                 f"{call.vendor or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"
             )
         )

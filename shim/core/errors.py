@@ -6,7 +6,7 @@ name it as `Tried`.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,7 +37,7 @@ class FailedAttempt(NamedTuple):
 
 def create_failed_attempt(vendor: str, cause: "Cause", words: str) -> FailedAttempt:
     """A `Tried` whose words are one short printable line."""
-    reason = " ".join(printable(words).split())
+    reason = " ".join(escape_control_chars(words).split())
     if len(reason) > MAX_REASON_CHARS:
         reason = reason[: MAX_REASON_CHARS - 1] + "…"
     return FailedAttempt(vendor, cause, reason)
@@ -148,4 +148,6 @@ class UnknownMessageError(UnknownSessionError):
     """
 
     def __init__(self, uuid: str) -> None:
-        FrontendError.__init__(self, f"No message found with message.uuid of: {printable(uuid)}")
+        FrontendError.__init__(
+            self, f"No message found with message.uuid of: {escape_control_chars(uuid)}"
+        )

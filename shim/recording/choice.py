@@ -10,7 +10,7 @@ from shim.adapters import build_replay_adapter
 from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec, encode_stdin
 from shim.core.cast.records import CAST_SUFFIX, CastError
 from shim.core.errors import FailedAttempt, FrontendError, VendorError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.recording.folders import is_cast
 from shim.recording.playable_run import (
@@ -67,8 +67,10 @@ class Recordings:
                 name, self.launch, lambda: self.place, persistent=listens, flat=flat
             )
         except FrontendError:
-            shown = printable(name)[:40]
-            place = printable(first.children[0].path) if first.children else "the recording"
+            shown = escape_control_chars(name)[:40]
+            place = (
+                escape_control_chars(first.children[0].path) if first.children else "the recording"
+            )
             raise FrontendError(f"{place} was recorded with the unknown vendor {shown!r}") from None
         self._verbatim = vendor.passthrough and not flat
         self._report = (
@@ -160,7 +162,7 @@ class Recordings:
 
     def _nothing(self, prompt: str, children: list[PlayableChild]) -> tuple[str, str]:
         """The error for a message without a recording: why, and which prompts have one."""
-        shown = repr(printable(prompt[:SHOWN_CHARACTERS]))
+        shown = repr(escape_control_chars(prompt[:SHOWN_CHARACTERS]))
         if self._alone:
             count = len(children)
             return (
@@ -168,7 +170,9 @@ class Recordings:
                 "start a new conversation",
             )
         prompts = dict.fromkeys(
-            repr(printable(child.prompt[:SHOWN_CHARACTERS])) for child in children if child.prompt
+            repr(escape_control_chars(child.prompt[:SHOWN_CHARACTERS]))
+            for child in children
+            if child.prompt
         )
         some = ", ".join(list(prompts)[:SHOWN]) + (
             f" and {len(prompts) - SHOWN} more" if len(prompts) > SHOWN else ""
@@ -233,7 +237,7 @@ def _files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[st
         raise FrontendError("replay: needs the path of a cast", hint=HINT)
     home = environment.get("HOME") or os.path.expanduser("~")
     full = os.path.join(cwd, os.path.join(home, path[2:]) if path.startswith("~/") else path)
-    shown = printable(full)
+    shown = escape_control_chars(full)
     try:
         kind = os.stat(full).st_mode
         if stat.S_ISREG(kind):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from shim.core.cast.records import CAST_SUFFIX, DAMAGE, CastError
 from shim.core.cast.verify import CastFinding, verify_chunks
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.io.raw_output import tell
 from shim.recording.rewrite import Rewritten, rewrite
 from shim.recording.search import Search
@@ -51,7 +51,7 @@ def is_cast(entry: "os.DirEntry[str]") -> bool:
     try:
         return entry.is_file()
     except OSError as error:
-        tell(printable(f"{entry.path} is left out: {error.strerror}\n"))
+        tell(escape_control_chars(f"{entry.path} is left out: {error.strerror}\n"))
         return False
 
 
@@ -62,7 +62,11 @@ def usual_folder(environment: Mapping[str, str]) -> str:
         return path
     raise CastError(
         "no recording is named"
-        + (f"; {printable(chosen)}, where runs are recorded, is not a folder" if chosen else ""),
+        + (
+            f"; {escape_control_chars(chosen)}, where runs are recorded, is not a folder"
+            if chosen
+            else ""
+        ),
         hint="name recordings or folders; without any, the folder of `record` (or SHIM_RECORD) is used",
     )
 

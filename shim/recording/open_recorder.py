@@ -12,7 +12,7 @@ from typing import Any
 from shim import __version__
 from shim.core.cast.records import CAST_SUFFIX
 from shim.core.errors import UnrecordedError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.io.raw_output import tell
 from shim.io.stamps import now
@@ -93,7 +93,7 @@ def _words(why: Exception) -> str:
 
 def _refuse(path: str, why: Exception, settings: Settings) -> None:
     """Say why a run is not recorded, or raise UnrecordedError."""
-    reason = printable(f"the run cannot be recorded in {path}: {_words(why)}")
+    reason = escape_control_chars(f"the run cannot be recorded in {path}: {_words(why)}")
     if settings.record_strict:
         raise UnrecordedError(
             reason, hint="record_strict is set; name another file or folder"

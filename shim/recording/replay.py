@@ -24,7 +24,7 @@ from shim.core.cast.words import (
     select_frontend_records,
     skip_to_first_message,
 )
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.early_signals import handle
 from shim.recording.wanted import CHUNK_BYTES, Wanted, read_words, records_of
@@ -252,7 +252,7 @@ def _write(letter: str, data: bytes, report: str = "") -> None:
         return
     descriptor = 2 if letter == "e" else 1
     if os.isatty(descriptor):  # for a terminal, which must not obey them
-        data = printable(data.decode("utf-8", "replace")).encode()
+        data = escape_control_chars(data.decode("utf-8", "replace")).encode()
     view = memoryview(data)
     while view:
         try:
@@ -265,7 +265,7 @@ def _write(letter: str, data: bytes, report: str = "") -> None:
 
 def _complain(text: str) -> int:
     try:
-        os.write(2, printable(f"replay: {text}\n").encode())
+        os.write(2, escape_control_chars(f"replay: {text}\n").encode())
     except OSError:
         pass
     return 1

@@ -13,7 +13,7 @@ from types import FrameType
 
 from shim.core.cast.records import CastError
 from shim.core.cast.seams import SecretSpan
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 PATTERNS = 100  # of either kind, in one search
 PATTERN_CHARACTERS = 1000
@@ -72,7 +72,7 @@ class Search:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    shown = printable(pattern[:60]).replace("\n", "\\n")
+    shown = escape_control_chars(pattern[:60]).replace("\n", "\\n")
     if len(pattern) > PATTERN_CHARACTERS:
         raise CastError(
             f"the pattern {shown!r}… has {len(pattern)} characters: {PATTERN_CHARACTERS} are allowed"
@@ -91,7 +91,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _forms(text: str) -> set[str]:
     """A text, and its forms in JSON that is itself the text of a JSON string, once or twice."""
     if not TEXT_CHARACTERS <= len(text) <= PATTERN_CHARACTERS:
-        shown = printable(text[:60]).replace("\n", "\\n")
+        shown = escape_control_chars(text[:60]).replace("\n", "\\n")
         raise CastError(
             f"the text {shown!r} has {len(text)} characters: {TEXT_CHARACTERS} to {PATTERN_CHARACTERS} are allowed"
         )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from shim import adapters
 from shim.core.adapter.vendor import Adapter
 from shim.core.errors import FrontendError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import vendor_name
 from shim.io.raw_output import tell
 from shim.state.config import Settings, config_directory
@@ -39,7 +39,7 @@ def readable() -> dict[str, Adapter]:
     """Every readable vendor by name. Others are left out, with a line on stderr."""
     found, mistakes = read_all()
     for error in mistakes.values():
-        tell(printable(f"{error}\n"))
+        tell(escape_control_chars(f"{error}\n"))
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 NESTED = 40  # levels of blocks; a deeper text is shown as it was written
 WEB = re.compile(r"https?://", re.IGNORECASE)
@@ -32,16 +32,19 @@ PARSER.validateLink = lambda url: WEB.match(url) is not None  # type: ignore[met
 
 def tokens_of(source: str, parser: MarkdownIt = PARSER) -> list[Token]:
     """The parser's tokens of a text, printable in a terminal or a page."""
-    tokens = parser.parse(printable(source))
+    tokens = parser.parse(escape_control_chars(source))
     _clean(tokens)
     return tokens
 
 
 def _clean(tokens: Iterable[Token]) -> None:
     for token in tokens:
-        token.content, token.info = printable(token.content), printable(token.info)
+        token.content, token.info = (
+            escape_control_chars(token.content),
+            escape_control_chars(token.info),
+        )
         token.attrs = {
-            key: printable(value) if isinstance(value, str) else value
+            key: escape_control_chars(value) if isinstance(value, str) else value
             for key, value in token.attrs.items()
         }
         _clean(token.children or ())
@@ -50,7 +53,7 @@ def _clean(tokens: Iterable[Token]) -> None:
 def tree_of(source: str) -> list[Tree]:
     tokens = tokens_of(source)
     if any(token.level >= NESTED - 1 for token in tokens):  # the parser drops deeper blocks
-        return [["div", {"class": "said"}, printable(source)]]
+        return [["div", {"class": "said"}, escape_control_chars(source)]]
     root: list[Any] = []
     stack = [root]
     for token in _flat(tokens):

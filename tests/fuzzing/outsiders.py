@@ -17,7 +17,7 @@ from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.control import ControlSession
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FrontendError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.state import config
 
 # -- what a frontend says --------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def _said_to_frontend(control: ControlSession) -> list[dict[str, Any]]:
         assert len(complaint) < 1000 and complaint.endswith("\n"), (
             f"a complaint of {len(complaint)} characters"
         )
-        assert printable(complaint) == complaint, f"a terminal would obey {complaint!r}"
+        assert escape_control_chars(complaint) == complaint, f"a terminal would obey {complaint!r}"
     return events
 
 

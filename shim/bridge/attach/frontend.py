@@ -12,7 +12,7 @@ from shim.bridge.attach.own_process import LocalServices
 from shim.bridge.attach.own_turns import FrontendOptions, TurnFilter, TurnOwner
 from shim.core.claude.messages import PRIORITY_NOW, parse_line, parse_message
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any
@@ -99,7 +99,7 @@ class FrontendBridge:
         event = parse_line(raw)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
-            shown = "unknown" if event is None else printable(str(kind)[:MAX_TYPE_CHARS])
+            shown = "unknown" if event is None else escape_control_chars(str(kind)[:MAX_TYPE_CHARS])
             self._add_warning(
                 f"Error parsing streaming input line (type={shown}, {len(raw)} chars)"
             )
@@ -434,7 +434,7 @@ class FrontendBridge:
 
 def describe_controller(driver: object) -> str:
     """Who drives the session, and when it takes a message."""
-    return OTHER_CONTROLLER_TEXT.format(driver=printable(str(driver)))
+    return OTHER_CONTROLLER_TEXT.format(driver=escape_control_chars(str(driver)))
 
 
 def _explain_refusal(refused: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import orjson
 
 from shim.bridge import answering
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.story.export.html import drawn, totals_of
 from shim.story.export.sheets import Exported, Sheet
 from shim.story.steps import MAIN, plainly_asked
@@ -85,7 +85,7 @@ class StepRenderer:
         above = self._session_export.step_of(str(found.get("parent_tool_use_id") or ""))
         block, delta = event.get("content_block"), event.get("delta")
         if event.get("type") == "content_block_start" and isinstance(block, Mapping):
-            name = printable(str(block.get("name") or ""))
+            name = escape_control_chars(str(block.get("name") or ""))
             kind = (
                 "call" if name else "thinking" if "thinking" in str(block.get("type")) else "text"
             )
@@ -96,20 +96,24 @@ class StepRenderer:
                     return {
                         "above": above,
                         "kind": kind,
-                        "text": printable(text.replace("\r\n", "\n")),
+                        "text": escape_control_chars(text.replace("\r\n", "\n")),
                     }
         return None
 
     def build_totals(self) -> dict[str, Any]:
         """The sums of the session, as the exported page has them."""
-        return {**totals_of(self.story), "model": printable(self.story.model)}
+        return {**totals_of(self.story), "model": escape_control_chars(self.story.model)}
 
 
 def find_mode(line: bytes) -> str:
     """The permission mode that a line says the session has now; "" for most lines."""
     found = (_parse_object(line) if b'"permissionMode"' in line else None) or {}
     mode = found.get("permissionMode")
-    return printable(mode) if found.get("type") == "system" and isinstance(mode, str) else ""
+    return (
+        escape_control_chars(mode)
+        if found.get("type") == "system" and isinstance(mode, str)
+        else ""
+    )
 
 
 def render_step(sheet: Sheet) -> dict[str, Any]:
@@ -126,7 +130,7 @@ def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, 
     tool = str(request.get("tool_name") or request.get("mcp_server_name") or "")
     given = request.get("input")
     arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    difference = printable(diff_of(tool, arguments, None, context=WHOLE))
+    difference = escape_control_chars(diff_of(tool, arguments, None, context=WHOLE))
     asked = arguments.get("questions") if tool == QUESTION_TOOL else None
     said = said_by_diff(tool, arguments) if difference else frozenset()
     given = (
@@ -137,7 +141,7 @@ def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, 
         else arguments
     )
     left = [(key, value) for key, value in dict(given).items() if key not in said]
-    fields = [(printable(key), _format_value(value)) for key, value in left[:MAX_FIELDS]]
+    fields = [(escape_control_chars(key), _format_value(value)) for key, value in left[:MAX_FIELDS]]
     if len(left) > MAX_FIELDS:
         fields.append(("…", _format_value(dict(left[MAX_FIELDS:]))))
     told = {
@@ -147,7 +151,7 @@ def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, 
         else ELICITATION_SUBTYPE
         if request.get("subtype") == ELICITATION_SUBTYPE
         else "permission",
-        "tool": printable(tool),
+        "tool": escape_control_chars(tool),
         "main": _format_value(
             next((arguments[key] for key in MAIN if isinstance(arguments.get(key), str)), "")
         ),
@@ -159,7 +163,8 @@ def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, 
         "asked": make_printable(asked) if isinstance(asked, list) else None,
         "schema": make_printable(request.get("requested_schema")),
         "always": [
-            printable(rule) for rule in answering.build_permission_prompt(name, request, cwd).rules
+            escape_control_chars(rule)
+            for rule in answering.build_permission_prompt(name, request, cwd).rules
         ],
     }
     return {
@@ -173,19 +178,21 @@ def _format_value(value: Any) -> str:
         if isinstance(value, str)
         else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     )
-    return printable(told.replace("\r\n", "\n"))
+    return escape_control_chars(told.replace("\r\n", "\n"))
 
 
 def make_printable(value: Any, depth: int = MAX_DEPTH) -> Any:
     """JSON with printable texts, at most `depth` levels of it."""
     if isinstance(value, str):
-        return printable(value)
+        return escape_control_chars(value)
     if isinstance(value, list | Mapping) and not depth:
         return "…"
     if isinstance(value, list):
         return [make_printable(one, depth - 1) for one in value]
     if isinstance(value, Mapping):
-        return {printable(key): make_printable(one, depth - 1) for key, one in value.items()}
+        return {
+            escape_control_chars(key): make_printable(one, depth - 1) for key, one in value.items()
+        }
     return value
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.bridge.gateway.tokens import Role, TokenFile
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 MAX_BODY_BYTES = 1024 * 1024  # of a request; a message of a person's is far below
 # of a request before a token is known: anybody may send it, on every connection at once
@@ -146,7 +146,7 @@ class AuthMiddleware:
         headers = _parse_headers(scope)
         path, method = scope["path"], scope["method"]
         if not self._accepts_host(headers.get(b"host", "")):
-            host = printable(headers.get(b"host", ""))[:100]
+            host = escape_control_chars(headers.get(b"host", ""))[:100]
             raise HTTPError(
                 403, f"this gateway is not called {host!r}; `shim bridge serve --name` adds a name"
             )

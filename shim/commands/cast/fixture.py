@@ -15,7 +15,7 @@ from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_transla
 from shim.core.cast.records import CastError, CastHeader, CastRecord
 from shim.core.cast.words import select_child_records, split_by_child
 from shim.core.errors import FrontendError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.head_and_tail import Tail
 from shim.core.reading.ids import vendor_id, vendor_name
 from shim.core.secrets.redactor import summary
@@ -47,7 +47,9 @@ class FixtureChild(NamedTuple):
     stdout_bytes: int
 
     def __str__(self) -> str:
-        child, turn = (printable(self.start_fields.get(key))[:20] for key in ("child", "turn"))
+        child, turn = (
+            escape_control_chars(self.start_fields.get(key))[:20] for key in ("child", "turn")
+        )
         return f"{child} (turn {turn}, {self.stdout_bytes} bytes)"
 
 
@@ -135,7 +137,7 @@ def cut_fixture(
     vendor = str(run.start_fields.get("vendor") or header.vendor)
     if not vendor_name(vendor):
         raise CastError(
-            f"{path} is of {printable(vendor)[:40]!r}, which cannot be the name of a vendor"
+            f"{path} is of {escape_control_chars(vendor)[:40]!r}, which cannot be the name of a vendor"
         )
     if redact is None and header.redact not in ("casts", "all"):
         raise CastError(
@@ -145,7 +147,7 @@ def cut_fixture(
     name = name or os.path.basename(path).removesuffix(".cast")
     if vendor_id(name) is None or ":" in name:
         raise CastError(
-            f"{printable(name)[:40]!r} cannot be the name of a case",
+            f"{escape_control_chars(name)[:40]!r} cannot be the name of a case",
             hint="--name may have letters, digits, dot, dash, underscore",
         )
     folder = os.path.join(to, vendor, name)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.commands.cast.check import CheckResult, check_recording
-from shim.core.reading.account import counted, printable
+from shim.core.reading.account import counted, escape_control_chars
 from shim.recording.folders import cast_paths
 from shim.story.terminal.console import print_json
 from shim.story.terminal.progress import progress
@@ -58,9 +58,13 @@ def _print_result(console: Console, checked: CheckResult) -> None:
     lines = counted(checked.line_count, "line") if checked.outcome == "ok" else ""
     about = ", ".join(part for part in (lines, checked.reason) if part)
     line = Text(f"{checked.outcome:8}", style=OUTCOME_COLOURS[checked.outcome])
-    console.print(line + Text(printable(f"{checked.path}  {about}").rstrip()), soft_wrap=True)
+    console.print(
+        line + Text(escape_control_chars(f"{checked.path}  {about}").rstrip()), soft_wrap=True
+    )
     if checked.difference is not None:
         line_number, where, then, now = checked.difference
-        console.print(Text(printable(f"         line {line_number}, {where}")), soft_wrap=True)
+        console.print(
+            Text(escape_control_chars(f"         line {line_number}, {where}")), soft_wrap=True
+        )
         console.print(Text(f"         then: {then}"), soft_wrap=True)
         console.print(Text(f"         now:  {now}"), soft_wrap=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shim.core.cast.records import CastHeader
-from shim.core.reading.account import OVERFLOW, printable
+from shim.core.reading.account import OVERFLOW, escape_control_chars
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import answered_by, cause_of
 from shim.story.story import Change, Step, Totals
@@ -270,11 +270,11 @@ def format_name(value: object) -> str:
 
 
 def _format_line(value: object) -> str:
-    return printable(str(value)[:MAX_NAME_CHARS]).replace("\n", "\\n").replace("\t", " ")
+    return escape_control_chars(str(value)[:MAX_NAME_CHARS]).replace("\n", "\\n").replace("\t", " ")
 
 
 def format_excerpt(text: str) -> str:
     """The beginning of a prompt as one line without secrets."""
     clean = Redactor().text(text[: 10 * MAX_PROMPT_CHARS])
-    line = " ".join(printable(clean).split())
+    line = " ".join(escape_control_chars(clean).split())
     return line if len(line) <= MAX_PROMPT_CHARS else line[: MAX_PROMPT_CHARS - 1] + "…"

@@ -3,7 +3,7 @@
 import os
 from typing import NamedTuple
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.io.raw_output import GONE
 from shim.state.files import write_all
 
@@ -40,4 +40,4 @@ def check_disabled(word: str) -> CommandOutput | None:
 
 def build_refusal(text: str) -> CommandOutput:
     """A refusal in one or more lines, none of which a terminal obeys."""
-    return CommandOutput(printable(text) + "\n", 1)
+    return CommandOutput(escape_control_chars(text) + "\n", 1)

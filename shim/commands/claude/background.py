@@ -24,7 +24,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import resolve_invocation_paths
 from shim.core.claude.argv.words import build_conversation_args, build_fork_args
 from shim.core.errors import FrontendError, ShimError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.io.prompt import read_background_prompt
 from shim.io.raw_output import tell
@@ -152,7 +152,7 @@ def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
     options = ", ".join(
         word.partition("=")[0] for word in build_conversation_args(saved) if word.startswith("--")
     )
-    note = RESUMED_NOTE.replace("{options}", printable(options)) if options else ""
+    note = RESUMED_NOTE.replace("{options}", escape_control_chars(options)) if options else ""
     return BackgroundOrigin(woken, session_id=canonical, cwd=cwd, note=note)
 
 
@@ -193,7 +193,7 @@ def _build_host_invocation(before: BackgroundOrigin) -> Invocation:
 def _format_start_message(short: str, name: str, *, idle: bool) -> str:
     """The lines that a client reads the id from (B1, B2)."""
     cyan, dim, end = ("\x1b[36m", "\x1b[2m", "\x1b[0m") if os.isatty(1) else ("", "", "")
-    called = " ".join(printable(name).split())
+    called = " ".join(escape_control_chars(name).split())
     first = f"backgrounded · {cyan}{short}{end}" + (f" · {called}" if called else "")
     lines = [first + (f"{dim} {IDLE_TEXT}{end}" if idle else "")]
     for word, does in NEXT_COMMANDS.items():

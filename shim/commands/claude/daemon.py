@@ -9,7 +9,7 @@ from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
 from shim.commands.claude.answers import CommandOutput, build_refusal
-from shim.core.reading.account import counted, printable
+from shim.core.reading.account import counted, escape_control_chars
 from shim.io.raw_output import tell
 
 # The real one's first line, and below it why.
@@ -50,7 +50,7 @@ def answer_daemon(words: Sequence[str]) -> CommandOutput:
     action = next((word for word in words if not word.startswith("-")), "")
     others = [word for word in words if word != action and word not in ACTION_FLAGS.get(action, ())]
     if others and action in ("status", "stop", "logs", "uninstall"):
-        tell(printable(f"warning: extra arguments ignored: {' '.join(others)}\n"))
+        tell(escape_control_chars(f"warning: extra arguments ignored: {' '.join(others)}\n"))
     if action == "status":
         return _answer_status()
     if action == "stop":
@@ -73,7 +73,7 @@ def _list_running() -> list[SessionRecord]:
 def _answer_status() -> CommandOutput:
     folder = registry.get_bridge_folder(os.environ)
     return CommandOutput(
-        STATUS_TEXT.format(folder=printable(folder), running=len(_list_running())),
+        STATUS_TEXT.format(folder=escape_control_chars(folder), running=len(_list_running())),
         1,
         is_requested=True,
     )
@@ -107,7 +107,7 @@ def _answer_logs() -> CommandOutput:
     said = []
     for one in registry.list_sessions(os.environ):
         text = _read_tail(one.stderr_path)
-        said += [f"[{one.short_id}] {line}\n" for line in printable(text).splitlines()]
+        said += [f"[{one.short_id}] {line}\n" for line in escape_control_chars(text).splitlines()]
     return CommandOutput(
         "".join(said) or "no host of a background session has said anything beside its lines\n"
     )

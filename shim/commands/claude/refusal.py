@@ -25,7 +25,7 @@ from shim.core.errors import (
     UnknownSessionError,
     VendorError,
 )
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.result import bare
@@ -122,7 +122,7 @@ def record_refusal(
 
 def warn_error(error: ShimError) -> None:
     hint = f"\nhint: {error.hint}" if error.hint else ""
-    tell(printable(f"{error}{hint}\n"))
+    tell(escape_control_chars(f"{error}{hint}\n"))
 
 
 def find_dialect(invocation: Invocation) -> str:

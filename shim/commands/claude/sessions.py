@@ -13,7 +13,7 @@ from shim.bridge.which import NO_MATCH_WITH_HINT, find_session_by_id, find_sessi
 from shim.commands.claude.answers import CommandOutput, build_refusal, check_disabled
 from shim.commands.claude.claude_help import USAGE_TEXTS
 from shim.core.errors import ShimError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.io.raw_output import tell
 
 ALL_FLAG = "--all"
@@ -27,7 +27,7 @@ def dispatch_session_command(name: str, words: Sequence[str]) -> CommandOutput:
     if off := check_disabled(name):
         return off
     if len(words) > 1:
-        tell(printable(f"warning: extra arguments ignored: {' '.join(words[1:])}\n"))
+        tell(escape_control_chars(f"warning: extra arguments ignored: {' '.join(words[1:])}\n"))
     if not words or not words[0]:
         return build_refusal(
             USAGE_TEXTS[name].replace("Usage", "usage") if name == "respawn" else USAGE_TEXTS[name]

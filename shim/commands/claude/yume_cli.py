@@ -15,7 +15,7 @@ from shim.commands.claude.dropin import (
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.unknown import explain_misspelled
 from shim.core.errors import FrontendError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import FLAGS, MODE_FLAG, Call, parse
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
 
 def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
     for note in call.notes:
-        tell(printable(f"{call.vendor or 'yume-cli'}: {note}\n"))
+        tell(escape_control_chars(f"{call.vendor or 'yume-cli'}: {note}\n"))
     invocation = call.invocation()
     from shim.conversation.yume_start import create_yume_startup, resolve_session_id
 

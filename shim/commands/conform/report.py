@@ -14,7 +14,7 @@ from rich.text import Text
 
 from shim.commands.conform.process import JsonObject
 from shim.commands.conform.seen import MUST, RuleFinding
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 VERDICT_STYLES = {"pass": "green", "fail": "red", "skipped": "dim"}
 
@@ -59,7 +59,8 @@ def print_report(console: Console, command: Sequence[str], findings: Sequence[Ru
         table.add_row(Text(rule.id), Text(rule.level), Text(rule.scope), verdict, said)
     console.print(table)
     console.print(
-        Text(printable(" ".join(command)) + ": " + _format_summary(findings)), soft_wrap=True
+        Text(escape_control_chars(" ".join(command)) + ": " + _format_summary(findings)),
+        soft_wrap=True,
     )
 
 

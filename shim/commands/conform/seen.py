@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shim.commands.conform.process import CommandRun, JsonObject
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 MAX_EVIDENCE_CHARS = 400  # of the bytes sent and received that a table shows
 Level = Literal["MUST", "SHOULD"]
@@ -302,7 +302,7 @@ def format_evidence(value: Any) -> str:
             value = "[an object that is too deep to show]"
     if isinstance(value, bytes | bytearray):
         value = bytes(value[: 4 * MAX_EVIDENCE_CHARS]).decode("utf-8", "replace")
-    text = printable(str(value)[:MAX_EVIDENCE_CHARS].rstrip("\n")).replace("\n", "\\n")
+    text = escape_control_chars(str(value)[:MAX_EVIDENCE_CHARS].rstrip("\n")).replace("\n", "\\n")
     return text if len(text) < MAX_EVIDENCE_CHARS else text[: MAX_EVIDENCE_CHARS - 1] + "…"
 
 

@@ -12,7 +12,7 @@ from shim.commands.doctor.draw import print_finding, print_vendor
 from shim.commands.doctor.findings import PROBLEM, WARNING, Diagnosis
 from shim.commands.doctor.project import check_project
 from shim.commands.doctor.recorded_logins import find_missing_logins
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.story.terminal.console import AsJson, busy, print_json
 
 
@@ -72,5 +72,7 @@ def _print_diagnosis(console: Console, diagnosis: Diagnosis, *, alone: bool) -> 
             print_vendor(console, vendor)
     if missing:
         console.print()
-        absent = Text(f"not found on PATH: {', '.join(map(printable, missing))}", style="dim")
+        absent = Text(
+            f"not found on PATH: {', '.join(map(escape_control_chars, missing))}", style="dim"
+        )
         console.print(absent, soft_wrap=not console.is_terminal)

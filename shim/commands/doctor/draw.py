@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding, VendorReport
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 LEVEL_SYMBOLS = {
     OK: ("✓", "green"),
@@ -18,21 +18,21 @@ LEVEL_SYMBOLS = {
 def print_finding(console: Console, finding: DiagnosisFinding, indent: str = "") -> None:
     """Print one finding: wrapped in a terminal, one line each in a pipe."""
     mark, style = LEVEL_SYMBOLS[finding.level]
-    text = Text(printable(finding.text), style="red" if finding.level == PROBLEM else "")
+    text = Text(escape_control_chars(finding.text), style="red" if finding.level == PROBLEM else "")
     _print_line(console, indent, Text(mark, style=style), text)
     if finding.fix:
         _print_line(
             console,
             indent + "  ",
             Text("→", style="dim"),
-            Text(printable(finding.fix), style="dim"),
+            Text(escape_control_chars(finding.fix), style="dim"),
         )
 
 
 def print_vendor(console: Console, vendor: VendorReport) -> None:
     """Print a vendor's name and where its program is, and its findings."""
-    head = Text(printable(vendor.name), style="bold")
-    head.append(f"  {printable(vendor.program or 'not found')}", style="not bold")
+    head = Text(escape_control_chars(vendor.name), style="bold")
+    head.append(f"  {escape_control_chars(vendor.program or 'not found')}", style="not bold")
     console.print(head, soft_wrap=True)
     for finding in vendor.findings:
         print_finding(console, finding, "  ")

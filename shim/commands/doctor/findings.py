@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 
@@ -21,7 +21,11 @@ class DiagnosisFinding(NamedTuple):
     fix: str = ""
 
     def build_json(self) -> dict[str, str]:
-        return {"level": self.level, "text": printable(self.text), "fix": printable(self.fix)}
+        return {
+            "level": self.level,
+            "text": escape_control_chars(self.text),
+            "fix": escape_control_chars(self.fix),
+        }
 
 
 def has_no_problem(findings: Iterable[DiagnosisFinding]) -> bool:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from shim.commands.doctor.capabilities import describe_unattended, describe_vendors
 from shim.core.policy.policy import PERMISSION_MODES
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.story.terminal.console import AsJson, busy, print_json, table_console
 
 MIN_WIDE_COLUMNS = 100  # of a terminal with room between the columns
@@ -97,7 +97,7 @@ def print_vendors(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
     elif len(there) < len(rows):
         absent = ", ".join(row["name"] for row in rows[len(there) :])
         console.print(
-            Text(printable(f"not installed: {absent}"), style="dim"),
+            Text(escape_control_chars(f"not installed: {absent}"), style="dim"),
             soft_wrap=not console.is_terminal,
         )
         console.print(
@@ -106,19 +106,21 @@ def print_vendors(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
     for row in rows if shows_all else there:
         if row["distrust"]:
             console.print(
-                Text(printable(f"{row['distrust']}; it may run tools without asking")),
+                Text(escape_control_chars(f"{row['distrust']}; it may run tools without asking")),
                 soft_wrap=True,
             )
         elif row["unattended"]:
             text = describe_unattended(
                 row["name"], asks_in_conversation=row["talks"], is_unsure=row["unsure"]
             )
-            console.print(Text(printable(text)), soft_wrap=True)
+            console.print(Text(escape_control_chars(text)), soft_wrap=True)
         if row["lacks"]:
             text = f"{row['name']}: this version has no {row['lacks']}; one process serves one message, and asks nobody"
-            console.print(Text(printable(text)), soft_wrap=True)
+            console.print(Text(escape_control_chars(text)), soft_wrap=True)
         if row["note"]:
-            console.print(Text(printable(f"{row['name']}: {row['note']}")), soft_wrap=True)
+            console.print(
+                Text(escape_control_chars(f"{row['name']}: {row['note']}")), soft_wrap=True
+            )
 
 
 def _create_table(gap: int, *heads: str) -> Table:
@@ -152,7 +154,7 @@ def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
             else "no"
         )
         found = Text(
-            printable(row["program"] or row["install"] or "not found"),
+            escape_control_chars(row["program"] or row["install"] or "not found"),
             style="" if row["program"] else "dim",
         )
         table.add_row(
@@ -193,4 +195,4 @@ def _format_support(itself: bool, helped: bool = False) -> Text:
 
 
 def _format_text(text: str) -> Text:
-    return Text(printable(text))
+    return Text(escape_control_chars(text))

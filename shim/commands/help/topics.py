@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 MANUAL_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "manual")
 SUFFIX = ".md"
@@ -78,7 +78,7 @@ def show_help(
         near = get_close_matches(asked, names, 1)
         meant = f"Did you mean {near[0]!r}? " if near else ""
         text = (
-            f"there is no topic {printable(asked[:40])!r}, and no command. "
+            f"there is no topic {escape_control_chars(asked[:40])!r}, and no command. "
             f"{meant}The topics are: {', '.join(names)}."
         )
         raise typer.BadParameter(text, param_hint="TOPIC")

@@ -22,7 +22,7 @@ from shim.commands.profile.draft_kinds import (
 )
 from shim.commands.profile.draft_rules import DraftField, DraftRule, DraftScope, recognize_rules
 from shim.commands.profile.tracing import ANY_ITEM, FieldPath, format_path
-from shim.core.reading.account import counted, printable
+from shim.core.reading.account import counted, escape_control_chars
 from shim.core.secrets.redactor import Redactor
 
 TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "draft.toml.jinja")
@@ -157,7 +157,7 @@ def _format_tools(tools: Mapping[str, set[str]]) -> list[str]:
 
 def _format_string(text: str) -> str:
     """A string of TOML, with nothing in it that a terminal obeys."""
-    return json.dumps(printable(text), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(escape_control_chars(text), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _format_values(values: Iterable[str]) -> str:
@@ -174,4 +174,4 @@ def _format_key(text: str) -> str:
 
 
 def _format_comment(text: str) -> str:
-    return f"# {printable(text)[:MAX_COMMENT_CHARS]}".replace("\n", " ")
+    return f"# {escape_control_chars(text)[:MAX_COMMENT_CHARS]}".replace("\n", " ")

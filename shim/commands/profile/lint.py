@@ -16,7 +16,7 @@ from shim.commands.profile.watched import Verb, observe_translator
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.json_text import dump
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.secrets.redactor import Redactor
@@ -387,7 +387,7 @@ class Checker:
         )
 
     def _format_sample(self, text: str) -> str:
-        return printable(self._redactor.text(text))[:MAX_SAMPLE_CHARS]
+        return escape_control_chars(self._redactor.text(text))[:MAX_SAMPLE_CHARS]
 
     def _format_verb(self, verb: Verb) -> str:
         values = [_format_json(self._redactor.value(value)) for value in verb.args]
@@ -409,9 +409,9 @@ def _describe_kind(event: Mapping[str, Any]) -> str:
 
 def _format_json(value: Any) -> str:
     try:
-        return printable(dump(value))
+        return escape_control_chars(dump(value))
     except (TypeError, ValueError, RecursionError):
-        return printable(repr(value)[:MAX_SAMPLE_CHARS])
+        return escape_control_chars(repr(value)[:MAX_SAMPLE_CHARS])
 
 
 def _list_tool_names(vendor: Adapter) -> frozenset[str]:

@@ -26,7 +26,7 @@ from shim.bridge.which import find_session_by_reference
 from shim.commands.sessions.listing import describe_no_sessions, format_session_table
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError, ShimError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.io.stamps import fresh_uuid
 from shim.story.terminal.console import AsJson, print_json, say
 
@@ -167,7 +167,7 @@ def answer_question(
         if came["kind"] == "settled" and came["question"] == question and came["by"] != ours:
             by = came["by"] or "the session itself"
             raise FrontendError(
-                f"the question was settled already: {came['how']}, by {printable(str(by))}"
+                f"the question was settled already: {came['how']}, by {escape_control_chars(str(by))}"
             )
     say("allowed" if behavior == "allow" else "denied")
 
@@ -211,7 +211,7 @@ def _wait_until_started(one: SessionRecord) -> None:
         ).close()
     except HostGoneError as gone:
         raise FrontendError(
-            f"session {one.short_id} could not be woken: {printable(gone.reason or 'its host ended')}",
+            f"session {one.short_id} could not be woken: {escape_control_chars(gone.reason or 'its host ended')}",
             hint=f"the message was not said; `{one.stderr_path}` has more",
         ) from None
 
@@ -220,9 +220,11 @@ def _check_replies(one: SessionRecord, heard: Sequence[Mapping[str, Any]], way: 
     """FrontendError for what the host refused, or did not answer."""
     for came in heard:
         if came["kind"] == "refused":
-            driver = f" ({printable(came['driver'])} drives it)" if came.get("driver") else ""
+            driver = (
+                f" ({escape_control_chars(came['driver'])} drives it)" if came.get("driver") else ""
+            )
             raise FrontendError(
-                f"session {one.short_id}: {printable(came['text'])}{driver}", hint=way
+                f"session {one.short_id}: {escape_control_chars(came['text'])}{driver}", hint=way
             )
     if not any(came["kind"] in ("accepted", "settled") for came in heard):
         raise NoAnswerError(one.session_id, one.metadata["pid"])
@@ -274,7 +276,8 @@ def _resolve_prompt_id(
             hint="`shim bridge list` shows which sessions ask",
         )
     listed = "\n".join(
-        f"  {question}  {printable(summarize_request(asked[question]))}" for question in found
+        f"  {question}  {escape_control_chars(summarize_request(asked[question]))}"
+        for question in found
     )
     hint = f"name the question: shim bridge answer {one.short_id} QUESTION allow"
     raise FrontendError(f"session {one.short_id} asks {len(found)} questions:\n{listed}", hint=hint)
@@ -288,8 +291,8 @@ def _describe_last_answer(session: SessionRecord) -> str:
         settled = link.welcome.get("settled")
     if not isinstance(settled, dict):
         return ""
-    client = printable(str(settled.get("by") or "the session itself"))
-    return f"; its last question was settled already: {printable(str(settled.get('how')))}, by {client}"
+    client = escape_control_chars(str(settled.get("by") or "the session itself"))
+    return f"; its last question was settled already: {escape_control_chars(str(settled.get('how')))}, by {client}"
 
 
 def summarize_request(request: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.bridge.registry import SessionRecord, describe_unanswered_messages, is_damaged
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.story.terminal.console import PIPE_COLUMNS
 
 # of a terminal; on a narrower one the folders would leave no room for what a session waits for
@@ -37,7 +37,7 @@ SHORTENED_HINT = (
 def describe_no_sessions(*, includes_ended: bool, folder: str | None = None) -> str:
     """What is said where there is no session, or none at or below a folder."""
     which = "is kept" if includes_ended else "runs"
-    where = "" if folder is None else f" in {printable(folder)}"
+    where = "" if folder is None else f" in {escape_control_chars(folder)}"
     return f"no session {which} in the background{where}: `claude --bg PROMPT` begins one\n"
 
 
@@ -81,7 +81,7 @@ def format_session_table(found: Sequence[SessionRecord]) -> str:
 def _build_cell(value: object) -> Text:
     if isinstance(value, Text):
         return value
-    return Text(_BOLD_PATTERN.sub(r"\1", " ".join(printable(str(value or "")).split())))
+    return Text(_BOLD_PATTERN.sub(r"\1", " ".join(escape_control_chars(str(value or "")).split())))
 
 
 def _abbreviate_home(folder: str) -> str:

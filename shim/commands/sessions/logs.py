@@ -9,7 +9,7 @@ from rich.console import Console
 
 from shim.bridge.registry import SessionRecord
 from shim.core.cast.records import CAST_SUFFIX, CastError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.story.terminal.show import show
 
 # that are shown, as the real one shows the last 500 chunks; a line says where the others are
@@ -69,7 +69,7 @@ def _explain_empty_log(session: SessionRecord) -> str:
     detail = session.metadata.get("detail")
     if session.is_running or session.metadata.get("state") != "failed" or not detail:
         return NO_LINES_TEXT
-    return f"the session failed before its first line: {printable(str(detail))}\n"
+    return f"the session failed before its first line: {escape_control_chars(str(detail))}\n"
 
 
 def _draw_recordings(paths: Iterable[str], console: Console, *, alive: bool) -> list[str]:

@@ -23,7 +23,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import PromiseError, ShimError
 from shim.core.policy.rules import Rule
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import extra_arguments
 from shim.process.probe import known_version
@@ -301,7 +301,7 @@ def format_explanation(found: Mapping[str, Any]) -> str:
                 for number, text in enumerate(texts)
             ),
         ]
-    return printable("\n".join(lines) + "\n")
+    return escape_control_chars("\n".join(lines) + "\n")
 
 
 def _list_sections(found: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:

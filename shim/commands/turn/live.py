@@ -22,7 +22,7 @@ from shim.bridge.answering import PermissionPrompt
 from shim.commands.turn.granting import suggest_rules
 from shim.commands.turn.person import Person
 from shim.commands.turn.waiting import find_output_pipe, watch_signals
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.lines import LineSplitter
 from shim.process.environment import working_directory
@@ -145,7 +145,7 @@ class LiveTurn:
         except BlockingIOError:
             more = True
         if data and not self._received_signals:
-            text = printable(data.decode("utf-8", "replace"))
+            text = escape_control_chars(data.decode("utf-8", "replace"))
             self._renderer.rest(text.partition("\nhint: ")[0].strip("\n"))
             sys.stderr.write(text)
             sys.stderr.flush()

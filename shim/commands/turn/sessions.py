@@ -15,7 +15,7 @@ from shim.bridge import registry
 from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
 from shim.core.errors import FrontendError
-from shim.core.reading.account import counted, printable
+from shim.core.reading.account import counted, escape_control_chars
 from shim.state import store
 from shim.state.store import Session
 from shim.story.steps import known
@@ -128,7 +128,7 @@ def _resolve_id(given: str) -> str:
     why = (
         f"{len(found)} sessions begin with {given!r}"
         if found
-        else f"no session begins with {printable(given)!r}"
+        else f"no session begins with {escape_control_chars(given)!r}"
     )
     hint = f"give the whole id, or at least {MIN_ID_CHARS} characters of it; `shim sessions --all` lists them"
     raise FrontendError(why, hint=hint)
@@ -141,14 +141,14 @@ def format_resume_command(each: str, session: Session) -> str:
     there = (
         f"cd {shlex.quote(session.cwd)} && " if session.cwd and session.cwd != os.getcwd() else ""
     )
-    return printable(f'{there}shim run --resume {each} "PROMPT"').replace("\n", "\\n")
+    return escape_control_chars(f'{there}shim run --resume {each} "PROMPT"').replace("\n", "\\n")
 
 
 def _format_session(session: Session) -> str:
     when = (
         time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated)) if session.updated else ""
     )
-    return printable("  ".join(_list_session_parts(when, session))).replace("\n", "\\n")
+    return escape_control_chars("  ".join(_list_session_parts(when, session))).replace("\n", "\\n")
 
 
 def _list_session_parts(when: str, session: Session) -> Iterator[str]:

@@ -30,7 +30,7 @@ from shim.core.claude.facts import ServingVendor
 from shim.core.errors import FailedAttempt, FrontendError, ModeError, ShimError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import ANY_TOOL
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import SILENT
 from shim.io.raw_output import tell
@@ -505,7 +505,9 @@ class ChildLauncher:
             modes = list_unpromised_modes(tuple(self.adapter.modes), prompts=facts.answers_prompts)
             facts.serving_vendor = facts.serving_vendor._replace(never_asks=True, modes=modes)
         if distrust and distrust != known.distrust and not self.is_dry:
-            tell(f"{printable(distrust)}; it may run tools without asking (unattended)\n")
+            tell(
+                f"{escape_control_chars(distrust)}; it may run tools without asking (unattended)\n"
+            )
 
     def _check_request(self, request: LaunchRequest) -> None:
         """ModeError for rules that the vendor would not keep before a call runs."""
@@ -556,7 +558,7 @@ class ChildLauncher:
             BrokenPromise(self.adapter.name, version or "", tool), self.context.environment
         )
         standing.version_check = withdraw_promises(standing.version_check, reason)
-        tell(f"{printable(reason)}\n")
+        tell(f"{escape_control_chars(reason)}\n")
 
     def explain_unenforceable_rules(self, policy: "Policy") -> str:
         """Why the vendor would not keep other rules in this conversation; "" if it would."""

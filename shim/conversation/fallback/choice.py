@@ -8,7 +8,7 @@ from shim.adapters import VENDORS
 from shim.core.adapter.routing import REPLAY_PREFIX, parse_model_route, parse_vendor_list
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.typed import NamedTuple
 from shim.io.raw_output import tell
 from shim.process.find_program import found_on_path
@@ -58,7 +58,7 @@ def choose_vendors(
         ("", ()),
     )
     if any(name == REPLAY_VENDOR or name.startswith(REPLAY_PREFIX) for name in names):
-        shown = printable(",".join(names))[:60]
+        shown = escape_control_chars(",".join(names))[:60]
         raise FrontendError(
             f"{shown!r}: a recording can be named by SHIM_VENDOR or --shim-vendor only",
             hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
@@ -67,7 +67,7 @@ def choose_vendors(
         names = names[:1]  # a session has one vendor, also one that is not known here
     if named is not None and (named,) != names:
         tell(
-            f"the model {printable(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n"
+            f"the model {escape_control_chars(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n"
         )
         model = None
     if names:

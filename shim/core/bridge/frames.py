@@ -74,7 +74,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.json_text import dump
 
 PROTOCOL_VERSION = 1
@@ -195,7 +195,9 @@ def parse_hello(said: Mapping[str, Any]) -> ClientHello:
         raise FrameError("hello has `protocol`, a number from 1")
     if role not in (DRIVE, WATCH):
         raise FrameError(f'hello has `role`, "{DRIVE}" or "{WATCH}"')
-    name = printable(str(said.get("client") or "client")[:MAX_NAME_CHARS])[:MAX_NAME_CHARS]
+    name = escape_control_chars(str(said.get("client") or "client")[:MAX_NAME_CHARS])[
+        :MAX_NAME_CHARS
+    ]
     known = (word for word in knows if isinstance(word, str)) if isinstance(knows, list) else ()
     return ClientHello(
         protocol,

@@ -27,7 +27,7 @@ from shim.core.bridge.requests import CallbackRequest, ControlRequest
 from shim.core.bridge.session import ClientRestrictions
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.sources import MODES_STRICTEST_FIRST
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 
 FrameFields = Mapping[str, Any]
@@ -327,7 +327,7 @@ class FrameHandlers:
             f"permissions.{key}" for key in given if given[key] and key not in ("deny", "ask")
         ]
         if others or (permissions and not given):
-            what = ", ".join(map(printable, others)) or "permissions"
+            what = ", ".join(map(escape_control_chars, others)) or "permissions"
             raise RefusedError(
                 "wider", f"a session that lives takes no settings but deny, ask and effort: {what}"
             )

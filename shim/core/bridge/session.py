@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.policy.sources import rank_mode
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import short_id
 from shim.core.reading.lines import INBOUND_BYTES
 
@@ -185,7 +185,7 @@ def derive_session_name(message: Mapping[str, Any]) -> str:
 def shorten_line(text: object) -> str:
     """The first line of a text, short and printable."""
     line = next((line for line in str(text or "").splitlines() if line.strip()), "") if text else ""
-    line = printable(line[: 4 * MAX_DETAIL_CHARS]).strip()
+    line = escape_control_chars(line[: 4 * MAX_DETAIL_CHARS]).strip()
     return line if len(line) <= MAX_DETAIL_CHARS else line[: MAX_DETAIL_CHARS - 1] + "…"
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.json_text import mapped
 
 # Key → why its value is not compared as it is. Every key that ends in `_ms` is a duration.
@@ -191,12 +191,14 @@ def _format_value(value: Any, against: Any) -> str:
     )
     at = next((place for place, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
     begin = max(0, at - CONTEXT_CHARS)
-    return ("…" if begin else "") + printable(
+    return ("…" if begin else "") + escape_control_chars(
         text[begin : begin + MAX_EXCERPT_CHARS].replace("\n", "\\n")
     )
 
 
 def _format_line(line: bytes | None, missing: str) -> str:
     return (
-        missing if line is None else printable(line[:MAX_EXCERPT_CHARS].decode("utf-8", "replace"))
+        missing
+        if line is None
+        else escape_control_chars(line[:MAX_EXCERPT_CHARS].decode("utf-8", "replace"))
     )

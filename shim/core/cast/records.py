@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.errors import FrontendError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 
 FORMAT_VERSION = 1
@@ -182,7 +182,9 @@ def format_excerpt(value: object) -> str:
         text = value if isinstance(value, str | bytes) else orjson.dumps(value)
     except TypeError:
         text = str(type(value))
-    return printable(text[: 2 * MAX_EXCERPT_CHARS]).replace("\n", "\\n")[:MAX_EXCERPT_CHARS]
+    return escape_control_chars(text[: 2 * MAX_EXCERPT_CHARS]).replace("\n", "\\n")[
+        :MAX_EXCERPT_CHARS
+    ]
 
 
 class CastReader:
@@ -250,11 +252,11 @@ def parse_header(raw: bytes) -> CastHeader:
         facts = orjson.loads(strip_bom(raw))
         version = facts["shimcast"]
     except (ValueError, TypeError, LookupError):
-        shown = printable(raw[:60])
+        shown = escape_control_chars(raw[:60])
         raise CastError(f"this is no cast: it begins with {shown!r}", hint=RECORD_HINT) from None
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise CastError(
-            f"this cast is of version {printable(version)[:20]}, and this shim reads versions up to {FORMAT_VERSION}",
+            f"this cast is of version {escape_control_chars(version)[:20]}, and this shim reads versions up to {FORMAT_VERSION}",
             hint="update claude-shim",
         )
     argv, environment = facts.get("argv"), facts.get("env")

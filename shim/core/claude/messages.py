@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.typed import Any, NamedTuple
 
 MAX_ROLE_CHARS = 60  # of a message's role, in a complaint about it
@@ -161,7 +161,7 @@ def parse_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     message = event.get("message")
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(message, dict) or role != "user":
-        found = "undefined" if role is None else printable(str(role)[:MAX_ROLE_CHARS])
+        found = "undefined" if role is None else escape_control_chars(str(role)[:MAX_ROLE_CHARS])
         raise ValueError(f"Expected message role 'user', got '{found}'")
     uuid, priority = event.get("uuid"), event.get("priority")
     content = message.get("content")

@@ -43,7 +43,7 @@ class Diagnostics:
         self._count(self.unknown, str(kind), sample)
 
     def _count(self, counts: dict[str, int], kind: str, sample: object, count: int = 1) -> None:
-        kind = printable(kind[:SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
+        kind = escape_control_chars(kind[:SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
         if kind not in counts:
             if len(counts) >= KINDS_KEPT:
                 kind = OVERFLOW
@@ -62,7 +62,7 @@ class Diagnostics:
                 sample = str(sample) if sample else ""
             except (RecursionError, ValueError):
                 return ""
-        return printable(sample[: 4 * SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
+        return escape_control_chars(sample[: 4 * SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
 
     def forget(self) -> None:
         """Empty the account for the next turn of the same child."""
@@ -109,7 +109,7 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def printable(value: object) -> str:
+def escape_control_chars(value: object) -> str:
     """`value` (text, bytes or anything) as text a terminal shows and does not obey (threats:
     terminal output).
     """
@@ -126,4 +126,4 @@ def uncoloured(text: str) -> str:
     """What a program printed for a terminal, as `printable` text without its colours."""
     import re
 
-    return printable(re.sub(_COLOURS, "", text))
+    return escape_control_chars(re.sub(_COLOURS, "", text))

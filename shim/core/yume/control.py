@@ -34,7 +34,7 @@ from shim.core.claude.permissions import (
     PermissionDecision,
     PermissionRequest,
 )
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.json_text import dump
 from shim.core.yume.pen import YumePen
@@ -104,7 +104,7 @@ class YumeControl(ControlSession):
             return self._approve(frame)
         else:
             self._report_bad_line(
-                f"a frame of type {printable(kind[:MAX_TYPE_CHARS])} is not known"
+                f"a frame of type {escape_control_chars(kind[:MAX_TYPE_CHARS])} is not known"
             )
         return []
 
@@ -124,7 +124,7 @@ class YumeControl(ControlSession):
         mode, asks, known = yume_mode(name)
         if not known:
             self._report_bad_line(
-                f"the permission mode {printable(str(name)[:MAX_TYPE_CHARS])!r} is not known: default",
+                f"the permission mode {escape_control_chars(str(name)[:MAX_TYPE_CHARS])!r} is not known: default",
                 "",
             )
         if asks and not self.session_state.serving_vendor.asks_permissions:

@@ -8,7 +8,7 @@ its keys.
 from collections.abc import Callable, Collection, Mapping
 
 from shim.core.errors import FrontendError, format_suggestion
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ConfigNode:
         """The error to raise. `found` is the wrong value, where that is not the whole one; `told`
         are words for it.
         """
-        shown = told or printable(in_toml(self.value if found is None else found))
+        shown = told or escape_control_chars(in_toml(self.value if found is None else found))
         if len(shown) > FOUND_CHARACTERS:
             shown = shown[: FOUND_CHARACTERS - 1] + "…"
         return FrontendError(
@@ -188,7 +188,7 @@ def spelled(keys: Keys) -> str:
             said += f"[{key}]"
         else:
             said += ("." if said else "") + (key if re.fullmatch(_BARE, key) else f'"{key}"')
-    return printable(said) or "the profile"
+    return escape_control_chars(said) or "the profile"
 
 
 # Patterns are needed in errors only, so `re` is imported there.

@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from shim import __version__
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.story.export.gathered import gather
 from shim.story.export.sheets import Cut, Exported, Sheet
 from shim.story.markdown_tree import tree_of
@@ -164,7 +164,7 @@ def _get_environment(folder: str) -> Environment:
 
 
 def _printable(value: object) -> str:
-    return value if isinstance(value, Markup) else printable(value)
+    return value if isinstance(value, Markup) else escape_control_chars(value)
 
 
 def asset(name: str) -> bytes:

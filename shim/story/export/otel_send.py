@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from shim import __version__
 from shim.core.errors import FrontendError, MachineError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.story.export.spans import CLIENT, SCHEMA, SCOPE, OtelSpan, Spans
 
 BATCH = 512  # spans of one request, as many as the SDK's own processor sends
@@ -86,7 +86,7 @@ def _url(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise FrontendError(
-            f"{printable(endpoint)!r} is not an http or https URL",
+            f"{escape_control_chars(endpoint)!r} is not an http or https URL",
             hint="--endpoint http://localhost:4318",
         )
     return urlunsplit(parts._replace(path=TRACES)) if parts.path in ("", "/") else endpoint

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.secrets.redactor import Redactor
 from shim.story.figures import dollars, duration, spelled, spelled_short, tokens
 from shim.story.remarks import remark
@@ -158,7 +158,7 @@ class Exported:
         """A printable text without secrets."""
         told = text if isinstance(text, str) else "" if text is None else str(text)
         told = self._redactor.text(told) if self._redactor else told
-        return printable(told.replace("\r\n", "\n"))
+        return escape_control_chars(told.replace("\r\n", "\n"))
 
     def fact(self, value: object) -> str:
         """A short text as one line."""

@@ -11,7 +11,7 @@ import orjson
 from rich.text import Text
 
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.json_text import dump
 from shim.story.edits import edit_of
 from shim.story.steps import MAIN, OPTIONS, QUESTIONS, Step, plainly_asked
@@ -67,7 +67,7 @@ def one_line(text: str) -> str:
 
 def uncut(text: str) -> str:
     """A text in one line, and all of it: what decides is never cut."""
-    return printable(text).replace("\n", " ⏎ ")
+    return escape_control_chars(text).replace("\n", " ⏎ ")
 
 
 def cut_line(text: str) -> str:
@@ -140,7 +140,7 @@ def _lines(step: Step) -> Iterator[Text]:
     for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN):
         if name in hidden:
             continue
-        text = printable(value if isinstance(value, str) else _spelled(value))
+        text = escape_control_chars(value if isinstance(value, str) else _spelled(value))
         if name == main and text == said:
             continue
         first, *rest = text.split("\n")
@@ -151,7 +151,8 @@ def _lines(step: Step) -> Iterator[Text]:
             yield Text(f"  {line}")
     for sign, text in change or ():
         yield Text(
-            printable(text) if sign == "@" else f"{sign} {printable(text)}", style=SIGNS[sign]
+            escape_control_chars(text) if sign == "@" else f"{sign} {escape_control_chars(text)}",
+            style=SIGNS[sign],
         )
 
 
@@ -160,7 +161,7 @@ def _spelled(value: object) -> str:
 
 
 def _asks(text: str, options: tuple[tuple[str, str], ...], several: bool) -> Iterator[Text]:
-    for line in printable(text).split("\n"):
+    for line in escape_control_chars(text).split("\n"):
         yield Text(line, style="bold")
     for number, (label, about) in enumerate(options, 1):
         option = Text().append(f"  {number}  ", style="cyan").append(uncut(label))

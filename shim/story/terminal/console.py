@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 PIPE_COLUMNS = 10_000  # in a pipe no line of a table is cut
 
@@ -37,7 +37,7 @@ def table_console() -> Console:
 
 def one_line(text: object) -> str:
     """A text as one line that a terminal shows and does not obey."""
-    return printable(text).replace("\n", "\\n")
+    return escape_control_chars(text).replace("\n", "\\n")
 
 
 class ReaderMayLeave:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.reading.account import counted, printable
+from shim.core.reading.account import counted, escape_control_chars
 from shim.core.reading.bounded import Bounded
 from shim.story.edits import DiffLine, edit_of
 from shim.story.remarks import remark
@@ -103,16 +103,16 @@ class Drawing:
 
     def wait(self, what: str) -> None:
         """Show that the first event is awaited."""
-        self._paper.wait(printable(what))
+        self._paper.wait(escape_control_chars(what))
 
     def said(self, text: str, style: str = "dim") -> None:
         """Draw a remark that is not of the session."""
         self._last = "said", 0
-        self._paper.line(Text(printable(text), style=style))
+        self._paper.line(Text(escape_control_chars(text), style=style))
 
     def ask(self, prompt: str) -> None:
         """Draw what stands in front of a person's answer."""
-        self._paper.ask(printable(prompt))
+        self._paper.ask(escape_control_chars(prompt))
 
     def answered(self, *, typed: bool = True) -> None:
         """The person has answered, or (not `typed`) need not answer any more."""
@@ -174,7 +174,7 @@ class Drawing:
         if parts[0] == NO_VENDOR:
             return
         self._space("start", step)
-        self._paper.line(Text(printable(" · ".join(filter(None, parts))), style="dim"))
+        self._paper.line(Text(escape_control_chars(" · ".join(filter(None, parts))), style="dim"))
         if isinstance(shim, Mapping) and shim.get("unattended"):
             self._paper.line(
                 Text("this agent runs its tools without asking anybody", style="yellow")
@@ -182,7 +182,7 @@ class Drawing:
 
     def _prompt(self, step: Step) -> None:
         self._space("prompt", step)
-        for line in printable(step.text).split("\n"):
+        for line in escape_control_chars(step.text).split("\n"):
             self._paper.line(Text(f"> {line}", style="bold cyan"), self._indent(step))
 
     def _text(self, step: Step) -> None:
@@ -192,7 +192,7 @@ class Drawing:
 
     def _thought(self, step: Step) -> None:
         self._space("thinking", step)
-        lines = [line for line in printable(step.text).split("\n") if line.strip()]
+        lines = [line for line in escape_control_chars(step.text).split("\n") if line.strip()]
         took = (step.until or step.at) - step.at
         facts = [f"{took:.1f} s"] if took >= 1 else []
         if not lines:
@@ -277,10 +277,11 @@ class Drawing:
         for sign, text in lines[:limit]:
             if sign != "@":
                 self._paper.line(
-                    Text(cut_line(f"{sign} {printable(text)}"), style=SIGNS[sign]), indent
+                    Text(cut_line(f"{sign} {escape_control_chars(text)}"), style=SIGNS[sign]),
+                    indent,
                 )
             else:
-                self._paper.line(Text(printable(text), style=SIGNS[sign]), indent)
+                self._paper.line(Text(escape_control_chars(text), style=SIGNS[sign]), indent)
         if len(lines) > limit:
             self._paper.line(
                 Text(f"… {counted(len(lines) - limit, 'more line')}", style="dim"), indent
@@ -347,7 +348,7 @@ class Drawing:
     def _error(self, step: Step) -> None:
         self._space("error", step)
         self._drew(step.text)
-        self._paper.line(Text(printable(step.text), style="red"), self._indent(step))
+        self._paper.line(Text(escape_control_chars(step.text), style="red"), self._indent(step))
 
     def _drew(self, text: str) -> None:
         """Remember a text that the result of the turn may repeat as its reason."""
@@ -361,7 +362,7 @@ class Drawing:
             if not any(
                 text == reason or (len(text) >= QUOTED and text in reason) for text in self._wrong
             ):
-                self._paper.line(Text(printable(reason), style="red"))
+                self._paper.line(Text(escape_control_chars(reason), style="red"))
         self._wrong.clear()
         for line in turn_line(step, self._noted):
             self._paper.line(line)
@@ -390,7 +391,7 @@ class Drawing:
 
     def _cut(self, text: str, lines: int) -> list[str]:
         """The first lines of a text that are shown, and how many are not."""
-        text = printable(text[:FULL_CHARACTERS])
+        text = escape_control_chars(text[:FULL_CHARACTERS])
         found = text.split("\n")
         if self._full:
             return found

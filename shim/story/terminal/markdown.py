@@ -9,7 +9,7 @@ from rich.markdown import Heading, Markdown, TableElement
 from rich.segment import Segment
 from rich.table import Table
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.story.markdown_tree import tokens_of
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
@@ -39,7 +39,7 @@ class SafeMarkdown(Markdown):
 
     def __init__(self, source: str) -> None:
         super().__init__("", code_theme="ansi_dark", hyperlinks=False)
-        self.markup = printable(source)
+        self.markup = escape_control_chars(source)
         self.parsed = tokens_of(self.markup, _PARSER)
 
 
@@ -53,5 +53,6 @@ class Shown:
         for text, style, control in console.render(self._renderable, options):
             if not control:
                 yield Segment(
-                    printable(text), style.update_link(None) if style and style.link else style
+                    escape_control_chars(text),
+                    style.update_link(None) if style and style.link else style,
                 )

@@ -15,7 +15,7 @@ from rich.spinner import Spinner
 from rich.style import Style
 from rich.text import Text
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.story.terminal.below import Below, Cursor
 
 MARKDOWN_CHARACTERS = 50_000  # of a text that is parsed as Markdown; a longer one is drawn as it is
@@ -96,7 +96,7 @@ class Paper:
     def markdown(self, source: str, indent: int = 0) -> None:
         """Draw a text as Markdown in a terminal, else as it was written."""
         if not self.rich or len(source) > MARKDOWN_CHARACTERS:
-            self.line(Text(printable(source)), indent)
+            self.line(Text(escape_control_chars(source)), indent)
             return
         from shim.story.terminal.markdown import SafeMarkdown, Shown
 
@@ -171,7 +171,9 @@ class Paper:
     def _goes_on(self, typed: Typed | None) -> RenderableType:
         parts: list[Any] = []
         if self._preview:
-            lines = Text(printable(self._preview)).wrap(self._console, max(self._console.width, 10))
+            lines = Text(escape_control_chars(self._preview)).wrap(
+                self._console, max(self._console.width, 10)
+            )
             parts.append(Text(""))
             parts.append(Text("\n").join(lines[-PREVIEW_LINES:]))
         if self._moves:

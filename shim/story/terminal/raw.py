@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.core.cast.records import CastRecord
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 SIDE_BY_SIDE = 120  # columns; a narrower terminal shows both wires in one column
 PLAIN_CHARACTERS = 200  # of a line in a file or a pipe
@@ -38,7 +38,7 @@ class RawDrawing:
 
     def record(self, record: CastRecord) -> None:
         word, arrow, of_child, style = _DIRECTIONS[record.code]
-        text = printable(_text(record))
+        text = escape_control_chars(_text(record))
         at = f"{record.time_s:9.4f}"
         if self._wide:
             if not self._headed:
@@ -57,7 +57,7 @@ class RawDrawing:
 
     def said(self, text: str) -> None:
         """Draw a remark of the shim."""
-        self._line(printable(text), "yellow")
+        self._line(escape_control_chars(text), "yellow")
 
     def close(self, ending: Iterable[str] = ()) -> None:
         """Draw remarks about the recording."""

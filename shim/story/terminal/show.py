@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from rich.console import Console
 
 from shim.core.cast.records import CastHeader, CastRecord
-from shim.core.reading.account import counted, printable
+from shim.core.reading.account import counted, escape_control_chars
 from shim.story.reading import TOO_LONG, Cast, Teller
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.raw import RawDrawing
@@ -135,7 +135,7 @@ def title(header: CastHeader) -> str:
     when = header.started[:19].replace("T", " ") + (" UTC" if header.started.endswith("Z") else "")
     shim = f"shim {header.shim}" if header.shim else ""
     parts = (vendor, header.cwd, when.strip(), shim, header.platform)
-    return printable(" · ".join(filter(None, parts))).replace("\n", " ")
+    return escape_control_chars(" · ".join(filter(None, parts))).replace("\n", " ")
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from shim.core.reading.account import counted, printable
+from shim.core.reading.account import counted, escape_control_chars
 from shim.story.figures import calls, dollars, duration, tokens
 from shim.story.steps import TOKENS, Step, Totals, cause_of
 from shim.story.story import Story
@@ -55,7 +55,7 @@ def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
             told = ", ".join(
                 f"{str(name).replace('_', ' ')} {count}" for name, count in counts.items()
             )
-            yield Text(printable(f"{word}: {told}"), style="yellow")
+            yield Text(escape_control_chars(f"{word}: {told}"), style="yellow")
 
 
 def _ended(facts: Mapping[str, Any]) -> tuple[str, str]:
@@ -65,7 +65,7 @@ def _ended(facts: Mapping[str, Any]) -> tuple[str, str]:
     if interrupted(facts):
         return "■ interrupted", "yellow"
     if facts.get("is_error"):
-        return "✗ failed: " + printable(cause_of(facts)), "red"
+        return "✗ failed: " + escape_control_chars(cause_of(facts)), "red"
     denials = facts.get("permission_denials")
     if isinstance(denials, list) and denials:
         return f"⊘ ended with {counted(len(denials), 'denied call')}", "yellow"

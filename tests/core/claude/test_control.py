@@ -21,7 +21,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
     RuleChange,
 )
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
@@ -733,7 +733,7 @@ def test_a_complaint_is_short_and_nothing_that_a_terminal_obeys(role):
         json.dumps({"type": "user", "message": {"role": role, "content": "hi"}}).encode()
     )
     (complaint,) = one.warnings
-    assert len(complaint) < 200 and complaint == printable(complaint)
+    assert len(complaint) < 200 and complaint == escape_control_chars(complaint)
 
 
 def narrow(one, **permissions):

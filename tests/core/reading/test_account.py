@@ -10,7 +10,7 @@ from shim.core.reading.account import (
     OVERFLOW,
     SAMPLE_CHARACTERS,
     Diagnostics,
-    printable,
+    escape_control_chars,
 )
 
 
@@ -91,4 +91,4 @@ def test_a_kind_may_be_anything_a_vendor_writes_into_a_type():
 )
 def test_what_a_terminal_would_obey_is_made_visible(text, shown):
     """Threats: terminal escapes, OSC 52, bidi."""
-    assert printable(text) == shown
+    assert escape_control_chars(text) == shown

@@ -14,7 +14,7 @@ from shim.bridge.answering import (
     PermissionPromptQueue,
 )
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.profiles.rpc.form import answer, questions
 from shim.story.terminal.arguments import ASKED_CHARACTERS, Asked, asked_of, shown
 
@@ -171,7 +171,7 @@ class QuestionPrompt:
         if request.get("subtype") == ELICITATION_SUBTYPE:
             return _shorten_text(f"{request.get('mcp_server_name')} asks: {request.get('message')}")
         given = request.get("input")
-        name = printable(request.get("tool_name")).replace("\n", " ")
+        name = escape_control_chars(request.get("tool_name")).replace("\n", " ")
         return f"may it run {name} {shown(given) if isinstance(given, Mapping) else ''}".rstrip()
 
     def list_key_hints(self) -> list[str]:
@@ -215,5 +215,5 @@ def _build_form_params(request: Request) -> dict[str, Any]:
 
 
 def _shorten_text(text: str) -> str:
-    line = printable(text[: 2 * ASKED_CHARACTERS]).replace("\n", " ")
+    line = escape_control_chars(text[: 2 * ASKED_CHARACTERS]).replace("\n", " ")
     return line if len(line) <= ASKED_CHARACTERS else f"{line[:ASKED_CHARACTERS]}…"

@@ -14,7 +14,7 @@ from shim.commands.sessions.terminal.talk import InputController
 from shim.commands.sessions.terminal.view import SessionView
 from shim.core.bridge.frames import DRIVE, WATCH
 from shim.core.errors import FrontendError
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.io.raw_output import tell
 from shim.story.terminal.console import ReaderMayLeave, open_console
 
@@ -138,7 +138,11 @@ def _report_end(
         _print_line(EXITED_TEXT.format(id=one.short_id, back=back))
         return 0
     does = "comes back to" if living else "goes on with"
-    tell(printable(f"{_explain_end(end, view, one.short_id, living=living)}. {back} {does} it.\n"))
+    tell(
+        escape_control_chars(
+            f"{_explain_end(end, view, one.short_id, living=living)}. {back} {does} it.\n"
+        )
+    )
     return 1
 
 
@@ -154,5 +158,5 @@ def _explain_end(end: EndReason, view: SessionView, identity: str, *, living: bo
 
 
 def _print_line(text: str) -> None:
-    sys.stdout.write(printable(text) + "\n")
+    sys.stdout.write(escape_control_chars(text) + "\n")
     sys.stdout.flush()

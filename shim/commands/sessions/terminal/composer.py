@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shim.commands.sessions.terminal.talk import InputController
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.story.terminal.arguments import one_line
 from shim.story.terminal.below import Cursor
 from shim.story.terminal.paper import Typed
@@ -58,7 +58,7 @@ def wrap_rows(text: str, place: int, width: int) -> tuple[list[str], int, int]:
             rows.append("")
             cells = 0
             continue
-        shown = "    " if character == "\t" else printable(character)
+        shown = "    " if character == "\t" else escape_control_chars(character)
         size = cell_len(shown)
         if cells + size > width:
             rows.append("")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS, SHIM_FLAG_PREFIX, list_flag_names
 from shim.core.errors import FrontendError, format_suggestion
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 
 # Fields of the flags that restrict which tools may run, for how many turns and for how much money.
 PERMISSION_FIELDS = (
@@ -115,7 +115,7 @@ def explain_misspelled(name: str, flag: str, value: str | None = None) -> Fronte
     """Return the error for an unknown flag that most likely means the permission flag `flag`."""
     if name == flag:  # a switch with a value, such as `--restricted=true`
         return FrontendError(
-            f"error: option '{flag}' takes no value, but has '{printable(str(value)[:60])}'"
+            f"error: option '{flag}' takes no value, but has '{escape_control_chars(str(value)[:60])}'"
         )
     hint = "nothing was started, because without this permission flag more might run than you want"
     return FrontendError(
@@ -178,4 +178,4 @@ def _split_name(flag: str) -> set[str]:
 
 
 def _clean_name(name: str) -> str:
-    return printable(name[:MAX_FLAG_CHARS])
+    return escape_control_chars(name[:MAX_FLAG_CHARS])

@@ -51,7 +51,7 @@ from shim.core.claude.permissions import (
     parse_decision,
     parse_permission_updates,
 )
-from shim.core.reading.account import printable
+from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import fit_line
@@ -103,7 +103,7 @@ class ControlSession(SessionLines):
         event = parse_line(line)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
-            kind = "unknown" if event is None else printable(str(kind)[:MAX_TYPE_CHARS])
+            kind = "unknown" if event is None else escape_control_chars(str(kind)[:MAX_TYPE_CHARS])
             self._report_bad_line(
                 f"Error parsing streaming input line (type={kind}, {len(line)} chars)"
             )
