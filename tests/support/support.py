@@ -19,7 +19,7 @@ from shim.conversation.drivers.open_translation import (
 from shim.core.adapter.translation import StreamTranslation, redact_turn
 from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, StreamJsonWriter
-from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Diagnostics
+from shim.core.reading.account import KINDS_KEPT, OVERFLOW_KIND, SAMPLE_CHARACTERS, Diagnostics
 from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
 from shim.core.turn.terms import SEEN_IDS, Conversation, SessionTerms, Terms, VendorTerms
@@ -422,7 +422,7 @@ def check_account(account: Diagnostics) -> None:
     output).
     """
     for counts in (account.repairs, account.unknown):
-        assert len(counts) <= KINDS_KEPT + (OVERFLOW in counts), (
+        assert len(counts) <= KINDS_KEPT + (OVERFLOW_KIND in counts), (
             "the account has so many kinds and no more"
         )
         assert all(len(kind) <= SAMPLE_CHARACTERS for kind in counts), (

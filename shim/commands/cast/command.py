@@ -8,7 +8,7 @@ from shim.commands.cast.stats import print_stats
 from shim.commands.cast.tables import list_recordings
 from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 from shim.story.terminal.console import AsJson, CastFile, must_be_one_of, print_json, say
 from shim.story.terminal.progress import progress
 
@@ -48,7 +48,7 @@ def verify(
             if as_json:
                 rows.append(checked._asdict())
                 continue
-            say(f"{path}: {checked.state}, {counted(checked.lines, 'line')}")
+            say(f"{path}: {checked.state}, {pluralize(checked.lines, 'line')}")
             for found in checked.findings:
                 say(
                     f"  {_format_line_range(found['first'], found['last'])}: {found['severity']}: {found['text']}"
@@ -104,7 +104,7 @@ def redact(
     else:
         say(f"{output or cast}: {summary(dict(done.counts)) or 'nothing was found'}")
         if done.skipped:
-            say(f"  left out: {counted(done.skipped, 'line')} that cannot be read")
+            say(f"  left out: {pluralize(done.skipped, 'line')} that cannot be read")
         if done.lost:
             say(
                 "  more secrets are split over lines than one pass finds: run it again on the new recording"

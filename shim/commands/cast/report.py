@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.commands.cast.check import CheckResult, check_recording
-from shim.core.reading.account import counted, escape_control_chars
+from shim.core.reading.account import escape_control_chars, pluralize
 from shim.recording.folders import cast_paths
 from shim.story.terminal.console import print_json
 from shim.story.terminal.progress import progress
@@ -55,7 +55,7 @@ def _build_row(checked: CheckResult) -> dict[str, object]:
 
 
 def _print_result(console: Console, checked: CheckResult) -> None:
-    lines = counted(checked.line_count, "line") if checked.outcome == "ok" else ""
+    lines = pluralize(checked.line_count, "line") if checked.outcome == "ok" else ""
     about = ", ".join(part for part in (lines, checked.reason) if part)
     line = Text(f"{checked.outcome:8}", style=OUTCOME_COLOURS[checked.outcome])
     console.print(

@@ -17,7 +17,7 @@ from shim.commands.cast.summary import (
     choose_key,
     sort_by_time,
 )
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 from shim.recording.folders import usual_folder
 from shim.story.figures import dollars, duration
 from shim.story.terminal.console import AnyCasts, AsJson, must_be_one_of, print_json, table_console
@@ -114,7 +114,7 @@ def _print_statistics(console: Console, together: Statistic, vendors: dict[str, 
     ]:
         if rows:
             console.print()
-        said = f"of {counted(together.runs, 'recording')}, {', '.join(odd)}: `shim cast list` names them"
+        said = f"of {pluralize(together.runs, 'recording')}, {', '.join(odd)}: `shim cast list` names them"
         console.print(Text(said), soft_wrap=True)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from shim.commands.cast.summary import RunSummary
 from shim.core.cast.records import CastError
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 from shim.recording.folders import cast_paths
 from shim.story.reading import Cast, Teller
 from shim.story.terminal.console import one_line
@@ -32,7 +32,7 @@ def load_summary(path: str) -> RunSummary:
         return run
     reader = cast.reader
     if reader.skipped_lines and (reader.has_end or reader.skipped_lines > 1):
-        run.problem = f"{counted(reader.skipped_lines, 'line')} cannot be read"
+        run.problem = f"{pluralize(reader.skipped_lines, 'line')} cannot be read"
         run.close(teller.story.totals, "damaged")
     else:
         run.close(teller.story.totals, "whole" if reader.has_end else "cut off")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shim.core.cast.records import CastHeader
-from shim.core.reading.account import OVERFLOW, escape_control_chars
+from shim.core.reading.account import OVERFLOW_KIND, escape_control_chars
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import answered_by, cause_of
 from shim.story.story import Change, Step, Totals
@@ -261,7 +261,7 @@ def choose_key(table: Mapping[str, Any], name: object) -> str:
     """The name of an entry in a table."""
     if (key := _format_line(name)) not in table:
         key = format_name(name)
-    return key if key in table or len(table) < MAX_NAMES else OVERFLOW
+    return key if key in table or len(table) < MAX_NAMES else OVERFLOW_KIND
 
 
 def format_name(value: object) -> str:

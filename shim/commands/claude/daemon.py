@@ -9,7 +9,7 @@ from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
 from shim.commands.claude.answers import CommandOutput, build_refusal
-from shim.core.reading.account import counted, escape_control_chars
+from shim.core.reading.account import escape_control_chars, pluralize
 from shim.io.raw_output import tell
 
 # The real one's first line, and below it why.
@@ -84,7 +84,7 @@ def _answer_stop(*, any_of_them: bool, keep: bool) -> CommandOutput:
     if not living:
         return CommandOutput(NOT_RUNNING_TEXT + "\n")
     if not any_of_them:
-        running = counted(len(living), "background session") + (
+        running = pluralize(len(living), "background session") + (
             " runs" if len(living) == 1 else " run"
         )
         return build_refusal(
@@ -95,7 +95,7 @@ def _answer_stop(*, any_of_them: bool, keep: bool) -> CommandOutput:
             "stopped\nnote: nothing was ended: there is no daemon, and the sessions were to be kept\n"
         )
     left = stop_hosts(living, os.environ)
-    ended = counted(len(living) - len(left), "background session")
+    ended = pluralize(len(living) - len(left), "background session")
     if left:
         return build_refusal(
             f"ended {ended}; still running: {', '.join(one.short_id for one in left)}"

@@ -19,7 +19,7 @@ from shim.commands.conform.seen import (
     skip_if,
     split_turns,
 )
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 
 INITIALIZE_FIELDS = {
     "commands": list,
@@ -499,4 +499,4 @@ def _queued(seen: Observations) -> str:
     order = [line.get("uuid") for line in run.find_lines("user") if line.get("isReplay")]
     if [identity for identity in order if identity in MESSAGE_IDS] != list(MESSAGE_IDS):
         raise RuleBrokenError("they were not taken in their order", run, order)
-    return counted(len(turns), "turn")
+    return pluralize(len(turns), "turn")

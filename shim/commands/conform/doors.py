@@ -19,7 +19,7 @@ from shim.commands.conform.seen import (
     skip_if,
     split_turns,
 )
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 
 VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+) \(Claude Code\)\n")
 MIN_MAJOR_VERSION = 2  # the SDKs warn of a lower major version, or refuse it
@@ -305,7 +305,7 @@ def _errors_exit_1(seen: Observations) -> str:
             turn.result,
         )
     skip_if(not failed, "no run ended with an error")
-    return counted(len(failed), "run")
+    return pluralize(len(failed), "run")
 
 
 @RULES.must(
@@ -321,7 +321,7 @@ def _good_results_exit_0(seen: Observations) -> str:
             turn.result,
         )
     skip_if(not good, "no run ended well")
-    return counted(len(good), "run")
+    return pluralize(len(good), "run")
 
 
 def _get_signalled_run(seen: Observations, name: str) -> CommandRun:

@@ -14,7 +14,7 @@ from shim.commands.conform.seen import (
     list_blocks,
     skip_if,
 )
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 
 RULES = RuleSet()
 
@@ -93,7 +93,7 @@ def _no_partial_unasked(seen: Observations) -> str:
     for run in runs:
         for line in run.find_lines("stream_event"):
             raise RuleBrokenError("a stream_event that nobody asked for", run, line)
-    return counted(len(runs), "run")
+    return pluralize(len(runs), "run")
 
 
 @RULES.must(
@@ -121,7 +121,7 @@ def _partial_fields(seen: Observations) -> str:
             ):
                 raise RuleBrokenError("a message_delta without usage.output_tokens", turn.run, line)
     skip_if(not count, "no reply was streamed")
-    return counted(count, "event")
+    return pluralize(count, "event")
 
 
 @RULES.should("S14", "The deltas of a block, put together, are the block of its assistant line.")

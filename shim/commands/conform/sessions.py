@@ -4,7 +4,7 @@ from shim.commands.conform.doors import require_answer, require_end, require_ref
 from shim.commands.conform.process import CommandRun
 from shim.commands.conform.runs import UNKNOWN_SESSION_ID
 from shim.commands.conform.seen import Observations, RuleBrokenError, RuleSet, fail_if, skip_if
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 
 LIMIT_TEXT = "Reached maximum number of turns (1)"
 
@@ -43,7 +43,7 @@ def _json_verbose(seen: Observations) -> str:
     ]
     if ("system", "init") not in kinds or "result" not in dict(kinds):
         raise RuleBrokenError("the array has no init or no result", run, run.stdout)
-    return counted(len(events), "event")
+    return pluralize(len(events), "event")
 
 
 # -- sessions --------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from shim.commands.conform.seen import (
     skip_if,
     split_turns,
 )
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 
 MAX_LINE_CHARS = 1_048_576  # the longest line of the Python SDK, by default
 MAX_YUME_LINE_BYTES = 100_000  # the longest line of Yume's reader, about
@@ -111,7 +111,7 @@ def _only_lines(seen: Observations) -> str:
         ):
             raise RuleBrokenError("the last line has no newline", run, run.lines[-1].raw)
         fail_if(run.is_flooded, "it printed more than is read of a run", run)
-    return f"{counted(len(_list_lines(seen)), 'line')} of {counted(len(seen.get_streams()), 'run')}"
+    return f"{pluralize(len(_list_lines(seen)), 'line')} of {pluralize(len(seen.get_streams()), 'run')}"
 
 
 @RULES.must("P9", "No line is null, an array, another bare value, or an object without a type.")
@@ -121,7 +121,7 @@ def _every_line_has_a_type(seen: Observations) -> str:
             isinstance(line.value, dict) and isinstance(line.value.get("type"), str)
         ):
             raise RuleBrokenError("a line that has no type", run, line.raw)
-    return counted(len(_list_lines(seen)), "line")
+    return pluralize(len(_list_lines(seen)), "line")
 
 
 @RULES.must("P10", "No line begins with { that cannot be parsed as JSON.")
@@ -133,14 +133,14 @@ def _every_object_is_whole(seen: Observations) -> str:
             run,
             line.raw,
         )
-    return counted(len(_list_lines(seen)), "line")
+    return pluralize(len(_list_lines(seen)), "line")
 
 
 @RULES.must("P11", "stdout is valid UTF-8.")
 def _utf8(seen: Observations) -> str:
     for run, line in _list_lines(seen):
         fail_if("UTF-8" in line.error, line.error, run, line.raw)
-    return counted(len(_list_lines(seen)), "line")
+    return pluralize(len(_list_lines(seen)), "line")
 
 
 @RULES.must("P12", f"No line has {MAX_LINE_CHARS:,} characters or more.", DROP_IN)
@@ -190,7 +190,7 @@ def _turns_have_their_order(seen: Observations) -> str:
             )
     for run in seen.get_streams():
         fail_if(not split_turns(run), f"there is no turn{describe_wait(run)}", run)
-    return counted(len(turns), "turn")
+    return pluralize(len(turns), "turn")
 
 
 @RULES.must(
@@ -233,7 +233,7 @@ def _ids(seen: Observations) -> str:
                 UUID(str(line.get("uuid")))
             except ValueError:
                 raise RuleBrokenError("no uuid", run, line) from None
-    return counted(count, "line")
+    return pluralize(count, "line")
 
 
 @RULES.must("S1", "init has the fields that clients read.")
@@ -329,7 +329,7 @@ def _terminator(seen: Observations) -> str:
             raise RuleBrokenError(
                 "the last two lines are not a result and a message_stop", run, run.lines[-1].raw
             )
-    return counted(len(runs), "run")
+    return pluralize(len(runs), "run")
 
 
 @RULES.must("S17", "No line has the type `error` or `end`, which the SDKs use themselves.")
@@ -337,7 +337,7 @@ def _no_word_of_the_sdks(seen: Observations) -> str:
     for run in seen.get_streams():
         for line in run.find_lines("error", "end"):
             raise RuleBrokenError(f"a line of type {line['type']}", run, line)
-    return counted(len(_list_lines(seen)), "line")
+    return pluralize(len(_list_lines(seen)), "line")
 
 
 @RULES.must("S18", "No session stays in the state `running` at its end.")
@@ -367,7 +367,7 @@ def _type_comes_first(seen: Observations) -> str:
             and next(iter(line.value), "") != "type"
         ):
             raise RuleBrokenError("`type` is not its first key", run, line.raw)
-    return counted(len(_list_lines(seen)), "line")
+    return pluralize(len(_list_lines(seen)), "line")
 
 
 # -- messages and calls ----------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def _one_block_a_line(seen: Observations) -> str:
                 ):
                     raise RuleBrokenError("a stop_reason that is not null", turn.run, line)
     skip_if(not count, "no turn that went well has an assistant line")
-    return counted(count, "line")
+    return pluralize(count, "line")
 
 
 @RULES.must(
@@ -421,7 +421,7 @@ def _messages_are_whole(seen: Observations) -> str:
             line,
         )
         fail_if("parent_tool_use_id" not in line, "it lacks parent_tool_use_id", run, line)
-    return counted(len(lines), "line")
+    return pluralize(len(lines), "line")
 
 
 @RULES.must("S6", "A text, thinking or tool_use block has each of its fields.")
@@ -484,7 +484,7 @@ def _every_call_is_answered(seen: Observations) -> str:
                 turn.result and identity not in answered, "a call without a result", turn.run, line
             )
     skip_if(not count, "no tool was called")
-    return counted(count, "call")
+    return pluralize(count, "call")
 
 
 @RULES.should(

@@ -21,7 +21,7 @@ from shim.commands.profile.lint import (
 from shim.commands.profile.tracing import RuleTracer
 from shim.core.adapter.vendor import Adapter
 from shim.core.errors import FrontendError
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 from shim.core.reading.ids import vendor_name
 from shim.state.profile_files import list_unused_keys
 from shim.state.profile_files import vendor as load_profile
@@ -186,9 +186,9 @@ def _print_report(report: CheckReport) -> None:
     verbs = ", ".join(f"{count} {name}" for name, count in report.verb_counts.items())
     say(f"said: {verbs or 'nothing'}")
     found = sum(one.times for one in report.findings)
-    summary = f"{counted(found, 'thing')} to fix" if found else "nothing to fix"
+    summary = f"{pluralize(found, 'thing')} to fix" if found else "nothing to fix"
     say(
-        f"{report.vendor}: {counted(report.run_count, 'run')}, {counted(report.line_count, 'line')}, {summary}"
+        f"{report.vendor}: {pluralize(report.run_count, 'run')}, {pluralize(report.line_count, 'line')}, {summary}"
     )
 
 

@@ -22,7 +22,7 @@ from shim.commands.profile.draft_kinds import (
 )
 from shim.commands.profile.draft_rules import DraftField, DraftRule, DraftScope, recognize_rules
 from shim.commands.profile.tracing import ANY_ITEM, FieldPath, format_path
-from shim.core.reading.account import counted, escape_control_chars
+from shim.core.reading.account import escape_control_chars, pluralize
 from shim.core.secrets.redactor import Redactor
 
 TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "draft.toml.jinja")
@@ -62,9 +62,9 @@ def draft_profile(seen: EventCollector, name: str) -> str:
         template = templates.from_string(file.read())
     return template.render(
         name=name,
-        runs=counted(seen.run_count, "run"),
-        events=counted(len(events), "event"),
-        odd=counted(seen.unparsed_count, "line") if seen.unparsed_count else "",
+        runs=pluralize(seen.run_count, "run"),
+        events=pluralize(len(events), "event"),
+        odd=pluralize(seen.unparsed_count, "line") if seen.unparsed_count else "",
         emits={found.emit for found in rules.rules},
         delta=rules.has_pieces,
         ends=rules.has_end,
@@ -85,7 +85,7 @@ def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
             ):
                 found.setdefault(format_path((*place.path, key)), value)
     lines = [
-        f"{' · '.join(list_kind_labels(events[0].kind)) or 'without a type'} ({counted(len(events), 'event')})"
+        f"{' · '.join(list_kind_labels(events[0].kind)) or 'without a type'} ({pluralize(len(events), 'event')})"
     ]
     for name, value in list(found.items())[:MAX_LISTED_FIELDS]:
         sample = json.dumps(redactor.value(value), ensure_ascii=False)

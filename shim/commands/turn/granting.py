@@ -14,7 +14,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rule
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 from shim.state.config import load
 
 MAX_NAMED_RULES = 5  # that are named
@@ -69,7 +69,7 @@ def suggest_rules(
         return ""
     shown = " ".join(f"--allow {shlex.quote(rule)}" for rule in list(rules)[:MAX_NAMED_RULES])
     more = (
-        f" and {counted(len(rules) - MAX_NAMED_RULES, 'more rule')}"
+        f" and {pluralize(len(rules) - MAX_NAMED_RULES, 'more rule')}"
         if len(rules) > MAX_NAMED_RULES
         else ""
     )

@@ -15,7 +15,7 @@ from shim.bridge import registry
 from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
 from shim.core.errors import FrontendError
-from shim.core.reading.account import counted, escape_control_chars
+from shim.core.reading.account import escape_control_chars, pluralize
 from shim.state import store
 from shim.state.store import Session
 from shim.story.steps import known
@@ -113,7 +113,7 @@ def delete(
             if session.updated < time.time() - older * DAY_SECONDS
         }
     gone = sum(store.forget(each, os.environ) for each in sorted(chosen))
-    say(f"forgot {counted(gone, 'session')}")
+    say(f"forgot {pluralize(gone, 'session')}")
 
 
 def _resolve_id(given: str) -> str:

@@ -6,7 +6,7 @@ example.
 # happened, samples short enough for one line of a log.
 KINDS_KEPT = 64
 SAMPLE_CHARACTERS = 200
-OVERFLOW = "other"
+OVERFLOW_KIND = "other"
 NOT_EVENTS = frozenset(
     ("not_json", "not_an_event", "line_too_long", "cut_line", "doubtful_event", "malformed_event")
 )
@@ -46,7 +46,7 @@ class Diagnostics:
         kind = escape_control_chars(kind[:SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
         if kind not in counts:
             if len(counts) >= KINDS_KEPT:
-                kind = OVERFLOW
+                kind = OVERFLOW_KIND
             if kind not in self.samples and (shown := self._shown(sample)):
                 self.samples[kind] = shown
         counts[kind] = counts.get(kind, 0) + count
@@ -104,7 +104,7 @@ _VISIBLE = {
 }
 
 
-def counted(count: int, what: str) -> str:
+def pluralize(count: int, what: str) -> str:
     """1 line, 2 lines; `what` is the noun in the singular."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from shim.core.errors import FrontendError, MachineError
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 from shim.recording.folders import newest_cast
 from shim.state.files import replace, write_all, write_new
 from shim.story.terminal.console import CastFile, ReaderMayLeave, must_be_one_of, one_line
@@ -62,7 +62,7 @@ def export_cast(
         from shim.story.export.otel_send import send
 
         count = send(cast, endpoint, redact=redact != "none", content=content)
-        sys.stderr.write(f"sent: {counted(count, 'span')}\n")
+        sys.stderr.write(f"sent: {pluralize(count, 'span')}\n")
         return
     if output == "-" and to not in FOR_EYES and sys.stdout.isatty():
         raise typer.BadParameter(

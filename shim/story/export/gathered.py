@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 from shim.core.secrets.redactor import summary
 from shim.story.export.sheets import Exported
 from shim.story.reading import TOO_LONG, Cast, Teller
@@ -45,9 +45,9 @@ def _notes(exported: Exported, cast: Cast, teller: Teller) -> Iterator[str]:
     if not cast.whole:
         yield "The recording was cut off: what happened behind its last line is not known."
     if skipped:
-        yield f"{counted(skipped, 'line')} of the recording could not be read."
+        yield f"{pluralize(skipped, 'line')} of the recording could not be read."
     if teller.skipped:
-        yield f"{counted(teller.skipped, 'line')} of the session {TOO_LONG}."
+        yield f"{pluralize(teller.skipped, 'line')} of the session {TOO_LONG}."
     if any(sheet.shortened for sheet in exported.sheets):
         yield f"Texts are cut to {exported.limit:,} characters; each says how many were left out."
     if exported.left_out:

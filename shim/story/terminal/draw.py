@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.reading.account import counted, escape_control_chars
+from shim.core.reading.account import escape_control_chars, pluralize
 from shim.core.reading.bounded import Bounded
 from shim.story.edits import DiffLine, edit_of
 from shim.story.remarks import remark
@@ -203,7 +203,7 @@ class Drawing:
             shown = lines[0][:ARGUMENT_CHARACTERS] + (
                 "…" if len(lines[0]) > ARGUMENT_CHARACTERS else ""
             )
-            facts += [counted(len(lines) - 1, "more line")] if len(lines) > 1 else []
+            facts += [pluralize(len(lines) - 1, "more line")] if len(lines) > 1 else []
         text = Text("∴ ", style="dim").append(shown, style="italic")
         self._paper.line(
             text.append(f"  ({', '.join(facts)})" if facts else ""), self._indent(step)
@@ -240,7 +240,7 @@ class Drawing:
         ]
         return main, others if self._full or len(others) <= ARGUMENT_LINES else [
             *others[:ARGUMENT_LINES],
-            f"… {counted(len(others) - ARGUMENT_LINES, 'more argument')}",
+            f"… {pluralize(len(others) - ARGUMENT_LINES, 'more argument')}",
         ]
 
     def _todos(self, step: Step, indent: int) -> None:
@@ -284,7 +284,7 @@ class Drawing:
                 self._paper.line(Text(escape_control_chars(text), style=SIGNS[sign]), indent)
         if len(lines) > limit:
             self._paper.line(
-                Text(f"… {counted(len(lines) - limit, 'more line')}", style="dim"), indent
+                Text(f"… {pluralize(len(lines) - limit, 'more line')}", style="dim"), indent
             )
 
     def _output(self, step: Step, indent: int) -> None:
@@ -402,7 +402,9 @@ class Drawing:
             if size > OUTPUT_CHARACTERS:
                 break
         return kept + (
-            [f"… {counted(len(found) - len(kept), 'more line')}"] if len(found) > len(kept) else []
+            [f"… {pluralize(len(found) - len(kept), 'more line')}"]
+            if len(found) > len(kept)
+            else []
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from rich.console import Console
 
 from shim.core.cast.records import CastHeader, CastRecord
-from shim.core.reading.account import counted, escape_control_chars
+from shim.core.reading.account import escape_control_chars, pluralize
 from shim.story.reading import TOO_LONG, Cast, Teller
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.raw import RawDrawing
@@ -97,7 +97,7 @@ def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:
         said.append("the file is gone" if gone else "the recording was cut off here")
         skipped -= cast.reader.truncated_lines
     if skipped:
-        lines = counted(skipped, "line")
+        lines = pluralize(skipped, "line")
         said.append(
             f"{lines} of the recording cannot be read: `shim cast verify` says where it is damaged"
         )
@@ -124,7 +124,7 @@ class _SessionDrawing(Drawing):
         super().close(
             [
                 *ending,
-                *([f"{counted(skipped, 'line')} of the session {TOO_LONG}"] if skipped else []),
+                *([f"{pluralize(skipped, 'line')} of the session {TOO_LONG}"] if skipped else []),
             ]
         )
 

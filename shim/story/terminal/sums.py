@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from shim.core.reading.account import counted, escape_control_chars
+from shim.core.reading.account import escape_control_chars, pluralize
 from shim.story.figures import calls, dollars, duration, tokens
 from shim.story.steps import TOKENS, Step, Totals, cause_of
 from shim.story.story import Story
@@ -68,7 +68,7 @@ def _ended(facts: Mapping[str, Any]) -> tuple[str, str]:
         return "✗ failed: " + escape_control_chars(cause_of(facts)), "red"
     denials = facts.get("permission_denials")
     if isinstance(denials, list) and denials:
-        return f"⊘ ended with {counted(len(denials), 'denied call')}", "yellow"
+        return f"⊘ ended with {pluralize(len(denials), 'denied call')}", "yellow"
     return "✓ done", "green"
 
 

@@ -15,7 +15,7 @@ from shim.commands.cast.summary import (
     format_name,
     sort_by_time,
 )
-from shim.core.reading.account import OVERFLOW
+from shim.core.reading.account import OVERFLOW_KIND
 
 
 def times_of(*seconds):
@@ -60,9 +60,9 @@ def test_names_that_are_too_many_are_counted_together():
     counts: dict[str, int] = {}
     for number in range(MAX_NAMES + 50):
         add_count(counts, f"n{number}")
-    assert len(counts) == MAX_NAMES + 1 and counts[OVERFLOW] == 50
+    assert len(counts) == MAX_NAMES + 1 and counts[OVERFLOW_KIND] == 50
     tools = {f"t{number}": CallCounts() for number in range(MAX_NAMES)}
-    assert choose_key(tools, "t3") == "t3" and choose_key(tools, "another") == OVERFLOW
+    assert choose_key(tools, "t3") == "t3" and choose_key(tools, "another") == OVERFLOW_KIND
 
 
 def test_a_name_is_one_short_line_that_nothing_obeys():

@@ -7,7 +7,7 @@ from sweeps import each
 
 from shim.core.reading.account import (
     KINDS_KEPT,
-    OVERFLOW,
+    OVERFLOW_KIND,
     SAMPLE_CHARACTERS,
     Diagnostics,
     escape_control_chars,
@@ -43,7 +43,7 @@ def test_at_most_64_kinds_are_kept_and_the_rest_is_counted_as_one():
     assert (KINDS_KEPT, SAMPLE_CHARACTERS) == (64, 200)
     assert len(account.unknown) <= KINDS_KEPT + 1
     assert len(account.samples) <= KINDS_KEPT + 1
-    assert account.unknown[OVERFLOW] == 1000 - KINDS_KEPT
+    assert account.unknown[OVERFLOW_KIND] == 1000 - KINDS_KEPT
     assert sum(account.unknown.values()) == 1000
 
 
@@ -53,7 +53,7 @@ def test_a_kind_that_is_known_is_counted_when_the_account_is_full():
         account.repaired(f"kind{number}")
     account.repaired("kind0")
     assert account.repairs["kind0"] == 2
-    assert OVERFLOW not in account.repairs
+    assert OVERFLOW_KIND not in account.repairs
 
 
 @pytest.mark.parametrize("sample", ["x" * 10_000, b"x" * 10_000, {"x": "y" * 10_000}])

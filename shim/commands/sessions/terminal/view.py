@@ -16,7 +16,7 @@ from rich.console import Console
 from shim.commands.sessions.terminal.asking import build_form_input
 from shim.core.bridge.frames import Cursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
-from shim.core.reading.account import counted
+from shim.core.reading.account import pluralize
 from shim.story.story import Change, Story
 from shim.story.terminal.arguments import one_line
 from shim.story.terminal.draw import Drawing
@@ -271,7 +271,7 @@ class SessionView:
             drawn += kept[-1].count("\n")
             self._history_steps -= steps.pop()
         if self._history_steps > 0:
-            more = f"… {counted(self._history_steps, 'earlier step')}: `shim bridge watch {self.welcome.get('id')}` shows all"
+            more = f"… {pluralize(self._history_steps, 'earlier step')}: `shim bridge watch {self.welcome.get('id')}` shows all"
             self._renderer.said(more)
         self._console.file.write("".join(reversed(kept)))
         self._console.file.flush()
