@@ -63,7 +63,7 @@ class PassthroughTurn:
         elif kind == "system" and event.get("subtype") == "init":
             self._apply_init(raw, event)
         elif kind == "message_stop":  # the terminator is ours to say: a real claude has none
-            self._diagnostics.repaired("terminator")
+            self._diagnostics.record("terminator")
         elif kind == "assistant":
             self._write_if_allowed(raw, self._is_in_turn(raw) and self._track_assistant(event))
         elif kind == "user":
@@ -112,7 +112,7 @@ class PassthroughTurn:
 
     def _apply_init(self, raw: bytes, event: ClaudeLine) -> None:
         if self._machine.state is not NEW:
-            self._diagnostics.repaired("second_init")
+            self._diagnostics.record("second_init")
             if self._accepts_every_line:
                 self._pending_result_count += 1
                 self._writer.verbatim(raw)
@@ -134,7 +134,7 @@ class PassthroughTurn:
     def _store_result(self, raw: bytes, event: ClaudeLine) -> None:
         """The result of a real claude, which waits."""
         if self._machine.state is CLOSED or self._turn_end.stated[0]:
-            self._diagnostics.repaired("second_result", raw)
+            self._diagnostics.record("second_result", raw)
             if self._pending_result_count:
                 self._pending_result_count -= 1
                 self._finish_turn()
@@ -212,7 +212,7 @@ class PassthroughTurn:
         for block in content:
             if block.get("type") == "tool_result":
                 if not _end_call(self._tool_calls.table, block):
-                    self._diagnostics.repaired("orphan_tool_result", block)
+                    self._diagnostics.record("orphan_tool_result", block)
                     return self._accepts_every_line
                 self._tool_calls.results += 1
         return True

@@ -89,7 +89,7 @@ class ClaudeTranslator(Translator):
         """Refuse a question that is longer than a line. If it were cut, its answer would hand back
         a damaged input.
         """
-        self.turn.account.repaired("question_too_large")
+        self.turn.account.record("question_too_large")
         if len(self.outbox) < MAX_PENDING_REQUESTS:
             request, identity = event.get("request"), str(event.get("request_id"))
             text = TOO_LARGE_MESSAGE.format(size=size)

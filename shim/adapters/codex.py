@@ -92,7 +92,7 @@ class CodexTranslator(ProfileTranslator):
         completed items.
         """
         if self._state.completed_items.has_item(item):
-            self.account.repaired("repeated_item", item.get("id"))
+            self.account.record("repeated_item", item.get("id"))
             return True
         if kind == "item.completed":
             self._state.completed_items.add_item(item)

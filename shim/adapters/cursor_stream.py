@@ -104,7 +104,7 @@ class CursorTranslator(Translator):
             self._written_chars += len(text) - self._pending_length
             self.turn.text(text[self._pending_length :])
         else:
-            self.turn.account.repaired("contradicted_block", text)
+            self.turn.account.record("contradicted_block", text)
         self._clear_pending()
         self.turn.block_end()
 

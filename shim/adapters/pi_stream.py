@@ -140,7 +140,7 @@ class PiTranslator(Translator):
                 try:
                     self.on_message_update(event)
                 except (KeyError, TypeError):
-                    account.repaired("malformed_event")
+                    account.record("malformed_event")
         decoder.close()
 
     # -- the frame ---------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class PiTranslator(Translator):
             try:
                 self._write_block(index, block)
             except (AttributeError, KeyError, TypeError) as error:  # the other blocks are said
-                turn.account.repaired("malformed_event", f"{error!r}: {block}")
+                turn.account.record("malformed_event", f"{error!r}: {block}")
 
     def _write_block(self, index: int, block: dict[str, Any]) -> None:
         kind = block.get("type")

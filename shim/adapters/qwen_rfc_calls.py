@@ -168,11 +168,11 @@ class CallsTranslator(Translator):
         """
         for identity, name, arguments in self._partial_calls.take_complete():
             if is_cut and not is_complete_json(arguments):
-                self.turn.account.repaired("cut_call", name)
+                self.turn.account.record("cut_call", name)
             else:
                 self._write_call(identity, name, arguments)
         if self._partial_calls.dropped_count:
-            self.turn.account.repaired("call_given_up")
+            self.turn.account.record("call_given_up")
             self._partial_calls.dropped_count = 0
 
     def _resolve_call_id(self, given: Any) -> str:

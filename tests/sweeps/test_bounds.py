@@ -509,7 +509,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
         stage.turn.tool_use(f"t{number}", "Bash", {"command": "ls"})
         stage.turn.denied(f"t{number}", "Bash", {"command": "ls"})
         stage.turn.unknown(f"\x01{number}" * 20)
-        stage.account.repaired(f"\x02{number}" * 20)
+        stage.account.record(f"\x02{number}" * 20)
         if number % 40 == 0:
             stage.turn.message(model=f"\x03{number}" * 20)
             stage.turn.say("a")

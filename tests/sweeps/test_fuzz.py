@@ -134,7 +134,7 @@ def _by_chunks(monkeypatch):
     feed = StreamTranslation.feed
 
     def fed(translation: StreamTranslation, chunk: bytes) -> bytes:
-        translation.diagnostics.repaired("chunk")
+        translation.diagnostics.record("chunk")
         return feed(translation, chunk)
 
     monkeypatch.setattr(StreamTranslation, "feed", fed)

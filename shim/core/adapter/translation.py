@@ -104,7 +104,7 @@ class StreamTranslation:
 
     def _record_long_lines(self) -> None:
         for _ in range(self._splitter.skipped):
-            self.diagnostics.repaired("line_too_long", self._splitter.head)
+            self.diagnostics.record("line_too_long", self._splitter.head)
         self._splitter.skipped = 0
 
     def drain(self) -> bytes:
@@ -164,7 +164,7 @@ class StreamTranslation:
         try:
             self._translator.feed_eof(child_exit, stderr)
         except Exception as error:
-            self.diagnostics.repaired("malformed_end", repr(error))
+            self.diagnostics.record("malformed_end", repr(error))
         if noise := self._translator.noise:
             stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
         if not stderr.strip() and self._decoder.noise:
@@ -177,7 +177,7 @@ class StreamTranslation:
         try:
             self._translator.feed_eof(None, "")
         except Exception as error:
-            self.diagnostics.repaired("malformed_end", repr(error))
+            self.diagnostics.record("malformed_end", repr(error))
         self.turn.settle()
 
     def set_report(self, report: Mapping[str, Any]) -> None:
@@ -196,7 +196,7 @@ class StreamTranslation:
         """
         self.diagnostics.forget()
         if self._skipped_count:
-            self.diagnostics.repaired("late_event", self._first_skipped_line, self._skipped_count)
+            self.diagnostics.record("late_event", self._first_skipped_line, self._skipped_count)
             self._skipped_count = 0
         self._translator.start_turn(self.turn.next(terms))
 
@@ -291,7 +291,7 @@ class StreamTranslation:
             elif self._is_trustworthy(value):
                 self._feed_repaired(value)
             elif torn or self._can_translate(value):
-                self.diagnostics.repaired("doubtful_event", raw)
+                self.diagnostics.record("doubtful_event", raw)
             else:
                 self._translate_unknown(value)
         return self._decoder.holding
@@ -316,11 +316,11 @@ class StreamTranslation:
                 if self._is_trustworthy(item) or not self._can_translate(item):
                     self._feed_repaired(item)
                 else:
-                    self.diagnostics.repaired("doubtful_event")
+                    self.diagnostics.record("doubtful_event")
         elif isinstance(event, dict):
             self._translate_unknown(event)
         else:
-            self.diagnostics.repaired("not_an_event")
+            self.diagnostics.record("not_an_event")
 
     def _translate_unknown(self, event: dict[str, Any]) -> None:
         """An object that the translator has no handler for; another translator may read on from it."""
@@ -336,7 +336,7 @@ class StreamTranslation:
 
     def _record_malformed(self, error: Exception) -> None:
         line = self.diagnostics.line[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")
-        self.diagnostics.repaired("malformed_event", f"{error!r}: {line}")
+        self.diagnostics.record("malformed_event", f"{error!r}: {line}")
 
     def _can_translate(self, event: object) -> bool:
         """Whether the translator knows the type of an event, or it is a control message."""

@@ -74,7 +74,7 @@ class LineNormalizer:
             return event
         found = check(event)
         if found is None:
-            self._diagnostics.repaired("malformed_event", event)
+            self._diagnostics.record("malformed_event", event)
             return None
         if kind == "assistant":
             if not isinstance(found["message"].get("model"), str):
@@ -85,7 +85,7 @@ class LineNormalizer:
             if not isinstance(found.get("uuid"), str):
                 found = found | {"uuid": self._create_uuid()}
         if found is not event:
-            self._diagnostics.repaired("completed_event", event)
+            self._diagnostics.record("completed_event", event)
         return found
 
     def split_long_line(self, event: Event) -> Iterator[Event]:
@@ -109,7 +109,7 @@ class LineNormalizer:
                     inner = event["event"] | {"delta": delta | {text_of: text}}
                     yield event | {"event": inner, "uuid": self._create_uuid()}
                 return
-        self._diagnostics.repaired("line_cut", kind)
+        self._diagnostics.record("line_cut", kind)
         fitted = fit(event, self._max_bytes, self._store_text)
         yield fitted if isinstance(fitted, dict) else shorten(event, self._max_bytes)
 

@@ -34,7 +34,7 @@ class Diagnostics:
         """Whether the vendor printed something that is no event, or an unknown one."""
         return bool(self.unknown) or not NOT_EVENTS.isdisjoint(self.repairs)
 
-    def repaired(self, kind: str, sample: object = "", count: int = 1) -> None:
+    def record(self, kind: str, sample: object = "", count: int = 1) -> None:
         """Count repairs of a kind; the first `sample` (text or bytes) is kept."""
         self._count(self.repairs, kind, sample, count)
 

@@ -73,7 +73,7 @@ class Decoder:
             return self._join(line)
         rest = line.lstrip(PADDING)
         if rest.startswith(BOM):
-            self._account.repaired("bom", line)
+            self._account.record("bom", line)
             rest = rest[len(BOM) :].lstrip(PADDING)
         if not rest:
             return []
@@ -85,7 +85,7 @@ class Decoder:
             return [(value, False)]
         if _brackets(rest) <= BRACKETS:
             return self._torn(rest)
-        self._account.repaired("too_deep", line)
+        self._account.record("too_deep", line)
         self._note_noise(line)
         return []
 
@@ -116,7 +116,7 @@ class Decoder:
             values.append((value, True))
             position = end
         if values:
-            self._account.repaired("glued_line", line)
+            self._account.record("glued_line", line)
         elif not self._held:
             self._note_noise(line)
         return values
@@ -127,7 +127,7 @@ class Decoder:
         if len(piece) <= JOINED_BYTES:
             self._held, self._size, self._shape = [piece], len(piece), shape
         else:
-            self._account.repaired("cut_line", piece)
+            self._account.record("cut_line", piece)
 
     def _join(self, line: bytes) -> list[tuple[Any, bool]]:
         """The next line of an unfinished object; a line that is an event by itself ends the wait."""
@@ -158,13 +158,13 @@ class Decoder:
             self._give_up()
             return []
         self._held.clear()
-        self._account.repaired("joined_line", whole)
+        self._account.record("joined_line", whole)
         return [(value, True), *(self._torn(rest) if rest.strip(PADDING) else ())]
 
     def _give_up(self) -> None:
         whole = b"".join(self._held)
         self._held.clear()
-        self._account.repaired("cut_line", whole)
+        self._account.record("cut_line", whole)
         for line in whole.split(b"\n"):
             if line.strip(PADDING):
                 self._note_noise(line)
@@ -185,11 +185,11 @@ class Decoder:
 
     def _count(self, kinds: Iterable[str], data: bytes) -> None:
         for kind in kinds:
-            self._account.repaired(kind, data)
+            self._account.record(kind, data)
 
     def _note_noise(self, line: bytes) -> None:
         line = line.strip(PADDING)
-        self._account.repaired("not_json", line)
+        self._account.record("not_json", line)
         self.noise.append(line[:NOISE_CHARACTERS].decode("utf-8", "replace"))
         del self.noise[:-NOISE_LINES]
 
@@ -240,5 +240,5 @@ def parsed(text: str, account: Diagnostics) -> Any:
     if value is _NOTHING:
         return text
     for kind in kinds:
-        account.repaired(kind, text)
+        account.record(kind, text)
     return value

@@ -91,10 +91,10 @@ class Exact:
         """A value of the line that is read; the same object where nothing is wrong with it."""
         depth, lossy = survey(value)
         if depth > DEPTH_KEPT:
-            self._account.repaired("too_deep")
+            self._account.record("too_deep")
             value = flat(value)
         if lossy and (kept := exact(value, self._long_integers())) != value:
-            self._account.repaired("long_integer")
+            self._account.record("long_integer")
             return kept
         return value
 

@@ -126,7 +126,7 @@ class SpeechWithoutSecrets:
             marks(clean[len(said) :], self._counts)
             self._say_before(stream, kind, clean[len(said) :], key)
         elif not said.startswith(clean):
-            self._account.repaired("contradicted_block", full)
+            self._account.record("contradicted_block", full)
 
 
 class TurnWithoutSecrets:

@@ -131,4 +131,4 @@ class Machine:
 
     def late(self) -> None:
         """Count an event that came too late."""
-        self._account.repaired("late_event")
+        self._account.record("late_event")

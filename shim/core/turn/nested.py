@@ -68,7 +68,7 @@ class NestedAgents:
         if usage is not None:
             self.reply.count(usage)
         if said_as is None and not self.conversation.knows(parent):
-            self.account.repaired("unknown_parent", parent)
+            self.account.record("unknown_parent", parent)
             return Nested(self, None, usage)
         return Nested(self, said_as or parent, usage)
 
@@ -141,7 +141,7 @@ class Nested:
             identity, accepts=self._is_own
         ) or agents.table.match_result(identity)
         if key is None:
-            agents.account.repaired("orphan_tool_result", identity)
+            agents.account.record("orphan_tool_result", identity)
             return
         call = agents.open[key]
         agents.table.remove(key)

@@ -47,7 +47,7 @@ class Opening:
         """The vendor named its session."""
         conversation = self._conversation
         if conversation.vendor_session not in (None, session):
-            account.repaired("session_id_changed", session)
+            account.record("session_id_changed", session)
             if self.terms.retries and not closed:
                 self._follow(session)
         conversation.vendor_session = session

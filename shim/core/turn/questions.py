@@ -58,7 +58,7 @@ class Questions:
         """
         identity, name = read_id(identity), normalize_tool_name(name)
         if len(self.asked) > QUESTIONS:
-            self._account.repaired("question_left_out", identity)
+            self._account.record("question_left_out", identity)
             return
         arguments = self._exact.value(arguments)
         table = self._calls.table

@@ -174,7 +174,7 @@ class SaidBlocks:
         if self._size > SPOKEN_CHARACTERS:
             self._tell()
         if len(self.texts) > SPOKEN_BLOCKS:
-            self._account.repaired("block_forgotten")
+            self._account.record("block_forgotten")
             self.drop(*next(iter(self.texts)))
 
     def before(self, kind: State, key: object) -> str:

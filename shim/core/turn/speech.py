@@ -93,7 +93,7 @@ class Speech:
             dumped = orjson.dumps(whole)
         except TypeError:
             if surrogates(whole):
-                self._account.repaired("surrogate", whole)
+                self._account.record("surrogate", whole)
             whole = join_surrogates(whole)
             dumped = dump(whole)
         if len(dumped) <= self._sure:
@@ -123,7 +123,7 @@ class Speech:
             if rest := full[len(said) :]:
                 self.fragment(kind, rest, key)
         elif full.strip() != said.strip():  # copilot streams a text and then sends it trimmed
-            self._account.repaired("contradicted_block", full)
+            self._account.record("contradicted_block", full)
 
     def said_of(self, kind: State, key: object, full: str) -> tuple[str, str]:
         """What was said of a block, and what of its whole text has to be compared with it."""
@@ -196,7 +196,7 @@ class Speech:
             dumped = orjson.dumps(text)
         except TypeError:
             if not self._partial and surrogates(text):
-                self._account.repaired("surrogate", text)
+                self._account.record("surrogate", text)
             dumped = dump(text)
         aborted = self._end.outcome is not None and self._end.interrupted
         if len(dumped) <= self._sure or self._partial:  # a streamed block was kept short as it went
@@ -274,7 +274,7 @@ class Speech:
     def _without_half(self, fragment: str) -> str:
         """A fragment without half a character at its end, which waits for the next fragment."""
         if surrogates(fragment):
-            self._account.repaired("surrogate", fragment)
+            self._account.record("surrogate", fragment)
         if count := waiting(fragment):
             self.carry = fragment[-count:]
             self.parts[-1:] = [fragment[:-count], self.carry]
@@ -334,12 +334,12 @@ class Speech:
             memory.repeated(kind, position + len(fragment))
             if key is not None:
                 blocks.add(kind, key, fragment)
-            account.repaired("repeated_reply")
+            account.record("repeated_reply")
             return ""
         if position < len(said) and not fragment.startswith(said[position:]):
             rest, repeated = said[:position] + fragment, ""
             blocks.drop(kind, key)
-            account.repaired("contradicted_reply")
+            account.record("contradicted_reply")
         else:
             rest, repeated = fragment[len(said) - position :], said
         copied, again = blocks.copy(), memory.all_repeated() | {kind: repeated}

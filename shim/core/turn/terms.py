@@ -95,7 +95,7 @@ class Conversation:
         seen, size = self.seen, len(self.seen)
         seen.add(identity)
         if len(seen) == size or identity in self.seen_before:
-            account.repaired("reused_tool_id", identity)
+            account.record("reused_tool_id", identity)
             identity = self.mint(identity)
             seen.add(identity)
         if size > SEEN_IDS // 2:

@@ -81,7 +81,7 @@ class Denials:
         size = len(dump(entry))
         has_room = size <= room
         if not has_room:
-            self._account.repaired("denial_cut", name)
+            self._account.record("denial_cut", name)
             entry["tool_input"] = {}
             size = len(dump(entry))
         if len(self.entries) < DENIALS and size <= room:
@@ -275,7 +275,7 @@ class ToolCalls:
         self._reply.asks_tools = True
         said = self._pen.tool_use(said_as, name, arguments)
         if said is not None:
-            self._account.repaired("input_cut", name)
+            self._account.record("input_cut", name)
             arguments = said
         known = whole if arguments is whole or not whole else fingerprint(whole)
         announced = Announcement(identity, tool, known, source)
@@ -369,7 +369,7 @@ class ToolCalls:
             content = (refusal if is_error else "") or content
             if vendor_knows and not is_error:
                 self._denials.tool_that_ran = call[1]
-                self._account.repaired("denied_call_ran", call[1])
+                self._account.record("denied_call_ran", call[1])
         content = self._answer(call, content, is_error)
         if self.observed is not None and not is_error:
             self.observed.append(
@@ -494,7 +494,7 @@ class ToolCalls:
     def count_orphans(self) -> None:
         """The results whose calls never came."""
         for identity in self._early.list_ids():
-            self._account.repaired("orphan_tool_result", identity)
+            self._account.record("orphan_tool_result", identity)
 
     # -- how it is done ----------------------------------------------------------------------------
 
@@ -514,7 +514,7 @@ class ToolCalls:
             return content
         fitted = fit(fit_images(content, self._room), self._room, self._terms.keep)
         if fitted is not content:
-            self._account.repaired("result_cut")
+            self._account.record("result_cut")
         return fitted
 
     def _called_late(
@@ -546,14 +546,14 @@ class ToolCalls:
             and self._conversation.knows(identity)
             and not self.table.is_another(identity, name, arguments)
         ):
-            self._account.repaired("second_tool_result", identity)
+            self._account.record("second_tool_result", identity)
         elif name is not None:
             key = self.tool_use(identity, name, arguments or {})
             return key if key in self.open else None
         elif identity and self._early.has_room:
             self._early.add(identity, self._fitted(content), is_error)
         else:  # without an id it would be taken for the result of a later call
-            self._account.repaired("orphan_tool_result", identity)
+            self._account.record("orphan_tool_result", identity)
         return None
 
     def _find_call(self, identity: str, name: str | None, arguments: object) -> str | None:
@@ -634,7 +634,7 @@ class ToolCalls:
             if few or said_as == newest or self._machine.state is CLOSED:
                 return
             self._open_bytes -= size
-            self._account.repaired("call_given_up", said_as)
+            self._account.record("call_given_up", said_as)
             self.tool_result(next(iter(self.open)), UNANSWERED, True)
 
     def _count_turns(self, limit: int) -> None:

@@ -181,7 +181,7 @@ class AcpTranslator(Translator):
             try:
                 self._message(event)
             except Exception as error:
-                self.account.repaired("malformed_event", repr(error))
+                self.account.record("malformed_event", repr(error))
 
     def feed_repaired(self, event: Event) -> None:
         """Out of a broken line no question is believed, and no update of another session (threats:
@@ -190,7 +190,7 @@ class AcpTranslator(Translator):
         params = event.get("params")
         ours = isinstance(params, dict) and params.get("sessionId") == self.link.session
         if self.link.greeted and "method" in event and ("id" in event or not ours):
-            self.account.repaired("doubtful_event")
+            self.account.record("doubtful_event")
             if "id" in event:  # if it is a question, it must not wait for ever
                 self.link.reply(event["id"], result=CANCELLED)
                 self._flush()
@@ -261,7 +261,7 @@ class AcpTranslator(Translator):
             message, "".join(text for one in given if (text := shown(one)) is not None)
         )
         if new is None:
-            self.account.repaired("contradicted_block", message)
+            self.account.record("contradicted_block", message)
         elif new:
             say(new, message)
 
@@ -312,7 +312,7 @@ class AcpTranslator(Translator):
             call = self._calls.begin(update, self._create_id)
         elif self._calls.has_ended(update):
             if over:
-                self.account.repaired("second_tool_result", str(update.get("toolCallId")))
+                self.account.record("second_tool_result", str(update.get("toolCallId")))
             return
         else:
             call = self._calls.find(update, self._create_id)

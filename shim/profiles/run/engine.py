@@ -98,7 +98,7 @@ class Engine(Translator):
         try:
             self.feed(event)
         except DoubtfulError:
-            self.account.repaired("doubtful_event")
+            self.account.record("doubtful_event")
         finally:
             self.doubts = False
 

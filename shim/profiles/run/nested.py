@@ -117,7 +117,7 @@ class NestedEvents:
         if written and written.strip() == text.strip():
             return
         if not text.startswith(written):
-            self._engine.account.repaired("contradicted_block", text)
+            self._engine.account.record("contradicted_block", text)
             return
         self._write(parent, kind, text[len(written) :], key)
 

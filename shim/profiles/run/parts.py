@@ -62,7 +62,7 @@ class Parts:
             part = None
         if part is None:
             if len(self._calls) >= CALLS:
-                self._account.repaired("call_left_out", str(key))
+                self._account.record("call_left_out", str(key))
                 return
             part = self._calls[key] = _Part()
         part.identity = part.identity or identity
@@ -71,7 +71,7 @@ class Parts:
             return
         part.cut = self._size + len(fragment) > CHARACTERS
         if part.cut:
-            self._account.repaired("input_cut", str(part.name))
+            self._account.record("input_cut", str(part.name))
         else:
             part.fragments.append(fragment)
             self._size += len(fragment)
@@ -106,7 +106,7 @@ class Parts:
     def drop(self) -> None:
         """The reply was cut: a call that is not whole was never made."""
         for part in self._calls.values():
-            self._account.repaired("cut_call", str(part.name))
+            self._account.record("cut_call", str(part.name))
         self._calls.clear()
         self._size = 0
 

@@ -16,8 +16,8 @@ from shim.core.reading.account import (
 
 def test_repairs_and_unknown_events_are_counted_apart_by_kind():
     account = Diagnostics()
-    account.repaired("bom")
-    account.repaired("bom")
+    account.record("bom")
+    account.record("bom")
     account.unknown_event("new_event")
     assert account.repairs == {"bom": 2}
     assert account.unknown == {"new_event": 1}
@@ -25,14 +25,14 @@ def test_repairs_and_unknown_events_are_counted_apart_by_kind():
 
 def test_the_first_sample_of_a_kind_is_kept():
     account = Diagnostics()
-    account.repaired("json", b"first")
-    account.repaired("json", b"second")
+    account.record("json", b"first")
+    account.record("json", b"second")
     assert account.report()["repairs"] == {"json": {"count": 2, "first": "first"}}
 
 
 def test_a_kind_without_a_sample_is_a_count_alone():
     account = Diagnostics()
-    account.repaired("bom")
+    account.record("bom")
     assert account.report() == {"repairs": {"bom": {"count": 1}}, "unknown_events": {}}
 
 
@@ -50,8 +50,8 @@ def test_at_most_64_kinds_are_kept_and_the_rest_is_counted_as_one():
 def test_a_kind_that_is_known_is_counted_when_the_account_is_full():
     account = Diagnostics()
     for number in range(KINDS_KEPT):
-        account.repaired(f"kind{number}")
-    account.repaired("kind0")
+        account.record(f"kind{number}")
+    account.record("kind0")
     assert account.repairs["kind0"] == 2
     assert OVERFLOW_KIND not in account.repairs
 
@@ -59,7 +59,7 @@ def test_a_kind_that_is_known_is_counted_when_the_account_is_full():
 @pytest.mark.parametrize("sample", ["x" * 10_000, b"x" * 10_000, {"x": "y" * 10_000}])
 def test_samples_and_kinds_have_at_most_200_characters(sample):
     account = Diagnostics()
-    account.repaired("k" * 10_000, sample)
+    account.record("k" * 10_000, sample)
     ((kind, count),) = account.repairs.items()
     assert (len(kind), count) == (SAMPLE_CHARACTERS, 1)
     assert len(account.samples[kind]) == SAMPLE_CHARACTERS
