@@ -178,7 +178,7 @@ def translate_file(
     except IsADirectoryError:
         raise typer.BadParameter(f"{file} is a folder", param_hint="FILE") from None
     if account:
-        sys.stderr.write(json.dumps(translation.diagnostics.report()) + "\n")
+        sys.stderr.write(json.dumps(translation.diagnostics.build_report()) + "\n")
 
 
 def _read_stderr_file(path: str) -> str:

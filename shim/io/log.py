@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from shim.core.errors import FrontendError
-from shim.core.reading.account import SAMPLE_CHARACTERS
+from shim.core.reading.account import MAX_SAMPLE_CHARS
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.io.raw_output import tell
 
@@ -64,7 +64,7 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
     from shim.core.secrets.redactor import Redactor
 
     def write_clean(event: str, *, level: str = "info", **facts: Any) -> None:
-        redactor = Redactor(cut=SAMPLE_CHARACTERS)
+        redactor = Redactor(cut=MAX_SAMPLE_CHARS)
         write(redactor.text(event), level=level, **redactor.value(facts))
 
     return write_clean

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import classify_error
-from shim.core.reading.account import uncoloured
+from shim.core.reading.account import strip_colors
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, ConfigNode
@@ -116,7 +116,7 @@ class ProfileTranslator(Engine):
         if self.synthesizes and code in self.ok_exits and not cut and self._whole():
             turn.ended()
             return
-        reason = uncoloured("\n".join(reasons).strip() or self.notice)[:REASON_CHARACTERS]
+        reason = strip_colors("\n".join(reasons).strip() or self.notice)[:REASON_CHARACTERS]
         cause = self.causes.get(code)
         if classify_error(reason).is_api_failure or cause is None:
             if not "".join(reasons).strip() and self.notice:
@@ -137,7 +137,7 @@ class ProfileTranslator(Engine):
                 self.turn.started(session_id=found["session_id"])
             elif self.turn.outcome is None and not line.startswith(self.noise):
                 words = found["error"] if "error" in found.re.groupindex else found[0]
-                self.turn.failed(uncoloured(words), kind=rule.cause)
+                self.turn.failed(strip_colors(words), kind=rule.cause)
             return
 
     def _whole(self) -> bool:

@@ -132,7 +132,7 @@ class Talk:
         if self._settled and (waiting := self.agent.waits()):
             raise BrokenError(f"the turn is over, and the agent waits for answers: {waiting}")
         if not self.agent.hostile:
-            repairs = self.pump.translation.diagnostics.report()["repairs"]
+            repairs = self.pump.translation.diagnostics.build_report()["repairs"]
             if "malformed_event" in repairs:
                 raise BrokenError(
                     f"a valid message was not understood: {repairs['malformed_event']}"

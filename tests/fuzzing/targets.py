@@ -159,7 +159,7 @@ def _checked_account(translation: StreamTranslation) -> object:
     ]
     check_memory(translation)
     _check_questions(translation.turn.asked)
-    return translation.diagnostics.report()
+    return translation.diagnostics.build_report()
 
 
 def _check_stream(run: Run, said: bytes) -> None:

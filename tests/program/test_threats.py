@@ -29,7 +29,7 @@ from sweeps import each
 
 from shim.conversation.drivers import launcher
 from shim.core.claude.argv import parse as argv
-from shim.core.reading.account import KINDS_KEPT, SAMPLE_CHARACTERS
+from shim.core.reading.account import MAX_KINDS, MAX_SAMPLE_CHARS
 from shim.process.install import script
 from shim.state import store
 from tests.conversation import test_two_way as two_way
@@ -552,8 +552,8 @@ def test_what_never_ends_is_bounded(box, hostile):
     (turn,) = check_turns(done.stdout, False)
     shim = result_of(turn)["shim"]
     for counts in (shim["repairs"], shim["unknown_events"]):
-        assert len(counts) <= KINDS_KEPT + 1
-        assert all(len(kind) <= SAMPLE_CHARACTERS for kind in counts)
+        assert len(counts) <= MAX_KINDS + 1
+        assert all(len(kind) <= MAX_SAMPLE_CHARS for kind in counts)
     assert result_of(turn)["result"].endswith("Hello.")
 
 

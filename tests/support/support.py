@@ -19,7 +19,7 @@ from shim.conversation.drivers.open_translation import (
 from shim.core.adapter.translation import StreamTranslation, redact_turn
 from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, StreamJsonWriter
-from shim.core.reading.account import KINDS_KEPT, OVERFLOW_KIND, SAMPLE_CHARACTERS, Diagnostics
+from shim.core.reading.account import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
 from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
 from shim.core.turn.terms import SEEN_IDS, Conversation, SessionTerms, Terms, VendorTerms
@@ -422,18 +422,16 @@ def check_account(account: Diagnostics) -> None:
     output).
     """
     for counts in (account.repairs, account.unknown):
-        assert len(counts) <= KINDS_KEPT + (OVERFLOW_KIND in counts), (
+        assert len(counts) <= MAX_KINDS + (OVERFLOW_KIND in counts), (
             "the account has so many kinds and no more"
         )
-        assert all(len(kind) <= SAMPLE_CHARACTERS for kind in counts), (
-            "a kind is a name, not a text"
-        )
+        assert all(len(kind) <= MAX_SAMPLE_CHARS for kind in counts), "a kind is a name, not a text"
         assert all(count > 0 for count in counts.values())
-    assert len(account.samples) <= 2 * (KINDS_KEPT + 1)
-    assert all(len(sample) <= SAMPLE_CHARACTERS for sample in account.samples.values()), (
+    assert len(account.samples) <= 2 * (MAX_KINDS + 1)
+    assert all(len(sample) <= MAX_SAMPLE_CHARS for sample in account.samples.values()), (
         "samples are short"
     )
-    orjson.dumps(account.report())  # strict: no half of a character, nothing that is no JSON
+    orjson.dumps(account.build_report())  # strict: no half of a character, nothing that is no JSON
 
 
 # Of any one table of a Turn, a conversation or a translator: the largest that has a name is

@@ -216,7 +216,7 @@ def turns_of(case: Case, partial: bool) -> list[list[Event]]:
     said, translation = translate_case(case, partial)
     bad = {kind for kind in translation.diagnostics.repairs if kind.startswith("malformed")}
     assert not bad or case.name.startswith("torture/"), (
-        f"our own mistake: {translation.diagnostics.report()}"
+        f"our own mistake: {translation.diagnostics.build_report()}"
     )
     return check_frames(said) if case.passthrough else check_turns(said, partial)
 

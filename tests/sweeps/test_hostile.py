@@ -74,7 +74,7 @@ def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
         said, translation = translate_case(chosen, partial, data=bad)
         checked(chosen, said, partial)
         assert told(said) == whole[partial], f"{damage} at line {at}"
-        report = translation.diagnostics.report()
+        report = translation.diagnostics.build_report()
         for entry in (report["repairs"] | report["unknown_events"]).values():
             assert entry.get("first"), f"{report} has the first of each"
         if bad != chosen.data and damage not in QUIET and b"hostile" in bad:

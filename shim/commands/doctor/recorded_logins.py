@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import orjson
 
 from shim.core.errors import ShimError
-from shim.core.reading.account import SAMPLE_CHARACTERS, escape_control_chars
+from shim.core.reading.account import MAX_SAMPLE_CHARS, escape_control_chars
 from shim.recording.folders import list_newest_first, usual_folder
 from shim.story.reading import Cast
 
@@ -72,6 +72,6 @@ def _parse_refusal(line: bytes) -> tuple[str, str] | None:
         if shim["cause"] != "auth":
             return None
         last_line = str(text).strip().rpartition("\n")[2]  # the lines before it are ours
-        return str(shim["vendor"]), escape_control_chars(last_line)[:SAMPLE_CHARACTERS]
+        return str(shim["vendor"]), escape_control_chars(last_line)[:MAX_SAMPLE_CHARS]
     except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
         return None

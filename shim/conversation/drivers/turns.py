@@ -230,7 +230,7 @@ class TurnLifecycle:
             standing.failed_attempts = ()
             facts: dict[str, Any] = {
                 "cause": turn.cause,
-                "account": pump.translation.diagnostics.report(),
+                "account": pump.translation.diagnostics.build_report(),
             }
             setup.log("turn ended", **facts, ms=turn.terms.clock())
             self._warn_about_secrets(pump)

@@ -9,7 +9,7 @@ import orjson
 
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FailedAttempt
-from shim.core.reading.account import SAMPLE_CHARACTERS, Diagnostics
+from shim.core.reading.account import MAX_SAMPLE_CHARS, Diagnostics
 from shim.core.reading.decode import PADDING, Decoder
 from shim.core.reading.lines import INBOUND_BYTES, Aside, LineSplitter
 from shim.core.turn.machine import CLOSED
@@ -335,7 +335,7 @@ class StreamTranslation:
             self._feed_repaired(event)
 
     def _record_malformed(self, error: Exception) -> None:
-        line = self.diagnostics.line[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")
+        line = self.diagnostics.line[: 4 * MAX_SAMPLE_CHARS].decode("utf-8", "replace")
         self.diagnostics.record("malformed_event", f"{error!r}: {line}")
 
     def _can_translate(self, event: object) -> bool:

@@ -4,10 +4,10 @@ example.
 
 # A vendor may print anything, so the account is bounded: enough kinds for a person to see what
 # happened, samples short enough for one line of a log.
-KINDS_KEPT = 64
-SAMPLE_CHARACTERS = 200
+MAX_KINDS = 64
+MAX_SAMPLE_CHARS = 200
 OVERFLOW_KIND = "other"
-NOT_EVENTS = frozenset(
+NON_EVENT_REPAIRS = frozenset(
     ("not_json", "not_an_event", "line_too_long", "cut_line", "doubtful_event", "malformed_event")
 )
 
@@ -32,7 +32,7 @@ class Diagnostics:
     @property
     def misunderstood(self) -> bool:
         """Whether the vendor printed something that is no event, or an unknown one."""
-        return bool(self.unknown) or not NOT_EVENTS.isdisjoint(self.repairs)
+        return bool(self.unknown) or not NON_EVENT_REPAIRS.isdisjoint(self.repairs)
 
     def record(self, kind: str, sample: object = "", count: int = 1) -> None:
         """Count repairs of a kind; the first `sample` (text or bytes) is kept."""
@@ -43,9 +43,9 @@ class Diagnostics:
         self._count(self.unknown, str(kind), sample)
 
     def _count(self, counts: dict[str, int], kind: str, sample: object, count: int = 1) -> None:
-        kind = escape_control_chars(kind[:SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
+        kind = escape_control_chars(kind[:MAX_SAMPLE_CHARS])[:MAX_SAMPLE_CHARS]
         if kind not in counts:
-            if len(counts) >= KINDS_KEPT:
+            if len(counts) >= MAX_KINDS:
                 kind = OVERFLOW_KIND
             if kind not in self.samples and (shown := self._shown(sample)):
                 self.samples[kind] = shown
@@ -62,14 +62,14 @@ class Diagnostics:
                 sample = str(sample) if sample else ""
             except (RecursionError, ValueError):
                 return ""
-        return escape_control_chars(sample[: 4 * SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
+        return escape_control_chars(sample[: 4 * MAX_SAMPLE_CHARS])[:MAX_SAMPLE_CHARS]
 
     def forget(self) -> None:
         """Empty the account for the next turn of the same child."""
         for counts in (self.repairs, self.unknown, self.redacted, self.samples):
             counts.clear()
 
-    def report(self) -> dict[str, object]:
+    def build_report(self) -> dict[str, object]:
         """The account as one JSON-ready object: kind → count and first sample."""
         redacted = {"redacted": dict(self.redacted)} if self.redacted else {}
         return redacted | {
@@ -86,7 +86,7 @@ class Diagnostics:
 
 # Characters that a terminal, a log or a web page obeys, as escapes: C0 except newline and tab, DEL,
 # C1, the bidirectional controls, and the zero-width marks.
-_VISIBLE = {
+_ESCAPES = {
     code: f"\\x{code:02x}"
     for code in (*range(0x20), *range(0x7F, 0xA0))
     if code not in (0x09, 0x0A)
@@ -114,16 +114,16 @@ def escape_control_chars(value: object) -> str:
     terminal output).
     """
     if isinstance(value, bytes):
-        value = value[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")
+        value = value[: 4 * MAX_SAMPLE_CHARS].decode("utf-8", "replace")
     text = value if isinstance(value, str) else str(value)
-    return text.translate(_VISIBLE).encode("utf-8", "replace").decode("utf-8")
+    return text.translate(_ESCAPES).encode("utf-8", "replace").decode("utf-8")
 
 
-_COLOURS = r"\x1b\[[0-9;]{0,40}m"
+_COLOR_CODES = r"\x1b\[[0-9;]{0,40}m"
 
 
-def uncoloured(text: str) -> str:
+def strip_colors(text: str) -> str:
     """What a program printed for a terminal, as `printable` text without its colours."""
     import re
 
-    return escape_control_chars(re.sub(_COLOURS, "", text))
+    return escape_control_chars(re.sub(_COLOR_CODES, "", text))

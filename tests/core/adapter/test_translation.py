@@ -311,7 +311,7 @@ def test_what_comes_between_two_turns_is_told_of_in_the_next_ones_account():
     assert "late_event" not in translation.diagnostics.repairs
     translation.start_turn()
     late = {"count": 2, "first": '{"type":"say","text":"late"}'}
-    assert translation.diagnostics.report()["repairs"] == {"late_event": late}
+    assert translation.diagnostics.build_report()["repairs"] == {"late_event": late}
     assert b"late" not in translation.writer.take()
     translation.start_turn()
     assert translation.diagnostics.repairs == {}

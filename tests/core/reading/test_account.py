@@ -6,9 +6,9 @@ import pytest
 from sweeps import each
 
 from shim.core.reading.account import (
-    KINDS_KEPT,
+    MAX_KINDS,
+    MAX_SAMPLE_CHARS,
     OVERFLOW_KIND,
-    SAMPLE_CHARACTERS,
     Diagnostics,
     escape_control_chars,
 )
@@ -27,29 +27,29 @@ def test_the_first_sample_of_a_kind_is_kept():
     account = Diagnostics()
     account.record("json", b"first")
     account.record("json", b"second")
-    assert account.report()["repairs"] == {"json": {"count": 2, "first": "first"}}
+    assert account.build_report()["repairs"] == {"json": {"count": 2, "first": "first"}}
 
 
 def test_a_kind_without_a_sample_is_a_count_alone():
     account = Diagnostics()
     account.record("bom")
-    assert account.report() == {"repairs": {"bom": {"count": 1}}, "unknown_events": {}}
+    assert account.build_report() == {"repairs": {"bom": {"count": 1}}, "unknown_events": {}}
 
 
 def test_at_most_64_kinds_are_kept_and_the_rest_is_counted_as_one():
     account = Diagnostics()
     for number in range(1000):
         account.unknown_event(f"kind{number}", f"sample{number}")
-    assert (KINDS_KEPT, SAMPLE_CHARACTERS) == (64, 200)
-    assert len(account.unknown) <= KINDS_KEPT + 1
-    assert len(account.samples) <= KINDS_KEPT + 1
-    assert account.unknown[OVERFLOW_KIND] == 1000 - KINDS_KEPT
+    assert (MAX_KINDS, MAX_SAMPLE_CHARS) == (64, 200)
+    assert len(account.unknown) <= MAX_KINDS + 1
+    assert len(account.samples) <= MAX_KINDS + 1
+    assert account.unknown[OVERFLOW_KIND] == 1000 - MAX_KINDS
     assert sum(account.unknown.values()) == 1000
 
 
 def test_a_kind_that_is_known_is_counted_when_the_account_is_full():
     account = Diagnostics()
-    for number in range(KINDS_KEPT):
+    for number in range(MAX_KINDS):
         account.record(f"kind{number}")
     account.record("kind0")
     assert account.repairs["kind0"] == 2
@@ -61,8 +61,8 @@ def test_samples_and_kinds_have_at_most_200_characters(sample):
     account = Diagnostics()
     account.record("k" * 10_000, sample)
     ((kind, count),) = account.repairs.items()
-    assert (len(kind), count) == (SAMPLE_CHARACTERS, 1)
-    assert len(account.samples[kind]) == SAMPLE_CHARACTERS
+    assert (len(kind), count) == (MAX_SAMPLE_CHARS, 1)
+    assert len(account.samples[kind]) == MAX_SAMPLE_CHARS
 
 
 def test_a_kind_may_be_anything_a_vendor_writes_into_a_type():

@@ -207,7 +207,7 @@ def test_of_a_key_that_comes_twice_the_last_is_taken(reader):
 
 def test_the_first_line_of_each_kind_is_in_the_account(reader):
     reader.read(b'{"a":NaN}', b'{"b":NaN}')
-    assert reader.account.report()["repairs"] == {"json": {"count": 2, "first": '{"a":NaN}'}}
+    assert reader.account.build_report()["repairs"] == {"json": {"count": 2, "first": '{"a":NaN}'}}
 
 
 # -- several things on a line ----------------------------------------------------------------------

@@ -347,7 +347,7 @@ def test_the_result_counts_what_was_left_out_only_where_something_was():
     stage.turn.say(f"{GITHUB} {GITHUB} Bearer {random(30)}")
     stage.turn.ended()
     assert stage.result()["shim"]["redacted"] == {"github-token": 2, "bearer-token": 1}
-    assert stage.account.report()["redacted"] == {"github-token": 2, "bearer-token": 1}
+    assert stage.account.build_report()["redacted"] == {"github-token": 2, "bearer-token": 1}
 
 
 def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():

@@ -181,7 +181,10 @@ def test_what_was_said_is_not_taken_back():
         whole("Hello"), whole("Bye"), whole(), update("agent_message", messageId="m1"), ENDED
     )
     assert result_of(talk)["result"] == "Hello"
-    assert talk.pump.translation.diagnostics.report()["repairs"]["contradicted_block"]["count"] == 2
+    assert (
+        talk.pump.translation.diagnostics.build_report()["repairs"]["contradicted_block"]["count"]
+        == 2
+    )
 
 
 def test_a_whole_thought_is_thinking():

@@ -140,7 +140,7 @@ def test_what_a_question_says_beside_its_call_is_not_the_calls_input():
             rawInput={"patchText": "all of it"},
         )
     )
-    assert talk.pump.translation.diagnostics.report()["repairs"] == {}
+    assert talk.pump.translation.diagnostics.build_report()["repairs"] == {}
 
 
 def test_a_question_that_names_no_call_is_answered():
