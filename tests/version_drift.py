@@ -104,10 +104,13 @@ class ChildReader:
         """
         account = self._translation.diagnostics
         drift.malformed += account.repairs.get(MALFORMED, 0)
-        drift.events.update(account.unknown)
+        drift.events.update(account.unknown_events)
         for name, count in self._news.items():
             kind, colon, _ = name.partition(": ")
-            if kind not in account.unknown and kind.partition("/")[0] not in account.unknown:
+            if (
+                kind not in account.unknown_events
+                and kind.partition("/")[0] not in account.unknown_events
+            ):
                 (drift.fields if colon else drift.events)[name] += count
 
 

@@ -94,7 +94,7 @@ class Recorder:
         """Notes of what a turn's account counted, when the turn is over."""
         for kind, count in account.repairs.items():
             self.note("repair", repair=kind, count=count, turn=self.turn)
-        for kind, count in account.unknown.items():
+        for kind, count in account.unknown_events.items():
             self.note("unknown_event", event=kind, count=count, turn=self.turn)
 
     def result(self, line: Mapping[str, Any]) -> None:

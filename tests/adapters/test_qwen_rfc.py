@@ -480,4 +480,4 @@ def test_an_end_of_a_reply_that_nobody_knows_is_counted_and_is_an_end():
     )
     said += translation.close(Exit(code=0))
     assert brief(parse(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
-    assert translation.diagnostics.unknown == {"finish_reason/eos": 1}
+    assert translation.diagnostics.unknown_events == {"finish_reason/eos": 1}

@@ -116,7 +116,7 @@ def test_of_a_good_run_everything_is_understood(case, partial):
     one.
     """
     _, translation = translate_case(case, partial)
-    assert translation.diagnostics.unknown == {}
+    assert translation.diagnostics.unknown_events == {}
     assert not {"malformed_event", "malformed_end", "not_an_event", "contradicted_block"} & set(
         translation.diagnostics.repairs
     )

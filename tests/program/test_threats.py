@@ -524,7 +524,8 @@ def test_whatever_the_repair_a_forged_line_is_not_believed(name, forged, way):
     assert b"pwned" not in said and b'"type":"control_re' not in said
     repairs = translation.diagnostics.repairs
     assert (
-        repairs.keys() & {"doubtful_event", "malformed_event"} or translation.diagnostics.unknown
+        repairs.keys() & {"doubtful_event", "malformed_event"}
+        or translation.diagnostics.unknown_events
     ), repairs
     assert translation.turn.asked == [] and translation.take_outgoing_lines() == []
 

@@ -313,7 +313,7 @@ def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
 def test_an_account_is_notes(record):
     recorder, account = record(), Diagnostics()
     account.record("not_json", "x")
-    account.unknown_event("odd")
+    account.record_unknown_event("odd")
     recorder.turn = 2
     recorder.account(account)
     recorder.close()

@@ -421,7 +421,7 @@ def check_account(account: Diagnostics) -> None:
     """Assert that an account is bounded and fit to be shown, whatever was counted (threats: vendor
     output).
     """
-    for counts in (account.repairs, account.unknown):
+    for counts in (account.repairs, account.unknown_events):
         assert len(counts) <= MAX_KINDS + (OVERFLOW_KIND in counts), (
             "the account has so many kinds and no more"
         )

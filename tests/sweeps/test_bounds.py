@@ -251,7 +251,7 @@ def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
         if number % 5 == 4:
             stage.turn.closed(Exit(code=0), "")
             stage.turn = stage.turn.next()
-            stage.account.forget()
+            stage.account.clear()
         stage.pen.take()
 
     check_flat(lambda: reachable(stage.turn), step)

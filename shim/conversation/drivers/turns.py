@@ -275,7 +275,7 @@ class TurnLifecycle:
 
     def _warn_about_secrets(self, pump: ChildStream) -> None:
         """Say once for a turn how many secrets were left out, where a person reads our stderr."""
-        counts = pump.translation.diagnostics.redacted
+        counts = pump.translation.diagnostics.redactions
         if (
             counts
             and self._context.dialect.reports_secret_counts

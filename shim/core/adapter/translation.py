@@ -194,7 +194,7 @@ class StreamTranslation:
         """The next turn of the same child; its account counts the lines that were skipped since the
         last turn.
         """
-        self.diagnostics.forget()
+        self.diagnostics.clear()
         if self._skipped_count:
             self.diagnostics.record("late_event", self._first_skipped_line, self._skipped_count)
             self._skipped_count = 0

@@ -20,38 +20,38 @@ class Diagnostics:
     is being read: the default sample.
     """
 
-    __slots__ = ("line", "redacted", "repairs", "samples", "unknown")
+    __slots__ = ("line", "redactions", "repairs", "samples", "unknown_events")
 
     def __init__(self) -> None:
         self.line = b""
         self.repairs: dict[str, int] = {}
-        self.unknown: dict[str, int] = {}
-        self.redacted: dict[str, int] = {}
+        self.unknown_events: dict[str, int] = {}
+        self.redactions: dict[str, int] = {}
         self.samples: dict[str, str] = {}
 
     @property
-    def misunderstood(self) -> bool:
+    def has_unreadable_output(self) -> bool:
         """Whether the vendor printed something that is no event, or an unknown one."""
-        return bool(self.unknown) or not NON_EVENT_REPAIRS.isdisjoint(self.repairs)
+        return bool(self.unknown_events) or not NON_EVENT_REPAIRS.isdisjoint(self.repairs)
 
     def record(self, kind: str, sample: object = "", count: int = 1) -> None:
         """Count repairs of a kind; the first `sample` (text or bytes) is kept."""
-        self._count(self.repairs, kind, sample, count)
+        self._add_count(self.repairs, kind, sample, count)
 
-    def unknown_event(self, kind: object, sample: object = "") -> None:
+    def record_unknown_event(self, kind: object, sample: object = "") -> None:
         """Count one event of the vendor that has no translation."""
-        self._count(self.unknown, str(kind), sample)
+        self._add_count(self.unknown_events, str(kind), sample)
 
-    def _count(self, counts: dict[str, int], kind: str, sample: object, count: int = 1) -> None:
+    def _add_count(self, counts: dict[str, int], kind: str, sample: object, count: int = 1) -> None:
         kind = escape_control_chars(kind[:MAX_SAMPLE_CHARS])[:MAX_SAMPLE_CHARS]
         if kind not in counts:
             if len(counts) >= MAX_KINDS:
                 kind = OVERFLOW_KIND
-            if kind not in self.samples and (shown := self._shown(sample)):
+            if kind not in self.samples and (shown := self._format_sample(sample)):
                 self.samples[kind] = shown
         counts[kind] = counts.get(kind, 0) + count
 
-    def _shown(self, sample: object) -> str:
+    def _format_sample(self, sample: object) -> str:
         """The beginning of a sample; of an event, which may be too large or too deep to print, that
         of its line.
         """
@@ -64,22 +64,24 @@ class Diagnostics:
                 return ""
         return escape_control_chars(sample[: 4 * MAX_SAMPLE_CHARS])[:MAX_SAMPLE_CHARS]
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Empty the account for the next turn of the same child."""
-        for counts in (self.repairs, self.unknown, self.redacted, self.samples):
+        for counts in (self.repairs, self.unknown_events, self.redactions, self.samples):
             counts.clear()
 
     def build_report(self) -> dict[str, object]:
         """The account as one JSON-ready object: kind → count and first sample."""
-        redacted = {"redacted": dict(self.redacted)} if self.redacted else {}
+        redacted = {"redacted": dict(self.redactions)} if self.redactions else {}
         return redacted | {
-            "repairs": {kind: self._entry(kind, count) for kind, count in self.repairs.items()},
+            "repairs": {
+                kind: self._build_entry(kind, count) for kind, count in self.repairs.items()
+            },
             "unknown_events": {
-                kind: self._entry(kind, count) for kind, count in self.unknown.items()
+                kind: self._build_entry(kind, count) for kind, count in self.unknown_events.items()
             },
         }
 
-    def _entry(self, kind: str, count: int) -> dict[str, object]:
+    def _build_entry(self, kind: str, count: int) -> dict[str, object]:
         sample = self.samples.get(kind)
         return {"count": count} if sample is None else {"count": count, "first": sample}
 

@@ -144,7 +144,7 @@ class TurnWithoutSecrets:
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
-        self._counts = turn.account.redacted
+        self._counts = turn.account.redactions
         self._redactor = redactor = Redactor(self._counts)
         self._speech = speech = SpeechWithoutSecrets(turn, redactor)
         self._passed: RedactedLines | None = None

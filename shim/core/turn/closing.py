@@ -189,8 +189,8 @@ class Closing:
             acted=bool(acted) or reply.number > 1,
             repeatable=reply.said.repeatable,
             open_calls=ends.open_calls(calls.open) if calls.open and reply.asked_tools else "",
-            unknown=bool(account.unknown),
-            misunderstood=account.misunderstood,
+            unknown=bool(account.unknown_events),
+            misunderstood=account.has_unreadable_output,
         )
 
     def _structured(self, read: Callable[[str], Structured], outcome: Outcome) -> Outcome:

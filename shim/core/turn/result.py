@@ -248,9 +248,9 @@ def _shim(end: EndOfTurn) -> dict[str, Any]:
         shim["signal"] = ended.signal
     elif ended is not None and ended.code:
         shim["exit_code"] = ended.code
-    shim |= {"repairs": account.repairs, "unknown_events": account.unknown}
-    if account.redacted:
-        shim["redacted"] = account.redacted
+    shim |= {"repairs": account.repairs, "unknown_events": account.unknown_events}
+    if account.redactions:
+        shim["redacted"] = account.redactions
     return shim
 
 

@@ -397,7 +397,7 @@ class Turn:
 
     def unknown(self, kind: object, sample: object = "") -> None:
         """An event of the vendor that has no translation."""
-        self.account.unknown_event(kind, sample)
+        self.account.record_unknown_event(kind, sample)
 
     def heartbeat(self) -> None:
         """The vendor said that it is alive; from now on in this turn it says so while it works."""

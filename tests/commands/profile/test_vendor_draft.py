@@ -393,7 +393,7 @@ def test_a_draft_leaves_no_line_of_its_files_without_a_rule(vendor):
     _, tools, _ = RUNS[vendor]
     translation = translation_of(drafted(vendor)[1])
     translation.feed(case(f"{vendor}/{tools}").data)
-    assert translation.diagnostics.unknown == {}
+    assert translation.diagnostics.unknown_events == {}
 
 
 def test_nothing_in_the_drafting_code_names_a_vendor():

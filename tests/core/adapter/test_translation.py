@@ -108,13 +108,13 @@ def test_an_end_that_raises_is_counted_and_the_turn_still_ends():
 def test_an_event_of_a_type_that_nobody_knows_is_counted(kind, translator):
     said, translation = run(HELLO + f'{{"type":{kind}}}\n' + SAY + BYE, translator)
     assert said == GOOD
-    counts = translation.diagnostics.unknown | translation.diagnostics.repairs
+    counts = translation.diagnostics.unknown_events | translation.diagnostics.repairs
     assert sum(counts.values()) == 1
 
 
 def test_an_object_without_a_type_is_counted():
     said, translation = run(HELLO + '{"a":1}\n' + SAY + BYE)
-    assert (said, translation.diagnostics.unknown) == (GOOD, {"untyped": 1})
+    assert (said, translation.diagnostics.unknown_events) == (GOOD, {"untyped": 1})
 
 
 @each("line", ["null", "42", "[]", '"text"', "[1,2]", '[{"type":"say","text":"x"},3]', '[{"a":1}]'])
@@ -217,7 +217,7 @@ def test_an_event_torn_out_of_a_line_is_not_believed_when_it_could_be_forged(for
     assert said == GOOD
     repairs = dict(translation.diagnostics.repairs)
     assert repairs.pop("glued_line") == 1
-    assert sum(repairs.values()) + sum(translation.diagnostics.unknown.values()) == 1, (
+    assert sum(repairs.values()) + sum(translation.diagnostics.unknown_events.values()) == 1, (
         "and it is counted"
     )
 

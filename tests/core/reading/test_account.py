@@ -18,9 +18,9 @@ def test_repairs_and_unknown_events_are_counted_apart_by_kind():
     account = Diagnostics()
     account.record("bom")
     account.record("bom")
-    account.unknown_event("new_event")
+    account.record_unknown_event("new_event")
     assert account.repairs == {"bom": 2}
-    assert account.unknown == {"new_event": 1}
+    assert account.unknown_events == {"new_event": 1}
 
 
 def test_the_first_sample_of_a_kind_is_kept():
@@ -39,12 +39,12 @@ def test_a_kind_without_a_sample_is_a_count_alone():
 def test_at_most_64_kinds_are_kept_and_the_rest_is_counted_as_one():
     account = Diagnostics()
     for number in range(1000):
-        account.unknown_event(f"kind{number}", f"sample{number}")
+        account.record_unknown_event(f"kind{number}", f"sample{number}")
     assert (MAX_KINDS, MAX_SAMPLE_CHARS) == (64, 200)
-    assert len(account.unknown) <= MAX_KINDS + 1
+    assert len(account.unknown_events) <= MAX_KINDS + 1
     assert len(account.samples) <= MAX_KINDS + 1
-    assert account.unknown[OVERFLOW_KIND] == 1000 - MAX_KINDS
-    assert sum(account.unknown.values()) == 1000
+    assert account.unknown_events[OVERFLOW_KIND] == 1000 - MAX_KINDS
+    assert sum(account.unknown_events.values()) == 1000
 
 
 def test_a_kind_that_is_known_is_counted_when_the_account_is_full():
@@ -68,10 +68,10 @@ def test_samples_and_kinds_have_at_most_200_characters(sample):
 def test_a_kind_may_be_anything_a_vendor_writes_into_a_type():
     account = Diagnostics()
     for kind in (None, 7, ["x"], {"a": 1}, "\ud83d"):
-        account.unknown_event(kind)
-    assert sum(account.unknown.values()) == 5
-    assert all(isinstance(kind, str) for kind in account.unknown)
-    "".join(account.unknown).encode("utf-8")
+        account.record_unknown_event(kind)
+    assert sum(account.unknown_events.values()) == 5
+    assert all(isinstance(kind, str) for kind in account.unknown_events)
+    "".join(account.unknown_events).encode("utf-8")
 
 
 @each(

@@ -60,7 +60,7 @@ def fragments(lines: list[str], name: str = "text") -> list[str]:
 def test_a_claude_without_secrets_is_passed_byte_for_byte(case, partial):
     plain, _ = translate_case(case, partial)
     said, translation = translate_case(case, partial, redact=True)
-    assert translation.diagnostics.redacted == {}
+    assert translation.diagnostics.redactions == {}
     if not partial:
         assert said == plain
         check_passed(case.data, said, partial)

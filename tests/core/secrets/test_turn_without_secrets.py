@@ -136,7 +136,7 @@ def test_a_snapshot_says_what_is_new_of_the_redacted_text(partial):
     words = ended(stage)
     assert f"text:use {MARK} now and skin deep" in words
     assert stage.account.repairs == {}
-    assert stage.account.redacted == {"github-token": 1}
+    assert stage.account.redactions == {"github-token": 1}
 
 
 def test_a_snapshot_that_contradicts_is_counted_and_not_said():
@@ -156,7 +156,7 @@ def test_a_text_longer_than_a_line_is_redacted_before_it_is_cut(partial, size):
         stage.turn.text(text[start : start + size])
     said = "".join(word[5:] for word in ended(stage) if word.startswith("text:"))
     assert said == text.replace(GITHUB, MARK)
-    assert stage.account.redacted == {"github-token": 20}
+    assert stage.account.redactions == {"github-token": 20}
 
 
 def test_half_a_character_before_what_is_held_back_keeps_its_other_half():
@@ -264,7 +264,7 @@ def test_inputs_and_results_of_calls_are_redacted(partial):
         and b"abc123def" not in stage.bytes
     )
     assert f"result:t got {MARK}" in words
-    assert stage.account.redacted == {"github-token": 3, "assigned-secret": 2}
+    assert stage.account.redactions == {"github-token": 3, "assigned-secret": 2}
 
 
 def test_lines_of_a_nested_agent_are_redacted():
@@ -420,7 +420,7 @@ def test_a_stream_without_secrets_says_the_same(case):
     said, translation = translate_case(case, partial=False, redact=True)
     # a dropped line may take a number
     assert said == plain or (case.passthrough and joined(said) == joined(plain))
-    assert translation.diagnostics.redacted == {}
+    assert translation.diagnostics.redactions == {}
     plain, _ = translate_case(case, partial=True)
     said, _ = translate_case(case, partial=True, redact=True)
     check_turns(said, True, passthrough=case.passthrough)
