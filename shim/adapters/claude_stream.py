@@ -9,7 +9,7 @@ from shim.adapters.claude_speech import encode_control_response
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.complete_lines import LineNormalizer
 from shim.core.reading.json_text import dump
-from shim.core.reading.surrogates import completed, waiting
+from shim.core.reading.surrogates import count_unfinished_chars, join_halves
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 
@@ -121,8 +121,8 @@ class ClaudeTranslator(Translator):
         for name in ("text", "thinking"):
             if isinstance(delta.get(name), str):
                 cut, self._split_delta = self._split_delta, None
-                text = completed((cut[2] if cut and cut[1] == name else "") + delta[name])
-                if count := waiting(text):
+                text = join_halves((cut[2] if cut and cut[1] == name else "") + delta[name])
+                if count := count_unfinished_chars(text):
                     self._split_delta = event, name, text[-count:]
                     text = text[:-count]
                 delta[name] = text

@@ -14,7 +14,7 @@ from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import Usage, create_usage
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.decode import parsed
+from shim.core.reading.decode import parse_json_text
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 
@@ -248,7 +248,7 @@ class CursorTranslator(Translator):
 def _parse_arguments(arguments: object, account: Diagnostics) -> object:
     if not isinstance(arguments, str):
         return arguments
-    value = parsed(arguments, account)
+    value = parse_json_text(arguments, account)
     return {"raw": value} if isinstance(value, str) else value
 
 

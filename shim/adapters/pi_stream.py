@@ -12,7 +12,7 @@ from shim.adapters.pi import TOOLS, build_two_way
 from shim.core.adapter.tools import resolve_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count, parse_dollars
-from shim.core.reading.decode import Decoder
+from shim.core.reading.decode import JsonRepairer
 from shim.core.turn.open_calls import read_id
 from shim.core.turn.outcome import Exit
 from shim.core.turn.tool_calls import OPEN_CALLS
@@ -133,10 +133,10 @@ class PiTranslator(Translator):
         """Read the updates of a reply whose end never came, or that is too long to keep."""
         updates, self._updates = self._updates, []
         account = self.turn.account
-        decoder = Decoder(account)
+        decoder = JsonRepairer(account)
         for raw in updates:
             account.line = raw
-            for event, _ in decoder.repair(raw):
+            for event, _ in decoder.repair_line(raw):
                 try:
                     self.on_message_update(event)
                 except (KeyError, TypeError):

@@ -11,7 +11,7 @@ import orjson
 from shim.adapters import qwen_tools
 from shim.core.adapter.tools import Arguments, Tool, translate_tool_call
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.decode import parsed
+from shim.core.reading.decode import parse_json_text
 from shim.core.reading.json_text import dump
 
 CALL_ID_PREFIX = "call_"  # what the id of a call may have more in a display than in the call itself
@@ -69,7 +69,7 @@ def parse_arguments(arguments: object, account: Diagnostics) -> Arguments | None
     RFC's own `"..."`.
     """
     given = (
-        parsed(arguments, account)
+        parse_json_text(arguments, account)
         if isinstance(arguments, str) and arguments.strip()
         else arguments or {}
     )

@@ -22,7 +22,7 @@ from shim.core.policy.policy import Policy
 from shim.core.policy.rules import MATCH_ALL_CONTENTS, parse_rule
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.bounded import Bounded
+from shim.core.reading.bounded import BoundedDict
 
 YES, NO, ALWAYS = "yes", "no", "always"
 CHOICES_BY_INPUT = {"y": YES, "yes": YES, "n": NO, "no": NO, "a": ALWAYS, "always": ALWAYS}
@@ -77,7 +77,7 @@ class PermissionPromptQueue:
     def __init__(self, cwd: str) -> None:
         self.current: PermissionPrompt | None = None
         self._cwd = cwd
-        self._open_requests = Bounded[str, Mapping[str, Any]](MAX_OPEN_PROMPTS)
+        self._open_requests = BoundedDict[str, Mapping[str, Any]](MAX_OPEN_PROMPTS)
 
     @property
     def waiting_count(self) -> int:

@@ -21,7 +21,7 @@ from shim.core.adapter.tools import (
 from shim.core.adapter.translator import Event, Translator
 from shim.core.adapter.vendor import Adapter, LaunchSpec
 from shim.core.claude.usage import Usage, create_usage
-from shim.core.reading.decode import parsed
+from shim.core.reading.decode import parse_json_text
 from shim.core.reading.json_text import dump
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
@@ -106,7 +106,7 @@ class AcaiTranslator(Translator):
             self._say_held(fill=any(kind == "text" for kind, _ in self._held))
         arguments = event.get("arguments")
         if isinstance(arguments, str):
-            arguments = parsed(arguments, self.turn.account)
+            arguments = parse_json_text(arguments, self.turn.account)
         name, claude = translate_tool_call(TOOLS, event["name"], arguments)
         self.turn.tool_use(event.get("call_id") or event.get("id", ""), name, claude)
 

@@ -23,7 +23,7 @@ from shim.commands.turn.granting import suggest_rules
 from shim.commands.turn.person import Person
 from shim.commands.turn.waiting import find_output_pipe, watch_signals
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.bounded import Bounded
+from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.lines import LineSplitter
 from shim.process.environment import working_directory
 from shim.story.reading import LINE_BYTES, objects
@@ -55,7 +55,7 @@ class LiveTurn:
         self._stopped_early = False  # it was told to end before that
         self._result_line: Mapping[str, Any] | None = None
         self._init_line: Mapping[str, Any] = {}
-        self._failed_outputs = Bounded[str, str](MAX_FAILED_CALLS)  # call → what it said
+        self._failed_outputs = BoundedDict[str, str](MAX_FAILED_CALLS)  # call → what it said
 
     def run(self, command: Sequence[str], prompt: str) -> int:
         """Start the drop-in, ask it `prompt`, draw what it says. Returns the exit status: its own,

@@ -10,7 +10,7 @@ import orjson
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import MAX_SAMPLE_CHARS, Diagnostics
-from shim.core.reading.decode import PADDING, Decoder
+from shim.core.reading.decode import PADDING, JsonRepairer
 from shim.core.reading.lines import INBOUND_BYTES, Aside, LineSplitter
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.outcome import Exit
@@ -60,7 +60,7 @@ class StreamTranslation:
         self.diagnostics = Diagnostics()
         self._line_limits = max_line_bytes, open_aside_file
         self._splitter = LineSplitter(max_line_bytes, open_aside_file)
-        self._decoder = Decoder(self.diagnostics)
+        self._decoder = JsonRepairer(self.diagnostics)
         self._remaining_stderr: str | None = None
         self._skipped_count, self._first_skipped_line = 0, b""  # lines between two turns
         if previous is None:
@@ -167,8 +167,8 @@ class StreamTranslation:
             self.diagnostics.record("malformed_end", repr(error))
         if noise := self._translator.noise:
             stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
-        if not stderr.strip() and self._decoder.noise:
-            stderr = "\n".join(self._decoder.noise)
+        if not stderr.strip() and self._decoder.noise_lines:
+            stderr = "\n".join(self._decoder.noise_lines)
         self._remaining_stderr = stderr
         return stderr
 
@@ -204,7 +204,10 @@ class StreamTranslation:
         """Another child continues the turn: what the last child left unfinished is not joined to
         its first line.
         """
-        self._splitter, self._decoder = LineSplitter(*self._line_limits), Decoder(self.diagnostics)
+        self._splitter, self._decoder = (
+            LineSplitter(*self._line_limits),
+            JsonRepairer(self.diagnostics),
+        )
 
     def skip_bytes(self, chunk: bytes) -> None:
         """Bytes behind a turn that is over: their lines are counted. Only questions are read, to be
@@ -241,7 +244,11 @@ class StreamTranslation:
         self.turn.interrupted()
 
     def _translate(self, lines: Iterable[bytes]) -> None:
-        translator, loads, repair = self._translator, orjson.loads, self._decoder.holding
+        translator, loads, repair = (
+            self._translator,
+            orjson.loads,
+            self._decoder.has_unfinished_object,
+        )
         handlers, test, feed = translator.handlers, translator.filter_line, translator.feed
         overridden, account = self._overrides_feed, self.diagnostics
         lines = iter(lines)
@@ -285,7 +292,7 @@ class StreamTranslation:
 
         What a repair yields is believed only where it may be the vendor's.
         """
-        for value, torn in self._decoder.repair(raw):
+        for value, torn in self._decoder.repair_line(raw):
             if not isinstance(value, dict) and not torn:
                 self._translate_untyped(value)
             elif self._is_trustworthy(value):
@@ -294,7 +301,7 @@ class StreamTranslation:
                 self.diagnostics.record("doubtful_event", raw)
             else:
                 self._translate_unknown(value)
-        return self._decoder.holding
+        return self._decoder.has_unfinished_object
 
     def _feed_repaired(self, event: object) -> None:
         if not isinstance(event, dict):

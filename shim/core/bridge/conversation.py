@@ -25,7 +25,7 @@ from shim.core.bridge.session import (
 )
 from shim.core.claude.messages import parse_line
 from shim.core.claude.permissions import NOT_GRANTED_TEXT
-from shim.core.reading.bounded import Bounded
+from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.json_text import dump
 
 UNANSWERED_TEXT = "the session ended before this message had its turn: it was not answered"
@@ -89,8 +89,8 @@ class HubState:
         self.message_senders: dict[str, tuple[Client, str]] = {}
         # whose message the turn answers: 0 for nobody's here, None where it names none
         self.turn_client_number: int | None = None
-        self.message_ids = Bounded[tuple[str, str], bool](MAX_STORED_IDS)
-        self.frame_answers = Bounded[tuple[int, str], bytes](MAX_STORED_IDS)
+        self.message_ids = BoundedDict[tuple[str, str], bool](MAX_STORED_IDS)
+        self.frame_answers = BoundedDict[tuple[int, str], bytes](MAX_STORED_IDS)
         self._metadata: Mapping[str, Any] = {}
         for message in known:
             self.message_ids["", message] = True

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from shim.core.bridge.frames import RefusedError, encode_frame
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, PROMPT_TIMEOUT_TEXT
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.reading.bounded import Bounded
+from shim.core.reading.bounded import BoundedDict
 
 PROMPT_SUBTYPES = (
     "can_use_tool",
@@ -63,7 +63,7 @@ class PendingPrompts:
 
     def __init__(self) -> None:
         self.open: dict[str, PendingPrompt] = {}
-        self._outcomes = Bounded[str, PromptOutcome](MAX_STORED_OUTCOMES)
+        self._outcomes = BoundedDict[str, PromptOutcome](MAX_STORED_OUTCOMES)
         self.last_outcome: PromptOutcome | None = None  # how the last question was settled
 
     def add(self, question: PendingPrompt) -> bool:

@@ -10,7 +10,7 @@ import orjson
 
 from shim.core.cast.records import CastRecord
 from shim.core.cast.words import ANSWER_KINDS, ProtocolLine, parse_protocol_line
-from shim.core.reading.bounded import Bounded
+from shim.core.reading.bounded import BoundedDict
 
 # of the other side that are kept until the script waits for them; more are dropped
 MAX_PENDING_LINES = 1000
@@ -143,7 +143,7 @@ class IdMapper:
     def __init__(self, session: str) -> None:
         self._session_id = quote_id(session) if session else b""
         self._session_id_pair: tuple[bytes, bytes] | None = None  # the recorded one, and today's
-        self._ids = Bounded[bytes, bytes](MAX_IDS)
+        self._ids = BoundedDict[bytes, bytes](MAX_IDS)
 
     def add_pair(self, told: ProtocolLine, word: ProtocolLine) -> None:
         """`word` stands today for the recorded line `told`."""

@@ -6,14 +6,14 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Bounded(dict[Key, Value]):
+class BoundedDict(dict[Key, Value]):
     """Keeps the last `most` keys that were set: a further one takes the place of the oldest."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
-        self._most = most
+        self._max_entries = most
 
     def __setitem__(self, key: Key, value: Value) -> None:
         super().__setitem__(key, value)
-        if len(self) > self._most:
+        if len(self) > self._max_entries:
             del self[next(iter(self))]

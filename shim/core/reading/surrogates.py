@@ -7,13 +7,13 @@ without one it becomes U+FFFD.
 
 import re
 
-_CESU = rb"\xed[\xa0-\xbf][\x80-\xbf]"  # a surrogate as bytes, which UTF-8 does not have
-_BYTES = "[\udc80-\udcff]+"
+_CESU_SURROGATE = rb"\xed[\xa0-\xbf][\x80-\xbf]"  # a surrogate as bytes, which UTF-8 does not have
+_BYTE_HALVES = "[\udc80-\udcff]+"
 _SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-_WAITS = re.compile(
+_UNFINISHED_END = re.compile(
     "(?:[\ud800-\udbff]|[\udcc2-\udcdf]|[\udce0-\udcef][\udc80-\udcbf]?|[\udcf0-\udcf4][\udc80-\udcbf]{0,2})\\Z"
 )
-LONGEST_HALF = 3
+MAX_HALF_CHARS = 3
 
 
 def escape_halves(data: bytes, kinds: list[str]) -> str:
@@ -26,9 +26,9 @@ def escape_halves(data: bytes, kinds: list[str]) -> str:
         return data.decode()
     except UnicodeDecodeError:
         pass
-    if re.search(_CESU, data):
+    if re.search(_CESU_SURROGATE, data):
         kinds.append("cesu8")
-        data = re.sub(_CESU, _escaped, data)
+        data = re.sub(_CESU_SURROGATE, _escape_surrogate, data)
         try:
             return data.decode()
         except UnicodeDecodeError:
@@ -37,30 +37,30 @@ def escape_halves(data: bytes, kinds: list[str]) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _escaped(match: re.Match[bytes]) -> bytes:
+def _escape_surrogate(match: re.Match[bytes]) -> bytes:
     return b"\\u%04x" % ord(match[0].decode("utf-8", "surrogatepass"))
 
 
-def surrogates(text: str) -> bool:
+def has_lone_surrogates(text: str) -> bool:
     """Whether a text has lone surrogates that do not stand for bytes."""
     return _SURROGATE.search(text) is not None
 
 
-def waiting(text: str) -> int:
+def count_unfinished_chars(text: str) -> int:
     """How many characters at the end of `text` are a half that the next text may complete."""
-    found = _WAITS.search(text[-LONGEST_HALF:])
+    found = _UNFINISHED_END.search(text[-MAX_HALF_CHARS:])
     return len(found[0]) if found else 0
 
 
-def completed(text: str) -> str:
+def join_halves(text: str) -> str:
     """`text` with adjacent halves joined; other halves stay."""
     if text.isascii():
         return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return re.sub(_BYTES, _character, text)
+    return re.sub(_BYTE_HALVES, _decode_byte_halves, text)
 
 
-def _character(match: re.Match[str]) -> str:
+def _decode_byte_halves(match: re.Match[str]) -> str:
     return match[0].encode("ascii", "surrogateescape").decode("utf-8", "surrogateescape")
 
 
@@ -69,9 +69,9 @@ def join_surrogates(text: str) -> str:
     if text.isascii():
         return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    text = re.sub(_BYTES, _replaced, text)
+    text = re.sub(_BYTE_HALVES, _decode_with_replacement, text)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _replaced(match: re.Match[str]) -> str:
+def _decode_with_replacement(match: re.Match[str]) -> str:
     return match[0].encode("ascii", "surrogateescape").decode("utf-8", "replace")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    OF_THE_CLASS = {
+    CLASS_BODY_NAMES = {
         "__module__",
         "__qualname__",
         "__annotations__",
@@ -22,7 +22,7 @@ else:
         "__classdictcell__",
     }
 
-    class _Maker(type):
+    class _NamedTupleMeta(type):
         """Makes a tuple with names of a class with annotated fields."""
 
         def __new__(cls, name, bases, namespace):
@@ -34,13 +34,13 @@ else:
             defaults = [namespace[field] for field in annotations if field in namespace]
             made = namedtuple(name, annotations, defaults=defaults, module=namespace["__module__"])
             for key, value in namespace.items():
-                if key not in annotations and key not in OF_THE_CLASS:
+                if key not in annotations and key not in CLASS_BODY_NAMES:
                     setattr(made, key, value)
             made.__annotations__ = annotations
             made.__qualname__ = namespace["__qualname__"]
             return made
 
-    class NamedTuple(metaclass=_Maker):
+    class NamedTuple(metaclass=_NamedTupleMeta):
         """As `typing.NamedTuple`."""
 
     class Any:

@@ -8,7 +8,12 @@ from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import dump, escape
 from shim.core.reading.limits import pieces
-from shim.core.reading.surrogates import completed, join_surrogates, surrogates, waiting
+from shim.core.reading.surrogates import (
+    count_unfinished_chars,
+    has_lone_surrogates,
+    join_halves,
+    join_surrogates,
+)
 from shim.core.turn.machine import ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Machine, State
 from shim.core.turn.outcome import End
 from shim.core.turn.reply import Reply
@@ -92,7 +97,7 @@ class Speech:
         try:
             dumped = orjson.dumps(whole)
         except TypeError:
-            if surrogates(whole):
+            if has_lone_surrogates(whole):
                 self._account.record("surrogate", whole)
             whole = join_surrogates(whole)
             dumped = dump(whole)
@@ -195,7 +200,7 @@ class Speech:
         try:
             dumped = orjson.dumps(text)
         except TypeError:
-            if not self._partial and surrogates(text):
+            if not self._partial and has_lone_surrogates(text):
                 self._account.record("surrogate", text)
             dumped = dump(text)
         aborted = self._end.outcome is not None and self._end.interrupted
@@ -228,7 +233,7 @@ class Speech:
         ):
             return
         if self.carry:
-            fragment, self.carry = completed(self.carry + fragment), ""
+            fragment, self.carry = join_halves(self.carry + fragment), ""
             self.parts.pop()
         self.parts.append(fragment)
         if self._partial:
@@ -273,9 +278,9 @@ class Speech:
 
     def _without_half(self, fragment: str) -> str:
         """A fragment without half a character at its end, which waits for the next fragment."""
-        if surrogates(fragment):
+        if has_lone_surrogates(fragment):
             self._account.record("surrogate", fragment)
-        if count := waiting(fragment):
+        if count := count_unfinished_chars(fragment):
             self.carry = fragment[-count:]
             self.parts[-1:] = [fragment[:-count], self.carry]
             return fragment[:-count]
@@ -291,10 +296,10 @@ class Speech:
         half, self.carry = self.carry, ""
         if half:
             self.parts.pop()
-        elif count := waiting(fragment):
+        elif count := count_unfinished_chars(fragment):
             half, fragment = fragment[-count:], fragment[:-count]
         self.parts.pop()
-        if self.parts and (count := waiting(self.parts[-1])):
+        if self.parts and (count := count_unfinished_chars(self.parts[-1])):
             fragment = self.parts[-1][-count:] + fragment
             self.parts[-1] = self.parts[-1][:-count]
         if any(self.parts):

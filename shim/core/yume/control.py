@@ -35,7 +35,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
 )
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.bounded import Bounded
+from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.json_text import dump
 from shim.core.yume.pen import YumePen
 from shim.core.yume.words import yume_mode
@@ -77,7 +77,7 @@ class YumeControl(ControlSession):
             never_asks=unattended
         )
         self._early: dict[str, PermissionDecision] = {}
-        self._decided = Bounded[str, None](
+        self._decided = BoundedDict[str, None](
             EARLY_APPROVALS
         )  # calls of this turn, so that a second approval of a call approves no later question
 

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.decode import parsed
+from shim.core.reading.decode import parse_json_text
 
 # Bounds of calls that are not whole yet: more than any model makes at once, and more than it writes
 # into a file.
@@ -101,7 +101,11 @@ class Parts:
             self._size = 0
         for part in calls:
             text = "".join(part.fragments)
-            say(part.identity, part.name, parsed(text, self._account) if text.strip() else {})
+            say(
+                part.identity,
+                part.name,
+                parse_json_text(text, self._account) if text.strip() else {},
+            )
 
     def drop(self) -> None:
         """The reply was cut: a call that is not whole was never made."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from shim.core.adapter.tools import list_claude_names, translate_tool_call
 from shim.core.claude.usage import Usage, create_usage, parse_dollars
-from shim.core.reading.decode import parsed
+from shim.core.reading.decode import parse_json_text
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS
 
 ITEMS = 10_000  # of a list that a rule walks over: more than any vendor prints in one line
@@ -237,7 +237,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
         joined,
         mapped,
         multiplied,
-        parsed,
+        parse_json_text,
         rest,
     ),
     *(stripped, there, together, total, translate_tool_call, unquoted),

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars, pluralize
-from shim.core.reading.bounded import Bounded
+from shim.core.reading.bounded import BoundedDict
 from shim.story.edits import DiffLine, edit_of
 from shim.story.remarks import remark
 from shim.story.steps import MAIN, TODO, known, plainly_asked
@@ -83,7 +83,7 @@ class Drawing:
         self._full = full
         self._asks = asks
         self._depths: dict[str, int] = {}
-        self._running = Bounded[int, str](NESTED)
+        self._running = BoundedDict[int, str](NESTED)
         self._asked: dict[str, float] = {}
         self._head = ""  # the call that was drawn last, in one line
         self._last: tuple[str, int] = "", 0  # the kind and the step that were drawn last

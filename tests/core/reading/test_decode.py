@@ -7,7 +7,12 @@ import pytest
 from sweeps import each
 
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.decode import JOINED_LINES, NOISE_CHARACTERS, NOISE_LINES, Decoder
+from shim.core.reading.decode import (
+    MAX_JOINED_LINES,
+    MAX_NOISE_CHARS,
+    MAX_NOISE_LINES,
+    JsonRepairer,
+)
 from shim.core.reading.json_scan import DEPTH_KEPT
 from shim.core.reading.json_text import dump
 from shim.core.reading.surrogates import join_surrogates
@@ -18,10 +23,10 @@ class Reader:
 
     def __init__(self) -> None:
         self.account = Diagnostics()
-        self.decoder = Decoder(self.account)
+        self.decoder = JsonRepairer(self.account)
 
     def read(self, *lines: bytes) -> list[tuple[object, bool]]:
-        return [value for line in lines for value in self.decoder.repair(line)]
+        return [value for line in lines for value in self.decoder.repair_line(line)]
 
     def whole(self, *lines: bytes) -> list[object]:
         """The values of lines, none of which was torn out of something else."""
@@ -257,7 +262,7 @@ def test_what_a_terminal_would_obey_hides_no_event(reader, junk):
     ):
         values = [value for value, _ in reader.read(line)]
         assert values == [{"a": 1}, {"b": 2}][: line.count(b"{")]
-    assert not reader.decoder.holding
+    assert not reader.decoder.has_unfinished_object
 
 
 def test_what_lies_inside_a_broken_object_is_not_torn_out(reader):
@@ -276,13 +281,13 @@ def test_a_torn_object_may_hold_a_raw_control_character(reader):
 def test_a_raw_newline_inside_a_string_is_joined_over_two_lines(reader):
     """cursor's call ids (cursor page, section 5)."""
     assert reader.read(b'{"call_id":"call-1') == []
-    assert reader.decoder.holding
+    assert reader.decoder.has_unfinished_object
     assert reader.torn(b'fc_2","x":1}') == [{"call_id": "call-1\nfc_2", "x": 1}]
-    assert not reader.decoder.holding
+    assert not reader.decoder.has_unfinished_object
     assert reader.repairs == {"json": 1, "joined_line": 1}
 
 
-@pytest.mark.parametrize("newlines", [1, 2, 3, 50, JOINED_LINES - 1])
+@pytest.mark.parametrize("newlines", [1, 2, 3, 50, MAX_JOINED_LINES - 1])
 def test_a_text_of_many_lines_is_joined(reader, newlines):
     lines = [b'{"a":"first', *[b"more"] * (newlines - 1), b'last"}']
     assert reader.torn(*lines) == [{"a": "first\n" + "more\n" * (newlines - 1) + "last"}]
@@ -311,29 +316,29 @@ def test_a_piece_of_the_string_that_happens_to_be_json_does_not_end_the_wait(rea
     """Only an object can be an event."""
     reader.read(b'{"a":"first')
     reader.read(line)
-    assert reader.decoder.holding
+    assert reader.decoder.has_unfinished_object
 
 
 def test_an_object_that_stays_unfinished_is_given_up_as_a_cut_line(reader):
-    assert reader.read(b'{"a":"0', *[b"more"] * JOINED_LINES) == []
-    assert not reader.decoder.holding
+    assert reader.read(b'{"a":"0', *[b"more"] * MAX_JOINED_LINES) == []
+    assert not reader.decoder.has_unfinished_object
     assert reader.repairs["cut_line"] == 1
-    assert reader.decoder.noise[-1] == "more"
+    assert reader.decoder.noise_lines[-1] == "more"
 
 
 def test_an_event_that_stands_by_itself_ends_the_wait(reader):
     """A line cut by the vendor must not swallow the ones behind it."""
     assert [value for value, _ in reader.read(b'{"a":"cut', b'{"b":2}')] == [{"b": 2}]
-    assert not reader.decoder.holding
+    assert not reader.decoder.has_unfinished_object
     assert reader.repairs == {"cut_line": 1, "not_json": 1}
 
 
 def test_a_stream_that_ends_in_the_middle_of_an_event_has_a_cut_line(reader):
     reader.read(b'{"a":"cut')
     reader.decoder.close()
-    assert not reader.decoder.holding
+    assert not reader.decoder.has_unfinished_object
     assert reader.repairs["cut_line"] == 1
-    assert reader.decoder.noise == ['{"a":"cut']
+    assert reader.decoder.noise_lines == ['{"a":"cut']
 
 
 def test_closing_a_stream_that_ended_well_counts_nothing(reader):
@@ -347,16 +352,16 @@ def test_closing_a_stream_that_ended_well_counts_nothing(reader):
 
 def test_lines_that_were_never_json_are_kept_for_the_error_text(reader):
     assert reader.read(b"Error: not logged in\r", b"caf\xe9", b"[broken") == []
-    assert reader.decoder.noise == ["Error: not logged in", "caf\ufffd", "[broken"]
+    assert reader.decoder.noise_lines == ["Error: not logged in", "caf\ufffd", "[broken"]
     assert reader.repairs == {"not_json": 3} or reader.repairs == {"not_json": 3, "invalid_utf8": 1}
 
 
 def test_only_the_last_lines_of_noise_are_kept_and_only_their_beginnings(reader):
     """Threats: every buffer is bounded."""
     reader.read(*[b"line %d " % number + b"x" * 5000 for number in range(100)])
-    assert len(reader.decoder.noise) == NOISE_LINES
-    assert reader.decoder.noise[-1].startswith("line 99 ")
-    assert max(map(len, reader.decoder.noise)) == NOISE_CHARACTERS
+    assert len(reader.decoder.noise_lines) == MAX_NOISE_LINES
+    assert reader.decoder.noise_lines[-1].startswith("line 99 ")
+    assert max(map(len, reader.decoder.noise_lines)) == MAX_NOISE_CHARS
 
 
 @pytest.mark.parametrize("line", [b"null", b"42", b"[]", b'"text"'])
@@ -383,17 +388,17 @@ def test_halves_of_a_pair_are_joined_and_a_half_alone_is_replaced(text, joined):
 
 
 def test_two_objects_on_a_line_end_the_wait_for_a_broken_one():
-    decoder = Decoder(Diagnostics())
-    assert decoder.repair(b'{"type":') == []
-    assert decoder.repair(b'{"a":1}{"b":2}') == [({"a": 1}, True), ({"b": 2}, True)]
-    assert not decoder.holding
+    decoder = JsonRepairer(Diagnostics())
+    assert decoder.repair_line(b'{"type":') == []
+    assert decoder.repair_line(b'{"a":1}{"b":2}') == [({"a": 1}, True), ({"b": 2}, True)]
+    assert not decoder.has_unfinished_object
 
 
 @pytest.mark.parametrize("line", [b"[", b'{"a":'])
 def test_a_line_of_brackets_without_end_is_noise_and_no_work(line, monkeypatch):
     reader = Reader()
     with monkeypatch.context() as limited:
-        limited.setattr("shim.core.reading.decode.BRACKETS", 5000)
+        limited.setattr("shim.core.reading.decode.MAX_BRACKETS", 5000)
         limited.setattr("shim.core.reading.decode.shallow", None)
         limited.setattr("shim.core.reading.decode.Shape", None)
         assert reader.read(line * 5001) == []

@@ -4,7 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 from sweeps import each
 
-from shim.core.reading.surrogates import completed, escape_halves, join_surrogates, waiting
+from shim.core.reading.surrogates import (
+    count_unfinished_chars,
+    escape_halves,
+    join_halves,
+    join_surrogates,
+)
 
 
 def text_of(data: bytes) -> str:
@@ -26,12 +31,12 @@ def text_of(data: bytes) -> str:
     ],
 )
 def test_the_bytes_of_a_character_that_was_cut_wait_for_the_rest(data, count):
-    assert waiting(text_of(data)) == count
+    assert count_unfinished_chars(text_of(data)) == count
 
 
 @each(("text", "count"), [("\ud83d", 1), ("\ude00", 0), ("a\ud83db", 0), ("", 0), ("😀", 0)])
 def test_the_first_half_of_a_pair_waits_for_the_second(text, count):
-    assert waiting(text) == count
+    assert count_unfinished_chars(text) == count
 
 
 @given(some.text(some.characters(codec="utf-8"), min_size=1, max_size=8), some.data())
@@ -39,10 +44,10 @@ def test_a_text_cut_at_any_byte_is_whole_again(text, data):
     encoded = text.encode()
     cut = data.draw(some.integers(0, len(encoded)))
     first, second = text_of(encoded[:cut]), text_of(encoded[cut:])
-    assert completed(first + second) == text
+    assert join_halves(first + second) == text
     assert join_surrogates(first + second) == text
     if encoded[:cut].decode("utf-8", "ignore") != first:
-        assert waiting(first) > 0
+        assert count_unfinished_chars(first) > 0
 
 
 @given(some.binary(max_size=12))

@@ -9,7 +9,7 @@ from shim.commands.sessions.terminal import keys
 from shim.commands.sessions.terminal.asking import CHOICES_BY_LINE, Decision, QuestionPrompt
 from shim.commands.sessions.terminal.keys import LineEditor, TypedText
 from shim.commands.sessions.terminal.view import SessionView
-from shim.core.reading.bounded import Bounded
+from shim.core.reading.bounded import BoundedDict
 from shim.io.stamps import fresh_uuid
 from shim.story.terminal.arguments import one_line
 
@@ -39,8 +39,8 @@ class InputController:
             False  # a message is begun while a question could be answered with a key
         )
         # that were said, and did not come back yet: id → text
-        self.pending_messages = Bounded[str, str](MAX_PENDING_FRAMES)
-        self._pending_frames = Bounded[str, Frame](
+        self.pending_messages = BoundedDict[str, str](MAX_PENDING_FRAMES)
+        self._pending_frames = BoundedDict[str, Frame](
             MAX_PENDING_FRAMES
         )  # frames that were said, by their ids
         self.write_frame: Callable[[Frame], None] = lambda said: None

@@ -52,7 +52,7 @@ from shim.core.claude.permissions import (
     parse_permission_updates,
 )
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.bounded import Bounded
+from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any
@@ -89,7 +89,7 @@ class ControlSession(SessionLines):
         self._prompt_text = ""
         self._prompt_refusal: PromptRefusal | None = None
         # The ids of messages that were accepted: a message with the same id is not answered again.
-        self._accepted_message_ids = Bounded[str, None](MAX_MESSAGE_IDS)
+        self._accepted_message_ids = BoundedDict[str, None](MAX_MESSAGE_IDS)
         # returns the message ids of the resumed session
         self.load_accepted_ids: Callable[[], Iterable[str]] | None = None
 
