@@ -260,7 +260,9 @@ class PassthroughLoop(ConversationLoop):
         self._exchange.end_turn()
         if cause is not None:
             pump.stop_turn(reason, cause)
-        said, _ = pump.close(self._child.exit if cause is None else None, self._child.tail.text())
+        said, _ = pump.close(
+            self._child.exit if cause is None else None, self._child.tail.to_text()
+        )
         await self._output.lines(said)
 
     async def _write_last_result(self, reason: str, cause: Cause) -> None:

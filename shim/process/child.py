@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from shim.core.reading.head_and_tail import Tail
+from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import Exit
 from shim.process import guard, strays
 from shim.process.exit_status import signal_name
@@ -50,7 +50,7 @@ class Child:
     def __init__(self, started: Started) -> None:
         self._process, self._stdin, tail, self._track, self._files, self._grace = started
         self._saying = anyio.Lock()
-        self.tail = tail or Tail()
+        self.tail = tail or HeadTailBuffer()
         self.exit: Exit | None = None
         self.began = anyio.current_time()
         self.first_output: float | None = None  # seconds until it said something on its stdout

@@ -16,7 +16,7 @@ from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import subprocess
 
-    from shim.core.reading.head_and_tail import Tail
+    from shim.core.reading.head_and_tail import HeadTailBuffer
     from shim.io.tap import Track
 
 # gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives
@@ -89,7 +89,7 @@ class Started(NamedTuple):
 
     process: "AnyProcess"
     stdin: bytes
-    tail: "Tail | None" = None
+    tail: "HeadTailBuffer | None" = None
     track: "Track | None" = None
     files: tuple[str, ...] = ()
     grace: float = 0.0

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, format_suggestion
-from shim.core.reading.ids import vendor_name
+from shim.core.reading.ids import is_vendor_name
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.reading.typed import NamedTuple
 from shim.io.log import LEVELS
@@ -230,7 +230,7 @@ def load(
     check(path, ("tools",), tools, TOOL_KEYS)
     vendors = {}
     for name, settings in (table.get("vendors") or {}).items():
-        if not vendor_name(name) or not isinstance(settings, dict):
+        if not is_vendor_name(name) or not isinstance(settings, dict):
             raise mistake(path, ("vendors", name), settings, "a table under a vendor's name")
         check(path, ("vendors", name), settings, VENDOR_KEYS)
         check(path, ("vendors", name, "timeouts"), settings.get("timeouts") or {}, VENDOR_TIMEOUTS)

@@ -9,7 +9,7 @@ from shim import adapters
 from shim.core.adapter.vendor import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.ids import vendor_name
+from shim.core.reading.ids import is_vendor_name
 from shim.io.raw_output import tell
 from shim.state.config import Settings, config_directory
 
@@ -79,7 +79,7 @@ def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
     adapters.VENDORS.update(BUNDLED)
     for file in found:
         name, path = file.removesuffix(adapters.PROFILE_SUFFIX), os.path.join(directory, file)
-        if vendor_name(name):
+        if is_vendor_name(name):
             adapters.VENDORS[name] = path
 
     def read(name: str, place: str) -> Adapter:

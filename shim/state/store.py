@@ -13,7 +13,7 @@ import orjson
 
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.claude.usage import parse_usage as known_usage
-from shim.core.reading.ids import parse_uuid, vendor_id, vendor_name
+from shim.core.reading.ids import is_vendor_name, parse_uuid, vendor_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import NamedTuple
 from shim.core.turn.terms import Thread
@@ -136,7 +136,7 @@ def _parse(data: bytes) -> Session | None:
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
-    return known if vendor_name(known.vendor) and _storable(known.vendor_session) else None
+    return known if is_vendor_name(known.vendor) and _storable(known.vendor_session) else None
 
 
 def _told(cwd: str) -> str:

@@ -16,7 +16,7 @@ from shim.core.cast.records import STREAMS, CastError, CastHeader, CastReader, C
 from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import ShimError
-from shim.core.reading.head_and_tail import Tail
+from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import Exit
 from shim.recording.playable_run import invocation_of
@@ -127,7 +127,7 @@ class Teller:
         self._splitters = {letter: LineSplitter(LINE_BYTES) for letter in STREAMS}
         self._translation: StreamTranslation | None = None
         self._readable = False  # the output of some child can be translated
-        self._stderr = Tail()
+        self._stderr = HeadTailBuffer()
         self._at = 0.0
         self._signalled: object = None  # the child that we sent a signal
         # retold, and waits for the note of it
@@ -169,7 +169,7 @@ class Teller:
         for splitter in self._splitters.values():
             splitter.close()
         if self._translation is not None and not self._translation.is_finished:
-            changes += self._held(self._at, self._translation.close(None, self._stderr.text()))
+            changes += self._held(self._at, self._translation.close(None, self._stderr.to_text()))
         return changes + self._decided() + self.story.close(self._at)
 
     def _ask(self) -> list[Change]:
@@ -275,7 +275,7 @@ class Teller:
         if record.code == "s":
             self._translation = self._opened(record.fields.get("vendor"))
             self._readable = self._readable or self._translation is not None
-            self._stderr = Tail()
+            self._stderr = HeadTailBuffer()
             return b""
         translation = self._translation
         if translation is None:
@@ -283,7 +283,9 @@ class Teller:
         if record.code == "x":
             ours = self._signalled is not None and self._signalled == record.fields.get("child")
             ended = None if ours else child_exit(record.fields)
-            return b"" if translation.is_finished else translation.close(ended, self._stderr.text())
+            return (
+                b"" if translation.is_finished else translation.close(ended, self._stderr.to_text())
+            )
         if translation.is_finished and self._messages:
             translation.start_turn()
         said = translation.feed(record.data)

@@ -110,7 +110,7 @@ async def test_a_megabyte_of_stderr_before_the_first_line_is_no_deadlock(start):
     child = start(["fill", 1_000_000, 2], ["out", "after\n"])
     said, ended = await read_all(child)
     assert (said, ended) == (b"after\n", Exit(code=0))
-    assert "bytes left out" in child.tail.text()
+    assert "bytes left out" in child.tail.to_text()
 
 
 async def test_a_long_prompt_for_a_child_that_talks_first_is_no_deadlock(start, box):

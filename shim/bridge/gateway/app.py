@@ -118,7 +118,7 @@ from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.reading.ids import is_short_id, parse_uuid, short_id, vendor_name
+from shim.core.reading.ids import is_short_id, is_vendor_name, parse_uuid, short_id
 
 PAGE_ASSETS_FOLDER = os.path.join(os.path.dirname(__file__), "assets")
 STORY_ASSETS_FOLDER = os.path.join(
@@ -317,7 +317,7 @@ class Gateway:
             acts.read_text(body, "model", is_required=False),
             acts.read_text(body, "mode", is_required=False),
         )
-        if not vendor_name(vendor) or vendor not in adapters.VENDORS:
+        if not is_vendor_name(vendor) or vendor not in adapters.VENDORS:
             raise HTTPError(
                 400,
                 f"there is no vendor {make_printable(vendor)!r}; there are {', '.join(adapters.VENDORS)}",

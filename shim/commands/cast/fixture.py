@@ -16,8 +16,8 @@ from shim.core.cast.records import CastError, CastHeader, CastRecord
 from shim.core.cast.words import select_child_records, split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.head_and_tail import Tail
-from shim.core.reading.ids import vendor_id, vendor_name
+from shim.core.reading.head_and_tail import HeadTailBuffer
+from shim.core.reading.ids import is_vendor_name, vendor_id
 from shim.core.secrets.redactor import summary
 from shim.core.turn.outcome import Exit
 from shim.recording.folders import verify_cast
@@ -67,7 +67,7 @@ class ChildDetails:
     """The facts of a child, collected while its bytes are written."""
 
     def __init__(self) -> None:
-        self.stderr = Tail()
+        self.stderr = HeadTailBuffer()
         self.exit_status: Exit | None = None
         self.gaps: list[str] = []
         self._stdin_chunks: list[bytes] = []
@@ -109,7 +109,7 @@ class ChildDetails:
             for key, value in facts.items()
             if value or value.__class__ is int
         ]
-        return "".join(lines) + f"stderr = {format_toml_value(self.stderr.text())}\n"
+        return "".join(lines) + f"stderr = {format_toml_value(self.stderr.to_text())}\n"
 
 
 def cut_fixture(
@@ -135,7 +135,7 @@ def cut_fixture(
     header = header_of(path)
     run = _choose_child(path, list(_list_children(path)), child_number, turn_number)
     vendor = str(run.start_fields.get("vendor") or header.vendor)
-    if not vendor_name(vendor):
+    if not is_vendor_name(vendor):
         raise CastError(
             f"{path} is of {escape_control_chars(vendor)[:40]!r}, which cannot be the name of a vendor"
         )
@@ -208,7 +208,7 @@ def _write_golden(folder: str, vendor: str, partial: bool, facts: ChildDetails) 
         with _create_file(folder, GOLDEN_FILE) as file:
             while chunk := os.read(source, CHUNK_BYTES):
                 file.write(translation.feed(chunk))
-            file.write(translation.close(facts.exit_status, facts.stderr.text()))
+            file.write(translation.close(facts.exit_status, facts.stderr.to_text()))
     finally:
         os.close(source)
     return True

@@ -374,7 +374,7 @@ async def run_process(
     finally:
         with anyio.CancelScope(shield=True):
             await _end_process(child)
-        run.stderr = child.tail.text()
+        run.stderr = child.tail.to_text()
         child.close()
 
 

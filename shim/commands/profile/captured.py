@@ -8,7 +8,7 @@ from typing import Protocol
 from shim.core.cast.records import CAST_SUFFIX
 from shim.core.cast.words import split_by_child
 from shim.core.errors import FrontendError
-from shim.core.reading.head_and_tail import Tail
+from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import Exit
 from shim.story.reading import Cast, child_exit
 
@@ -70,7 +70,7 @@ def _read_recording(path: str, sink: OutputSink) -> None:
     number = 0
     for number, child in enumerate(split_by_child(Cast(path).records()), 1):
         sink.start_child(path if number == 1 else f"{path} (child {number})")
-        stderr, ended = Tail(), None
+        stderr, ended = HeadTailBuffer(), None
         for record in child:
             if record.code == "o":
                 sink.feed(record.data)
@@ -79,7 +79,7 @@ def _read_recording(path: str, sink: OutputSink) -> None:
             elif record.code == "x":
                 ended = child_exit(record.fields)
                 break
-        sink.end_child(ended, stderr.text())
+        sink.end_child(ended, stderr.to_text())
     if not number:
         raise FrontendError(
             f"{path} has no child in it", hint="`shim show` draws what the frontend was told"

@@ -22,7 +22,7 @@ from shim.commands.profile.tracing import RuleTracer
 from shim.core.adapter.vendor import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.account import pluralize
-from shim.core.reading.ids import vendor_name
+from shim.core.reading.ids import is_vendor_name
 from shim.state.profile_files import list_unused_keys
 from shim.state.profile_files import vendor as load_profile
 from shim.story.terminal.console import AsJson, print_json, say
@@ -112,7 +112,7 @@ def draft(
     Example: shim vendor draft run1.ndjson run2.ndjson -o ~/.config/shim/vendors/parrot.toml
     """
     name = name or os.path.basename(output or "").removesuffix(adapters.PROFILE_SUFFIX) or "mine"
-    if not vendor_name(name):
+    if not is_vendor_name(name):
         raise typer.BadParameter(
             f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id"
         )
@@ -148,7 +148,7 @@ def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[st
     if name.endswith(adapters.PROFILE_SUFFIX):
         place = os.path.abspath(name)
         name = os.path.basename(name).removesuffix(adapters.PROFILE_SUFFIX)
-        if not vendor_name(name):
+        if not is_vendor_name(name):
             raise FrontendError(
                 f"{place} cannot be a profile: its name may have lower-case letters, digits and dashes only"
             )

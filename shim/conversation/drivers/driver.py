@@ -152,7 +152,7 @@ class ChildDriver:
 
     def peek_stderr(self) -> str:
         """What the child has printed on stderr so far."""
-        return "" if self._child is None else self._child.tail.text()
+        return "" if self._child is None else self._child.tail.to_text()
 
     # -- what the pump gives -----------------------------------------------------------------------
 
@@ -413,7 +413,7 @@ class ChildDriver:
         child_exit = await self._ensure_child_exit(child)
         with anyio.move_on_after(STDERR_TIMEOUT_S):
             await child.drained.wait()
-        stderr = child.tail.text()
+        stderr = child.tail.to_text()
         file = self.launcher.report_file
         if file is not None and (report := file.take()) is not None:
             pump.set_report(report)
@@ -435,7 +435,7 @@ def log_child_exit(log: Log, child: Child) -> None:
         first = None if child.first_output is None else round(child.first_output, 3)
         lasted = round(anyio.current_time() - child.began, 3)
         how = {"code": child.exit and child.exit.code, "signal": child.exit and child.exit.signal}
-        stderr = child.tail.text()
+        stderr = child.tail.to_text()
         # whole lines: in half of one a secret is not recognised
         if len(stderr) > MAX_LOGGED_STDERR_CHARS:
             stderr = stderr[-MAX_LOGGED_STDERR_CHARS:].partition("\n")[2]

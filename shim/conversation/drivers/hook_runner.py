@@ -118,4 +118,6 @@ async def _run_hook_command(
         return HookExit(None, error=TIMED_OUT)
     if len(said) > MAX_OUTPUT_BYTES:
         return HookExit(DENY_EXIT_CODE, stderr=f"it printed more than {MAX_OUTPUT_BYTES} bytes")
-    return HookExit(ended.code, said.decode("utf-8", "replace"), child.tail.text(), f"it {ended}")
+    return HookExit(
+        ended.code, said.decode("utf-8", "replace"), child.tail.to_text(), f"it {ended}"
+    )

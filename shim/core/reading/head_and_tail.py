@@ -4,7 +4,7 @@ HEAD_BYTES = 8 * 1024
 TAIL_BYTES = 8 * 1024
 
 
-def head_and_tail(text: str, most: int, gap: str) -> str:
+def shorten_middle(text: str, most: int, gap: str) -> str:
     """`text` if it has at most `most` characters; else so many of them, half before the gap and
     half after it.
     """
@@ -12,15 +12,15 @@ def head_and_tail(text: str, most: int, gap: str) -> str:
     return text if len(text) <= most else text[:half] + gap + text[-half:]
 
 
-class Tail:
+class HeadTailBuffer:
     """Keeps the first and the last 8 KiB of what is added."""
 
-    __slots__ = ("_head", "_tail", "cut")
+    __slots__ = ("_head", "_tail", "omitted_bytes")
 
     def __init__(self) -> None:
         self._head = b""
         self._tail = b""
-        self.cut = 0
+        self.omitted_bytes = 0
 
     def add(self, chunk: bytes) -> None:
         room = HEAD_BYTES - len(self._head)
@@ -28,10 +28,10 @@ class Tail:
             self._head += chunk[:room]
             chunk = chunk[room:]
         tail = self._tail + chunk
-        self.cut += max(0, len(tail) - TAIL_BYTES)
+        self.omitted_bytes += max(0, len(tail) - TAIL_BYTES)
         self._tail = tail[-TAIL_BYTES:]
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """What was kept, with a line that counts the bytes between."""
-        gap = f"\n[{self.cut} bytes left out]\n".encode() if self.cut else b""
+        gap = f"\n[{self.omitted_bytes} bytes left out]\n".encode() if self.omitted_bytes else b""
         return (self._head + gap + self._tail).decode("utf-8", "replace")

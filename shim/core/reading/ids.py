@@ -45,7 +45,7 @@ def vendor_id(text: object) -> str | None:
     return text if text[0] in _FIRST and _REST.issuperset(text) else None
 
 
-def vendor_name(text: str) -> bool:
+def is_vendor_name(text: str) -> bool:
     """Whether `text` may be a vendor's name (`^[a-z][a-z0-9-]{0,31}$`): it becomes part of a file
     name.
     """

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shim.core.reading.head_and_tail import Tail
+from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.secrets.patterns import (
     ADDRESS,
     ASSIGNED,
@@ -365,7 +365,7 @@ def _candidates(text: str, low: str, at: int, token: bool, near: bool) -> Iterat
             yield None
 
 
-class RedactedTail(Tail):
+class RedactedTail(HeadTailBuffer):
     """The head and tail of a vendor's stderr, redacted before anything is cut out of its middle."""
 
     __slots__ = ("_decoder", "_stream")
@@ -378,11 +378,11 @@ class RedactedTail(Tail):
     def add(self, chunk: bytes) -> None:
         super().add(self._stream.feed(self._decoder.decode(chunk)).encode("utf-8", "replace"))
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """The head and the tail. No bytes are added afterwards."""
         rest = self._stream.feed(self._decoder.decode(b"", True)) + self._stream.flush()
         super().add(rest.encode("utf-8", "replace"))
-        return super().text()
+        return super().to_text()
 
 
 _MARK = re.compile("\\[REDACTED:([a-z-]{1,40})\\]")

@@ -10,7 +10,7 @@ from itertools import islice
 from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.errors import FailedAttempt, create_failed_attempt
 from shim.core.reading.account import strip_colors
-from shim.core.reading.head_and_tail import head_and_tail
+from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.machine import CLOSED, NEW, Machine, State
 from shim.core.turn.terms import Terms
@@ -277,7 +277,7 @@ def open_calls(calls: Mapping[str, tuple[str, str, Any]]) -> str:
 
 
 def _clean(stderr: str) -> str:
-    return head_and_tail(strip_colors(stderr.strip()), STDERR_CHARACTERS, "\n…\n")
+    return shorten_middle(strip_colors(stderr.strip()), STDERR_CHARACTERS, "\n…\n")
 
 
 def _reason(stderr: str) -> str:

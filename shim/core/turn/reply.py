@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from shim.core.claude.usage import NO_USAGE, Usage, get_model_usage, parse_dollars, parse_usage
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.head_and_tail import head_and_tail
+from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, Machine, State
 from shim.core.turn.outcome import End
 from shim.core.turn.terms import NAME_CHARACTERS, Pen, Terms
@@ -89,7 +89,7 @@ class Reply:
 
     def shorten(self, text: str) -> str:
         """What of an answer a line can hold."""
-        return head_and_tail(text, self._pen.room, LEFT_OUT)
+        return shorten_middle(text, self._pen.room, LEFT_OUT)
 
     # -- what the vendor says of it ----------------------------------------------------------------
 

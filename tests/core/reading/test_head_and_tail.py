@@ -1,28 +1,28 @@
 """The head and the tail of stderr."""
 
-from shim.core.reading.head_and_tail import HEAD_BYTES, TAIL_BYTES, Tail
+from shim.core.reading.head_and_tail import HEAD_BYTES, TAIL_BYTES, HeadTailBuffer
 
 
 def kept(*chunks):
-    tail = Tail()
+    tail = HeadTailBuffer()
     for chunk in chunks:
         tail.add(chunk)
     return tail
 
 
 def test_what_is_short_is_kept_as_it_came():
-    assert kept(b"Error: ", b"no key\n").text() == "Error: no key\n"
+    assert kept(b"Error: ", b"no key\n").to_text() == "Error: no key\n"
 
 
 def test_what_just_fits_is_kept_whole():
     data = bytes(range(32, 127)) * 400
     data = data[: HEAD_BYTES + TAIL_BYTES]
-    assert kept(data).text() == data.decode()
+    assert kept(data).to_text() == data.decode()
 
 
 def test_of_a_flood_the_beginning_and_the_end_are_kept_and_the_rest_is_counted():
     data = b"reason\n" + b"x" * 1_000_000 + b"\ntrace"
-    text = kept(*(data[start : start + 4096] for start in range(0, len(data), 4096))).text()
+    text = kept(*(data[start : start + 4096] for start in range(0, len(data), 4096))).to_text()
     assert text.startswith("reason\n") and text.endswith("\ntrace")
     assert f"[{len(data) - HEAD_BYTES - TAIL_BYTES} bytes left out]" in text
     assert len(text) < HEAD_BYTES + TAIL_BYTES + 100
@@ -30,9 +30,9 @@ def test_of_a_flood_the_beginning_and_the_end_are_kept_and_the_rest_is_counted()
 
 def test_it_matters_not_how_the_bytes_are_cut():
     data = bytes(i % 256 for i in range(50_000))
-    one = kept(data).text()
-    assert kept(*(data[start : start + 7] for start in range(0, len(data), 7))).text() == one
+    one = kept(data).to_text()
+    assert kept(*(data[start : start + 7] for start in range(0, len(data), 7))).to_text() == one
 
 
 def test_bytes_that_are_no_text_are_marked():
-    assert kept(b"caf\xe9").text() == "caf\ufffd"
+    assert kept(b"caf\xe9").to_text() == "caf\ufffd"

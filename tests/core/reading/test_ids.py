@@ -5,7 +5,7 @@ flags).
 import pytest
 from sweeps import each
 
-from shim.core.reading.ids import parse_uuid, vendor_id, vendor_name
+from shim.core.reading.ids import is_vendor_name, parse_uuid, vendor_id
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 HOSTILE = [
@@ -60,9 +60,9 @@ def test_a_vendors_id_that_could_be_a_flag_or_a_path_is_refused(text):
 
 @pytest.mark.parametrize("text", ["qwen", "a", "my-agent2", "a" * 32])
 def test_a_vendors_name_is_plain(text):
-    assert vendor_name(text)
+    assert is_vendor_name(text)
 
 
 @each("text", [*HOSTILE, "Qwen", "2a", "a_b", "a.b", "a" * 33, "-a"])
 def test_a_vendors_name_that_could_be_a_path_is_refused(text):
-    assert not vendor_name(text)
+    assert not is_vendor_name(text)

@@ -223,7 +223,7 @@ def test_a_stderr_is_redacted_before_its_middle_is_cut_out():
         tail.add(random(64).encode() + b"\n")
     tail.add("-----END PRIVATE KEY-----\né".encode()[:-1])
     tail.add("é".encode()[-1:] + b" ghp_half")
-    said = tail.text()
+    said = tail.to_text()
     assert random(20) not in said and GITHUB[:10] not in said
     assert said.endswith("é ghp_half")
 
