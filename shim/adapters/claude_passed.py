@@ -8,7 +8,7 @@ finish in Claude's words what a real claude leaves unfinished when it dies.
 from typing import Any
 
 from shim.core.claude.usage import NO_USAGE
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
 from shim.core.turn.nested import NestedCall
 from shim.core.turn.open_calls import STREAM, Announcement, OpenCalls, fingerprint, read_id
@@ -125,9 +125,11 @@ class PassthroughTurn:
         tools = event.get("tools")
         if self._hidden_tools and isinstance(tools, list):
             event = event | {"tools": [name for name in tools if name not in self._hidden_tools]}
-            raw = dump(event)
+            raw = dump_json(event)
         if facts := self._turn_start.describe_version():
-            raw = dump(event | {"shim": {"vendor": self._turn_start.terms.vendor.name, **facts}})
+            raw = dump_json(
+                event | {"shim": {"vendor": self._turn_start.terms.vendor.name, **facts}}
+            )
         self._writer.verbatim(raw)
         self._machine.go(READY, True)
 

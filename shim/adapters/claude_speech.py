@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
@@ -116,4 +116,4 @@ def encode_unsupported_request(request: str, subtype: object) -> bytes:
 
 
 def _encode_line(value: object) -> bytes:
-    return dump(value) + b"\n"
+    return dump_json(value) + b"\n"

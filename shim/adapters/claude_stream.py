@@ -8,7 +8,7 @@ from shim.adapters.claude_passed import PassthroughTurn
 from shim.adapters.claude_speech import encode_control_response
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.complete_lines import LineNormalizer
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.surrogates import count_unfinished_chars, join_halves
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
@@ -75,7 +75,7 @@ class ClaudeTranslator(Translator):
         if whole is None:
             return
         if raw is None or whole is not event:
-            raw = dump(whole)
+            raw = dump_json(whole)
         if len(raw) <= turn.pen.room:
             self._write_event(raw, whole)
             return
@@ -83,7 +83,7 @@ class ClaudeTranslator(Translator):
             self._refuse_oversized(whole, len(raw))
             return
         for short in self._normalizer.split_long_line(whole):
-            self._write_event(dump(short), short)
+            self._write_event(dump_json(short), short)
 
     def _refuse_oversized(self, event: Event, size: int) -> None:
         """Refuse a question that is longer than a line. If it were cut, its answer would hand back
@@ -133,7 +133,7 @@ class ClaudeTranslator(Translator):
         (event, name, half), self._split_delta = self._split_delta, None
         inner = event["event"]
         again = event | {"event": inner | {"delta": inner["delta"] | {name: half}}}
-        self._write_event(dump(again), again)
+        self._write_event(dump_json(again), again)
 
     def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         if self._split_delta is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from shim.adapters.codex_asking_hook import NOOP_PREFIX
 from shim.adapters.codex_record import ClaudeCall, build_change_calls
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.profiles.rpc.peer import table
 from shim.profiles.run.values import unquoted
 
@@ -62,7 +62,7 @@ class CompletedItems:
 
 
 def _hash_subject(item: Mapping[str, Any]) -> int:
-    return hash(dump([item.get(key) for key in SUBJECT_KEYS]))
+    return hash(dump_json([item.get(key) for key in SUBJECT_KEYS]))
 
 
 def build_command_call(said: object, folder: object, here: Collection[str]) -> ClaudeCall:
@@ -135,7 +135,7 @@ def read_item_result(item: Mapping[str, Any]) -> tuple[object, bool]:
             return str(error.get("message") or ""), True
         return item.get("result") or "", failed
     if kind == "collabAgentToolCall":
-        return dump(item.get("agentsStates")).decode(), failed
+        return dump_json(item.get("agentsStates")).decode(), failed
     return item.get("status") or "", failed
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from shim.adapters import codex_settings
 from shim.core.claude.messages import BlockKinds, UserMessage
 from shim.core.policy.rules import normalize_mcp_name
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.rpc.form import Forms
 from shim.profiles.rpc.peer import Heard, Peer, table
@@ -205,7 +205,7 @@ class CodexThread:
         if not calls or len(self._requests_by_part) + len(calls) > MAX_PENDING_REQUESTS:
             self.outbox.append(self.encode_refusal(identity, kind))
             return []
-        said = dump(identity).decode()
+        said = dump_json(identity).decode()
         names = [f"{said}.{place}" for place in range(len(calls))]
         question = ApprovalRequest(identity, kind, set(names), calls)
         self._requests_by_part |= dict.fromkeys(names, question)

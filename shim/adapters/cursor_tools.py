@@ -288,6 +288,6 @@ def _format_tree(root: dict[str, Any]) -> str:
 
 
 def _dump_json(value: object) -> str:
-    from shim.core.reading.json_text import dump
+    from shim.core.reading.json_text import dump_json
 
-    return dump(value).decode()
+    return dump_json(value).decode()

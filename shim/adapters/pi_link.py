@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from shim.adapters.pi_dialogs import build_answer, build_form
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.rpc.form import Forms, questions
 
@@ -271,7 +271,9 @@ class PiRpcSession:
         if identity not in self._open_questions:
             return b""
         self._open_questions.discard(identity)
-        return _encode_line(type="extension_ui_response", id=identity, value=dump(answer).decode())
+        return _encode_line(
+            type="extension_ui_response", id=identity, value=dump_json(answer).decode()
+        )
 
     @staticmethod
     def encode_refusal(identity: object) -> bytes:
@@ -315,4 +317,4 @@ class PiRpcSession:
 
 
 def _encode_line(**message: object) -> bytes:
-    return dump(message) + b"\n"
+    return dump_json(message) + b"\n"

@@ -11,7 +11,7 @@ from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.profiles.rpc.speech import LinkSpeech
 
 PLAN_MODE = "plan"
@@ -95,7 +95,7 @@ def _convert_changed_input(
     if own is None:
         raise ValueError(
             UNSUPPORTED_CHANGE_MESSAGE.format(
-                tool=permission.vendor_tool, input=dump(changed).decode()
+                tool=permission.vendor_tool, input=dump_json(changed).decode()
             )
         )
     return own

@@ -17,7 +17,7 @@ from shim.core.adapter.vendor import (
     SessionTraits,
 )
 from shim.core.errors import FrontendError
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 HEARTBEAT_TIMEOUT_S = 10.0  # the RFC's own suggestion (2.4)
 
@@ -49,7 +49,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         prompt_id=None,
         model=invocation.model or None,
     )
-    return LaunchSpec(tuple(arguments), dump(message) + b"\n")
+    return LaunchSpec(tuple(arguments), dump_json(message) + b"\n")
 
 
 ADAPTER = Adapter(

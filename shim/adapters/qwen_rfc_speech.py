@@ -14,7 +14,7 @@ from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
@@ -183,11 +183,11 @@ class QwenRfcInput:
             )
             raise ValueError(
                 CHANGED_MESSAGE.format(
-                    input=dump(decision.updated_input if own is None else own).decode()
+                    input=dump_json(decision.updated_input if own is None else own).decode()
                 )
             )
         return _encode_line(build_answer(permission.request_id, "approve"))
 
 
 def _encode_line(message: object) -> bytes:
-    return dump(message) + b"\n"
+    return dump_json(message) + b"\n"

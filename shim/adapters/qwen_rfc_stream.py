@@ -21,7 +21,7 @@ from shim.adapters.qwen_rfc_speech import build_error
 from shim.adapters.qwen_rfc_tools import format_error, parse_arguments, translate_rfc_call
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import parse_count
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 
@@ -190,7 +190,7 @@ class RfcTranslator(RepliesTranslator):
             )
         elif len(self.outbox) < MAX_PENDING_REQUESTS:
             refusal = build_error(identity, f"Unsupported control request: {subtype}")
-            self.outbox.append(dump(refusal) + b"\n")
+            self.outbox.append(dump_json(refusal) + b"\n")
 
     def _ask_permission(self, identity: str, request: dict[str, Any]) -> None:
         tool = request.get("tool")

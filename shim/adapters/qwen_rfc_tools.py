@@ -12,7 +12,7 @@ from shim.adapters import qwen_tools
 from shim.core.adapter.tools import Arguments, Tool, translate_tool_call
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.decode import parse_json_text
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 CALL_ID_PREFIX = "call_"  # what the id of a call may have more in a display than in the call itself
 FAILED_STATUSES = frozenset(("error", "canceled", "cancelled"))
@@ -121,13 +121,15 @@ def read_display_text(event: dict[str, Any]) -> str:
     if kind == "todo_list":
         todos = shown.get("todos")
         return (
-            "\n".join(map(_format_todo, todos)) if isinstance(todos, list) else dump(todos).decode()
+            "\n".join(map(_format_todo, todos))
+            if isinstance(todos, list)
+            else dump_json(todos).decode()
         )
     if kind == "plan_summary":
         return _read_first_text(shown, "plan_markdown", "message")
     if kind == "task_execution":
         return _read_first_text(shown, "result", "terminateReason", "status")
-    return _read_first_text(shown, "text", "content", "value") or dump(shown).decode()
+    return _read_first_text(shown, "text", "content", "value") or dump_json(shown).decode()
 
 
 def _read_error_text(event: dict[str, Any]) -> str:
@@ -152,4 +154,4 @@ def format_error(error: object) -> str:
     if not isinstance(error, dict):
         return str(error)
     code, message = error.get("code") or error.get("type"), error.get("message")
-    return ": ".join(str(part) for part in (code, message) if part) or dump(error).decode()
+    return ": ".join(str(part) for part in (code, message) if part) or dump_json(error).decode()

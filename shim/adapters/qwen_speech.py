@@ -14,7 +14,7 @@ from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY_KINDS, MessageBlock, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 # How long it waits for a permission: the longest that it takes. With more it goes back to its own
 # default of 60 s.
@@ -106,7 +106,7 @@ def _convert_answers(
             TOOLS, permission.vendor_tool, permission.vendor_input, changed
         )
         raise ValueError(
-            CHANGED_MESSAGE.format(input=dump(changed if own is None else own).decode())
+            CHANGED_MESSAGE.format(input=dump_json(changed if own is None else own).decode())
         )
     questions = permission.vendor_input.get("questions")
     numbers = {

@@ -24,7 +24,7 @@ from shim.core.policy.carried import parse_settings as read_settings_text
 from shim.core.policy.carried import serialize_settings
 from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.ids import parse_uuid, short_id
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import state_directory
 from shim.state.files import (
@@ -407,7 +407,7 @@ def write_metadata(folder: str, facts: Mapping[str, Any]) -> None:
     A full disk has no room for a new file, so the old file is overwritten: a failed session must
     not look finished.
     """
-    path, data = os.path.join(folder, METADATA_FILE), dump(facts)
+    path, data = os.path.join(folder, METADATA_FILE), dump_json(facts)
     try:
         replace(path, lambda file: write_all(file, data))
     except OSError as error:
@@ -426,7 +426,7 @@ def write_start_data(folder: str, start: Mapping[str, Any]) -> None:
 
     FrontendError where it is more than a host reads: what was kept before stays as it is.
     """
-    data = dump(start)
+    data = dump_json(start)
     if len(data) > MAX_FILE_BYTES:
         raise FrontendError(
             f"what a session is started with has at most {MAX_FILE_BYTES:,} bytes, and this prompt with its flags has "
@@ -451,7 +451,7 @@ def read_settings(folder: str, generation: object) -> ClaudeSettings | None:
 
 def write_settings(folder: str, generation: int, settled: ClaudeSettings) -> None:
     """Keep what a life has read of Claude's settings. OSError where that cannot be."""
-    data = dump({"generation": generation, "settings": serialize_settings(settled)})
+    data = dump_json({"generation": generation, "settings": serialize_settings(settled)})
     replace(os.path.join(folder, SETTINGS_FILE), lambda file: write_all(file, data))
 
 

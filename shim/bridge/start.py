@@ -23,7 +23,7 @@ from shim.core.claude.argv.words import extract_restrictions, format_flag, merge
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import short_id
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.io.stamps import fresh_uuid
 from shim.process.environment import working_directory
@@ -256,7 +256,9 @@ def _inline_settings(invocation: Invocation) -> Invocation:
 
     said = invocation.configuration.settings
     return (
-        invocation.with_flags(settings=dump(flag_settings(said)).decode()) if said else invocation
+        invocation.with_flags(settings=dump_json(flag_settings(said)).decode())
+        if said
+        else invocation
     )
 
 

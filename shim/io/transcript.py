@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from shim.core.claude.usage import UsageCounter
 from shim.core.reading.ids import parse_uuid
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.io.raw_output import tell
 from shim.io.stamps import fresh_uuid, now
 from shim.io.transcript_lines import (
@@ -113,13 +113,13 @@ class Transcript:
         self._name = f"{session_id}.jsonl"
         self._constant = (
             b',"isSidechain":false,"shim":true,"userType":"external","entrypoint":'
-            + dump(self._entrypoint[:ENTRYPOINT_CHARACTERS])
+            + dump_json(self._entrypoint[:ENTRYPOINT_CHARACTERS])
             + b',"cwd":'
-            + dump(self._cwd if self._clean is None else self._clean(self._cwd))
+            + dump_json(self._cwd if self._clean is None else self._clean(self._cwd))
             + b',"sessionId":'
-            + dump(session_id)
+            + dump_json(session_id)
             + b',"version":'
-            + dump(self._version)
+            + dump_json(self._version)
             + b',"timestamp":"'
         )
         if self._waiting is not None:
@@ -143,8 +143,8 @@ class Transcript:
             return
         if self._clean is not None:
             content = self._clean(content)
-        identity = dump(uuid if parse_uuid(uuid or "") else fresh_uuid())
-        message = b'"type":"user","message":{"role":"user","content":' + dump(content)
+        identity = dump_json(uuid if parse_uuid(uuid or "") else fresh_uuid())
+        message = b'"type":"user","message":{"role":"user","content":' + dump_json(content)
         self._write(
             [
                 b'{"parentUuid":',
@@ -205,9 +205,9 @@ class Transcript:
         """Close the file, with the last prompt at its end, where history lists look for a title."""
         if self._descriptor is not None and self._last_prompt:
             said = (
-                dump(self._last_prompt),
+                dump_json(self._last_prompt),
                 self._parent,
-                dump(str(self._name).removesuffix(".jsonl")),
+                dump_json(str(self._name).removesuffix(".jsonl")),
             )
             self._write(
                 [b'{"type":"last-prompt","lastPrompt":%b,"leafUuid":%b,"sessionId":%b}\n' % said]
@@ -265,7 +265,7 @@ class Transcript:
         data = data[: data.rfind(b"\n") + 1]
         session = str(self._name).removesuffix(".jsonl")
         for key in (b'"sessionId":', b'"session_id":'):  # in a text the quotes would be escaped
-            data = data.replace(key + dump(original), key + dump(session))
+            data = data.replace(key + dump_json(original), key + dump_json(session))
         while data:
             written = os.write(descriptor, data)
             self._size += written

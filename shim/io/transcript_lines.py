@@ -16,7 +16,7 @@ from typing import NamedTuple
 from shim.core.claude.line_pieces import MESSAGE_HEAD, NO_USAGE_JSON
 from shim.core.claude.usage import MAX_COUNT, NO_USAGE, USAGE_KEYS, Usage, UsageCounter
 from shim.core.reading.ids import parse_uuid
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 FOLDER_CHARACTERS = 200  # a longer folder name is cut and ends in a hash
 LAST_PROMPT_CHARACTERS = 200
@@ -180,7 +180,7 @@ def last_uuid(tail: bytes) -> bytes:
     """The id of the last message in the end of a file, dumped."""
     at = max(tail.rfind(b'"uuid":"') + 8, tail.rfind(b'"leafUuid":"') + 12)
     found = tail[at : at + UUID_CHARACTERS].decode("ascii", "replace")
-    return dump(found) if parse_uuid(found) else b"null"
+    return dump_json(found) if parse_uuid(found) else b"null"
 
 
 def title(content: object) -> str:

@@ -27,10 +27,12 @@ class BrokenPromise(NamedTuple):
 
 def record_broken_promise(promise: BrokenPromise, environment: Mapping[str, str]) -> bool:
     """Store that a version ran a denied call. Return False if it cannot be stored."""
-    from shim.core.reading.json_text import dump
+    from shim.core.reading.json_text import dump_json
 
     record = {**promise._asdict(), "tool": promise.tool[:MAX_TOOL_CHARS], "time": time.time()}
-    return write_file(_folder(environment), _name(promise.vendor, promise.version), dump(record))
+    return write_file(
+        _folder(environment), _name(promise.vendor, promise.version), dump_json(record)
+    )
 
 
 def find_broken_promise(

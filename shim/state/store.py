@@ -14,7 +14,7 @@ import orjson
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.claude.usage import parse_usage as known_usage
 from shim.core.reading.ids import is_vendor_name, parse_uuid, vendor_id
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import NamedTuple
 from shim.core.turn.terms import Thread
 from shim.state.config import state_directory
@@ -100,7 +100,7 @@ def remember(session_id: str, session: Session, environment: Mapping[str, str]) 
     record = session._replace(
         created=created, updated=now, cwd=_told(session.cwd), shown=shown
     )._asdict()
-    kept = write_file(directory, canonical + _SUFFIX, dump(record))
+    kept = write_file(directory, canonical + _SUFFIX, dump_json(record))
     if os.getpid() % PRUNE_EVERY == 0:
         prune(directory)
     return kept

@@ -16,7 +16,7 @@ from shim.core.api_errors import (
     format_api_error,
     strip_error_prefixes,
 )
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.turn.outcome import Exit
 
 LOGIN, KEY = "Not logged in · Please run /login", "Invalid API key · Fix external API key"
@@ -267,7 +267,7 @@ def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long
     translation = open_translation("pi", stable=True)
     words = "Context overflow recovery failed after one compact-and-retry attempt."
     translation.feed(
-        dump({"type": "compaction_end", "reason": "overflow", "errorMessage": words}) + b"\n"
+        dump_json({"type": "compaction_end", "reason": "overflow", "errorMessage": words}) + b"\n"
     )
     result = parse(translation.close(Exit(code=0)))[-2]
     assert (result["subtype"], result["terminal_reason"]) == ("success", "prompt_too_long")

@@ -22,7 +22,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.adapter.vendor import Adapter, LaunchSpec
 from shim.core.claude.usage import Usage, create_usage
 from shim.core.reading.decode import parse_json_text
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 
@@ -113,7 +113,7 @@ class AcaiTranslator(Translator):
     def on_function_call_output(self, event: Event) -> None:
         text = event.get("output")
         if text.__class__ is not str:
-            text = dump(self.turn.sure(text)).decode()
+            text = dump_json(self.turn.sure(text)).decode()
         failed = text.startswith("Error:") or (
             "[exit:" in text and FAILED.search(text, len(text) - 80) is not None
         )

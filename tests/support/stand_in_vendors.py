@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import pytest
 
 from shim.conversation import tool_hook
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 EDITS = ("Write", "Edit")
 MCP_TOOL = "mcp__srv__make"  # the tool of an MCP server
@@ -632,7 +632,7 @@ def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
     words = _split_shell_line(line)
     arguments = words[words.index("shim.conversation.tool_hook") :]
     printed = io.StringIO()
-    stdin = io.TextIOWrapper(io.BytesIO(dump(event)))
+    stdin = io.TextIOWrapper(io.BytesIO(dump_json(event)))
     with (
         pytest.MonkeyPatch.context() as patch,
         redirect_stdout(printed),

@@ -30,7 +30,7 @@ from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.reading import json_text
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.turn import nested, open_calls, questions, reply, terms, tool_calls
 from shim.core.turn.outcome import Exit
 
@@ -617,10 +617,12 @@ def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkey
     stage = Stage()
     for number in range(40):
         stage.turn.tool_use(f"b{number}", "Bash", {"a": "x" * 5000})
-    size = sum(len(dump(call[2])) for call in stage.turn.open.values())
+    size = sum(len(dump_json(call[2])) for call in stage.turn.open.values())
     monkeypatch.setattr(tool_calls, "OPEN_BYTES", size + 10)
     measured = []
-    monkeypatch.setattr(tool_calls, "dump", lambda value: measured.append(value) or dump(value))
+    monkeypatch.setattr(
+        tool_calls, "dump_json", lambda value: measured.append(value) or dump_json(value)
+    )
     for number in range(500):
         stage.turn.tool_use(f"s{number}", "Bash", {})
         stage.turn.tool_result(f"s{number}", "")

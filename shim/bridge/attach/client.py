@@ -27,7 +27,7 @@ from shim.core.claude.argv.words import build_conversation_args, build_fork_args
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FailedAttempt, FrontendError, MachineError, ShimError
 from shim.core.reading.ids import parse_uuid
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.io.prompt import read_prompt
 from shim.io.raw_output import tell
 from shim.io.stamps import fresh_uuid
@@ -292,7 +292,7 @@ def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:
     if not inside:
         return invocation
     return invocation.with_flags(
-        mcp_config=(dump({"mcpServers": others}).decode(),) if others else ()
+        mcp_config=(dump_json({"mcpServers": others}).decode(),) if others else ()
     )
 
 

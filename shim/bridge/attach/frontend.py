@@ -14,7 +14,7 @@ from shim.core.claude.messages import PRIORITY_NOW, parse_line, parse_message
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 
 MAX_OPEN_REQUESTS = 1000  # of a frontend that have no answer yet; it waits for each of them
@@ -302,7 +302,7 @@ class FrontendBridge:
         state = said.get("state") or {}
         self.is_busy = state.get("status") in ("busy", "waiting")
         init = said.get("init")
-        self.turn_filter.attach(dump(init) if init else b"", is_running=self.is_busy)
+        self.turn_filter.attach(dump_json(init) if init else b"", is_running=self.is_busy)
         self._set_controller(said.get("driver"))
         if not self._can_answer:
             self._send_deaf()
@@ -327,7 +327,7 @@ class FrontendBridge:
         """
         if not self._can_answer or self._is_stdin_closed or question in self._forwarded_prompts:
             return
-        line = dump({"type": "control_request", "request_id": question, "request": request})
+        line = dump_json({"type": "control_request", "request_id": question, "request": request})
         if self._options.max_line_bytes and len(line) > self._options.max_line_bytes:
             return  # never cut: somebody else may see all of it
         self._forwarded_prompts.add(question)
@@ -426,7 +426,7 @@ class FrontendBridge:
         self._write_line({"type": "control_response", "response": response})
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
-        self.lines.append(dump(line))
+        self.lines.append(dump_json(line))
 
     def _add_warning(self, text: str) -> None:
         self.warnings.append(f"{text}; the line was skipped\n")

@@ -12,7 +12,7 @@ import orjson
 
 from shim.bridge.attach.open_reply import OpenAssistantMessage
 from shim.core.claude.messages import parse_line
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any, NamedTuple
 
@@ -142,7 +142,7 @@ class TurnFilter:
             return []
         hidden = {"sdk_host_only": True} if self._options.state_events == "host" else {}
         line = {"type": "system", "subtype": "session_state_changed", "state": state, **hidden}
-        return [dump(line | {"uuid": self._create_id(), "session_id": self._session_id})]
+        return [dump_json(line | {"uuid": self._create_id(), "session_id": self._session_id})]
 
     def build_denial_lines(self, request: Mapping[str, Any], message: str) -> list[bytes]:
         """A call of the frontend's own turn that nobody could be asked about."""
@@ -158,7 +158,7 @@ class TurnFilter:
             "message": message,
             "session_id": self._session_id,
         }
-        return [dump(line | {"uuid": self._create_id()})]
+        return [dump_json(line | {"uuid": self._create_id()})]
 
     def finish_with_result(self, line: Mapping[str, Any]) -> list[bytes]:
         """A result of ours, in the place of one that does not come any more; every message has its
@@ -174,10 +174,10 @@ class TurnFilter:
         self.waiting_ids.clear()
         about = {"parent_tool_use_id": None, "session_id": self._session_id}
         shown += [
-            dump({**missing, **about, "uuid": self._create_id()})
+            dump_json({**missing, **about, "uuid": self._create_id()})
             for missing in self._open_message.build_closing_lines()
         ]
-        shown += self._build_result_lines(dump(line), line)
+        shown += self._build_result_lines(dump_json(line), line)
         self.owner = rest
         return shown
 
@@ -257,4 +257,6 @@ class TurnFilter:
     def _fit_line(self, raw: bytes) -> bytes:
         """A line of a session whose own limit is another."""
         limit = self._options.max_line_bytes
-        return raw if not limit or len(raw) <= limit else dump(fit_line(orjson.loads(raw), limit))
+        return (
+            raw if not limit or len(raw) <= limit else dump_json(fit_line(orjson.loads(raw), limit))
+        )

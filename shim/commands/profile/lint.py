@@ -17,7 +17,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.outcome import Exit
@@ -409,7 +409,7 @@ def _describe_kind(event: Mapping[str, Any]) -> str:
 
 def _format_json(value: Any) -> str:
     try:
-        return escape_control_chars(dump(value))
+        return escape_control_chars(dump_json(value))
     except (TypeError, ValueError, RecursionError):
         return escape_control_chars(repr(value)[:MAX_SAMPLE_CHARS])
 

@@ -26,7 +26,7 @@ from shim.core.bridge.session import (
 from shim.core.claude.messages import parse_line
 from shim.core.claude.permissions import NOT_GRANTED_TEXT
 from shim.core.reading.bounded import BoundedDict
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 UNANSWERED_TEXT = "the session ended before this message had its turn: it was not answered"
 MAX_STORED_IDS = (
@@ -99,7 +99,7 @@ class HubState:
 
     def write_stdin(self, line: Mapping[str, Any]) -> bytes:
         """A line of its stdin; gives back the line, without its newline."""
-        data = dump(line)
+        data = dump_json(line)
         self.commands.append(WriteStdin(data + b"\n"))
         return data
 
@@ -117,7 +117,7 @@ class HubState:
         }
         if priority in PRIORITIES:
             line["priority"] = priority
-        data = dump(line)
+        data = dump_json(line)
         most = self.session.max_frame_bytes
         if len(self.waiting_messages) >= MAX_WAITING_MESSAGES or (
             self.waiting_messages and sum(self.waiting_messages.values()) + len(data) > most
@@ -159,9 +159,9 @@ class HubState:
             return
         if body is not None:
             line = {"subtype": "success", "request_id": identity, "response": body}
-            data = dump({"type": "control_response", "response": line})
+            data = dump_json({"type": "control_response", "response": line})
             self.log_record(STDIN_LETTER, data)
-        self.log_record(NOTE_LETTER, dump({"kind": "settled", **outcome._asdict()}))
+        self.log_record(NOTE_LETTER, dump_json({"kind": "settled", **outcome._asdict()}))
         if body is not None:
             self.commands.append(WriteStdin(data + b"\n"))
         self.subscribers.send_outcome(outcome)
@@ -297,7 +297,7 @@ class HubState:
         """Another client drives, or nobody."""
         if self.roles.set_controller(client):
             self.log_record(
-                NOTE_LETTER, dump({"kind": "driver", "client": self.roles.controller_name})
+                NOTE_LETTER, dump_json({"kind": "driver", "client": self.roles.controller_name})
             )
             self.report_changes()
             self.deny_unanswerable_prompts()
@@ -317,7 +317,7 @@ class HubState:
         if not self.waiting_messages:
             return
         for uuid in self.waiting_messages:
-            self.log_record(NOTE_LETTER, dump({"kind": "unanswered", "message": uuid}))
+            self.log_record(NOTE_LETTER, dump_json({"kind": "unanswered", "message": uuid}))
             client, mark = self.message_senders.pop(uuid, (None, ""))
             if client is not None and client.number in self.subscribers.clients:
                 self.subscribers.send_frame(

@@ -75,7 +75,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 PROTOCOL_VERSION = 1
 # The optional kinds that this version understands.
@@ -138,7 +138,7 @@ class RefusedError(Exception):
 
 def encode_frame(kind: str, **keys: object) -> bytes:
     """One frame, with its newline."""
-    return dump({"kind": kind, **keys}) + b"\n"
+    return dump_json({"kind": kind, **keys}) + b"\n"
 
 
 def encode_line_frame(number: int, generation: int, at: int, line: bytes) -> bytes:

@@ -44,7 +44,7 @@ from shim.core.bridge.questions import (
 )
 from shim.core.bridge.requests import ControlRequest
 from shim.core.bridge.session import HubSession
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 
 MAX_OUTGOING_BYTES = 256 * 1024  # that are given for one write to a client
@@ -387,5 +387,5 @@ def _parse_line(raw: bytes) -> tuple[Mapping[str, Any], bytes]:
     try:
         line = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return {}, dump(raw.decode("utf-8", "replace"))
+        return {}, dump_json(raw.decode("utf-8", "replace"))
     return line if isinstance(line, dict) else {}, raw

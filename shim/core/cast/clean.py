@@ -23,7 +23,7 @@ from shim.core.cast.seams import (
     find_secret_spans,
     replace_spans,
 )
-from shim.core.reading.json_text import dump, exact, long_integers, mapped
+from shim.core.reading.json_text import dump_json, exact, long_integers, mapped
 from shim.core.secrets.mcp_servers import has_servers, without_values
 from shim.core.secrets.patterns import BEFORE_CHARACTERS, NAME_ENDS
 from shim.core.secrets.redactor import CUT, Redactor, signless
@@ -117,7 +117,7 @@ class CastRedactor:
                 return data
             if len(found) <= len(self._find_secrets(again.decode())):
                 return data
-        return dump(exact(clean, long_integers(data)))
+        return dump_json(exact(clean, long_integers(data)))
 
     def redact_fields(self, fields: Any) -> Any:
         """A fact, or the header, without secrets."""
@@ -401,6 +401,6 @@ def apply_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
     numbers = itertools.count(1)
     try:
         value = mapped(orjson.loads(data), str, lambda text: texts.get(next(numbers), text))
-        return dump(exact(value, long_integers(data)))
+        return dump_json(exact(value, long_integers(data)))
     except (ValueError, RecursionError):  # these are not the bytes that were written
         return CUT.encode()

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from shim.core.cast.records import FORMAT_VERSION
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 MAX_RECORD_BYTES = 1024 * 1024  # of one record; a longer line is several records
 CHECKPOINT_LINES = 64  # from one checkpoint to the next
@@ -39,7 +39,9 @@ class CastEncoder:
 
     def encode_header(self, facts: Mapping[str, Any]) -> bytes:
         """The first line; `facts` are its keys but `shimcast`."""
-        return self._hash_chain.add_lines([dump({"shimcast": FORMAT_VERSION, **facts}) + b"\n"])
+        return self._hash_chain.add_lines(
+            [dump_json({"shimcast": FORMAT_VERSION, **facts}) + b"\n"]
+        )
 
     def encode_stream(self, letter: str, at: float, chunk: bytes) -> bytes:
         """The records for bytes of a stream: whole lines, and pieces of a long one.
@@ -86,7 +88,7 @@ class CastEncoder:
             b"".join(self.flush_stream(stream, at) for stream in "Ioe") if letter == "x" else b""
         )
         return rests + self._hash_chain.add_lines(
-            [b'[%s,"%s",%s]\n' % (self._encode_delay(at), letter.encode(), dump(fact))]
+            [b'[%s,"%s",%s]\n' % (self._encode_delay(at), letter.encode(), dump_json(fact))]
         )
 
     def flush_all(self, at: float) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from shim.core.claude.usage import NO_USAGE
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 MAX_UNJOINED_LINES = 64
 
@@ -23,7 +23,7 @@ ToolUseResult = tuple[bytes, bytes, bytes]
 # as much, they leave the processor's cache. It ends with the counter of its uuid.
 _HEX_BYTES = [b"%02x" % number for number in range(256)]
 _LINE_ENDS = [digits + b'"}\n' for digits in _HEX_BYTES]
-NO_USAGE_JSON = dump(NO_USAGE)
+NO_USAGE_JSON = dump_json(NO_USAGE)
 
 MAIN_AGENT_MEMBER = b',"parent_tool_use_id":null'  # of a line that is no nested agent's
 EVENT_START = b'{"type":"stream_event","event":{"type":'
@@ -110,7 +110,7 @@ def iterate_message_ids(prefix: bytes) -> Iterator[bytes]:
 @lru_cache(maxsize=256)
 def encode_name(name: str | None) -> bytes:
     """A name that comes again and again, as JSON."""
-    return dump(name)
+    return dump_json(name)
 
 
 @lru_cache(maxsize=256)
@@ -157,7 +157,7 @@ def _encode_write_result(arguments: ToolInput, content: str, dumped: bytes) -> T
         "originalFile": None,
         "userModified": False,
     }
-    return TOOL_USE_RESULT_MEMBER, dump(said), b""
+    return TOOL_USE_RESULT_MEMBER, dump_json(said), b""
 
 
 def _encode_edit_result(arguments: ToolInput, content: str, dumped: bytes) -> ToolUseResult:
@@ -170,7 +170,7 @@ def _encode_edit_result(arguments: ToolInput, content: str, dumped: bytes) -> To
         "userModified": False,
         "replaceAll": bool(arguments.get("replace_all", False)),
     }
-    return TOOL_USE_RESULT_MEMBER, dump(said), b""
+    return TOOL_USE_RESULT_MEMBER, dump_json(said), b""
 
 
 # Read has none: its member holds the file's own text and length, and vendors print the file with
@@ -191,5 +191,5 @@ def build_tool_response(name: str, arguments: ToolInput, content: object) -> obj
     make = RESULT_ENCODERS.get(name)
     if make is None or not isinstance(content, str):
         return content
-    key, value, end = make(arguments, content, dump(content))
+    key, value, end = make(arguments, content, dump_json(content))
     return orjson.loads((key + value + end)[len(TOOL_USE_RESULT_MEMBER) :])

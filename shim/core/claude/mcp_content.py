@@ -32,7 +32,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 
 from shim.core.policy.rules import MCP_PREFIX
-from shim.core.reading.json_text import as_text, dump
+from shim.core.reading.json_text import as_text, dump_json
 from shim.core.reading.typed import Any
 
 Block = dict[str, Any]
@@ -101,7 +101,7 @@ def convert_result(value: object, tool: str, *, is_error: bool = False) -> objec
         return value
     if structured is not None and not is_error:
         blocks = convert_blocks([block for block in value if block["type"] != "text"], tool)
-        text = dump(structured).decode()
+        text = dump_json(structured).decode()
         return [*blocks, _build_text_block(text)] if blocks else text
     blocks = convert_blocks(value, tool)
     if not is_mcp:

@@ -39,7 +39,7 @@ from shim.core.claude.line_pieces import (
     iterate_message_ids,
 )  # fmt: skip
 from shim.core.claude.usage import NO_USAGE, Usage, UsageCounter, parse_usage
-from shim.core.reading.json_text import dump, escape
+from shim.core.reading.json_text import dump_json, escape
 from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, fit_line
 
 CLAUDE_VERSION = "2.1.332"  # raised by hand when the contract was measured again
@@ -110,15 +110,19 @@ class StreamJsonWriter:
 
     def adopt_session(self, session_id: str) -> None:
         """The session that further lines belong to. Tails end where the uuid's counter begins."""
-        self._line_tail = b',"session_id":' + dump(session_id) + b',"uuid":"' + self._uuid_prefix
+        self._line_tail = (
+            b',"session_id":' + dump_json(session_id) + b',"uuid":"' + self._uuid_prefix
+        )
         self._event_tail = EVENT_END + self._line_tail
         self._no_usage_tail = b"".join(
             (NO_STOP_REASON_MEMBERS, NO_USAGE_JSON, b"}", MAIN_AGENT_MEMBER, self._line_tail)
         )
 
     def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
-        middle = b'","type":"message","role":"assistant","model":' + dump(model) + b',"content":['
-        self._message_head = MESSAGE_HEAD + dump(identity)[1:-1] + middle
+        middle = (
+            b'","type":"message","role":"assistant","model":' + dump_json(model) + b',"content":['
+        )
+        self._message_head = MESSAGE_HEAD + dump_json(identity)[1:-1] + middle
         self._block_index = 0
         self.message_usage(usage)
 
@@ -207,7 +211,9 @@ class StreamJsonWriter:
         named, middle = self._encoded_model
         if model is not named:
             middle = (
-                b'","type":"message","role":"assistant","model":' + dump(model) + b',"content":['
+                b'","type":"message","role":"assistant","model":'
+                + dump_json(model)
+                + b',"content":['
             )
             self._encoded_model = model, middle
         if usage is not self._encoded_usage[0]:
@@ -317,7 +323,7 @@ class StreamJsonWriter:
 
         Gives back other arguments where these had to be cut.
         """
-        called, named, dumped = dump(identity), encode_name(name), dump(arguments)
+        called, named, dumped = dump_json(identity), encode_name(name), dump_json(arguments)
         self._last_call = identity, called
         cut: Mapping[str, Any] | None = None
         size = TOOL_USE_BYTES + len(called) + len(named) + len(dumped)
@@ -325,7 +331,7 @@ class StreamJsonWriter:
             fitted = fit(arguments, self.room // 2)
             cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
             size -= len(dumped)
-            dumped = dump(cut)
+            dumped = dump_json(cut)
             size += len(dumped)
         self.call_bytes = size
         end, tail, index = self._line_ends, self._line_tail, self._block_index
@@ -362,7 +368,7 @@ class StreamJsonWriter:
         if not self.partial:
             return
         end, tail = self._line_ends, self._line_tail
-        counted = NO_USAGE_JSON if usage is NO_USAGE else dump(usage)
+        counted = NO_USAGE_JSON if usage is NO_USAGE else dump_json(usage)
         pieces = (
             MESSAGE_DELTA_EVENT, encode_name(stop_reason), DELTA_USAGE_MEMBER, counted, b"}", MAIN_AGENT_MEMBER, tail, next(end),
             MESSAGE_STOP_EVENT, tail, next(end),
@@ -377,10 +383,10 @@ class StreamJsonWriter:
         """A call's result as a user line (contract S7); identity, name and arguments are the
         call's.
         """
-        dumped = dump(content)
+        dumped = dump_json(content)
         known, called = self._last_call
         if identity is not known:
-            called = dump(identity)
+            called = dump_json(identity)
         key, value, behind = NO_TOOL_USE_RESULT
         verdict = RESULT_END
         if failed:
@@ -403,7 +409,7 @@ class StreamJsonWriter:
 
     def user_text(self, text: str) -> None:
         body = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":'
-        self._append_line(body + dump(text) + b"}]}" + MAIN_AGENT_MEMBER + self._line_tail)
+        self._append_line(body + dump_json(text) + b"}]}" + MAIN_AGENT_MEMBER + self._line_tail)
 
     def replay(self, message: Mapping[str, Any], identity: str | None, timestamp: str) -> None:
         """The user's own message, said again (contract C15)."""
@@ -414,7 +420,9 @@ class StreamJsonWriter:
             self._append_line(self._encode_line(line)[:-1] + self._line_tail)
         else:
             tail = self._line_tail[: -len(self._uuid_prefix)]
-            self._lines.append(self._encode_line(line)[:-1] + tail + dump(identity)[1:] + b"}\n")
+            self._lines.append(
+                self._encode_line(line)[:-1] + tail + dump_json(identity)[1:] + b"}\n"
+            )
 
     def notice(self, text: str) -> None:
         line = {
@@ -461,8 +469,8 @@ class StreamJsonWriter:
 
     def _encode_line(self, line: Mapping[str, Any]) -> bytes:
         """A line that is made whole, with its longest strings cut where it would be too long."""
-        dumped = dump(line)
-        return dumped if len(dumped) <= self.room else dump(fit_line(line, self.room))
+        dumped = dump_json(line)
+        return dumped if len(dumped) <= self.room else dump_json(fit_line(line, self.room))
 
     def _append_line(self, body: bytes) -> None:
         self._lines.append(body + next(self._line_ends))

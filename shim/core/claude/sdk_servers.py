@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import orjson
 
 from shim.core.policy.rules import MCP_PREFIX, normalize_mcp_name
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple, Protocol
 
 MAX_SERVERS = 100  # of one frontend: as many as a session of an agent may have
@@ -243,7 +243,9 @@ class SdkServers:
         reads it.
         """
         result = {"content": [{"type": "text", "text": reason}], "isError": True}
-        caller.deliver(dump({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n")
+        caller.deliver(
+            dump_json({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n"
+        )
 
     def receive_message(self, caller: McpConnection, message: object) -> str | None:
         """One message of a client's, parsed. The name of the request that now waits; None if
@@ -316,13 +318,13 @@ class SdkServers:
         self._line_count += 1
         request = f"mcp-{self._line_count}"
         body = {"subtype": "mcp_message", "server_name": server, "message": message}
-        return request, dump(
+        return request, dump_json(
             {"type": "control_request", "request_id": request, "request": body}
         ) + b"\n"
 
     def _send_error(self, caller: McpConnection, identity: object, code: int, reason: str) -> None:
         error = {"code": code, "message": reason}
-        caller.deliver(dump({"jsonrpc": "2.0", "id": identity, "error": error}) + b"\n")
+        caller.deliver(dump_json({"jsonrpc": "2.0", "id": identity, "error": error}) + b"\n")
 
     # -- what the frontend says --------------------------------------------------------------------
 
@@ -353,7 +355,7 @@ class SdkServers:
             ):
                 outcome = protect_json_text(outcome)
             waiting.connection.deliver(
-                dump({"jsonrpc": "2.0", "id": waiting.client_request_id, **outcome}) + b"\n"
+                dump_json({"jsonrpc": "2.0", "id": waiting.client_request_id, **outcome}) + b"\n"
             )
         elif waiting.server_name in self._servers:
             self._apply_response(self._servers[waiting.server_name], waiting.method, answer)
@@ -369,7 +371,7 @@ class SdkServers:
             or not isinstance(message, dict)
         ):
             return False
-        line = dump(message) + b"\n"
+        line = dump_json(message) + b"\n"
         callers = [caller for caller in self._connections if caller.server == server]
         for caller in callers[-1:] if "id" in message else callers:
             caller.deliver(line)

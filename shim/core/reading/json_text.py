@@ -29,7 +29,7 @@ CONTAINERS = (dict, list)
 _LONG_INTEGER = rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])"
 
 
-def dump(value: object) -> bytes:
+def dump_json(value: object) -> bytes:
     """`value` as JSON bytes that are valid UTF-8, whatever strings, keys and numbers it holds."""
     try:
         dumped = orjson.dumps(value)
@@ -123,7 +123,7 @@ def as_text(value: object) -> str:
     """A value that should be a text, as a text: "" for None, JSON for other values."""
     if isinstance(value, str):
         return value
-    return "" if value is None else dump(value).decode()
+    return "" if value is None else dump_json(value).decode()
 
 
 def as_content(value: object) -> object:

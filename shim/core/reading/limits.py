@@ -8,7 +8,7 @@ where the whole is if it was kept.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shim.core.reading.json_text import dump, mapped
+from shim.core.reading.json_text import dump_json, mapped
 
 NOTE = "\n[… {count:,} characters left out{where} …]\n"
 NO_IMAGE = (
@@ -34,7 +34,7 @@ def pieces(text: str, room: int) -> Iterator[str]:
 def _fitting(text: str, room: int, *, tail: bool = False) -> str:
     """The beginning of a text, or its end, that fits `room` bytes; one character at least."""
     part, count = text, len(text)
-    while (dumped := len(dump(part))) > room and count > 1:
+    while (dumped := len(dump_json(part))) > room and count > 1:
         count = max(1, min(count - 1, count * room // dumped - 8))
         part = text[-count:] if tail else text[:count]
     return part
@@ -42,7 +42,9 @@ def _fitting(text: str, room: int, *, tail: bool = False) -> str:
 
 def cut(text: str, room: int, keep: Keep | None = None) -> str:
     """`text` if it fits `room` bytes, else its head and tail around a note."""
-    if len(text) * LONGEST_CHARACTER + 2 <= room or (len(text) <= room and len(dump(text)) <= room):
+    if len(text) * LONGEST_CHARACTER + 2 <= room or (
+        len(text) <= room and len(dump_json(text)) <= room
+    ):
         return text
     path = keep(text) if keep is not None else None
     half = max((room - NOTE_BYTES) // 2, 1)
@@ -58,17 +60,17 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
     """
     if isinstance(value, str) and len(value) > room >= SHORTEST + NOTE_BYTES:
         return cut(value, room, keep)  # without a copy: it may be large
-    size = len(dump(value))
+    size = len(dump_json(value))
     if size <= room:
         return value
     try:
-        lengths = sorted(len(dump(text)) for text in _strings(value))
+        lengths = sorted(len(dump_json(text)) for text in _strings(value))
         longest = _longest(lengths, room - (size - sum(lengths)))
         if longest >= SHORTEST + NOTE_BYTES:
             return mapped(value, str, lambda text: cut(text, longest, keep))
     except RecursionError:
         pass
-    return cut(dump(value).decode(), room, keep)
+    return cut(dump_json(value).decode(), room, keep)
 
 
 def fit_images(content: Any, room: int) -> Any:
@@ -79,7 +81,9 @@ def fit_images(content: Any, room: int) -> Any:
         return content
     fitted: list[Any] = []
     for block in content:
-        size = len(dump(block)) if isinstance(block, dict) and block.get("type") == "image" else 0
+        size = (
+            len(dump_json(block)) if isinstance(block, dict) and block.get("type") == "image" else 0
+        )
         fits = size <= room
         fitted.append(block if fits else {"type": "text", "text": NO_IMAGE.format(size=size)})
         room -= size if fits else 0
@@ -115,10 +119,10 @@ def _shortened(value: Any, room: int) -> Any:
         kept: list[Any] = []
         left = room - 2
         for item in value:
-            size = len(dump(item)) + 1
+            size = len(dump_json(item)) + 1
             if size > left and not kept:
                 item = _shortened(item, left - 1)
-                size = len(dump(item)) + 1
+                size = len(dump_json(item)) + 1
             if size > left:
                 break
             kept.append(item)
@@ -129,13 +133,15 @@ def _shortened(value: Any, room: int) -> Any:
 
 def _shortened_members(members: dict[str, Any], room: int) -> dict[str, Any]:
     """Large members share the room that small ones leave; of very many members the first are kept."""
-    sizes = {name: len(dump(name)) + len(dump(item)) + 2 for name, item in members.items()}
+    sizes = {
+        name: len(dump_json(name)) + len(dump_json(item)) + 2 for name, item in members.items()
+    }
     share, kept = max(_longest(sorted(sizes.values()), room), SHORTEST), {}
     for name, item in members.items():
         size = sizes[name]
         if size > share:
-            item = _shortened(item, share - len(dump(name)) - 2)
-            size = len(dump(name)) + len(dump(item)) + 2
+            item = _shortened(item, share - len(dump_json(name)) - 2)
+            size = len(dump_json(name)) + len(dump_json(item)) + 2
         if size > room:
             break
         kept[name] = item

@@ -5,7 +5,7 @@ found in it.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor, Stream
 
 Event = dict[str, Any]
@@ -69,12 +69,12 @@ class RedactedLines:
 
     def _again_written(self, event: Event) -> Iterator[Line]:
         """A redacted line; several where it has become too long."""
-        line = dump(event)
+        line = dump_json(event)
         if len(line) <= self._room:
             yield line, event
             return
         for short in self._short(event):
-            yield dump(short), short
+            yield dump_json(short), short
 
     def rest(self) -> Iterator[Line]:
         """The lines for what was held back of a block that ends."""
@@ -123,7 +123,7 @@ class RedactedLines:
         except orjson.JSONDecodeError:
             return self._again.text(whole)
         clean = self._again.value(given)
-        return whole if clean is given else dump(clean).decode()
+        return whole if clean is given else dump_json(clean).decode()
 
 
 def _delta(event: Event) -> Event | None:

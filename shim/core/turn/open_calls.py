@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.turn.terms import NAME_CHARACTERS
 
 STREAM = "stream"  # the source of a call whose vendor announces each call once
@@ -46,7 +46,7 @@ def fingerprint(arguments: object) -> int:
     try:
         return hash(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS))
     except TypeError:
-        return hash(dump(arguments))
+        return hash(dump_json(arguments))
 
 
 class Announcement:

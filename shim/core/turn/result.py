@@ -9,7 +9,7 @@ from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, NO_USAGE, parse_count
 from shim.core.errors import format_failed_attempts
 from shim.core.policy.rules import parse_rule
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import cut
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.outcome import MAX_TURNS, Exit, Outcome
@@ -92,7 +92,7 @@ def conclude(end: EndOfTurn) -> Result:
         final_text = line["errors"][0]
     structured = outcome.facts.get("structured_output")
     if structured is not None and not is_error:
-        final_text = line["result"] = dump(structured).decode()
+        final_text = line["result"] = dump_json(structured).decode()
         line["structured_output"] = structured
     if not is_error or outcome.api:
         line["api_error_status"] = failure.status

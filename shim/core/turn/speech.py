@@ -6,7 +6,7 @@ import orjson
 
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.json_text import dump, escape
+from shim.core.reading.json_text import dump_json, escape
 from shim.core.reading.limits import pieces
 from shim.core.reading.surrogates import (
     count_unfinished_chars,
@@ -100,13 +100,13 @@ class Speech:
             if has_lone_surrogates(whole):
                 self._account.record("surrogate", whole)
             whole = join_surrogates(whole)
-            dumped = dump(whole)
+            dumped = dump_json(whole)
         if len(dumped) <= self._sure:
             self._pen.whole(state, dumped)
         else:
             dumped = b""  # it may be large
             for piece in pieces(whole, self.room):
-                self._pen.whole(state, dump(piece))
+                self._pen.whole(state, dump_json(piece))
                 self._pen.fold()
         reply = self._reply
         # a reply of known usage is complete
@@ -194,7 +194,7 @@ class Speech:
         if self.carry:
             half, self.carry = self.carry, ""
             if self._partial:
-                pen.delta(dump(half))
+                pen.delta(dump_json(half))
         text = parts[0] if len(parts) == 1 else "".join(parts)
         self.parts = []
         try:
@@ -202,14 +202,14 @@ class Speech:
         except TypeError:
             if not self._partial and has_lone_surrogates(text):
                 self._account.record("surrogate", text)
-            dumped = dump(text)
+            dumped = dump_json(text)
         aborted = self._end.outcome is not None and self._end.interrupted
         if len(dumped) <= self._sure or self._partial:  # a streamed block was kept short as it went
             pen.block(kind, dumped, aborted)
         else:
             dumped = b""  # it may be large
             for piece in pieces(join_surrogates(text), self.room):
-                pen.block(kind, dump(piece), aborted)
+                pen.block(kind, dump_json(piece), aborted)
                 pen.fold()
         self._remember(kind, text)
 
@@ -266,7 +266,7 @@ class Speech:
             fragment = self._without_half(fragment)
             if not fragment:
                 return
-            dumped = dump(fragment)
+            dumped = dump_json(fragment)
         if not dumped.isascii():
             dumped = escape(dumped)
         self._size = size = self._size + len(dumped)
@@ -318,7 +318,7 @@ class Speech:
                 return
             self.parts.append(piece)
             if self._partial:
-                self._pen.delta(dump(piece))
+                self._pen.delta(dump_json(piece))
             self._close_long(kind, key)
             self._pen.fold()
 

@@ -12,7 +12,7 @@ from shim.core.claude.tool_content import SHELL_TOOL, format_content
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import MCP_PREFIX, normalize_tool_name
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.json_text import UNSURE, Exact, dump
+from shim.core.reading.json_text import UNSURE, Exact, dump_json
 from shim.core.reading.limits import LONGEST_CHARACTER, fit, fit_images
 from shim.core.turn.machine import CLOSED, MESSAGE, READY, Machine
 from shim.core.turn.open_calls import (
@@ -78,12 +78,12 @@ class Denials:
         name, given = normalize_tool_name(name), self._exact.value(arguments)
         entry = {"tool_name": name[:NAME_CHARACTERS], "tool_use_id": identity, "tool_input": given}
         room = self._room - self._bytes
-        size = len(dump(entry))
+        size = len(dump_json(entry))
         has_room = size <= room
         if not has_room:
             self._account.record("denial_cut", name)
             entry["tool_input"] = {}
-            size = len(dump(entry))
+            size = len(dump_json(entry))
         if len(self.entries) < DENIALS and size <= room:
             self.entries[identity] = entry
             self._bytes += size + 1
@@ -625,7 +625,7 @@ class ToolCalls:
 
     def _bound_open(self, newest: str) -> None:
         """Answer the oldest calls where too many are open, or too much of them is remembered."""
-        sizes = {call[0]: len(dump(call[2])) for call in self.open.values()}
+        sizes = {call[0]: len(dump_json(call[2])) for call in self.open.values()}
         self._open_bytes = sum(sizes.values())
         if len(self.open) <= OPEN_CALLS and self._open_bytes <= OPEN_BYTES - OPEN_BYTES // 8:
             return  # with room for many calls before they are measured again

@@ -36,7 +36,7 @@ from shim.core.claude.permissions import (
 )
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import BoundedDict
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.yume.pen import YumePen
 from shim.core.yume.words import yume_mode
 
@@ -200,7 +200,7 @@ class YumeControl(ControlSession):
                 message=hook.reason or NOT_GRANTED_TEXT.format(tool=request.tool),
                 frontend_knows=False,
             )
-        size = len(dump(request.tool_input))
+        size = len(dump_json(request.tool_input))
         if size > self._pen.room:
             return PermissionDecision(
                 False, message=f"The call is too large to be asked about ({size} bytes)."

@@ -12,7 +12,7 @@ from typing import Any
 from shim.core.claude.pen import StreamJsonWriter
 from shim.core.claude.usage import Usage, parse_usage
 from shim.core.dialects import DIALECTS
-from shim.core.reading.json_text import dump, escape
+from shim.core.reading.json_text import dump_json, escape
 from shim.core.reading.limits import (
     ENVELOPE_BYTES,
     NOTE_BYTES,
@@ -364,7 +364,7 @@ class YumePen:
                 self._lanes.result(parent, block["tool_use_id"], line)
             elif role == "assistant" and kind in ("text", "thinking"):
                 for piece in pieces(block[kind], self.room):
-                    self._lanes.say(parent, self._text_line(kind, dump(piece), parent))
+                    self._lanes.say(parent, self._text_line(kind, dump_json(piece), parent))
 
     # -- pass-through: Yume is told nothing as it came ---------------------------------------------
 
@@ -389,7 +389,7 @@ class YumePen:
     def _say_text(self, kind: str, text: str) -> None:
         for piece in pieces(text, self.room):
             self._kind = kind
-            self.delta(dump(piece))
+            self.delta(dump_json(piece))
 
     def _text_line(self, kind: str, dumped: bytes, parent: str | None = "") -> bytes:
         behind = self._behind(parent)
@@ -406,29 +406,29 @@ class YumePen:
         return f"chunk-{self._chunk}"
 
     def _call_line(self, identity: str, parent: str | None, name: str, dumped: bytes) -> bytes:
-        said = (dump(identity), dump(TOOLS.get(name, name)), dumped, self._behind(parent))
+        said = (dump_json(identity), dump_json(TOOLS.get(name, name)), dumped, self._behind(parent))
         return b'{"type":"tool_use","id":%b,"name":%b,"input":%b%b}\n' % said
 
     def _result_line(self, identity: str, parent: str | None, text: str, failed: bool) -> bytes:
         outcome = b"true" if failed else b"false"
-        said = (dump(identity), dump(cut(text, self.room)), outcome, self._behind(parent))
+        said = (dump_json(identity), dump_json(cut(text, self.room)), outcome, self._behind(parent))
         return b'{"type":"tool_result","tool_use_id":%b,"content":%b,"is_error":%b%b}\n' % said
 
     def _behind(self, parent: str | None) -> bytes:
         """The last member of a nested agent's line."""
-        return b"" if parent == "" else b',"parent_tool_use_id":%b' % dump(parent)
+        return b"" if parent == "" else b',"parent_tool_use_id":%b' % dump_json(parent)
 
     def _fitted(self, arguments: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
         """A call's input as JSON, cut where it is too long for a line."""
-        dumped = dump(arguments)
+        dumped = dump_json(arguments)
         if len(dumped) <= self.room:
             return dumped, arguments
         fitted = fit(arguments, self.room)
         fitted = fitted if isinstance(fitted, dict) else {"raw": fitted}
-        return dump(fitted), fitted
+        return dump_json(fitted), fitted
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        dumped = dump(line)
+        dumped = dump_json(line)
         if len(dumped) > self.room:
-            dumped = dump(fit_line(line, self.room))
+            dumped = dump_json(fit_line(line, self.room))
         self._lines.append(dumped + b"\n")

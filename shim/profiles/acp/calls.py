@@ -15,7 +15,7 @@ import orjson
 
 from shim.core.adapter.tools import Tools, translate_tool_call
 from shim.core.policy.rules import UNNAMED_TOOL
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 
 # A name of Claude's for each kind, for a tool that the agent's table does not know.
@@ -395,7 +395,7 @@ def raw_output(raw: Any) -> str:
     """What an agent calls the raw output of a call, as text."""
     if isinstance(raw, dict):
         raw = next((raw[key] for key in OUTPUTS if isinstance(raw.get(key), str)), raw)
-    return raw if isinstance(raw, str) else "" if raw is None else dump(raw).decode()
+    return raw if isinstance(raw, str) else "" if raw is None else dump_json(raw).decode()
 
 
 def todos(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

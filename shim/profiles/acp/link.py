@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import ALL_KINDS, BlockKinds, UserMessage
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.acp.blocks import FILE, blocks, takes
 from shim.profiles.acp.versions import FIRST, VERSIONS, Version, Work, greeting
@@ -223,7 +223,7 @@ class Link:
         One with the id of an open question has no answer: it would be taken for the answer to that
         question.
         """
-        if not self._asks(dump(identity).decode()):
+        if not self._asks(dump_json(identity).decode()):
             self.outbox.append(self._peer.answer(identity, **body))
 
     def question(self, identity: object, call: str, options: object, words: str = "") -> str | None:
@@ -234,7 +234,7 @@ class Link:
         question. A call may be asked about again, for each thing that it does: the answer is the
         same as long as the frontend would be shown the same `words`.
         """
-        request = dump(identity).decode()
+        request = dump_json(identity).decode()
         # an answer to this id would be taken for the answer to the open question
         if self._asks(request):
             return None
@@ -256,7 +256,7 @@ class Link:
         """The name under which a form is kept until `fill`; None where nobody is to be asked, as
         for a question.
         """
-        request = dump(identity).decode()
+        request = dump_json(identity).decode()
         if self._asks(request) or len(self.forms.open) >= REQUESTS:
             self.reply(identity, result=DISMISSED)
             return None

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from shim.core.adapter.tools import Tool, Tools
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.turn.machine import CLOSED, TEXT
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
@@ -169,7 +169,7 @@ class AcpTranslator(Translator):
         elif method == "session/update":
             self._update(event["params"])
         elif method == "$/cancel_request":
-            self.link.taken_back.append(dump(event["params"]["requestId"]).decode())
+            self.link.taken_back.append(dump_json(event["params"]["requestId"]).decode())
         else:
             self.turn.unknown(method or "untyped", event)
 
@@ -481,7 +481,7 @@ class AcpTranslator(Translator):
             self.link.reply(identity, result=CANCELLED)
             return
         request = self.link.question(
-            identity, call.identity, params.get("options"), dump(words).decode()
+            identity, call.identity, params.get("options"), dump_json(words).decode()
         )
         if request is not None:
             is_deferred = self._waits_for_input(judged, words[0])

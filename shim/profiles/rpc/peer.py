@@ -4,7 +4,7 @@ to its own.
 
 from collections.abc import Mapping
 
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 
 REQUESTS = 1000  # of ours that are open; the answer to one beyond them is not known again
@@ -64,7 +64,7 @@ class Peer:
         return answered(step, message)
 
     def _line(self, **message: object) -> bytes:
-        return dump({**self._constant, **message}) + b"\n"
+        return dump_json({**self._constant, **message}) + b"\n"
 
 
 def answered(step: str, message: Mapping[str, Any]) -> Heard:

@@ -114,9 +114,9 @@ def said(value: Any) -> str:
     if value.__class__ is str:
         return str(value)
     if isinstance(value, dict | list):
-        from shim.core.reading.json_text import dump
+        from shim.core.reading.json_text import dump_json
 
-        return dump(value).decode()
+        return dump_json(value).decode()
     if value.__class__ is bool:
         return "true" if value else "false"
     return "" if value is None else str(value)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim import __version__
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import cause_of
 from shim.story.story import Step, text_of
@@ -274,7 +274,7 @@ class _Document:
         return extra | ({"repairs": totals.repairs} if totals.repairs else {})
 
     def _dump(self, value: dict[str, Any]) -> bytes:
-        return dump(value if self._redactor is None else self._redactor.value(value))
+        return dump_json(value if self._redactor is None else self._redactor.value(value))
 
 
 def _failure(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim import __version__
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.story.export.spans import SCHEMA, SCOPE, OtelSpan, Spans, Value
 
 ERROR = 2  # status code
@@ -23,13 +23,13 @@ def export(path: str, write: Write, *, redact: bool, content: bool = False) -> N
     scope = {"name": SCOPE, "version": __version__}
     write(
         b'{"resourceSpans":[{"resource":%b,"scopeSpans":[{"scope":%b,"spans":['
-        % (dump(head), dump(scope))
+        % (dump_json(head), dump_json(scope))
     )
     comma = b""
     for span in spans:
-        write(comma + dump(_written(span)))
+        write(comma + dump_json(_written(span)))
         comma = b","
-    write(b'],"schemaUrl":%b}],"schemaUrl":%b}]}\n' % (dump(SCHEMA), dump(SCHEMA)))
+    write(b'],"schemaUrl":%b}],"schemaUrl":%b}]}\n' % (dump_json(SCHEMA), dump_json(SCHEMA)))
 
 
 def _written(span: OtelSpan) -> dict[str, Any]:

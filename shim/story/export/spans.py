@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import cause_of
 from shim.story.story import Step, text_of
@@ -314,7 +314,7 @@ class Spans:
         return hashlib.sha256(b"%b %d %b" % (self._seed, turn, key.encode())).digest()[:size]
 
     def _json(self, value: Any) -> str:
-        return dump(self._clean(value)).decode()
+        return dump_json(self._clean(value)).decode()
 
     def _clean(self, value: Any) -> Any:
         if self._redactor is None or isinstance(value, bool | int | float):

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.story.edits import edit_of
 from shim.story.steps import MAIN, OPTIONS, QUESTIONS, Step, plainly_asked
 from shim.story.unified_diff import said_by_diff
@@ -57,7 +57,7 @@ def name_of(step: Step) -> str:
 
 
 def plain(value: object) -> str:
-    text = value if isinstance(value, str) else dump(value).decode()
+    text = value if isinstance(value, str) else dump_json(value).decode()
     return text[: 4 * ARGUMENT_CHARACTERS]
 
 

@@ -8,7 +8,7 @@ import pytest
 from support import STABLE_ID_PREFIX, STABLE_SESSION_ID, Stage, brief, parse
 from sweeps import each
 
-from shim.core.claude.pen import TERMINATORS, StreamJsonWriter, dump
+from shim.core.claude.pen import TERMINATORS, StreamJsonWriter, dump_json
 
 USAGE = {
     "input_tokens": 1,
@@ -414,7 +414,7 @@ for _ in range(600):
 )
 def test_anything_can_be_written_as_valid_json(value, written):
     """Hostile-input, section 2: lone surrogates, NaN, integers over 64 bits."""
-    dumped = dump(value)
+    dumped = dump_json(value)
     dumped.decode("utf-8")
     assert orjson.loads(dumped) == written
 
@@ -424,7 +424,7 @@ def test_anything_can_be_written_as_valid_json(value, written):
 )
 def test_a_deep_value_is_cut_into_text_at_two_hundred(inside):
     """Threats: depth 200 out; orjson refuses more than 254."""
-    dumped = dump(inside)
+    dumped = dump_json(inside)
     value, depth = json.loads(dumped), 0
     while isinstance(value, dict | list):
         value, depth = (value["a"] if isinstance(value, dict) else value[0]), depth + 1
@@ -436,7 +436,7 @@ def test_a_value_too_deep_for_python_is_written_whole():
     value: object = 1
     for _ in range(100_000):
         value = [value]
-    said = json.loads(dump(value))
+    said = json.loads(dump_json(value))
     depth = 0
     while isinstance(said, list):
         (said,), depth = said, depth + 1

@@ -9,7 +9,7 @@ import pytest
 
 from shim.core.claude.complete_lines import LineNormalizer
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 
 S = "851d713a-886d-4d24-bc21-276f94dd1653"
 ROOM = 2000
@@ -124,8 +124,8 @@ def test_a_long_text_passes_in_several_lines(passing, kind):
         }
     lines = list(passing.split_long_line(event))
     assert len(lines) > 1 and len({line["uuid"] for line in lines}) == len(lines)
-    assert all(len(dump(line)) <= ROOM for line in lines)
-    texts = [json.loads(dump(line)) for line in lines]
+    assert all(len(dump_json(line)) <= ROOM for line in lines)
+    texts = [json.loads(dump_json(line)) for line in lines]
     if kind == "assistant":
         assert "".join(line["message"]["content"][0]["text"] for line in texts) == text
     else:
@@ -137,6 +137,6 @@ def test_a_long_result_is_cut_and_kept(passing, kept):
     (line,) = passing.split_long_line(
         {"type": "user", "message": {"role": "user", "content": [block]}}
     )
-    assert len(dump(line)) <= ROOM
+    assert len(dump_json(line)) <= ROOM
     assert "/spill/1.txt" in line["message"]["content"][0]["content"]
     assert kept == ["x" * 5000]

@@ -14,7 +14,7 @@ from shim.core.reading.decode import (
     JsonRepairer,
 )
 from shim.core.reading.json_scan import DEPTH_KEPT
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.surrogates import join_surrogates
 
 
@@ -47,7 +47,7 @@ class Reader:
 
 def written(values: list[object]) -> list[object]:
     """Values as a frontend gets them."""
-    return [json.loads(dump(value)) for value in values]
+    return [json.loads(dump_json(value)) for value in values]
 
 
 @pytest.fixture

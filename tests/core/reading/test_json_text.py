@@ -10,7 +10,7 @@ from support import Stage, case, check_turns, parse, translate_case
 from sweeps import each
 
 from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_WRITTEN
-from shim.core.reading.json_text import dump, exact, flat, long_integers, survey
+from shim.core.reading.json_text import dump_json, exact, flat, long_integers, survey
 
 LONG = 123456789012345678901234567890
 TEXTS = some.text(some.characters(), max_size=6)
@@ -46,7 +46,7 @@ def depth_of(data):
 
 @given(VALUES)
 def test_any_value_is_strict_json_for_every_reader(value):
-    dumped = dump(value)
+    dumped = dump_json(value)
     orjson.loads(dumped)
     dumped.decode("utf-8")
     assert not {"\u2028", "\u2029", "\x85"} & set(dumped.decode())
@@ -56,8 +56,8 @@ def test_any_value_is_strict_json_for_every_reader(value):
 @each("depth", [300, 1000, 5000])
 def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
     value = nested(depth, 'a "quoted" \ud83d text', key)
-    assert depth_of(dump(value)) <= DEPTH_WRITTEN
-    said = json.loads(dump(flat(value)))
+    assert depth_of(dump_json(value)) <= DEPTH_WRITTEN
+    said = json.loads(dump_json(flat(value)))
     for _ in range(DEPTH_KEPT):
         said = said[0] if key is None else said[key]
     assert isinstance(said, str)
@@ -68,7 +68,7 @@ def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
 
 def test_the_text_of_a_deep_value_is_json_of_every_kind():
     inner = {"a": [1, 2.5, None, True, "x"], "b": {}, "c": [], "d": {"e": [[], {"f": "\u2028"}]}}
-    said = json.loads(dump(flat(nested(DEPTH_KEPT, inner))))
+    said = json.loads(dump_json(flat(nested(DEPTH_KEPT, inner))))
     for _ in range(DEPTH_KEPT):
         (said,) = said
     assert json.loads(said) == inner
@@ -88,7 +88,7 @@ def test_an_integer_that_was_read_as_a_float_gets_its_digits_back(number, around
     line = around.format(number).encode()
     value = orjson.loads(line)
     assert survey(value)[1]
-    assert json.loads(dump(exact(value, long_integers(line)))) == json.loads(
+    assert json.loads(dump_json(exact(value, long_integers(line)))) == json.loads(
         around.format(f'"{number}"')
     )
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 from support import Stage, check_turns
 from sweeps import each
 
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import cut, fit, fit_images, fit_line, pieces
 
 TEXTS = some.text(
@@ -20,13 +20,13 @@ TEXTS = some.text(
 def test_pieces_fit_and_add_up(text, room):
     found = list(pieces(text, room))
     assert "".join(found) == text
-    assert all(len(dump(piece)) <= room for piece in found)
+    assert all(len(dump_json(piece)) <= room for piece in found)
 
 
 @given(TEXTS.map(lambda text: text * 40), some.integers(1000, 5000))
 def test_a_cut_text_keeps_its_head_and_its_tail(text, room):
     short = cut(text, room)
-    assert len(dump(short)) <= room
+    assert len(dump_json(short)) <= room
     if short != text:
         head, _, rest = short.partition("\n[… ")
         tail = rest.partition(" …]\n")[2]
@@ -55,8 +55,8 @@ VALUES = some.recursive(
 @given(VALUES, some.integers(3000, 9000))
 def test_any_value_is_made_to_fit(value, room):
     fitted = fit(value, room)
-    assert len(dump(fitted)) <= room
-    if len(dump(value)) <= room:
+    assert len(dump_json(fitted)) <= room
+    if len(dump_json(value)) <= room:
         assert fitted is value
 
 
@@ -123,7 +123,7 @@ def test_what_is_large_without_long_strings_becomes_a_text(value):
 def test_a_line_stays_an_object_however_much_is_in_its_lists(line):
     """A frontend that gets a text where a line should be ends."""
     fitted = fit_line(line, 4000)
-    assert isinstance(fitted, dict) and len(dump(fitted)) <= 4000
+    assert isinstance(fitted, dict) and len(dump_json(fitted)) <= 4000
     assert fitted and all(
         fitted[key] == line[key] for key in {"type", "model", "end"} & line.keys()
     )

@@ -7,7 +7,7 @@ import orjson
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import Rule, parse_rule
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 
 PATH_FIELDS = ("system_prompt_file", "append_system_prompt_file", "shim_config", "shim_record")
@@ -88,7 +88,7 @@ class _PathResolver(NamedTuple):
             **permissions,
             **{key: self._resolve_entries(key, permissions[key]) for key in permissions},
         }
-        return said if whole == permissions else dump({**given, "permissions": whole}).decode()
+        return said if whole == permissions else dump_json({**given, "permissions": whole}).decode()
 
     def _resolve_entries(self, key: str, said: object) -> object:
         roots = {

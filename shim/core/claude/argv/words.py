@@ -6,7 +6,7 @@ import orjson
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS, parse_argv
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 
 # where in its session a life begins: no later one does so
@@ -145,7 +145,7 @@ def _merge_settings(begun: str | None, asked: str | None) -> str | None:
     both["hooks"] = {
         event: _join_unique(hooks.get(event), own.get(event)) for event in {**hooks, **own}
     }
-    return dump({key: value for key, value in both.items() if value != {}}).decode()
+    return dump_json({key: value for key, value in both.items() if value != {}}).decode()
 
 
 def _extract_restricting_settings(said: str | None) -> str | None:
@@ -164,7 +164,7 @@ def _extract_restricting_settings(said: str | None) -> str | None:
         key: value for key, value in given.items() if key not in (DISABLE_HOOKS_KEY, "permissions")
     }
     kept |= {"permissions": permissions} if permissions else {}
-    return said if kept == given else dump(kept).decode() if kept else None
+    return said if kept == given else dump_json(kept).decode() if kept else None
 
 
 def _parse_settings_object(said: str | None) -> dict[str, Any] | None:

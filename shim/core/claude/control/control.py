@@ -53,7 +53,7 @@ from shim.core.claude.permissions import (
 )
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import BoundedDict
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any
 
@@ -399,7 +399,8 @@ class ControlSession(SessionLines):
             request, shown, suggestions, self.session_state.options.cwd
         )
         line = (
-            dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
+            dump_json({"type": "control_request", "request_id": identity, "request": question})
+            + b"\n"
         )
         if len(line) > self.session_state.options.max_line_bytes:
             return PermissionDecision(False, message=CALL_TOO_LARGE_TEXT.format(size=len(line)))
@@ -439,7 +440,7 @@ class ControlSession(SessionLines):
         """Ask a hook about a call. The input is not cut if the vendor would run what the hook hands
         back.
         """
-        size = len(dump(line)) + 1
+        size = len(dump_json(line)) + 1
         if size > self.session_state.options.max_line_bytes:
             if self.session_state.asks_permissions:
                 self._hook_decisions.add(
@@ -556,4 +557,4 @@ class ControlSession(SessionLines):
 
 
 def _encode_cancel_request(identity: str) -> bytes:
-    return dump({"type": "control_cancel_request", "request_id": identity}) + b"\n"
+    return dump_json({"type": "control_cancel_request", "request_id": identity}) + b"\n"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from shim.core.claude.control.answers import RefusalError
 from shim.core.claude.facts import SessionState
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any
 
@@ -59,9 +59,9 @@ class SessionLines:
         self._write_line({"type": "control_response", "response": response})
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
-        dumped = dump(line)
+        dumped = dump_json(line)
         if len(dumped) > self.session_state.options.max_line_bytes:
-            dumped = dump(fit_line(line, self.session_state.options.max_line_bytes))
+            dumped = dump_json(fit_line(line, self.session_state.options.max_line_bytes))
         self._lines.append(dumped + b"\n")
 
     def _report_bad_line(self, text: str) -> None:

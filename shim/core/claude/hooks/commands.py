@@ -23,7 +23,7 @@ from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import TOOL_ALIASES, parse_rule
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 
 DENY_EXIT_CODE = 2  # the exit code
@@ -83,7 +83,9 @@ def encode_hook_input(
         "mode": told.permission_mode,
     }
     return (
-        dump(build_hook_input(HookEvent("PreToolUse", call, shown, arguments), cwd=cwd, **known))
+        dump_json(
+            build_hook_input(HookEvent("PreToolUse", call, shown, arguments), cwd=cwd, **known)
+        )
         + b"\n"
     )
 
