@@ -32,7 +32,7 @@ from shim.core.bridge.frames import (
     parse_frame,
 )
 from shim.core.errors import FrontendError, MachineError
-from shim.core.reading.ids import short_id
+from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 from shim.io.stamps import fresh_uuid
 
@@ -58,7 +58,7 @@ class HostGoneError(FrontendError):
         why = f" ({reason})" if reason else ""
         gone, again = (
             "does not live on its own",
-            f"`claude respawn {short_id(session)}` begins it again",
+            f"`claude respawn {shorten_session_id(session)}` begins it again",
         )
         if is_running:
             gone, again = (
@@ -75,7 +75,7 @@ class NoAnswerError(MachineError):
     """
 
     def __init__(self, session: str, pid: int | None, why: str = NOT_ANSWERING) -> None:
-        ends = f"`claude stop {short_id(session)}` ends the session"
+        ends = f"`claude stop {shorten_session_id(session)}` ends the session"
         stopped = (
             f"`kill -CONT {pid}` lets a process go on that was halted"
             if pid

@@ -23,7 +23,7 @@ from shim.core.errors import FrontendError
 from shim.core.policy.carried import parse_settings as read_settings_text
 from shim.core.policy.carried import serialize_settings
 from shim.core.policy.sources import ClaudeSettings
-from shim.core.reading.ids import parse_uuid, short_id
+from shim.core.reading.ids import parse_uuid, shorten_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import state_directory
@@ -78,7 +78,7 @@ class SessionRecord(NamedTuple):
     @property
     def short_id(self) -> str:
         """The short id."""
-        return short_id(self.session_id)
+        return shorten_session_id(self.session_id)
 
     @property
     def log_folder(self) -> str:
@@ -241,7 +241,7 @@ def restore_metadata(folder: str) -> dict[str, Any] | None:
         **_DEFAULTS,
         "created": written,
         "started": written,
-        "id": short_id(os.path.basename(folder)),
+        "id": shorten_session_id(os.path.basename(folder)),
     }
     reason = "cannot be read" if METADATA_FILE in files else "is missing"
     detail = DAMAGED_DETAIL.format(reason)

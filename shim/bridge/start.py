@@ -22,7 +22,7 @@ from shim.core.claude.argv.rooted import is_json, resolve_invocation_paths
 from shim.core.claude.argv.words import extract_restrictions, format_flag, merge_resume_flags
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.ids import short_id
+from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.io.stamps import fresh_uuid
@@ -54,7 +54,7 @@ class SessionRunningError(FrontendError):
     def __init__(self, session: str) -> None:
         super().__init__(
             f"the session {session} lives already",
-            hint=f"`claude attach {short_id(session)}` opens it, `claude stop {short_id(session)}` ends it",
+            hint=f"`claude attach {shorten_session_id(session)}` opens it, `claude stop {shorten_session_id(session)}` ends it",
         )
 
 
@@ -319,7 +319,7 @@ def _build_metadata(session: str, folder: str, wanted: SessionSpec) -> dict[str,
     waits = wanted.prompt is None
     return {
         "protocol": PROTOCOL_VERSION,
-        "id": short_id(session),
+        "id": shorten_session_id(session),
         "session": session,
         "cwd": wanted.cwd,
         "vendor": wanted.vendor or before.get("vendor", ""),

@@ -19,7 +19,7 @@ from shim.core.errors import (
 from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES, resolve_permission_mode
 from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.ids import parse_uuid, vendor_id
+from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.io.raw_output import tell
 from shim.state.config import ONE_WAY, TWO_WAY, Settings
@@ -188,7 +188,7 @@ def validate_invocation(invocation: Invocation) -> Invocation:
             "--resume needs a session id when the prompt is given",
             hint="use --resume ID or --continue",
         )
-    if resume and vendor_id(resume) is None:
+    if resume and validate_vendor_session_id(resume) is None:
         raise FrontendError(
             f"the session id {resume[:60]!r} is neither a UUID nor an id of a vendor"
         )

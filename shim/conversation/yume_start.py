@@ -14,7 +14,7 @@ from shim.conversation.invocation import find_replay_path
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.ids import parse_uuid, vendor_id
+from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import Call
 from shim.core.yume.words import yume_mode
@@ -164,7 +164,7 @@ def resolve_session_id(name: str) -> str:
     found = parse_uuid(name)
     if found is not None:
         return found
-    if vendor_id(name) is None:
+    if validate_vendor_session_id(name) is None:
         raise FrontendError(f"the session id {name[:60]!r} has characters that no session id has")
     from uuid import UUID, uuid5
 

@@ -17,7 +17,7 @@ from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.messages import parse_message
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt, FrontendError, parse_failed_attempt
-from shim.core.reading.ids import parse_uuid, vendor_id
+from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.lines import LineSplitter
 from shim.core.yume.argv import parse as parse_yume
 from shim.recording.wanted import CHUNK_BYTES, open_cast
@@ -201,6 +201,6 @@ def _identity(path: str, child: int) -> str:
     number.
     """
     name = os.path.basename(path).removesuffix(CAST_SUFFIX)
-    if len(name) > 100 or vendor_id(name) is None:
+    if len(name) > 100 or validate_vendor_session_id(name) is None:
         name = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return f"{name}:{child}"

@@ -13,7 +13,7 @@ import orjson
 
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.claude.usage import parse_usage as known_usage
-from shim.core.reading.ids import is_vendor_name, parse_uuid, vendor_id
+from shim.core.reading.ids import is_vendor_name, parse_uuid, validate_vendor_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import NamedTuple
 from shim.core.turn.terms import Thread
@@ -145,7 +145,7 @@ def _told(cwd: str) -> str:
 
 
 def _storable(vendor_session: str) -> bool:
-    return not vendor_session or vendor_id(vendor_session) is not None
+    return not vendor_session or validate_vendor_session_id(vendor_session) is not None
 
 
 def _directory(environment: Mapping[str, str]) -> str:

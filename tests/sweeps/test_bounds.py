@@ -631,7 +631,7 @@ def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkey
 
 def test_the_long_integers_of_a_line_are_looked_for_once(monkeypatch):
     looked = []
-    monkeypatch.setattr(json_text, "long_integers", lambda line: looked.append(line) or {})
+    monkeypatch.setattr(json_text, "find_long_integers", lambda line: looked.append(line) or {})
     stage = Stage()
     stage.account.line = b"a line"
     for number in range(10):

@@ -118,7 +118,7 @@ from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.reading.ids import is_short_id, is_vendor_name, parse_uuid, short_id
+from shim.core.reading.ids import is_short_id, is_vendor_name, parse_uuid, shorten_session_id
 
 PAGE_ASSETS_FOLDER = os.path.join(os.path.dirname(__file__), "assets")
 STORY_ASSETS_FOLDER = os.path.join(
@@ -336,7 +336,9 @@ class Gateway:
         session = await anyio.to_thread.run_sync(
             self._hosts.start_session, NewSession(vendor, prompt, cwd, model, mode)
         )
-        return _build_json_response({"id": short_id(session), "session": session}, status=201)
+        return _build_json_response(
+            {"id": shorten_session_id(session), "session": session}, status=201
+        )
 
     async def post_action(self, request: Request) -> Response:
         """Something posted to a session."""

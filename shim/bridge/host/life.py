@@ -28,7 +28,7 @@ from shim.core.bridge.session import HubSession
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.sources import ClaudeSettings
-from shim.core.reading.ids import short_id
+from shim.core.reading.ids import shorten_session_id
 from shim.io import early_signals
 from shim.io.raw_output import tell
 from shim.io.stamps import fresh_uuid
@@ -239,7 +239,7 @@ class HostRuntime:
         change = describe_package_change()
         if not change:
             return
-        name = short_id(os.path.basename(self._folder))
+        name = shorten_session_id(os.path.basename(self._folder))
         self._upgrade_notice = (
             f"{change}; this session continues with {__version__} until `claude respawn {name}`"
         )

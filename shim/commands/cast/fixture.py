@@ -17,7 +17,7 @@ from shim.core.cast.words import select_child_records, split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.head_and_tail import HeadTailBuffer
-from shim.core.reading.ids import is_vendor_name, vendor_id
+from shim.core.reading.ids import is_vendor_name, validate_vendor_session_id
 from shim.core.secrets.redactor import summary
 from shim.core.turn.outcome import Exit
 from shim.recording.folders import verify_cast
@@ -145,7 +145,7 @@ def cut_fixture(
             hint="--redact casts blanks what looks like a secret, --redact none keeps every byte",
         )
     name = name or os.path.basename(path).removesuffix(".cast")
-    if vendor_id(name) is None or ":" in name:
+    if validate_vendor_session_id(name) is None or ":" in name:
         raise CastError(
             f"{escape_control_chars(name)[:40]!r} cannot be the name of a case",
             hint="--name may have letters, digits, dot, dash, underscore",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.policy.sources import rank_mode
 from shim.core.reading.account import escape_control_chars
-from shim.core.reading.ids import short_id
+from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.lines import INBOUND_BYTES
 
 MAX_DETAIL_CHARS = 200
@@ -51,7 +51,7 @@ class HubSession(NamedTuple):
         """The keys of a `welcome` frame."""
         return {
             "session": self.session_id,
-            "id": short_id(self.session_id),
+            "id": shorten_session_id(self.session_id),
             "name": self.name,
             "vendor": self.vendor,
             "cwd": self.cwd,

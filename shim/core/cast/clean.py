@@ -23,7 +23,12 @@ from shim.core.cast.seams import (
     find_secret_spans,
     replace_spans,
 )
-from shim.core.reading.json_text import dump_json, exact, long_integers, mapped
+from shim.core.reading.json_text import (
+    dump_json,
+    find_long_integers,
+    map_leaves,
+    restore_long_integers,
+)
 from shim.core.secrets.mcp_servers import has_servers, without_values
 from shim.core.secrets.patterns import BEFORE_CHARACTERS, NAME_ENDS
 from shim.core.secrets.redactor import CUT, Redactor, signless
@@ -117,7 +122,7 @@ class CastRedactor:
                 return data
             if len(found) <= len(self._find_secrets(again.decode())):
                 return data
-        return dump_json(exact(clean, long_integers(data)))
+        return dump_json(restore_long_integers(clean, find_long_integers(data)))
 
     def redact_fields(self, fields: Any) -> Any:
         """A fact, or the header, without secrets."""
@@ -400,7 +405,7 @@ def apply_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
         return texts[0].removesuffix("\n").encode("utf-8", "surrogateescape")
     numbers = itertools.count(1)
     try:
-        value = mapped(orjson.loads(data), str, lambda text: texts.get(next(numbers), text))
-        return dump_json(exact(value, long_integers(data)))
+        value = map_leaves(orjson.loads(data), str, lambda text: texts.get(next(numbers), text))
+        return dump_json(restore_long_integers(value, find_long_integers(data)))
     except (ValueError, RecursionError):  # these are not the bytes that were written
         return CUT.encode()

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.json_scan import Shape, shallow
+from shim.core.reading.json_scan import JsonObjectScanner, flatten_deep_json
 from shim.core.reading.surrogates import escape_halves
 
 # A raw newline inside a JSON string splits one event over physical lines (cursor's call ids do it,
@@ -62,7 +62,7 @@ class JsonRepairer:
         self._diagnostics = account
         self._unfinished_parts: list[bytes] = []
         self._unfinished_bytes = 0
-        self._scanner = Shape()
+        self._scanner = JsonObjectScanner()
         self.noise_lines: list[str] = []
 
     @property
@@ -114,7 +114,7 @@ class JsonRepairer:
         values: list[tuple[Any, bool]] = []
         position = 0
         while found := _OBJECT_START.search(line, position):
-            shape = Shape()
+            shape = JsonObjectScanner()
             end = shape.feed(line, found.start())
             if end is None:
                 self._start_object(line[found.start() :] if values else line, shape)
@@ -132,7 +132,7 @@ class JsonRepairer:
 
     # -- one thing on several lines ----------------------------------------------------------------
 
-    def _start_object(self, piece: bytes, shape: Shape) -> None:
+    def _start_object(self, piece: bytes, shape: JsonObjectScanner) -> None:
         if len(piece) <= MAX_JOINED_BYTES:
             self._unfinished_parts, self._unfinished_bytes, self._scanner = (
                 [piece],
@@ -146,7 +146,7 @@ class JsonRepairer:
         """The next line of an unfinished object; a line that is an event by itself ends the wait."""
         bare = line.strip(PADDING).removeprefix(BOM)
         if bare.startswith(b"{"):
-            end = Shape().feed(bare)
+            end = JsonObjectScanner().feed(bare)
             value = self._parse_value(bare[:end], counted=False)
             if value and isinstance(value, dict):
                 # Its quotes are not escaped, so it is not a piece of a string with raw newlines.
@@ -219,14 +219,14 @@ def _parse_leniently(data: bytes, kinds: list[str]) -> Any:
     import json
 
     many = _count_brackets(data) > MAX_BRACKETS
-    flat = data if many else shallow(data)
+    flat = data if many else flatten_deep_json(data)
     text = escape_halves(flat, kinds)
     try:
         value = json.loads(text, strict=False, parse_int=_parse_integer)
     except RecursionError:
         if many:
             return _NO_VALUE
-        flat = shallow(data, always=True)
+        flat = flatten_deep_json(data, force=True)
         try:
             value = json.loads(escape_halves(flat, []), strict=False, parse_int=_parse_integer)
         except (ValueError, RecursionError):

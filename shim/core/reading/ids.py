@@ -1,8 +1,8 @@
 """Checks of ids that come from outside, before their first use."""
 
-_GROUPS = (8, 4, 4, 4, 12)
-_SHORT = 8  # digits of a short id: the first of the session's UUID (background page, B1)
-_HEX = frozenset("0123456789abcdef")
+_UUID_GROUP_LENGTHS = (8, 4, 4, 4, 12)
+_SHORT_ID_CHARS = 8  # digits of a short id: the first of the session's UUID (background page, B1)
+_HEX_DIGITS = frozenset("0123456789abcdef")
 
 
 def parse_uuid(text: str) -> str | None:
@@ -11,7 +11,9 @@ def parse_uuid(text: str) -> str | None:
     """
     text = text.lower()
     groups = text.split("-")
-    if tuple(map(len, groups)) != _GROUPS or not _HEX.issuperset("".join(groups)):
+    if tuple(map(len, groups)) != _UUID_GROUP_LENGTHS or not _HEX_DIGITS.issuperset(
+        "".join(groups)
+    ):
         return None
     return text
 
@@ -21,28 +23,28 @@ def check_uuid(text: str) -> str | None:
     return text if parse_uuid(text) is not None else None
 
 
-def short_id(session: str) -> str:
+def shorten_session_id(session: str) -> str:
     """What a person calls a session: the beginning of its UUID."""
-    return session[:_SHORT]
+    return session[:_SHORT_ID_CHARS]
 
 
 def is_short_id(word: str) -> bool:
     """Whether a word may be the short id of a session."""
-    return len(word) == _SHORT and _HEX.issuperset(word)
+    return len(word) == _SHORT_ID_CHARS and _HEX_DIGITS.issuperset(word)
 
 
-_FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-_REST = _FIRST | frozenset("._:-")
-VENDOR_ID_CHARACTERS = 128
+_VENDOR_ID_FIRST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+_VENDOR_ID_CHARS = _VENDOR_ID_FIRST_CHARS | frozenset("._:-")
+MAX_VENDOR_ID_CHARS = 128
 
 
-def vendor_id(text: object) -> str | None:
+def validate_vendor_session_id(text: object) -> str | None:
     """A vendor's own session id, if it may become an argument
     (`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`).
     """
-    if not isinstance(text, str) or not 0 < len(text) <= VENDOR_ID_CHARACTERS:
+    if not isinstance(text, str) or not 0 < len(text) <= MAX_VENDOR_ID_CHARS:
         return None
-    return text if text[0] in _FIRST and _REST.issuperset(text) else None
+    return text if text[0] in _VENDOR_ID_FIRST_CHARS and _VENDOR_ID_CHARS.issuperset(text) else None
 
 
 def is_vendor_name(text: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import orjson
 
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_WRITTEN
+from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
 from shim.core.reading.surrogates import join_surrogates
 
 # Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input,
@@ -34,7 +34,7 @@ def dump_json(value: object) -> bytes:
     try:
         dumped = orjson.dumps(value)
     except TypeError:
-        dumped = orjson.dumps(_clean(value, DEPTH_WRITTEN))
+        dumped = orjson.dumps(_clean(value, MAX_WRITTEN_DEPTH))
     return dumped if dumped.isascii() else escape(dumped)
 
 
@@ -54,24 +54,24 @@ def survey(value: object) -> tuple[int, bool]:
     return deepest, lossy
 
 
-def long_integers(line: bytes) -> dict[float, str]:
+def find_long_integers(line: bytes) -> dict[float, str]:
     """The integers of a line that may be longer than 64 bits: the float that is read → their
     digits.
     """
     return {float(found): found.decode() for found in re.findall(_LONG_INTEGER, line)}
 
 
-def exact(value: Any, digits: Mapping[float, str]) -> Any:
+def restore_long_integers(value: Any, digits: Mapping[float, str]) -> Any:
     """`value` with the long integers of its line as strings of their digits."""
-    return mapped(value, float, lambda number: digits.get(number, number)) if digits else value
+    return map_leaves(value, float, lambda number: digits.get(number, number)) if digits else value
 
 
-def mapped(value: Any, kind: type[Leaf], change: Callable[[Leaf], Any]) -> Any:
+def map_leaves(value: Any, kind: type[Leaf], change: Callable[[Leaf], Any]) -> Any:
     """A value of JSON in which every leaf of a type is changed; keys are left as they are."""
     if isinstance(value, dict):
-        return {key: mapped(item, kind, change) for key, item in value.items()}
+        return {key: map_leaves(item, kind, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [mapped(item, kind, change) for item in value]
+        return [map_leaves(item, kind, change) for item in value]
     return change(value) if isinstance(value, kind) else value
 
 
@@ -90,10 +90,10 @@ class Exact:
     def value(self, value: Any) -> Any:
         """A value of the line that is read; the same object where nothing is wrong with it."""
         depth, lossy = survey(value)
-        if depth > DEPTH_KEPT:
+        if depth > MAX_VALUE_DEPTH:
             self._account.record("too_deep")
             value = flat(value)
-        if lossy and (kept := exact(value, self._long_integers())) != value:
+        if lossy and (kept := restore_long_integers(value, self._long_integers())) != value:
             self._account.record("long_integer")
             return kept
         return value
@@ -102,13 +102,13 @@ class Exact:
         """Those of the line: looked for once, however many values stand in it."""
         line = self._account.line
         if self._line is not line:
-            self._line, self._digits = line, long_integers(line)
+            self._line, self._digits = line, find_long_integers(line)
         return self._digits
 
 
 def flat(value: Any) -> Any:
     """`value` with values deeper than DEPTH_KEPT as their JSON text."""
-    return _clean(value, DEPTH_KEPT)
+    return _clean(value, MAX_VALUE_DEPTH)
 
 
 def escape(dumped: bytes) -> bytes:
@@ -172,7 +172,7 @@ def _as_text(value: object) -> str:
                 entries += [_Written("," if entries else "["), inner]
             waiting += [_Written("]"), *reversed(entries)]
         else:
-            parts.append(orjson.dumps(_clean(item, DEPTH_KEPT)).decode())
+            parts.append(orjson.dumps(_clean(item, MAX_VALUE_DEPTH)).decode())
     return "".join(parts)
 
 

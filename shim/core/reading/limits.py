@@ -8,7 +8,7 @@ where the whole is if it was kept.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shim.core.reading.json_text import dump_json, mapped
+from shim.core.reading.json_text import dump_json, map_leaves
 
 NOTE = "\n[… {count:,} characters left out{where} …]\n"
 NO_IMAGE = (
@@ -67,7 +67,7 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
         lengths = sorted(len(dump_json(text)) for text in _strings(value))
         longest = _longest(lengths, room - (size - sum(lengths)))
         if longest >= SHORTEST + NOTE_BYTES:
-            return mapped(value, str, lambda text: cut(text, longest, keep))
+            return map_leaves(value, str, lambda text: cut(text, longest, keep))
     except RecursionError:
         pass
     return cut(dump_json(value).decode(), room, keep)

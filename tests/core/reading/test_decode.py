@@ -13,7 +13,7 @@ from shim.core.reading.decode import (
     MAX_NOISE_LINES,
     JsonRepairer,
 )
-from shim.core.reading.json_scan import DEPTH_KEPT
+from shim.core.reading.json_scan import MAX_VALUE_DEPTH
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.surrogates import join_surrogates
 
@@ -168,7 +168,7 @@ def test_what_is_nested_too_deeply_is_its_own_text_and_the_rest_is_kept(
     inner, levels = value["deep"], 0
     while not isinstance(inner, str):
         inner, levels = (inner[0] if opening == "[" else inner["k"]), levels + 1
-    assert levels == DEPTH_KEPT - 1
+    assert levels == MAX_VALUE_DEPTH - 1
     assert inner == opening * (depth - levels) + '"x"' + closing * (depth - levels)
     assert reader.repairs == {"too_deep": 1}
 
@@ -399,8 +399,8 @@ def test_a_line_of_brackets_without_end_is_noise_and_no_work(line, monkeypatch):
     reader = Reader()
     with monkeypatch.context() as limited:
         limited.setattr("shim.core.reading.decode.MAX_BRACKETS", 5000)
-        limited.setattr("shim.core.reading.decode.shallow", None)
-        limited.setattr("shim.core.reading.decode.Shape", None)
+        limited.setattr("shim.core.reading.decode.flatten_deep_json", None)
+        limited.setattr("shim.core.reading.decode.JsonObjectScanner", None)
         assert reader.read(line * 5001) == []
     assert reader.repairs == {"too_deep": 1, "not_json": 1}
     assert reader.whole(b'{"type": "x"}') == [{"type": "x"}]

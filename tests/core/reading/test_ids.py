@@ -5,7 +5,7 @@ flags).
 import pytest
 from sweeps import each
 
-from shim.core.reading.ids import is_vendor_name, parse_uuid, vendor_id
+from shim.core.reading.ids import is_vendor_name, parse_uuid, validate_vendor_session_id
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 HOSTILE = [
@@ -50,12 +50,12 @@ def test_what_is_no_uuid_is_refused(text):
 
 @pytest.mark.parametrize("text", [UUID, "ses_01:abc.def-9", "A", "9" * 128])
 def test_a_vendors_own_id_may_become_an_argument(text):
-    assert vendor_id(text) == text
+    assert validate_vendor_session_id(text) == text
 
 
 @each("text", [*HOSTILE, "x" * 129, ".hidden", ":x", "_x", None, 7, ["x"]])
 def test_a_vendors_id_that_could_be_a_flag_or_a_path_is_refused(text):
-    assert vendor_id(text) is None
+    assert validate_vendor_session_id(text) is None
 
 
 @pytest.mark.parametrize("text", ["qwen", "a", "my-agent2", "a" * 32])

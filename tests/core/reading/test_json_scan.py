@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 from sweeps import each
 
-from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_READ, Shape, shallow
+from shim.core.reading.json_scan import (
+    MAX_READ_DEPTH,
+    MAX_VALUE_DEPTH,
+    JsonObjectScanner,
+    flatten_deep_json,
+)
 
 VALUES = some.recursive(
     some.none()
@@ -33,7 +38,7 @@ def test_an_object_ends_where_it_ends_however_it_is_cut(value, behind, data):
     cuts = sorted(data.draw(some.lists(some.integers(0, len(whole)), max_size=4)))
     # no line ends between a backslash and its letter
     cuts = [cut for cut in cuts if not whole[:cut].endswith(b"\\")]
-    shape, position = Shape(), 0
+    shape, position = JsonObjectScanner(), 0
     for cut in [*cuts, len(whole)]:
         end = shape.feed(whole[position:cut])
         if end is not None:
@@ -45,17 +50,17 @@ def test_an_object_ends_where_it_ends_however_it_is_cut(value, behind, data):
 
 @each("text", [b"", b"{", b'{"a', b'{"a":"\\"', b'{"a":[1,{"b":2}]', b'{"a":"}"', b'{"}\\'])
 def test_what_is_unfinished_has_no_end(text):
-    assert Shape().feed(text) is None
+    assert JsonObjectScanner().feed(text) is None
 
 
 @given(some.dictionaries(some.text(max_size=4), VALUES, max_size=4))
 def test_what_is_not_deep_is_left_alone(value):
     text = json.dumps(value).encode()
-    assert shallow(text) is text
-    assert json.loads(shallow(text, always=True)) == value
+    assert flatten_deep_json(text) is text
+    assert json.loads(flatten_deep_json(text, force=True)) == value
 
 
-@pytest.mark.parametrize("depth", [DEPTH_READ + 1, 5000])
+@pytest.mark.parametrize("depth", [MAX_READ_DEPTH + 1, 5000])
 def test_what_is_deep_is_its_text(depth):
     text = (
         b'{"a":"[[","b":'
@@ -67,9 +72,11 @@ def test_what_is_deep_is_its_text(depth):
         + b"]" * depth
         + b"]}"
     )
-    value = json.loads(shallow(text))
+    value = json.loads(flatten_deep_json(text))
     assert (value["a"], list(value)) == ("[[", ["a", "b", "c"])
     inner = value["b"]
-    for _ in range(DEPTH_KEPT - 1):
+    for _ in range(MAX_VALUE_DEPTH - 1):
         (inner,) = inner
-    assert inner == "[" * (depth - DEPTH_KEPT + 1) + '"]"' + "]" * (depth - DEPTH_KEPT + 1)
+    assert inner == "[" * (depth - MAX_VALUE_DEPTH + 1) + '"]"' + "]" * (
+        depth - MAX_VALUE_DEPTH + 1
+    )

@@ -9,8 +9,14 @@ from hypothesis import strategies as some
 from support import Stage, case, check_turns, parse, translate_case
 from sweeps import each
 
-from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_WRITTEN
-from shim.core.reading.json_text import dump_json, exact, flat, long_integers, survey
+from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
+from shim.core.reading.json_text import (
+    dump_json,
+    find_long_integers,
+    flat,
+    restore_long_integers,
+    survey,
+)
 
 LONG = 123456789012345678901234567890
 TEXTS = some.text(some.characters(), max_size=6)
@@ -56,20 +62,20 @@ def test_any_value_is_strict_json_for_every_reader(value):
 @each("depth", [300, 1000, 5000])
 def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
     value = nested(depth, 'a "quoted" \ud83d text', key)
-    assert depth_of(dump_json(value)) <= DEPTH_WRITTEN
+    assert depth_of(dump_json(value)) <= MAX_WRITTEN_DEPTH
     said = json.loads(dump_json(flat(value)))
-    for _ in range(DEPTH_KEPT):
+    for _ in range(MAX_VALUE_DEPTH):
         said = said[0] if key is None else said[key]
     assert isinstance(said, str)
     opening, closing = ("[", "]") if key is None else ('{"k":', "}")
-    levels = depth - DEPTH_KEPT
+    levels = depth - MAX_VALUE_DEPTH
     assert said == opening * levels + '"a \\"quoted\\" \ufffd text"' + closing * levels
 
 
 def test_the_text_of_a_deep_value_is_json_of_every_kind():
     inner = {"a": [1, 2.5, None, True, "x"], "b": {}, "c": [], "d": {"e": [[], {"f": "\u2028"}]}}
-    said = json.loads(dump_json(flat(nested(DEPTH_KEPT, inner))))
-    for _ in range(DEPTH_KEPT):
+    said = json.loads(dump_json(flat(nested(MAX_VALUE_DEPTH, inner))))
+    for _ in range(MAX_VALUE_DEPTH):
         (said,) = said
     assert json.loads(said) == inner
 
@@ -88,9 +94,9 @@ def test_an_integer_that_was_read_as_a_float_gets_its_digits_back(number, around
     line = around.format(number).encode()
     value = orjson.loads(line)
     assert survey(value)[1]
-    assert json.loads(dump_json(exact(value, long_integers(line)))) == json.loads(
-        around.format(f'"{number}"')
-    )
+    assert json.loads(
+        dump_json(restore_long_integers(value, find_long_integers(line)))
+    ) == json.loads(around.format(f'"{number}"'))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +104,7 @@ def test_an_integer_that_was_read_as_a_float_gets_its_digits_back(number, around
 )
 def test_a_float_stays_a_float(line):
     value = orjson.loads(line)
-    assert exact(value, long_integers(line)) == value
+    assert restore_long_integers(value, find_long_integers(line)) == value
 
 
 # -- through every vendor --------------------------------------------------------------------------
@@ -143,7 +149,7 @@ def test_a_long_integer_in_a_call_keeps_its_digits(name, shape, partial):
     assert translation.diagnostics.repairs["long_integer"] >= 1
 
 
-@pytest.mark.parametrize("depth", [DEPTH_KEPT - 1, DEPTH_KEPT, 3000])
+@pytest.mark.parametrize("depth", [MAX_VALUE_DEPTH - 1, MAX_VALUE_DEPTH, 3000])
 def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
     """The fragment of a streamed call is its input (S14)."""
     call = {"hostile": nested(depth), "half": "\ud83d"}
@@ -160,7 +166,7 @@ def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
     said, translation = translate_case(case(name), True, data=spoiled(name, member))
     whole = inputs(translate_case(case(name), True)[0])
     check_turns(said, True)
-    assert max(depth_of(line) for line in said.splitlines()) <= DEPTH_WRITTEN
+    assert max(depth_of(line) for line in said.splitlines()) <= MAX_WRITTEN_DEPTH
     found = inputs(said)
     assert len(found) == len(whole)
     assert [call for call in found if "hostile" in call]
@@ -170,7 +176,7 @@ def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
         while isinstance(inner, list):
             (inner,) = inner
         if inner:
-            assert inner.startswith("[[") and inner.count("[") > depth - DEPTH_WRITTEN
+            assert inner.startswith("[[") and inner.count("[") > depth - MAX_WRITTEN_DEPTH
     assert translation.diagnostics.repairs["too_deep"] >= 1
 
 
@@ -180,4 +186,4 @@ def test_a_deep_result_is_text(name):
     data = case(name).data.replace(b'"content":"', f'"content":{deep},"was":"'.encode())
     said, _ = translate_case(case(name), False, data=data)
     check_turns(said, False)
-    assert max(depth_of(line) for line in said.splitlines()) <= DEPTH_WRITTEN
+    assert max(depth_of(line) for line in said.splitlines()) <= MAX_WRITTEN_DEPTH
