@@ -103,9 +103,9 @@ def _twice(monkeypatch):
 
 
 def _without_escapes(monkeypatch):
-    monkeypatch.setattr("shim.core.claude.pen.escape", lambda dumped: dumped)
-    monkeypatch.setattr("shim.core.turn.speech.escape", lambda dumped: dumped)
-    monkeypatch.setattr("shim.core.reading.json_text.escape", lambda dumped: dumped)
+    monkeypatch.setattr("shim.core.claude.pen.escape_line_separators", lambda dumped: dumped)
+    monkeypatch.setattr("shim.core.turn.speech.escape_line_separators", lambda dumped: dumped)
+    monkeypatch.setattr("shim.core.reading.json_text.escape_line_separators", lambda dumped: dumped)
 
 
 def _with_reused_ids(monkeypatch):

@@ -12,7 +12,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.usage import UsageCounter
 from shim.core.dialects import DIALECTS
-from shim.core.reading.limits import Keep
+from shim.core.reading.limits import StoreText
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
@@ -125,7 +125,7 @@ def open_translation(
     )
 
 
-def _create_text_store(session: str) -> Keep:
+def _create_text_store(session: str) -> StoreText:
     """Where a text goes that is too large for a line."""
 
     spill: list[Spill] = []

@@ -12,7 +12,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.facts import SessionState
 from shim.core.reading.ids import check_uuid
-from shim.core.reading.limits import Keep
+from shim.core.reading.limits import StoreText
 from shim.core.turn.terms import NO_THREAD, LimitTerms, Pen, SessionTerms, Terms, VendorTerms
 from shim.io.raw_output import tell
 from shim.process.environment import old_sdk
@@ -45,7 +45,7 @@ class TurnLifecycle:
         schema: AnswerSchema,
         pen: Pen,
         *,
-        store_text: Keep,
+        store_text: StoreText,
         environment: Mapping[str, str],
     ) -> None:
         self._context = setup

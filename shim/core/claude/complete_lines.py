@@ -11,7 +11,7 @@ from typing import Any
 
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.limits import Keep, fit, pieces, shorten
+from shim.core.reading.limits import StoreText, fit_value, shorten_value, split_text
 
 Event = dict[str, Any]
 
@@ -49,7 +49,7 @@ class LineNormalizer:
     """Makes lines safe to pass; `mint` gives a fresh uuid, `keep` stores what is cut."""
 
     def __init__(
-        self, account: Diagnostics, mint: Callable[[], str], room: int, keep: Keep | None
+        self, account: Diagnostics, mint: Callable[[], str], room: int, keep: StoreText | None
     ) -> None:
         self._diagnostics = account
         self._create_uuid = mint
@@ -95,7 +95,7 @@ class LineNormalizer:
             (block,) = event["message"]["content"]
             name = block["type"]
             if name in ("text", "thinking"):
-                for text in pieces(block[name], self._max_bytes // 2):
+                for text in split_text(block[name], self._max_bytes // 2):
                     message = event["message"] | {"content": [block | {name: text}]}
                     yield event | {"message": message, "uuid": self._create_uuid()}
                 return
@@ -105,13 +105,13 @@ class LineNormalizer:
                 DELTA_TEXT_KEYS.get(delta.get("type", "")) if isinstance(delta, dict) else None
             )
             if text_of and isinstance(delta.get(text_of), str):
-                for text in pieces(delta[text_of], self._max_bytes // 2):
+                for text in split_text(delta[text_of], self._max_bytes // 2):
                     inner = event["event"] | {"delta": delta | {text_of: text}}
                     yield event | {"event": inner, "uuid": self._create_uuid()}
                 return
         self._diagnostics.record("line_cut", kind)
-        fitted = fit(event, self._max_bytes, self._store_text)
-        yield fitted if isinstance(fitted, dict) else shorten(event, self._max_bytes)
+        fitted = fit_value(event, self._max_bytes, self._store_text)
+        yield fitted if isinstance(fitted, dict) else shorten_value(event, self._max_bytes)
 
     def _normalize_stream_event(self, event: Event) -> Event | None:
         inner = event.get("event")

@@ -39,8 +39,14 @@ from shim.core.claude.line_pieces import (
     iterate_message_ids,
 )  # fmt: skip
 from shim.core.claude.usage import NO_USAGE, Usage, UsageCounter, parse_usage
-from shim.core.reading.json_text import dump_json, escape
-from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, fit_line
+from shim.core.reading.json_text import dump_json, escape_line_separators
+from shim.core.reading.limits import (
+    MAX_ENVELOPE_BYTES,
+    MAX_NOTE_BYTES,
+    MIN_CUT_BYTES,
+    fit_line,
+    fit_value,
+)
 
 CLAUDE_VERSION = "2.1.332"  # raised by hand when the contract was measured again
 
@@ -69,7 +75,9 @@ class StreamJsonWriter:
         usage_counter: UsageCounter | None = None,
     ) -> None:
         self.partial = writes_partial_messages
-        self.room = max((max_line_bytes or NO_LIMIT_BYTES) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
+        self.room = max(
+            (max_line_bytes or NO_LIMIT_BYTES) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
+        )
         self.last_result = b""
         self.call_bytes = 0  # of the last call, as it was said
         self._terminator = terminator
@@ -132,7 +140,7 @@ class StreamJsonWriter:
     def verbatim(self, line: bytes) -> None:
         """A line that is Claude's already (pass-through), without its LF."""
         if not line.isascii():
-            line = escape(line)
+            line = escape_line_separators(line)
         self._lines.append(line + b"\n")
 
     # -- the frame ---------------------------------------------------------------------------------
@@ -263,7 +271,7 @@ class StreamJsonWriter:
         `aborted`: the frontend stopped the turn before the block was complete (contract 6.4).
         """
         if not dumped.isascii():
-            dumped = escape(dumped)
+            dumped = escape_line_separators(dumped)
         head, behind, _, _ = BLOCK_PIECES[kind]
         tail = self._message_tail
         if aborted:
@@ -298,7 +306,7 @@ class StreamJsonWriter:
         it is one delta.
         """
         if not dumped.isascii():
-            dumped = escape(dumped)
+            dumped = escape_line_separators(dumped)
         head, behind, _, _ = BLOCK_PIECES[kind]
         end, tail, index = self._line_ends, self._line_tail, self._block_index
         self._block_index = index + 1
@@ -328,7 +336,7 @@ class StreamJsonWriter:
         cut: Mapping[str, Any] | None = None
         size = TOOL_USE_BYTES + len(called) + len(named) + len(dumped)
         if size > self.room // 2:  # its input as a fragment is dumped twice
-            fitted = fit(arguments, self.room // 2)
+            fitted = fit_value(arguments, self.room // 2)
             cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
             size -= len(dumped)
             dumped = dump_json(cut)

@@ -13,7 +13,7 @@ from shim.core.reading.surrogates import join_surrogates
 # Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input,
 # section 2). Looking for them costs a nanosecond a byte, so only what is not ASCII is searched, and
 # only content, never whole lines.
-_SEPARATORS = (
+_LINE_SEPARATORS = (
     (b"\xe2\x80\xa8", b"\\u2028"),
     (b"\xe2\x80\xa9", b"\\u2029"),
     (b"\xc2\x85", b"\\u0085"),
@@ -21,11 +21,11 @@ _SEPARATORS = (
 
 Leaf = TypeVar("Leaf")
 
-FLOATS_ONLY = 2.0**63  # larger integers are read as floats, which have 17 digits
+MAX_EXACT_INTEGER = 2.0**63  # larger integers are read as floats, which have 17 digits
 
 # Only values of these types may need a repair before they are written.
-UNSURE = frozenset((float, dict, list))
-CONTAINERS = (dict, list)
+REPAIRABLE_TYPES = frozenset((float, dict, list))
+CONTAINER_TYPES = (dict, list)
 _LONG_INTEGER = rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])"
 
 
@@ -34,23 +34,23 @@ def dump_json(value: object) -> bytes:
     try:
         dumped = orjson.dumps(value)
     except TypeError:
-        dumped = orjson.dumps(_clean(value, MAX_WRITTEN_DEPTH))
-    return dumped if dumped.isascii() else escape(dumped)
+        dumped = orjson.dumps(_sanitize(value, MAX_WRITTEN_DEPTH))
+    return dumped if dumped.isascii() else escape_line_separators(dumped)
 
 
-def survey(value: object) -> tuple[int, bool]:
+def measure_depth(value: object) -> tuple[int, bool]:
     """The depth of a value, and whether an integer in it may have lost digits."""
     deepest, lossy = 0, False
     waiting = [(value, 1)]
     while waiting:
         item, depth = waiting.pop()
         if item.__class__ is float:
-            lossy = lossy or not -FLOATS_ONLY < item < FLOATS_ONLY
-        elif isinstance(item, CONTAINERS):
+            lossy = lossy or not -MAX_EXACT_INTEGER < item < MAX_EXACT_INTEGER
+        elif isinstance(item, CONTAINER_TYPES):
             if depth > deepest:
                 deepest = depth
             inner = item.values() if isinstance(item, dict) else item
-            waiting += [(each, depth + 1) for each in inner if each.__class__ in UNSURE]
+            waiting += [(each, depth + 1) for each in inner if each.__class__ in REPAIRABLE_TYPES]
     return deepest, lossy
 
 
@@ -75,45 +75,45 @@ def map_leaves(value: Any, kind: type[Leaf], change: Callable[[Leaf], Any]) -> A
     return change(value) if isinstance(value, kind) else value
 
 
-class Exact:
+class JsonSanitizer:
     """Values of the lines that are read, as they can be written: as deep as a reader likes, no
     digit lost.
     """
 
-    __slots__ = ("_account", "_digits", "_line")
+    __slots__ = ("_diagnostics", "_digits_by_float", "_line")
 
     def __init__(self, account: Diagnostics) -> None:
-        self._account = account
+        self._diagnostics = account
         self._line = b""
-        self._digits: dict[float, str] = {}  # of the line
+        self._digits_by_float: dict[float, str] = {}  # of the line
 
-    def value(self, value: Any) -> Any:
+    def clean(self, value: Any) -> Any:
         """A value of the line that is read; the same object where nothing is wrong with it."""
-        depth, lossy = survey(value)
+        depth, lossy = measure_depth(value)
         if depth > MAX_VALUE_DEPTH:
-            self._account.record("too_deep")
-            value = flat(value)
-        if lossy and (kept := restore_long_integers(value, self._long_integers())) != value:
-            self._account.record("long_integer")
+            self._diagnostics.record("too_deep")
+            value = flatten_deep_values(value)
+        if lossy and (kept := restore_long_integers(value, self._find_long_integers())) != value:
+            self._diagnostics.record("long_integer")
             return kept
         return value
 
-    def _long_integers(self) -> dict[float, str]:
+    def _find_long_integers(self) -> dict[float, str]:
         """Those of the line: looked for once, however many values stand in it."""
-        line = self._account.line
+        line = self._diagnostics.line
         if self._line is not line:
-            self._line, self._digits = line, find_long_integers(line)
-        return self._digits
+            self._line, self._digits_by_float = line, find_long_integers(line)
+        return self._digits_by_float
 
 
-def flat(value: Any) -> Any:
+def flatten_deep_values(value: Any) -> Any:
     """`value` with values deeper than DEPTH_KEPT as their JSON text."""
-    return _clean(value, MAX_VALUE_DEPTH)
+    return _sanitize(value, MAX_VALUE_DEPTH)
 
 
-def escape(dumped: bytes) -> bytes:
+def escape_line_separators(dumped: bytes) -> bytes:
     """JSON bytes without the raw characters that split lines."""
-    for raw, escaped in _SEPARATORS:
+    for raw, escaped in _LINE_SEPARATORS:
         if raw in dumped:
             dumped = dumped.replace(raw, escaped)
     return dumped
@@ -136,16 +136,18 @@ def as_content(value: object) -> object:
     return as_text(value)
 
 
-def _clean(value: object, levels: int) -> object:
+def _sanitize(value: object, levels: int) -> object:
     """`value` without what orjson refuses, and with values below so many levels as their JSON text."""
     if isinstance(value, str):
         return join_surrogates(value)
     if levels <= 0 and isinstance(value, dict | list | tuple) and value:
-        return _as_text(value)
+        return _encode_deep_value(value)
     if isinstance(value, dict):
-        return {join_surrogates(str(key)): _clean(item, levels - 1) for key, item in value.items()}
+        return {
+            join_surrogates(str(key)): _sanitize(item, levels - 1) for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_clean(item, levels - 1) for item in value]
+        return [_sanitize(item, levels - 1) for item in value]
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
         return str(value)
     if value is None or isinstance(value, bool | int | float):
@@ -153,30 +155,30 @@ def _clean(value: object, levels: int) -> object:
     return str(value)
 
 
-def _as_text(value: object) -> str:
+def _encode_deep_value(value: object) -> str:
     """A value of any depth as JSON, without recursion: a stack holds what is still to be written."""
     parts: list[str] = []
     waiting: list[object] = [value]
     while waiting:
         item = waiting.pop()
-        if isinstance(item, _Written):
+        if isinstance(item, _RawJson):
             parts.append(item)
         elif isinstance(item, dict) and item:
             entries: list[object] = []
             for key, inner in item.items():
-                entries += [_Written("," if entries else "{"), str(key), _Written(":"), inner]
-            waiting += [_Written("}"), *reversed(entries)]
+                entries += [_RawJson("," if entries else "{"), str(key), _RawJson(":"), inner]
+            waiting += [_RawJson("}"), *reversed(entries)]
         elif isinstance(item, list | tuple) and item:
             entries = []
             for inner in item:
-                entries += [_Written("," if entries else "["), inner]
-            waiting += [_Written("]"), *reversed(entries)]
+                entries += [_RawJson("," if entries else "["), inner]
+            waiting += [_RawJson("]"), *reversed(entries)]
         else:
-            parts.append(orjson.dumps(_clean(item, MAX_VALUE_DEPTH)).decode())
+            parts.append(orjson.dumps(_sanitize(item, MAX_VALUE_DEPTH)).decode())
     return "".join(parts)
 
 
-class _Written(str):
+class _RawJson(str):
     """JSON text, which is written as it is."""
 
     __slots__ = ()

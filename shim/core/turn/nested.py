@@ -8,7 +8,7 @@ from shim.core.claude.tool_content import format_content
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.json_text import Exact, as_text
+from shim.core.reading.json_text import JsonSanitizer, as_text
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, Machine
 from shim.core.turn.open_calls import STREAM, Announcement, OpenCalls, fingerprint, read_id
 from shim.core.turn.reply import Reply
@@ -36,7 +36,7 @@ class NestedAgents:
         pen: Pen,
         conversation: Conversation,
         account: Diagnostics,
-        exact: Exact,
+        exact: JsonSanitizer,
         reply: Reply,
     ) -> None:
         self.machine = machine
@@ -108,7 +108,7 @@ class Nested:
         agents = self._agents
         identity = read_id(identity)
         name = normalize_tool_name(name[:NAME_CHARACTERS]) if isinstance(name, str) else "unknown"
-        given = agents.exact.value(arguments if isinstance(arguments, dict) else {"raw": arguments})
+        given = agents.exact.clean(arguments if isinstance(arguments, dict) else {"raw": arguments})
         if agents.machine.over or len(agents.open) >= NESTED_CALLS:
             return
         key = agents.table.find(identity, name, given, accepts=self._is_own)
@@ -145,7 +145,7 @@ class Nested:
             return
         call = agents.open[key]
         agents.table.remove(key)
-        content = agents.exact.value(content)
+        content = agents.exact.clean(content)
         is_error = bool(is_error) or is_failed_result(content)
         block = {
             "type": "tool_result",

@@ -8,7 +8,7 @@ from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.ids import parse_uuid
-from shim.core.reading.json_text import Exact
+from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.reply import SYNTHETIC, Reply
 from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen, Terms
 
@@ -25,7 +25,7 @@ class Opening:
     """What is known of the vendor before it says anything, and the message that the turn answers."""
 
     def __init__(
-        self, pen: Pen, terms: Terms, conversation: Conversation, exact: Exact, reply: Reply
+        self, pen: Pen, terms: Terms, conversation: Conversation, exact: JsonSanitizer, reply: Reply
     ) -> None:
         self._pen = pen
         self._conversation = conversation
@@ -64,7 +64,7 @@ class Opening:
                     value = [item for item in value if isinstance(item, ITEMS.get(name, object))]
                 if name == "tools":
                     value = [normalize_tool_name(tool) for tool in value]
-                self.facts[name] = self._exact.value(value)
+                self.facts[name] = self._exact.clean(value)
 
     def init(self) -> None:
         """The first line, and the user's message if it is said again."""

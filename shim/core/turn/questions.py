@@ -6,7 +6,7 @@ from typing import Any
 from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionRequest
 from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.json_text import Exact
+from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.deferred import DeferredCalls
 from shim.core.turn.machine import CLOSED, Machine
 from shim.core.turn.open_calls import QUESTION, read_id
@@ -24,7 +24,7 @@ class Questions:
         machine: Machine,
         terms: Terms,
         account: Diagnostics,
-        exact: Exact,
+        exact: JsonSanitizer,
         calls: ToolCalls,
         denials: Denials,
     ) -> None:
@@ -60,11 +60,11 @@ class Questions:
         if len(self.asked) > QUESTIONS:
             self._account.record("question_left_out", identity)
             return
-        arguments = self._exact.value(arguments)
+        arguments = self._exact.clean(arguments)
         table = self._calls.table
         known = name, arguments
         if announced is not None:
-            known = normalize_tool_name(announced[0]), self._exact.value(announced[1])
+            known = normalize_tool_name(announced[0]), self._exact.clean(announced[1])
         key = (
             next(iter(table.list_keys(identity)), None)
             if is_unique

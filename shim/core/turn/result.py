@@ -10,7 +10,7 @@ from shim.core.errors import format_failed_attempts
 from shim.core.policy.rules import parse_rule
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.limits import cut
+from shim.core.reading.limits import cut_text
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.outcome import MAX_TURNS, Exit, Outcome
 from shim.core.turn.terms import Spent, Terms
@@ -74,7 +74,7 @@ def conclude(end: EndOfTurn) -> Result:
     api_error = None
     if is_error and outcome.api:
         # the error's line and the result say the same
-        text = cut(_api_text(end), end.room // 4) + _others(end)
+        text = cut_text(_api_text(end), end.room // 4) + _others(end)
         api_error = ApiError(text, failure.error, failure.status, failure.error_type)
     line: dict[str, Any] = {
         "subtype": _subtype(outcome),

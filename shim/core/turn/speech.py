@@ -6,8 +6,8 @@ import orjson
 
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.json_text import dump_json, escape
-from shim.core.reading.limits import pieces
+from shim.core.reading.json_text import dump_json, escape_line_separators
+from shim.core.reading.limits import split_text
 from shim.core.reading.surrogates import (
     count_unfinished_chars,
     has_lone_surrogates,
@@ -105,7 +105,7 @@ class Speech:
             self._pen.whole(state, dumped)
         else:
             dumped = b""  # it may be large
-            for piece in pieces(whole, self.room):
+            for piece in split_text(whole, self.room):
                 self._pen.whole(state, dump_json(piece))
                 self._pen.fold()
         reply = self._reply
@@ -208,7 +208,7 @@ class Speech:
             pen.block(kind, dumped, aborted)
         else:
             dumped = b""  # it may be large
-            for piece in pieces(join_surrogates(text), self.room):
+            for piece in split_text(join_surrogates(text), self.room):
                 pen.block(kind, dump_json(piece), aborted)
                 pen.fold()
         self._remember(kind, text)
@@ -268,7 +268,7 @@ class Speech:
                 return
             dumped = dump_json(fragment)
         if not dumped.isascii():
-            dumped = escape(dumped)
+            dumped = escape_line_separators(dumped)
         self._size = size = self._size + len(dumped)
         if size > self.room:
             dumped = b""  # it may be large
@@ -313,7 +313,7 @@ class Speech:
 
     def _say_pieces(self, kind: State, fragment: str, key: object) -> None:
         """A fragment that is longer than a line by itself."""
-        for piece in pieces(join_surrogates(fragment), self.room):
+        for piece in split_text(join_surrogates(fragment), self.room):
             if self._machine.state is not kind and not self.open(kind, piece, key):
                 return
             self.parts.append(piece)

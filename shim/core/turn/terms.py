@@ -14,7 +14,7 @@ from shim.core.claude.usage import (
 )
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.limits import Keep
+from shim.core.reading.limits import StoreText
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class Terms(NamedTuple):
     redact: bool = False
     questions: Callable[[], bool] | None = None
     home: Home | None = None
-    keep: Keep | None = None
+    keep: StoreText | None = None
     old_reader: bool = False
     output_style: str = ""
     forwards_subagent_text: bool = True

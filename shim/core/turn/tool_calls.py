@@ -12,8 +12,8 @@ from shim.core.claude.tool_content import SHELL_TOOL, format_content
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import MCP_PREFIX, normalize_tool_name
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.json_text import UNSURE, Exact, dump_json
-from shim.core.reading.limits import LONGEST_CHARACTER, fit, fit_images
+from shim.core.reading.json_text import REPAIRABLE_TYPES, JsonSanitizer, dump_json
+from shim.core.reading.limits import MAX_CHAR_BYTES, fit_images, fit_value
 from shim.core.turn.machine import CLOSED, MESSAGE, READY, Machine
 from shim.core.turn.open_calls import (
     QUESTION,
@@ -56,7 +56,7 @@ class Denials:
     of a line.
     """
 
-    def __init__(self, account: Diagnostics, exact: Exact, room: int) -> None:
+    def __init__(self, account: Diagnostics, exact: JsonSanitizer, room: int) -> None:
         self._account = account
         self._exact = exact
         self._room = room
@@ -75,7 +75,7 @@ class Denials:
         identity = read_id(identity)
         if identity in self.entries:
             return
-        name, given = normalize_tool_name(name), self._exact.value(arguments)
+        name, given = normalize_tool_name(name), self._exact.clean(arguments)
         entry = {"tool_name": name[:NAME_CHARACTERS], "tool_use_id": identity, "tool_input": given}
         room = self._room - self._bytes
         size = len(dump_json(entry))
@@ -182,7 +182,7 @@ class ToolCalls:
         terms: Terms,
         conversation: Conversation,
         account: Diagnostics,
-        exact: Exact,
+        exact: JsonSanitizer,
         reply: Reply,
         end: End,
         denials: Denials,
@@ -247,8 +247,8 @@ class ToolCalls:
         if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
         for value in arguments.values():
-            if value.__class__ in UNSURE:
-                arguments = self._exact.value(arguments)
+            if value.__class__ in REPAIRABLE_TYPES:
+                arguments = self._exact.clean(arguments)
                 break
         if self.table.has(identity):
             key = self.table.find(identity, name, arguments, source)
@@ -304,7 +304,7 @@ class ToolCalls:
 
     def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call."""
-        name, arguments = normalize_tool_name(name), self._exact.value(arguments)
+        name, arguments = normalize_tool_name(name), self._exact.clean(arguments)
         key = self.table.match_result(read_id(identity))
         if key is not None and self._unhide_forbidden(key, name, arguments):
             self.tool_use(identity, name, arguments, source=UPDATE)
@@ -330,7 +330,7 @@ class ToolCalls:
         with them in order.
         """
         if content.__class__ is not str:
-            content = self._exact.value(content)
+            content = self._exact.clean(content)
         if identity.__class__ is not str or len(identity) > NAME_CHARACTERS:
             identity = read_id(identity)
         if name.__class__ is str and name.startswith(MCP_PREFIX):
@@ -503,16 +503,16 @@ class ToolCalls:
         if self._reply.said.size:
             self._reply.said.forget()
         self.results += 1
-        if content.__class__ is not str or len(content) * LONGEST_CHARACTER > self._room:
+        if content.__class__ is not str or len(content) * MAX_CHAR_BYTES > self._room:
             content = self._fitted(content)
         self._pen.tool_result(call[0], call[1], call[2], content, is_error)
         return content
 
     def _fitted(self, content: object) -> object:
         """A result that fits a line (contract 5.4)."""
-        if isinstance(content, str) and len(content) * LONGEST_CHARACTER <= self._room:
+        if isinstance(content, str) and len(content) * MAX_CHAR_BYTES <= self._room:
             return content
-        fitted = fit(fit_images(content, self._room), self._room, self._terms.keep)
+        fitted = fit_value(fit_images(content, self._room), self._room, self._terms.keep)
         if fitted is not content:
             self._account.record("result_cut")
         return fitted

@@ -23,7 +23,7 @@ from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_dollars
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Diagnostics
-from shim.core.reading.json_text import Exact
+from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.closing import Closing
 from shim.core.turn.machine import CLOSED, DONE, ECHO, NEW, READY, TEXT, THINKING, Machine, State
 from shim.core.turn.nested import Nested, NestedAgents, NestedCall
@@ -63,7 +63,7 @@ class Turn:
         self.pen = pen
         self.conversation = conversation
         self.account = account
-        exact = Exact(account)
+        exact = JsonSanitizer(account)
         self.machine = machine = Machine(account)
         self.end = end = End(machine)
         self.reply = reply = Reply(machine, pen, terms, account, end)
@@ -375,7 +375,7 @@ class Turn:
         if self.machine.state is CLOSED:
             self.machine.late()
         else:
-            self.pen.system(subtype, self.nested.exact.value(fields))
+            self.pen.system(subtype, self.nested.exact.clean(fields))
 
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""

@@ -12,15 +12,15 @@ from typing import Any
 from shim.core.claude.pen import StreamJsonWriter
 from shim.core.claude.usage import Usage, parse_usage
 from shim.core.dialects import DIALECTS
-from shim.core.reading.json_text import dump_json, escape
+from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import (
-    ENVELOPE_BYTES,
-    NOTE_BYTES,
-    SHORTEST,
-    cut,
-    fit,
+    MAX_ENVELOPE_BYTES,
+    MAX_NOTE_BYTES,
+    MIN_CUT_BYTES,
+    cut_text,
     fit_line,
-    pieces,
+    fit_value,
+    split_text,
 )
 from shim.core.yume.order import Lanes
 from shim.core.yume.words import RETRYABLE, error_code, readable, retry_after
@@ -68,7 +68,9 @@ class YumePen:
         history: StreamJsonWriter | None = None,
     ) -> None:
         most = DIALECTS["yume"].max_line_bytes
-        self.room = max(min(limit or most, most) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
+        self.room = max(
+            min(limit or most, most) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
+        )
         self.last_result = b""
         self.call_bytes = 0  # of the last call, as it was said
         self.history = history
@@ -276,7 +278,7 @@ class YumePen:
     def delta(self, dumped: bytes) -> None:
         """A fragment is a line (R2, R13)."""
         if not dumped.isascii():
-            dumped = escape(dumped)
+            dumped = escape_line_separators(dumped)
         self._responded = True
         self._written += (len(dumped) if dumped.isascii() else len(dumped.decode())) - 2
         self._lanes.say("", self._text_line(self._kind, dumped))
@@ -363,7 +365,7 @@ class YumePen:
                 )
                 self._lanes.result(parent, block["tool_use_id"], line)
             elif role == "assistant" and kind in ("text", "thinking"):
-                for piece in pieces(block[kind], self.room):
+                for piece in split_text(block[kind], self.room):
                     self._lanes.say(parent, self._text_line(kind, dump_json(piece), parent))
 
     # -- pass-through: Yume is told nothing as it came ---------------------------------------------
@@ -387,7 +389,7 @@ class YumePen:
     # -- lines -------------------------------------------------------------------------------------
 
     def _say_text(self, kind: str, text: str) -> None:
-        for piece in pieces(text, self.room):
+        for piece in split_text(text, self.room):
             self._kind = kind
             self.delta(dump_json(piece))
 
@@ -411,7 +413,12 @@ class YumePen:
 
     def _result_line(self, identity: str, parent: str | None, text: str, failed: bool) -> bytes:
         outcome = b"true" if failed else b"false"
-        said = (dump_json(identity), dump_json(cut(text, self.room)), outcome, self._behind(parent))
+        said = (
+            dump_json(identity),
+            dump_json(cut_text(text, self.room)),
+            outcome,
+            self._behind(parent),
+        )
         return b'{"type":"tool_result","tool_use_id":%b,"content":%b,"is_error":%b%b}\n' % said
 
     def _behind(self, parent: str | None) -> bytes:
@@ -423,7 +430,7 @@ class YumePen:
         dumped = dump_json(arguments)
         if len(dumped) <= self.room:
             return dumped, arguments
-        fitted = fit(arguments, self.room)
+        fitted = fit_value(arguments, self.room)
         fitted = fitted if isinstance(fitted, dict) else {"raw": fitted}
         return dump_json(fitted), fitted
 

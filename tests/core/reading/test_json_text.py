@@ -13,9 +13,9 @@ from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
 from shim.core.reading.json_text import (
     dump_json,
     find_long_integers,
-    flat,
+    flatten_deep_values,
+    measure_depth,
     restore_long_integers,
-    survey,
 )
 
 LONG = 123456789012345678901234567890
@@ -63,7 +63,7 @@ def test_any_value_is_strict_json_for_every_reader(value):
 def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
     value = nested(depth, 'a "quoted" \ud83d text', key)
     assert depth_of(dump_json(value)) <= MAX_WRITTEN_DEPTH
-    said = json.loads(dump_json(flat(value)))
+    said = json.loads(dump_json(flatten_deep_values(value)))
     for _ in range(MAX_VALUE_DEPTH):
         said = said[0] if key is None else said[key]
     assert isinstance(said, str)
@@ -74,7 +74,7 @@ def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
 
 def test_the_text_of_a_deep_value_is_json_of_every_kind():
     inner = {"a": [1, 2.5, None, True, "x"], "b": {}, "c": [], "d": {"e": [[], {"f": "\u2028"}]}}
-    said = json.loads(dump_json(flat(nested(MAX_VALUE_DEPTH, inner))))
+    said = json.loads(dump_json(flatten_deep_values(nested(MAX_VALUE_DEPTH, inner))))
     for _ in range(MAX_VALUE_DEPTH):
         (said,) = said
     assert json.loads(said) == inner
@@ -82,9 +82,9 @@ def test_the_text_of_a_deep_value_is_json_of_every_kind():
 
 @given(VALUES)
 def test_a_survey_counts_what_a_value_is(value):
-    depth, lossy = survey(value)
+    depth, lossy = measure_depth(value)
     assert depth == depth_of(json.dumps(value).encode())
-    assert flat(value) is not None or value is None
+    assert flatten_deep_values(value) is not None or value is None
     assert isinstance(lossy, bool)
 
 
@@ -93,7 +93,7 @@ def test_a_survey_counts_what_a_value_is(value):
 def test_an_integer_that_was_read_as_a_float_gets_its_digits_back(number, around):
     line = around.format(number).encode()
     value = orjson.loads(line)
-    assert survey(value)[1]
+    assert measure_depth(value)[1]
     assert json.loads(
         dump_json(restore_long_integers(value, find_long_integers(line)))
     ) == json.loads(around.format(f'"{number}"'))

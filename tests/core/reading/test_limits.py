@@ -9,7 +9,7 @@ from support import Stage, check_turns
 from sweeps import each
 
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.limits import cut, fit, fit_images, fit_line, pieces
+from shim.core.reading.limits import cut_text, fit_images, fit_line, fit_value, split_text
 
 TEXTS = some.text(
     some.characters(codec="utf-8") | some.sampled_from(' \u2028\u0085\0\n\\"é漢😀'), max_size=400
@@ -18,14 +18,14 @@ TEXTS = some.text(
 
 @given(TEXTS, some.integers(20, 300))
 def test_pieces_fit_and_add_up(text, room):
-    found = list(pieces(text, room))
+    found = list(split_text(text, room))
     assert "".join(found) == text
     assert all(len(dump_json(piece)) <= room for piece in found)
 
 
 @given(TEXTS.map(lambda text: text * 40), some.integers(1000, 5000))
 def test_a_cut_text_keeps_its_head_and_its_tail(text, room):
-    short = cut(text, room)
+    short = cut_text(text, room)
     assert len(dump_json(short)) <= room
     if short != text:
         head, _, rest = short.partition("\n[… ")
@@ -36,8 +36,10 @@ def test_a_cut_text_keeps_its_head_and_its_tail(text, room):
 
 
 def test_a_text_that_was_kept_says_where():
-    assert "; the whole is in /spill/1.txt" in cut("x" * 5000, 2000, lambda text: "/spill/1.txt")
-    assert "whole" not in cut("x" * 5000, 2000, lambda text: None)
+    assert "; the whole is in /spill/1.txt" in cut_text(
+        "x" * 5000, 2000, lambda text: "/spill/1.txt"
+    )
+    assert "whole" not in cut_text("x" * 5000, 2000, lambda text: None)
 
 
 VALUES = some.recursive(
@@ -54,7 +56,7 @@ VALUES = some.recursive(
 
 @given(VALUES, some.integers(3000, 9000))
 def test_any_value_is_made_to_fit(value, room):
-    fitted = fit(value, room)
+    fitted = fit_value(value, room)
     assert len(dump_json(fitted)) <= room
     if len(dump_json(value)) <= room:
         assert fitted is value
@@ -63,8 +65,8 @@ def test_any_value_is_made_to_fit(value, room):
 @pytest.mark.parametrize("length", [2600, 4990, 4998])
 def test_a_text_that_just_fits_is_not_cut(length):
     text = "x" * length
-    assert fit(text, 5000) is text
-    assert fit(text + "xxx", length + 2) is not text
+    assert fit_value(text, 5000) is text
+    assert fit_value(text + "xxx", length + 2) is not text
 
 
 def test_an_image_is_whole_or_a_line_about_it():
@@ -98,14 +100,14 @@ def test_a_result_has_no_half_of_an_image():
 
 
 def test_only_what_is_long_is_cut():
-    fitted = fit({"path": "/a/b", "content": "x" * 50_000, "old": "y" * 400}, 9000)
+    fitted = fit_value({"path": "/a/b", "content": "x" * 50_000, "old": "y" * 400}, 9000)
     assert (fitted["path"], fitted["old"]) == ("/a/b", "y" * 400)
     assert "characters left out" in fitted["content"]
 
 
 @pytest.mark.parametrize("value", [list(range(20_000)), {str(number): 1 for number in range(5000)}])
 def test_what_is_large_without_long_strings_becomes_a_text(value):
-    assert isinstance(fit(value, 4000), str)
+    assert isinstance(fit_value(value, 4000), str)
 
 
 @pytest.mark.parametrize(
