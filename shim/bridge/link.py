@@ -33,7 +33,7 @@ from shim.core.bridge.frames import (
 )
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.ids import shorten_session_id
-from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
+from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 from shim.io.stamps import fresh_uuid
 
 WELCOME_TIMEOUT_S = 30.0  # for a host that is only being started on a busy machine
@@ -41,7 +41,7 @@ ANSWER_TIMEOUT_S = 10.0  # for a host that is up, whatever it is asked
 # for a host to hear that who drove has left, or it would refuse who speaks next
 LEAVE_TIMEOUT_S = 1.0
 NOT_ANSWERING = "does not answer"
-MAX_FRAME_BYTES = 2 * INBOUND_BYTES  # of a host's frame: a line, and what stands around it
+MAX_FRAME_BYTES = 2 * MAX_LINE_BYTES  # of a host's frame: a line, and what stands around it
 READ_CHUNK_BYTES = 256 * 1024
 # The frames that answer one of ours, by its id; and a question that was answered, by its own id.
 ANSWER_KINDS = ("accepted", "refused", "response")

@@ -21,7 +21,7 @@ from shim.conversation.loop import (
 from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import UserMessage
-from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.io.raw_output import tell
 from shim.io.stdout import FrontendGoneError, Output
 from shim.process import strays
@@ -41,7 +41,7 @@ MAX_UNMEASURED_MESSAGES = 64  # from here on their bytes count too
 MAX_QUEUED_MESSAGES = 10_000
 PROMPT_HOOK_TIMEOUT_S = 60.0  # the real claude waits for a hook as long; then the message is sent
 # messages that wait for the next message may be as large as one message
-MAX_CONTEXT_BYTES = INBOUND_BYTES
+MAX_CONTEXT_BYTES = MAX_LINE_BYTES
 
 
 class MessageLoop(ConversationLoop):
@@ -224,8 +224,10 @@ class MessageLoop(ConversationLoop):
                 await self._apply_line(control, raw)
         for raw in lines.close():
             await self._apply_line(control, raw)
-        if lines.skipped:
-            tell(f"skipped {lines.skipped} lines of stdin that were too long (max_inbound_bytes)\n")
+        if lines.skipped_lines:
+            tell(
+                f"skipped {lines.skipped_lines} lines of stdin that were too long (max_inbound_bytes)\n"
+            )
         await self._execute_actions(control.close_input())
         self._reads_stdin = False
         self._wake_waiters()
@@ -280,7 +282,7 @@ class MessageLoop(ConversationLoop):
     def _is_queue_full(self, control: "ControlSession") -> bool:
         if len(control.queued_messages) < MAX_UNMEASURED_MESSAGES:
             return False
-        most = INBOUND_BYTES if self._source is None else self._source.limit
+        most = MAX_LINE_BYTES if self._source is None else self._source.limit
         return (
             sum(message.size_bytes for message in control.queued_messages) >= most
             or len(control.queued_messages) >= MAX_QUEUED_MESSAGES

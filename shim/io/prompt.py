@@ -7,7 +7,7 @@ import select
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
-from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.io.raw_output import tell
 
@@ -32,7 +32,7 @@ SLOW_STDIN = (
 def read_prompt(
     invocation: Invocation,
     descriptor: int = 0,
-    limit: int = INBOUND_BYTES,
+    limit: int = MAX_LINE_BYTES,
     recorder: "Tap | None" = None,
 ) -> str:
     """The prompt. ArgumentError for no prompt, FrontendError for one that cannot be passed to any

@@ -77,7 +77,7 @@ def rewrite(
     with _reading(source) as file:
         _write(source, target, _copy(_lines(file, splitter), changed))
     cleaner.close()
-    return Rewritten(cleaner.secret_counts, splitter.skipped, first.has_lost_edits)
+    return Rewritten(cleaner.secret_counts, splitter.skipped_lines, first.has_lost_edits)
 
 
 def sweep(

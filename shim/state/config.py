@@ -12,7 +12,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, format_suggestion
 from shim.core.reading.ids import is_vendor_name
-from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.reading.typed import NamedTuple
 from shim.io.log import LEVELS
 from shim.state.settings_file import (
@@ -90,7 +90,7 @@ class Settings(NamedTuple):
     vendors: Mapping[str, VendorSettings] = {}
     transcripts: bool = True
     max_line_bytes: int = 0
-    max_inbound_bytes: int = INBOUND_BYTES
+    max_inbound_bytes: int = MAX_LINE_BYTES
     timeouts: Mapping[str, float] = {}
     redact: str = ""
     record: str = ""
@@ -267,7 +267,7 @@ def load(
         transcripts=bool(table.get("transcripts", True)),
         max_line_bytes=min(line_bytes, dialect.max_line_bytes or line_bytes),
         max_inbound_bytes=_bytes_of(
-            path, table, "max_inbound_bytes", INBOUND_BYTES, LEAST_LINE_BYTES
+            path, table, "max_inbound_bytes", MAX_LINE_BYTES, LEAST_LINE_BYTES
         ),
         timeouts=_timeouts(path, environment, table),
         log=_log(path, invocation.shim_flags.shim_log, environment, table),

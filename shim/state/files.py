@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from errno import EINVAL
 from io import BytesIO
 
-from shim.core.reading.lines import INBOUND_BYTES, Aside, AsideFile
+from shim.core.reading.lines import MAX_LINE_BYTES, OpenSpillFile, SpillFile
 from shim.io.raw_output import tell
 
 NOT_PRIVATE = "{path} is not your own folder, closed to others (chmod 700)"
@@ -248,15 +248,15 @@ def write_file(directory: str, name: str, data: bytes) -> bool:
     return True
 
 
-def aside_for(limit: int) -> Aside:
+def aside_for(limit: int) -> OpenSpillFile:
     """Where a long line waits for its end, which may never come: a file without a name.
 
     A user who raised the limit has the memory for such lines, and would wait for the disk.
     """
-    return BytesIO if limit > INBOUND_BYTES else _aside_file
+    return BytesIO if limit > MAX_LINE_BYTES else _aside_file
 
 
-def _aside_file() -> AsideFile:
+def _aside_file() -> SpillFile:
     from tempfile import TemporaryFile
 
     return TemporaryFile(buffering=0)

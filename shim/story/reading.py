@@ -137,7 +137,7 @@ class Teller:
     @property
     def skipped(self) -> int:
         """How many lines were too long to be read."""
-        return sum(splitter.skipped for splitter in self._splitters.values())
+        return sum(splitter.skipped_lines for splitter in self._splitters.values())
 
     def tell(self, cast: Cast) -> Iterator[tuple[float, Change]]:
         """All changes of a cast, each with its time in seconds since the beginning."""

@@ -45,7 +45,7 @@ def test_a_line_below_the_limit_is_not_skipped(limited):
 
 
 def test_the_account_shows_how_a_line_began_that_was_skipped(limited, shim, monkeypatch):
-    monkeypatch.setattr(open_translation, "INBOUND_BYTES", LIMIT)  # `translate` reads no settings
+    monkeypatch.setattr(open_translation, "MAX_LINE_BYTES", LIMIT)  # `translate` reads no settings
     path = limited.path / "stream"
     path.write_text(ndjson(START, text("Hello."), END) + "x" * 3 * LIMIT, encoding="utf-8")
     _, _, complaint = shim("translate", "demo", str(path), "--account")

@@ -6,7 +6,7 @@ import pytest
 
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
-from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.state.config import (
     KEYS,
     VENDOR_KEYS,
@@ -257,7 +257,7 @@ def test_the_tables_of_keys_are_those_of_the_surface():
 
 
 @pytest.mark.parametrize(
-    ("toml", "bytes_"), [("", INBOUND_BYTES), ("max_inbound_bytes = 300000000", 300_000_000)]
+    ("toml", "bytes_"), [("", MAX_LINE_BYTES), ("max_inbound_bytes = 300000000", 300_000_000)]
 )
 def test_what_comes_in_has_a_limit_of_its_own(box, toml, bytes_):
     box.settings(toml)

@@ -161,9 +161,9 @@ class AttachLoop(ConversationLoop):
             self._wake_waiters()
         for raw in source.lines.close():
             frontend.on_stdin_line(raw)
-        if source.lines.skipped:
+        if source.lines.skipped_lines:
             tell(
-                f"skipped {source.lines.skipped} lines of stdin that were too long (max_inbound_bytes)\n"
+                f"skipped {source.lines.skipped_lines} lines of stdin that were too long (max_inbound_bytes)\n"
             )
         frontend.on_stdin_end()
         await self._flush_output()

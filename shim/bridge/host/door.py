@@ -107,7 +107,7 @@ class UnixServer:
         await self._pass_lines(connection, lines)
         while chunk := await _read_chunk(connection.peer):
             await self._pass_lines(connection, splitter.feed(chunk))
-            if splitter.skipped:
+            if splitter.skipped_lines:
                 connection.send_last(
                     encode_frame("bye", reason=f"a frame has at most {self._hub_stdin.limit} bytes")
                 )

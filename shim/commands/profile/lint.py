@@ -18,7 +18,7 @@ from shim.core.adapter.vendor import Adapter
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
@@ -207,7 +207,7 @@ class Checker:
             observe_translator(vendor.translator_class, self._record_verb),
             terms,
             pen,
-            max_line_bytes=INBOUND_BYTES,
+            max_line_bytes=MAX_LINE_BYTES,
         )
 
     def feed(self, chunk: bytes) -> None:

@@ -13,7 +13,7 @@ from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.usage import UsageCounter
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import StoreText
-from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
 from shim.io.stamps import fresh_identity
@@ -120,8 +120,8 @@ def open_translation(
         vendor.translator_class,
         terms,
         pen,
-        max_line_bytes=INBOUND_BYTES,
-        open_aside_file=aside_for(INBOUND_BYTES),
+        max_line_bytes=MAX_LINE_BYTES,
+        open_aside_file=aside_for(MAX_LINE_BYTES),
     )
 
 

@@ -26,7 +26,7 @@ from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FailedAttempt, ShimError
-from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.turn.machine import CLOSED, NEW
 from shim.core.turn.outcome import Exit, open_calls
 from shim.core.turn.terms import Terms
@@ -134,7 +134,7 @@ class ChildStream:
         return (
             running
             and few
-            and sum(message.size_bytes for message in self.steered_messages) < INBOUND_BYTES
+            and sum(message.size_bytes for message in self.steered_messages) < MAX_LINE_BYTES
         )
 
     def add_steered_message(self, message: UserMessage) -> None:

@@ -11,7 +11,7 @@ from shim.core.adapter.translator import Translator
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import MAX_SAMPLE_CHARS, Diagnostics
 from shim.core.reading.decode import PADDING, JsonRepairer
-from shim.core.reading.lines import INBOUND_BYTES, Aside, LineSplitter
+from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter, OpenSpillFile
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Conversation, Terms
@@ -48,8 +48,8 @@ class StreamTranslation:
         pen: "Pen",
         previous: Turn | None = None,
         *,
-        max_line_bytes: int = INBOUND_BYTES,
-        open_aside_file: Aside | None = None,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        open_aside_file: OpenSpillFile | None = None,
     ) -> None:
         """`previous` is the last turn of another child of the same conversation.
 
@@ -93,7 +93,7 @@ class StreamTranslation:
         counted.
         """
         lines = self._splitter.feed(chunk)
-        if self._splitter.skipped:
+        if self._splitter.skipped_lines:
             self._record_long_lines()
         return lines
 
@@ -103,9 +103,9 @@ class StreamTranslation:
         return self.writer.take()
 
     def _record_long_lines(self) -> None:
-        for _ in range(self._splitter.skipped):
-            self.diagnostics.record("line_too_long", self._splitter.head)
-        self._splitter.skipped = 0
+        for _ in range(self._splitter.skipped_lines):
+            self.diagnostics.record("line_too_long", self._splitter.skipped_line_head)
+        self._splitter.skipped_lines = 0
 
     def drain(self) -> bytes:
         """What the end of the child's stdout adds: a last line without its end."""

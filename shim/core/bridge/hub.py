@@ -45,7 +45,7 @@ from shim.core.bridge.questions import (
 from shim.core.bridge.requests import ControlRequest
 from shim.core.bridge.session import HubSession
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
+from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 
 MAX_OUTGOING_BYTES = 256 * 1024  # that are given for one write to a client
 MAX_BAD_FRAMES = 100  # of a client that cannot be read; then it is no client
@@ -73,7 +73,7 @@ class Hub:
         self._state = HubState(session, generation, number, create_id, now_ms, taken_ids)
         self._frame_handlers = FrameHandlers(self._state)
         self._clock = clock
-        self._lines = LineSplitter(INBOUND_BYTES)
+        self._lines = LineSplitter(MAX_LINE_BYTES)
 
     # -- what the host tells -----------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, 
 from shim.core.policy.sources import rank_mode
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import shorten_session_id
-from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.reading.lines import MAX_LINE_BYTES
 
 MAX_DETAIL_CHARS = 200
 MAX_NAME_CHARS = 80  # of a session that was given no name: the beginning of its first message
@@ -45,7 +45,7 @@ class HubSession(NamedTuple):
     can_bypass: bool = False
     answer_policy: str = "any"
     prompt_timeout_s: float = float("inf")
-    max_frame_bytes: int = INBOUND_BYTES
+    max_frame_bytes: int = MAX_LINE_BYTES
 
     def format_welcome(self) -> dict[str, Any]:
         """The keys of a `welcome` frame."""

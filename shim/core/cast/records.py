@@ -221,9 +221,9 @@ class CastReader:
         self.skipped_lines += self.truncated_lines
 
     def _skip_long_lines(self) -> None:
-        self.line_count += self._lines.skipped
-        self.skipped_lines += self._lines.skipped
-        self._lines.skipped = 0
+        self.line_count += self._lines.skipped_lines
+        self.skipped_lines += self._lines.skipped_lines
+        self._lines.skipped_lines = 0
 
     def _read_line(self, raw: bytes) -> CastRecord | None:
         self.line_count += 1

@@ -6,14 +6,14 @@ from shim.core.reading.typed import Protocol
 
 # A longer line is skipped while it streams by: no agent prints one on purpose, and 64 MB is
 # three times the largest seen (a base64 image inside a cumulative message).
-INBOUND_BYTES = 64 * 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024 * 1024
 # Of an unfinished line in memory; the rest waits in a file, since most lines of that size never
 # end.
-HELD_BYTES = 8 * 1024 * 1024
-HEAD_BYTES = 800  # of a line that was skipped, for the account
+MAX_MEMORY_BYTES = 8 * 1024 * 1024
+MAX_HEAD_BYTES = 800  # of a line that was skipped, for the account
 
 
-class AsideFile(Protocol):
+class SpillFile(Protocol):
     """A temporary file that is written and read again."""
 
     def write(self, data: bytes, /) -> int | None:
@@ -29,7 +29,7 @@ class AsideFile(Protocol):
         """Close and remove it."""
 
 
-Aside = Callable[[], AsideFile]
+OpenSpillFile = Callable[[], SpillFile]
 
 
 class LineSplitter:
@@ -41,110 +41,110 @@ class LineSplitter:
     """
 
     __slots__ = (
-        "_aside",
-        "_begun",
-        "_file",
-        "_held",
-        "_limit",
+        "_open_spill_file",
+        "_spilled_head",
+        "_spill_file",
+        "_unfinished_bytes",
+        "_max_line_bytes",
         "_parts",
-        "_skipping",
-        "_written",
-        "head",
-        "skipped",
+        "_is_skipping",
+        "_spilled_bytes",
+        "skipped_line_head",
+        "skipped_lines",
     )
 
-    def __init__(self, limit: int = INBOUND_BYTES, aside: Aside | None = None) -> None:
-        self._limit = limit
-        self._aside = aside
-        self._file: AsideFile | None = None
-        self._written = 0
-        self._begun = b""
+    def __init__(self, limit: int = MAX_LINE_BYTES, aside: OpenSpillFile | None = None) -> None:
+        self._max_line_bytes = limit
+        self._open_spill_file = aside
+        self._spill_file: SpillFile | None = None
+        self._spilled_bytes = 0
+        self._spilled_head = b""
         self._parts: list[bytes] = []
-        self._held = 0
-        self._skipping = False
-        self.skipped = 0
-        self.head = b""
+        self._unfinished_bytes = 0
+        self._is_skipping = False
+        self.skipped_lines = 0
+        self.skipped_line_head = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes; no copy is made of lines that lie inside it."""
         lines = chunk.split(b"\n")
         rest = lines.pop()
         begun: list[bytes] = []
-        if lines and (self._held or self._skipping):
-            self._hold(lines.pop(0))
+        if lines and (self._unfinished_bytes or self._is_skipping):
+            self._buffer_part(lines.pop(0))
             begun = self.close()
-        if len(chunk) > self._limit:
-            lines = [line for line in lines if not self._too_long(line)]
+        if len(chunk) > self._max_line_bytes:
+            lines = [line for line in lines if not self._skip_if_too_long(line)]
         if rest:
-            self._hold(rest)
+            self._buffer_part(rest)
         return begun + lines if begun else lines
 
     def close(self) -> list[bytes]:
         """The last line, if it has no LF."""
-        line = b"" if self._skipping else self._taken()
-        self.skipped += self._skipping
-        self._forget()
-        self._held, self._skipping = 0, False
+        line = b"" if self._is_skipping else self._join_parts()
+        self.skipped_lines += self._is_skipping
+        self._clear_parts()
+        self._unfinished_bytes, self._is_skipping = 0, False
         return [line] if line else []
 
-    def _too_long(self, line: bytes) -> bool:
-        if len(line) <= self._limit:
+    def _skip_if_too_long(self, line: bytes) -> bool:
+        if len(line) <= self._max_line_bytes:
             return False
-        self.skipped += 1
-        self.head = line[:HEAD_BYTES]
+        self.skipped_lines += 1
+        self.skipped_line_head = line[:MAX_HEAD_BYTES]
         return True
 
-    def _hold(self, part: bytes) -> None:
-        if self._skipping:
+    def _buffer_part(self, part: bytes) -> None:
+        if self._is_skipping:
             return
-        self._held += len(part)
+        self._unfinished_bytes += len(part)
         self._parts.append(part)
-        if self._held > self._limit:
-            self.head = self._beginning()
-            self._skipping = True
-            self._forget()
-        elif self._held > HELD_BYTES and self._aside is not None:
-            self._put_aside(self._aside)
+        if self._unfinished_bytes > self._max_line_bytes:
+            self.skipped_line_head = self._read_head()
+            self._is_skipping = True
+            self._clear_parts()
+        elif self._unfinished_bytes > MAX_MEMORY_BYTES and self._open_spill_file is not None:
+            self._spill_parts(self._open_spill_file)
 
-    def _beginning(self) -> bytes:
-        size = len(self._begun)
+    def _read_head(self) -> bytes:
+        size = len(self._spilled_head)
         for count, part in enumerate(self._parts, 1):
             size += len(part)
-            if size >= HEAD_BYTES:
-                return (self._begun + b"".join(self._parts[:count]))[:HEAD_BYTES]
-        return self._begun + b"".join(self._parts)
+            if size >= MAX_HEAD_BYTES:
+                return (self._spilled_head + b"".join(self._parts[:count]))[:MAX_HEAD_BYTES]
+        return self._spilled_head + b"".join(self._parts)
 
-    def _put_aside(self, aside: Aside) -> None:
+    def _spill_parts(self, aside: OpenSpillFile) -> None:
         """Move a long line to a file; if that cannot be written, keep it in memory."""
         try:
-            if self._file is None:
-                self._begun = self._beginning()
-                self._file = aside()
+            if self._spill_file is None:
+                self._spilled_head = self._read_head()
+                self._spill_file = aside()
             self._parts = [b"".join(self._parts)]  # a child may write byte by byte
             while self._parts:
-                count = self._file.write(self._parts[0]) or 0
-                self._written += count
+                count = self._spill_file.write(self._parts[0]) or 0
+                self._spilled_bytes += count
                 self._parts[:1] = [rest] if (rest := self._parts[0][count:]) else []
         except OSError:
-            self._aside = None
+            self._open_spill_file = None
 
-    def _taken(self) -> bytes:
-        if self._file is None:
+    def _join_parts(self) -> bytes:
+        if self._spill_file is None:
             return b"".join(self._parts)
         try:
-            self._file.seek(0)
-            written = self._file.read(self._written) or b""
+            self._spill_file.seek(0)
+            written = self._spill_file.read(self._spilled_bytes) or b""
         except OSError:
             written = b""
-        if len(written) == self._written:
+        if len(written) == self._spilled_bytes:
             return b"".join([written, *self._parts])
-        self.skipped += 1
-        self.head = self._begun
+        self.skipped_lines += 1
+        self.skipped_line_head = self._spilled_head
         return b""
 
-    def _forget(self) -> None:
+    def _clear_parts(self) -> None:
         self._parts = []
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._written, self._begun = 0, b""
+        if self._spill_file is not None:
+            self._spill_file.close()
+            self._spill_file = None
+        self._spilled_bytes, self._spilled_head = 0, b""

@@ -194,7 +194,7 @@ async def test_one_turn_takes_so_many_messages_and_the_others_wait(steered, monk
 
 @pytest.mark.anyio
 async def test_one_turn_takes_so_many_bytes_of_messages_and_the_others_wait(steered, monkeypatch):
-    monkeypatch.setattr("shim.core.adapter.pump.INBOUND_BYTES", 1000)
+    monkeypatch.setattr("shim.core.adapter.pump.MAX_LINE_BYTES", 1000)
     for text in ("second", "x" * 1000, "fourth"):
         await steered.hears(text)
     assert len(steered.told) == 2 and steered.waiting == ["fourth"]

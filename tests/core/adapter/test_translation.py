@@ -164,7 +164,7 @@ def test_a_translator_may_skip_and_change_lines_before_they_are_read():
 def test_a_line_that_is_too_long_is_counted():
     pen = StreamJsonWriter(STABLE_ID_PREFIX)
     translation = StreamTranslation(Toy, terms_of("toy"), pen)
-    translation._splitter._limit = 100
+    translation._splitter._max_line_bytes = 100
     for chunk in (HELLO.encode(), b'{"type":"say","text":"', b"x" * 200, b'"}\n', BYE.encode()):
         translation.feed(chunk)
     translation.close(Exit(code=0))

@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shim.core.reading import lines
-from shim.core.reading.lines import Aside, LineSplitter
+from shim.core.reading.lines import LineSplitter, OpenSpillFile
 
 
 def all_lines(
-    *chunks: bytes, limit: int = 1000, aside: Aside | None = None
+    *chunks: bytes, limit: int = 1000, aside: OpenSpillFile | None = None
 ) -> tuple[list[bytes], int]:
     """The lines of all chunks, and how many were skipped."""
     splitter = LineSplitter(limit, aside)
     found = [line for chunk in chunks for line in splitter.feed(chunk)]
     found += splitter.close()
-    return found, splitter.skipped
+    return found, splitter.skipped_lines
 
 
 def test_lines_come_without_their_newline():
@@ -72,7 +72,7 @@ def test_of_a_line_that_was_skipped_the_beginning_is_known(chunk_bytes):
     splitter = LineSplitter(1000)
     for start in range(0, len(data), chunk_bytes):
         splitter.feed(data[start : start + chunk_bytes])
-    assert splitter.head == data[: lines.HEAD_BYTES]
+    assert splitter.skipped_line_head == data[: lines.MAX_HEAD_BYTES]
 
 
 def test_a_line_of_exactly_the_limit_is_kept():
@@ -121,7 +121,7 @@ class Disk(BytesIO):
 
 @pytest.fixture
 def held(monkeypatch):
-    monkeypatch.setattr(lines, "HELD_BYTES", 20)
+    monkeypatch.setattr(lines, "MAX_MEMORY_BYTES", 20)
 
 
 @pytest.mark.parametrize("room", [1000, 50, 21, 0])
@@ -153,9 +153,9 @@ def test_a_line_that_got_too_long_in_a_file_is_skipped_with_its_beginning(held):
     splitter = LineSplitter(100, BytesIO)
     for chunk in (b"it begins ", b"like this ", b"x" * 50, b"x" * 50, b"x" * 50 + b"\nnext\n"):
         found = splitter.feed(chunk)
-    assert (found, splitter.skipped) == ([b"next"], 1)
-    assert splitter.head.startswith(b"it begins like this xxx")
-    assert splitter._file is None
+    assert (found, splitter.skipped_lines) == ([b"next"], 1)
+    assert splitter.skipped_line_head.startswith(b"it begins like this xxx")
+    assert splitter._spill_file is None
 
 
 def test_a_file_that_cannot_be_read_again_costs_its_line(held):
@@ -167,7 +167,7 @@ def test_a_file_that_cannot_be_read_again_costs_its_line(held):
 
 
 def test_what_came_byte_by_byte_is_put_aside_in_one_piece(monkeypatch):
-    monkeypatch.setattr(lines, "HELD_BYTES", 100)
+    monkeypatch.setattr(lines, "MAX_MEMORY_BYTES", 100)
     written = []
 
     class File(BytesIO):

@@ -28,7 +28,7 @@ from shim.commands.sessions.terminal.keys import (
 from shim.commands.sessions.terminal.talk import InputController
 from shim.commands.sessions.terminal.view import SessionView
 from shim.commands.turn.waiting import find_output_pipe, watch_signals
-from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
+from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 from shim.io import stdin
 from shim.story.terminal.paper import REFRESH_SECONDS
 
@@ -74,7 +74,7 @@ class TerminalLoop:
         self._output_pipe = find_output_pipe(console)
         self._received_signals: list[int] = []
         self._key_parser = KeyParser()
-        self._line_splitter = LineSplitter(INBOUND_BYTES)
+        self._line_splitter = LineSplitter(MAX_LINE_BYTES)
         self._waiting_lines = deque[str]()
         self._reads_stdin = talk is not None
         self._stdin_can_block = talk is not None and stdin.waits(0)
