@@ -39,13 +39,13 @@ from shim.process import strays
 from shim.process.child import Child
 
 if TYPE_CHECKING:
-    from shim.core.secrets.redactor import Stream
+    from shim.core.secrets.redactor import StreamRedactor
 
 
 class StderrCopier:
     """The child's stderr on our own, as it comes; `stream` takes the secrets out of it."""
 
-    def __init__(self, stream: "Stream | None") -> None:
+    def __init__(self, stream: "StreamRedactor | None") -> None:
         self._redactor = stream
         self._is_blocked = False  # it was not read for a moment
 
@@ -77,7 +77,7 @@ class PassthroughLoop(ConversationLoop):
         child: Child,
         output: Output,
         source: Inbound,
-        stream: "Stream | None" = None,
+        stream: "StreamRedactor | None" = None,
     ) -> None:
         super().__init__(output, launcher.recorder)
         self._launcher = launcher

@@ -275,9 +275,9 @@ class ConversationRunner:
 
         launcher, stderr = self._launcher, None
         if launcher.context.settings.redaction() == "all":
-            from shim.core.secrets.redactor import Stream
+            from shim.core.secrets.redactor import StreamRedactor
 
-            stderr = Stream({})
+            stderr = StreamRedactor({})
 
         async def conversation() -> int:
             child = Child(started._replace(stdin=b""))

@@ -65,7 +65,7 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
 
     def write_clean(event: str, *, level: str = "info", **facts: Any) -> None:
         redactor = Redactor(cut=MAX_SAMPLE_CHARS)
-        write(redactor.text(event), level=level, **redactor.value(facts))
+        write(redactor.redact_text(event), level=level, **redactor.value(facts))
 
     return write_clean
 

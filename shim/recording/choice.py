@@ -134,7 +134,7 @@ class Recordings:
             if not same:
                 from shim.core.secrets.redactor import Redactor
 
-                blanked = Redactor().text(prompt)  # as a recording without secrets has it
+                blanked = Redactor().redact_text(prompt)  # as a recording without secrets has it
                 same = [child for child in fresh if _answers(child, blanked, asked)]
             same = same or [child for child in fresh if child.prompt is None]
         if not same:

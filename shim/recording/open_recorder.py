@@ -53,7 +53,7 @@ def open_recorder(
         "started": started,
         "shim": __version__,
         "vendor": vendor,
-        "vendor_version": Redactor().text(version) if version else None,
+        "vendor_version": Redactor().redact_text(version) if version else None,
         "argv": redact_argv(arguments),
         "cwd": cwd,
         "env": _shown(environment),
@@ -102,7 +102,7 @@ def _refuse(path: str, why: Exception, settings: Settings) -> None:
 
 
 def _shown(environment: Mapping[str, str]) -> dict[str, Any]:
-    clean = Redactor().text
+    clean = Redactor().redact_text
     values: dict[str, Any] = {
         name: clean(environment[name]) for name in SHOWN if name in environment
     }

@@ -93,7 +93,7 @@ def redact(
     Example: shim cast redact run.cast --pattern 'ACME-[0-9]{6}' --text 'project moonlight' -o
     clean.cast
     """
-    from shim.core.secrets.redactor import summary
+    from shim.core.secrets.redactor import describe_redactions
     from shim.recording.folders import redact_cast
 
     if in_place == (output is not None):
@@ -102,7 +102,7 @@ def redact(
     if as_json:
         print_json(done._asdict())
     else:
-        say(f"{output or cast}: {summary(dict(done.counts)) or 'nothing was found'}")
+        say(f"{output or cast}: {describe_redactions(dict(done.counts)) or 'nothing was found'}")
         if done.skipped:
             say(f"  left out: {pluralize(done.skipped, 'line')} that cannot be read")
         if done.lost:
@@ -141,11 +141,11 @@ def fixture(
     Example: shim cast fixture run.cast --to fixtures --name 0.87.1-long-reply
     """
     from shim.commands.cast.fixture import cut_fixture
-    from shim.core.secrets.redactor import summary
+    from shim.core.secrets.redactor import describe_redactions
 
     must_be_one_of(("casts", "none"), redact, "--redact")
     made = cut_fixture(cast, to, redact=redact, child_number=child, turn_number=turn, name=name)
-    counted = summary(dict(made.redacted_counts))
+    counted = describe_redactions(dict(made.redacted_counts))
     say(f"wrote {made.folder}" + (f"; {counted}" if counted else ""))
     if made.has_golden:
         say(

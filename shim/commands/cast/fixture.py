@@ -18,7 +18,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.ids import is_vendor_name, validate_vendor_session_id
-from shim.core.secrets.redactor import summary
+from shim.core.secrets.redactor import describe_redactions
 from shim.core.turn.outcome import Exit
 from shim.recording.folders import verify_cast
 from shim.recording.playable_run import invocation_of
@@ -179,7 +179,7 @@ def _write_fixture(
         redacted = rewrite(source, path).counts
         run = next(cleaned for cleaned in _list_children(path) if cleaned.number == run.number)
         if redacted:
-            facts.gaps.append(summary(dict(redacted)))
+            facts.gaps.append(describe_redactions(dict(redacted)))
     with _create_file(folder, STDOUT_FILE) as file:
         for record in select_child_records(Cast(path).records(), run.number):
             if record.code == "o":

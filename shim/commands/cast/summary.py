@@ -266,7 +266,7 @@ def choose_key(table: Mapping[str, Any], name: object) -> str:
 
 def format_name(value: object) -> str:
     """A name as one printable line without secrets."""
-    return _format_line(Redactor().text(str(value)[: 10 * MAX_NAME_CHARS]))
+    return _format_line(Redactor().redact_text(str(value)[: 10 * MAX_NAME_CHARS]))
 
 
 def _format_line(value: object) -> str:
@@ -275,6 +275,6 @@ def _format_line(value: object) -> str:
 
 def format_excerpt(text: str) -> str:
     """The beginning of a prompt as one line without secrets."""
-    clean = Redactor().text(text[: 10 * MAX_PROMPT_CHARS])
+    clean = Redactor().redact_text(text[: 10 * MAX_PROMPT_CHARS])
     line = " ".join(escape_control_chars(clean).split())
     return line if len(line) <= MAX_PROMPT_CHARS else line[: MAX_PROMPT_CHARS - 1] + "…"

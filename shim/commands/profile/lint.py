@@ -387,7 +387,7 @@ class Checker:
         )
 
     def _format_sample(self, text: str) -> str:
-        return escape_control_chars(self._redactor.text(text))[:MAX_SAMPLE_CHARS]
+        return escape_control_chars(self._redactor.redact_text(text))[:MAX_SAMPLE_CHARS]
 
     def _format_verb(self, verb: Verb) -> str:
         values = [_format_json(self._redactor.value(value)) for value in verb.args]

@@ -146,7 +146,7 @@ def _describe_child(
         "argv": redact_argv(plan.argv),
         "environment": _diff_environment(start.environment, plan.environment),
         "files": {
-            path: Redactor().text(text[:MAX_FILE_CHARS])
+            path: Redactor().redact_text(text[:MAX_FILE_CHARS])
             for path, text in launcher.planned_files.items()
         },
         "stdin": "messages"
@@ -251,7 +251,7 @@ def _describe_rules(
         else "runs before each call that it matches"
     )
     found += [
-        {"kind": "hook", "rule": Redactor().text(str(hook)), "from": hook.source, "how": ran}
+        {"kind": "hook", "rule": Redactor().redact_text(str(hook)), "from": hook.source, "how": ran}
         for hook in policy.hooks
     ]
     if policy.only_tools is not None:
@@ -279,7 +279,7 @@ def _redact_variable(name: str, value: str) -> str:
     """The value of a variable; SHIM_ARGS is a command line."""
     if name.endswith("SHIM_ARGS"):
         return shlex.join(redact_argv(extra_arguments({"SHIM_ARGS": value})))
-    return REDACTED_VALUE if value and _SECRET_NAME.search(name) else Redactor().text(value)
+    return REDACTED_VALUE if value and _SECRET_NAME.search(name) else Redactor().redact_text(value)
 
 
 # -- for a person ----------------------------------------------------------------------------------

@@ -368,9 +368,9 @@ class ChildLauncher:
         )
         tail = None
         if setup.settings.redaction() == "all":
-            from shim.core.secrets.redactor import RedactedTail
+            from shim.core.secrets.redactor import RedactedHeadTail
 
-            tail = RedactedTail()
+            tail = RedactedHeadTail()
         return Started(
             process, launch.stdin, tail, track, launch.temporary_files, vendor.shutdown.grace_s
         )

@@ -281,10 +281,10 @@ class TurnLifecycle:
             and self._context.dialect.reports_secret_counts
             and pump.turn is not self._warned_turn
         ):
-            from shim.core.secrets.redactor import summary
+            from shim.core.secrets.redactor import describe_redactions
 
             self._warned_turn = pump.turn
-            tell(f"{self._context.adapter.name}: {summary(counts)}\n")
+            tell(f"{self._context.adapter.name}: {describe_redactions(counts)}\n")
 
 
 def _list_unsupported_rules(

@@ -29,9 +29,9 @@ from shim.core.reading.json_text import (
     map_leaves,
     restore_long_integers,
 )
-from shim.core.secrets.mcp_servers import has_servers, without_values
-from shim.core.secrets.patterns import BEFORE_CHARACTERS, NAME_ENDS
-from shim.core.secrets.redactor import CUT, Redactor, signless
+from shim.core.secrets.mcp_servers import blank_server_values, has_mcp_servers
+from shim.core.secrets.patterns import NAME_CONTEXT_CHARS, SECRET_NAME_ENDINGS
+from shim.core.secrets.redactor import CUT_PLACEHOLDER, Redactor, has_no_secret_start
 
 # Texts that are followed at the same time; a vendor has a few dozen paths with texts. When there
 # are more, one that is not in the middle of a secret is dropped.
@@ -95,7 +95,7 @@ class CastRedactor:
         if data[:1] in (b"{", b"["):
             try:
                 value = orjson.loads(data)
-                told = without_values(value) if has_servers(data) else value
+                told = blank_server_values(value) if has_mcp_servers(data) else value
                 clean = self._redact_value(
                     value if told == value else told,
                     self._root_paths.get(letter) or self._create_root_path(letter),
@@ -156,7 +156,10 @@ class CastRedactor:
     def _create_child_path(self, above: JsonPath, key: str) -> JsonPath:
         """The place of a key under another one."""
         found = self._find_and_count_secrets(key, self.secret_counts)
-        own, named = replace_spans(key, found) if found else None, key.lower().endswith(NAME_ENDS)
+        own, named = (
+            replace_spans(key, found) if found else None,
+            key.lower().endswith(SECRET_NAME_ENDINGS),
+        )
         if self._path_count >= MAX_JSON_PATHS:
             return JsonPath(own, names_secret=named, is_token=True)
         self._path_count += 1
@@ -231,7 +234,7 @@ class CastRedactor:
 
     def _is_safe_text(self, text: str) -> bool:
         """Whether no secret begins in a text, whatever precedes it; if so, the text is remembered."""
-        if self._custom_search is not None or not signless(text):
+        if self._custom_search is not None or not has_no_secret_start(text):
             return False
         if len(self._safe_hashes) >= MAX_SAFE_HASHES:
             self._safe_hashes.clear()
@@ -304,7 +307,11 @@ class CastRedactor:
         return found
 
     def _find_secrets(self, text: str) -> list[SecretSpan]:
-        found = find_secret_spans(text) if self._uncounted_redactor.text(text) is not text else []
+        found = (
+            find_secret_spans(text)
+            if self._uncounted_redactor.redact_text(text) is not text
+            else []
+        )
         if self._custom_search is not None:
             found += self._custom_search(text)
         return found
@@ -314,7 +321,7 @@ class CastRedactor:
     def _redact_joined_text(self, seam: TextJoiner, keep: int = 0) -> None:
         """Find the secrets of a seam's text so far; its last `keep` characters stay open."""
         entries = seam.chunks
-        before = "".join(seam.context)[-BEFORE_CHARACTERS:]
+        before = "".join(seam.context)[-NAME_CONTEXT_CHARS:]
         found = self._find_secrets(before + "".join([entry.text for entry in entries]))
         self._distribute_secrets(
             entries, [(start - len(before), end - len(before), mark) for start, end, mark in found]
@@ -326,7 +333,7 @@ class CastRedactor:
             kept -= 1
             size += len(entries[kept].text)
         for entry in entries[:kept]:
-            seam.context.append(entry.text[-BEFORE_CHARACTERS:])
+            seam.context.append(entry.text[-NAME_CONTEXT_CHARS:])
         seam.chunks = entries[kept:]
         seam.size_chars = sum(len(entry.text) for entry in seam.chunks[1:])
 
@@ -408,4 +415,4 @@ def apply_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
         value = map_leaves(orjson.loads(data), str, lambda text: texts.get(next(numbers), text))
         return dump_json(restore_long_integers(value, find_long_integers(data)))
     except (ValueError, RecursionError):  # these are not the bytes that were written
-        return CUT.encode()
+        return CUT_PLACEHOLDER.encode()

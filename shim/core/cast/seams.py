@@ -5,15 +5,15 @@ between strings.
 import re
 from collections import deque
 
-from shim.core.secrets.patterns import BEFORE_CHARACTERS, Pattern
-from shim.core.secrets.redactor import START, Stream
+from shim.core.secrets.patterns import NAME_CONTEXT_CHARS, SecretPattern
+from shim.core.secrets.redactor import TEXT_START, StreamRedactor
 
 MIN_SNAPSHOT_CHARS = 16  # characters; two fragments of a text never share so long a beginning
 
 SecretSpan = tuple[int, int, str]  # begin and end of a secret in a text, and its replacement
 
 
-class _SecretSpanCollector(Stream):
+class _SecretSpanCollector(StreamRedactor):
     """Collects the places of a whole text's secrets."""
 
     __slots__ = ("spans",)
@@ -22,9 +22,11 @@ class _SecretSpanCollector(Stream):
         super().__init__({})
         self.spans: list[SecretSpan] = []
 
-    def _skip_secret(self, pattern: Pattern, text: str, match: re.Match[str]) -> int:
+    def _skip_secret(self, pattern: SecretPattern, text: str, match: re.Match[str]) -> int:
         end = super()._skip_secret(pattern, text, match)
-        self.spans.append((match.end(1) - len(START), end - len(START), pattern.mark))
+        self.spans.append(
+            (match.end(1) - len(TEXT_START), end - len(TEXT_START), pattern.placeholder)
+        )
         return end
 
 
@@ -100,8 +102,8 @@ class TextJoiner:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
-        self.stream = Stream(self.counts)
-        self.context: deque[str] = deque(maxlen=BEFORE_CHARACTERS)
+        self.stream = StreamRedactor(self.counts)
+        self.context: deque[str] = deque(maxlen=NAME_CONTEXT_CHARS)
         self.chunks: list[StringChunk] = []  # the strings that are still undecided
         self.size_chars = 0
         # a growing text's shorter forms, whose ends may be parts of a secret
@@ -117,7 +119,7 @@ class TextJoiner:
         one.
         """
         if text:  # an empty id may have marked "" as harmless
-            text = text[-BEFORE_CHARACTERS:]
+            text = text[-NAME_CONTEXT_CHARS:]
             self.stream.passed(text)
             self.context.append(text)
 

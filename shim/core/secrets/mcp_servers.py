@@ -7,43 +7,44 @@ of objects with a name and a value.
 
 from typing import Any
 
-from shim.core.secrets.redactor import ARGUMENT
+from shim.core.secrets.redactor import ARGUMENT_PLACEHOLDER
 
-_SERVERS = frozenset(("mcpServers", "mcp_servers"))
-_BLANKED = frozenset(("env", "headers", "http_headers", "args"))
-_SIGNS = tuple(f'"{key}"'.encode() for key in _SERVERS)
+_SERVER_KEYS = frozenset(("mcpServers", "mcp_servers"))
+_BLANKED_KEYS = frozenset(("env", "headers", "http_headers", "args"))
+_QUOTED_SERVER_KEYS = tuple(f'"{key}"'.encode() for key in _SERVER_KEYS)
 
 
-def has_servers(line: bytes) -> bool:
+def has_mcp_servers(line: bytes) -> bool:
     """Whether a line of JSON may say something of servers: nearly none does."""
-    return any(sign in line for sign in _SIGNS)
+    return any(sign in line for sign in _QUOTED_SERVER_KEYS)
 
 
-def without_values(value: Any, inside: bool = False) -> Any:
+def blank_server_values(value: Any, inside: bool = False) -> Any:
     """A value of JSON where the servers have no values that may be secret; there are as many
     strings as before.
     """
     if isinstance(value, list):
-        return [without_values(item, inside) for item in value]
+        return [blank_server_values(item, inside) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _blank(item)
-        if inside and key in _BLANKED
-        else without_values(item, inside or key in _SERVERS)
+        key: _blank_strings(item)
+        if inside and key in _BLANKED_KEYS
+        else blank_server_values(item, inside or key in _SERVER_KEYS)
         for key, item in value.items()
     }
 
 
-def _blank(value: Any) -> Any:
+def _blank_strings(value: Any) -> Any:
     """The same shape with a mark for each string; the name of a pair stays."""
     if isinstance(value, str):
-        return ARGUMENT
+        return ARGUMENT_PLACEHOLDER
     if isinstance(value, list):
-        return [_blank(item) for item in value]
+        return [_blank_strings(item) for item in value]
     if isinstance(value, dict):
         pair = value.keys() == {"name", "value"}
         return {
-            key: item if pair and key == "name" else _blank(item) for key, item in value.items()
+            key: item if pair and key == "name" else _blank_strings(item)
+            for key, item in value.items()
         }
     return value

@@ -12,33 +12,37 @@ from functools import cached_property
 from typing import NamedTuple
 
 
-class Part(NamedTuple):
+class PatternPart(NamedTuple):
     """A piece of a pattern: `full` matches all of it, `begun` the part of it with which a text may
     end.
     """
 
-    full: str
-    begun: str = ""
+    full_expression: str
+    prefix_expression: str = ""
 
 
-def word(*texts: str, any_case: bool = False) -> Part:
+def build_literal(*texts: str, any_case: bool = False) -> PatternPart:
     """One of several fixed texts."""
-    full, begun = "|".join(map(re.escape, texts)), trie(texts)
-    return Part(f"(?i:{full})", f"(?i:{begun})") if any_case else Part(f"(?:{full})", begun)
+    full, begun = "|".join(map(re.escape, texts)), build_trie(texts)
+    return (
+        PatternPart(f"(?i:{full})", f"(?i:{begun})")
+        if any_case
+        else PatternPart(f"(?:{full})", begun)
+    )
 
 
-def run(characters: str, least: int, most: int = 0) -> Part:
+def build_run(characters: str, least: int, most: int = 0) -> PatternPart:
     """Characters of one set, from `least` to `most` of them; with `least` alone exactly that many."""
     inside = least - 1 if most in (0, least) else most
-    return Part(f"{characters}{{{least},{most or least}}}", f"{characters}{{0,{inside}}}\\Z")
+    return PatternPart(f"{characters}{{{least},{most or least}}}", f"{characters}{{0,{inside}}}\\Z")
 
 
-def look(expression: str, begun: str = "") -> Part:
+def build_lookahead(expression: str, begun: str = "") -> PatternPart:
     """A condition on the text ahead; `begun` matches the end of a text that is too short to tell."""
-    return Part(expression, begun)
+    return PatternPart(expression, begun)
 
 
-def trie(texts: Iterable[str], *, whole: bool = False) -> str:
+def build_trie(texts: Iterable[str], *, with_full_texts: bool = False) -> str:
     """An expression for the beginnings of words, at the end of a text; with `whole` for the whole
     words too.
     """
@@ -49,14 +53,19 @@ def trie(texts: Iterable[str], *, whole: bool = False) -> str:
     for character, rests in following.items():
         longer = [rest for rest in rests if rest]
         ends = ["\\Z"] if longer else []
-        if longer and (whole or any(len(rest) > 1 for rest in longer)):
-            ends.append(trie([rest for rest in longer if whole or len(rest) > 1], whole=whole))
-        if whole or ends:
+        if longer and (with_full_texts or any(len(rest) > 1 for rest in longer)):
+            ends.append(
+                build_trie(
+                    [rest for rest in longer if with_full_texts or len(rest) > 1],
+                    with_full_texts=with_full_texts,
+                )
+            )
+        if with_full_texts or ends:
             branches.append(re.escape(character) + (f"(?:{'|'.join(ends)})" if ends else ""))
     return f"(?:{'|'.join(branches)})" if branches else "(?!)"
 
 
-class Pattern:
+class SecretPattern:
     """One kind of secret.
 
     `stems` are the ways in which it begins, in small letters; without any it begins with one of
@@ -69,7 +78,7 @@ class Pattern:
         self,
         kind: str,
         stems: Iterable[str],
-        parts: Iterable[Part],
+        parts: Iterable[PatternPart],
         *,
         behind: tuple[str, ...] = (),
         kept: int = 0,
@@ -78,143 +87,160 @@ class Pattern:
     ) -> None:
         self.kind = kind
         self.stems = tuple(stems)
-        self.behind = behind
-        self.shouted = "".join(behind).isupper()
+        self.preceding_names = behind
+        self.is_uppercase = "".join(behind).isupper()
         self.parts = tuple(parts)
-        self._kept = kept
-        self.tail = tail
-        self.body = body
-        self.mark = f"[REDACTED:{kind}]"
+        self._visible_part_count = kept
+        self.tail_chars = tail
+        self.body_chars = body
+        self.placeholder = f"[REDACTED:{kind}]"
 
     @cached_property
-    def full(self) -> re.Pattern[str]:
+    def full_regex(self) -> re.Pattern[str]:
         """Matches a secret without its tail; its group is the part that stays."""
-        written = [part.full for part in self.parts]
-        return re.compile(f"({''.join(written[: self._kept])}){''.join(written[self._kept :])}")
+        written = [part.full_expression for part in self.parts]
+        return re.compile(
+            f"({''.join(written[: self._visible_part_count])}){''.join(written[self._visible_part_count :])}"
+        )
 
     @cached_property
-    def open(self) -> re.Pattern[str]:
+    def prefix_regex(self) -> re.Pattern[str]:
         """Matches the end of a text that may become a secret, or another secret, when the text goes
         on.
         """
-        expression = "(?!)" if self.tail or self.body else "\\Z"
+        expression = "(?!)" if self.tail_chars or self.body_chars else "\\Z"
         for number, part in reversed(list(enumerate(self.parts))):
-            if not part.begun:
+            if not part.prefix_expression:
                 continue
-            begun = part.begun if number == 0 else f"\\Z|{part.begun}"
-            expression = f"(?:{begun}|{part.full}{expression})"
+            begun = part.prefix_expression if number == 0 else f"\\Z|{part.prefix_expression}"
+            expression = f"(?:{begun}|{part.full_expression}{expression})"
         return re.compile(expression)
 
     @cached_property
-    def rest(self) -> re.Pattern[str]:
+    def tail_regex(self) -> re.Pattern[str]:
         """Matches all of the tail or body, possessively."""
-        return re.compile(f"{self.tail or self.body}*+")
+        return re.compile(f"{self.tail_chars or self.body_chars}*+")
 
 
-ALNUM, WORD, URL, HEX = "[A-Za-z0-9]", "[A-Za-z0-9_-]", "[A-Za-z0-9._~+/=-]", "[0-9a-f]"
+ALNUM_CHARS, ID_CHARS, URL_CHARS, HEX_CHARS = (
+    "[A-Za-z0-9]",
+    "[A-Za-z0-9_-]",
+    "[A-Za-z0-9._~+/=-]",
+    "[0-9a-f]",
+)
 
 
-def _mixed(characters: str, length: int) -> Part:
+def _require_mixed(characters: str, length: int) -> PatternPart:
     """Rules out words of a language or of a style sheet: there must be a digit, or a small letter
     before a capital.
     """
-    return look(f"(?={characters}{{0,{length - 2}}}(?:[0-9]|[a-z][A-Z]))")
+    return build_lookahead(f"(?={characters}{{0,{length - 2}}}(?:[0-9]|[a-z][A-Z]))")
 
 
-def _token(
+def _build_token_pattern(
     kind: str, prefixes: str, characters: str, least: int, *, mixed: bool = False
-) -> Pattern:
+) -> SecretPattern:
     """A token: a fixed prefix and then random characters, of which there are at least so many."""
     words = prefixes.split()
-    parts = [word(*words), *([_mixed(characters, least)] if mixed else []), run(characters, least)]
-    return Pattern(kind, [prefix.lower() for prefix in words], parts, tail=characters)
+    parts = [
+        build_literal(*words),
+        *([_require_mixed(characters, least)] if mixed else []),
+        build_run(characters, least),
+    ]
+    return SecretPattern(kind, [prefix.lower() for prefix in words], parts, tail=characters)
 
 
-_SLACK, _DISCORD = (
+_SLACK_STEMS, _DISCORD_STEMS = (
     ["hooks.slack.com/services/"],
     ["discord.com/api/webhooks/", "discordapp.com/api/webhooks/"],
 )
-_SIGNATURE = ["x-amz-signature="]
+_SIGNATURE_STEMS = ["x-amz-signature="]
 
 # fmt: off
 # After a character that is neither letter nor digit. Lengths are those of the issuers or a little
 # less.
-TOKENS = (
-    _token("anthropic-key",     "sk-ant-",                                              WORD,   16, mixed=True),
-    _token("openai-key",        "sk-proj- sk-svcacct- sk-admin- sk-or-v1- sk-None-",    WORD,   16, mixed=True),
-    _token("api-key",           "sk-",                                                  ALNUM,  20, mixed=True),
-    _token("github-token",      "ghp_ gho_ ghu_ ghs_ ghr_",                             ALNUM,  30),
-    _token("github-token",      "github_pat_",                                          "[A-Za-z0-9_]", 22),
-    _token("gitlab-token",      "glpat- gldt- glrt- glptt- glcbt- glsoat- glft- glagent-", WORD, 20),
-    _token("google-key",        "AIza",                                                 WORD,   35),
-    _token("google-oauth",      "ya29. 1//0 GOCSPX-",                                   WORD,   20),
-    _token("aws-key-id",        "AKIA ASIA ABIA ACCA",                                  "[A-Z0-9]", 16),
-    _token("npm-token",         "npm_",                                                 ALNUM,  36),
-    _token("pypi-token",        "pypi-AgE pypi-AgN",                                    WORD,   40),
-    _token("huggingface-token", "hf_ api_org_",                                         ALNUM,  30),
-    _token("slack-token",       "xoxa- xoxb- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xoxc- xoxd- xapp-",
+TOKEN_PATTERNS = (
+    _build_token_pattern("anthropic-key",     "sk-ant-",                                              ID_CHARS,   16, mixed=True),
+    _build_token_pattern("openai-key",        "sk-proj- sk-svcacct- sk-admin- sk-or-v1- sk-None-",    ID_CHARS,   16, mixed=True),
+    _build_token_pattern("api-key",           "sk-",                                                  ALNUM_CHARS,  20, mixed=True),
+    _build_token_pattern("github-token",      "ghp_ gho_ ghu_ ghs_ ghr_",                             ALNUM_CHARS,  30),
+    _build_token_pattern("github-token",      "github_pat_",                                          "[A-Za-z0-9_]", 22),
+    _build_token_pattern("gitlab-token",      "glpat- gldt- glrt- glptt- glcbt- glsoat- glft- glagent-", ID_CHARS, 20),
+    _build_token_pattern("google-key",        "AIza",                                                 ID_CHARS,   35),
+    _build_token_pattern("google-oauth",      "ya29. 1//0 GOCSPX-",                                   ID_CHARS,   20),
+    _build_token_pattern("aws-key-id",        "AKIA ASIA ABIA ACCA",                                  "[A-Z0-9]", 16),
+    _build_token_pattern("npm-token",         "npm_",                                                 ALNUM_CHARS,  36),
+    _build_token_pattern("pypi-token",        "pypi-AgE pypi-AgN",                                    ID_CHARS,   40),
+    _build_token_pattern("huggingface-token", "hf_ api_org_",                                         ALNUM_CHARS,  30),
+    _build_token_pattern("slack-token",       "xoxa- xoxb- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xoxc- xoxd- xapp-",
                                 "[A-Za-z0-9.%-]", 16, mixed=True),
-    _token("stripe-key",        "sk_live_ sk_test_ rk_live_ rk_test_ sk_prod_ rk_prod_ whsec_", ALNUM, 16),
-    _token("sendgrid-key",      "SG.",                                                  "[A-Za-z0-9._-]", 60),
-    _token("twilio-key",        " ".join(f"SK{digit}" for digit in "0123456789abcdef"), HEX,    31),
-    _token("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_",                             HEX,    64),
-    _token("databricks-token",  "dapi",                                                 HEX,    32),
-    _token("shopify-token",     "shpat_ shpca_ shppa_ shpss_",                          "[0-9a-fA-F]", 32),
-    _token("vault-token",       "hvs. hvb. hvr.",                                       WORD,   24, mixed=True),
-    _token("docker-token",      "dckr_pat_ dckr_oat_",                                  WORD,   27),
-    _token("atlassian-token",   "ATATT3 ATCTT3",                                        "[A-Za-z0-9_=-]", 40),
-    _token("groq-key",          "gsk_",                                                 ALNUM,  40),
-    _token("xai-key",           "xai-",                                                 ALNUM,  40),
-    _token("perplexity-key",    "pplx-",                                                ALNUM,  40),
-    _token("replicate-token",   "r8_",                                                  ALNUM,  37),
-    _token("linear-key",        "lin_api_",                                             ALNUM,  40),
-    _token("notion-token",      "ntn_",                                                 ALNUM,  40),
-    _token("figma-token",       "figd_",                                                WORD,   40),
-    _token("grafana-token",     "glsa_ glc_",                                           "[A-Za-z0-9_+/=]", 32),
-    _token("newrelic-key",      "NRAK-",                                                "[A-Z0-9]", 27),
-    _token("sentry-token",      "sntrys_ sntryu_",                                      "[A-Za-z0-9_+/=]", 60),
-    _token("supabase-token",    "sbp_ sb_secret_",                                      WORD,   30),
-    _token("planetscale-token", "pscale_tkn_ pscale_pw_ pscale_oauth_",                 "[A-Za-z0-9_.=-]", 32),
-    _token("postman-key",       "PMAK-",                                                WORD,   50),
-    _token("rubygems-key",      "rubygems_",                                            HEX,    48),
-    _token("square-token",      "sq0atp- sq0csp-",                                      WORD,   22),
-    _token("mailgun-key",       "key-",                                                 HEX,    32),
-    _token("doppler-token",     "dp.pt. dp.st. dp.sa.",                                 "[A-Za-z0-9._-]", 40),
-    _token("age-key",           "AGE-SECRET-KEY-1",                                     "[A-Z0-9]", 50),
-    _token("alibaba-key-id",    "LTAI",                                                 ALNUM,  17, mixed=True),
-    Pattern("bearer-token", ["bearer"],
-            [word("bearer", any_case=True), run("[ \\t]", 1, 3), _mixed(URL, 16), run(URL, 16)], kept=2, tail=URL),
-    Pattern("webhook", _SLACK, [word(*_SLACK), run("[A-Za-z0-9/]", 20)], kept=1, tail="[A-Za-z0-9/]"),
-    Pattern("webhook", _DISCORD, [word(*_DISCORD), run("[A-Za-z0-9/_-]", 40)], kept=1, tail="[A-Za-z0-9/_-]"),
-    Pattern("signature", _SIGNATURE, [word(*_SIGNATURE, any_case=True), run(HEX, 64)], kept=1, tail=HEX),
-    Pattern("jwt", ["eyj"], [word("eyJ"), run(WORD, 8, 200), word(".eyJ"), run(WORD, 8)], tail="[A-Za-z0-9._-]"),
+    _build_token_pattern("stripe-key",        "sk_live_ sk_test_ rk_live_ rk_test_ sk_prod_ rk_prod_ whsec_", ALNUM_CHARS, 16),
+    _build_token_pattern("sendgrid-key",      "SG.",                                                  "[A-Za-z0-9._-]", 60),
+    _build_token_pattern("twilio-key",        " ".join(f"SK{digit}" for digit in "0123456789abcdef"), HEX_CHARS,    31),
+    _build_token_pattern("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_",                             HEX_CHARS,    64),
+    _build_token_pattern("databricks-token",  "dapi",                                                 HEX_CHARS,    32),
+    _build_token_pattern("shopify-token",     "shpat_ shpca_ shppa_ shpss_",                          "[0-9a-fA-F]", 32),
+    _build_token_pattern("vault-token",       "hvs. hvb. hvr.",                                       ID_CHARS,   24, mixed=True),
+    _build_token_pattern("docker-token",      "dckr_pat_ dckr_oat_",                                  ID_CHARS,   27),
+    _build_token_pattern("atlassian-token",   "ATATT3 ATCTT3",                                        "[A-Za-z0-9_=-]", 40),
+    _build_token_pattern("groq-key",          "gsk_",                                                 ALNUM_CHARS,  40),
+    _build_token_pattern("xai-key",           "xai-",                                                 ALNUM_CHARS,  40),
+    _build_token_pattern("perplexity-key",    "pplx-",                                                ALNUM_CHARS,  40),
+    _build_token_pattern("replicate-token",   "r8_",                                                  ALNUM_CHARS,  37),
+    _build_token_pattern("linear-key",        "lin_api_",                                             ALNUM_CHARS,  40),
+    _build_token_pattern("notion-token",      "ntn_",                                                 ALNUM_CHARS,  40),
+    _build_token_pattern("figma-token",       "figd_",                                                ID_CHARS,   40),
+    _build_token_pattern("grafana-token",     "glsa_ glc_",                                           "[A-Za-z0-9_+/=]", 32),
+    _build_token_pattern("newrelic-key",      "NRAK-",                                                "[A-Z0-9]", 27),
+    _build_token_pattern("sentry-token",      "sntrys_ sntryu_",                                      "[A-Za-z0-9_+/=]", 60),
+    _build_token_pattern("supabase-token",    "sbp_ sb_secret_",                                      ID_CHARS,   30),
+    _build_token_pattern("planetscale-token", "pscale_tkn_ pscale_pw_ pscale_oauth_",                 "[A-Za-z0-9_.=-]", 32),
+    _build_token_pattern("postman-key",       "PMAK-",                                                ID_CHARS,   50),
+    _build_token_pattern("rubygems-key",      "rubygems_",                                            HEX_CHARS,    48),
+    _build_token_pattern("square-token",      "sq0atp- sq0csp-",                                      ID_CHARS,   22),
+    _build_token_pattern("mailgun-key",       "key-",                                                 HEX_CHARS,    32),
+    _build_token_pattern("doppler-token",     "dp.pt. dp.st. dp.sa.",                                 "[A-Za-z0-9._-]", 40),
+    _build_token_pattern("age-key",           "AGE-SECRET-KEY-1",                                     "[A-Z0-9]", 50),
+    _build_token_pattern("alibaba-key-id",    "LTAI",                                                 ALNUM_CHARS,  17, mixed=True),
+    SecretPattern("bearer-token", ["bearer"],
+            [build_literal("bearer", any_case=True), build_run("[ \\t]", 1, 3), _require_mixed(URL_CHARS, 16), build_run(URL_CHARS, 16)], kept=2, tail=URL_CHARS),
+    SecretPattern("webhook", _SLACK_STEMS, [build_literal(*_SLACK_STEMS), build_run("[A-Za-z0-9/]", 20)], kept=1, tail="[A-Za-z0-9/]"),
+    SecretPattern("webhook", _DISCORD_STEMS, [build_literal(*_DISCORD_STEMS), build_run("[A-Za-z0-9/_-]", 40)], kept=1, tail="[A-Za-z0-9/_-]"),
+    SecretPattern("signature", _SIGNATURE_STEMS, [build_literal(*_SIGNATURE_STEMS, any_case=True), build_run(HEX_CHARS, 64)], kept=1, tail=HEX_CHARS),
+    SecretPattern("jwt", ["eyj"], [build_literal("eyJ"), build_run(ID_CHARS, 8, 200), build_literal(".eyJ"), build_run(ID_CHARS, 8)], tail="[A-Za-z0-9._-]"),
 )
 # fmt: on
 
 # between the name of a secret and its value: `"password": `, `TOKEN=`, `api_key => `, `<secret>`
-SIGNS = ":=>"
-BEFORE_CHARACTERS = 40  # of a name, with what closes it
+SIGN_CHARS = ":=>"
+NAME_CONTEXT_CHARS = 40  # of a name, with what closes it
 
-CLOSING = " \t]\"'`\\"  # what may stand between the name and the sign as well
+CLOSING_CHARS = " \t]\"'`\\"  # what may stand between the name and the sign as well
 
 
-def _names(*names: str) -> tuple[str, ...]:
+def _add_key_forms(*names: str) -> tuple[str, ...]:
     """Names of secrets, each also as the key of an object."""
     return tuple(name + key for name in names for key in ("", "key", "_key", "-key"))
 
 
-_OWNERS = [
+_KEY_NAMES = [
     f"{owner}{link}key"
     for owner in ("api", "access", "account", "private", "auth")
     for link in ("", "_", "-")
 ]
-_PASSWORDS = _names("password", "passwd", "passphrase", "pwd", "secret")
-_NAMES = (*_PASSWORDS, *_names("token", "credential", "credentials", "authorization"), *_OWNERS)
-_SHOUTED = tuple(
-    name.upper() for name in _NAMES if "-" not in name and name not in ("pwd", "authorization")
+_PASSWORD_NAMES = _add_key_forms("password", "passwd", "passphrase", "pwd", "secret")
+_SECRET_NAMES = (
+    *_PASSWORD_NAMES,
+    *_add_key_forms("token", "credential", "credentials", "authorization"),
+    *_KEY_NAMES,
 )
-_NO_PASSWORD = "password|passwd|passphrase|secret|undefined|required|optional|disabled|encrypted|plaintext|redacted"
-_OPTIONS = (
+_UPPERCASE_NAMES = tuple(
+    name.upper()
+    for name in _SECRET_NAMES
+    if "-" not in name and name not in ("pwd", "authorization")
+)
+_NON_PASSWORDS = "password|passwd|passphrase|secret|undefined|required|optional|disabled|encrypted|plaintext|redacted"
+_SECRET_OPTIONS = (
     "--password",
     "--passwd",
     "--passphrase",
@@ -227,144 +253,166 @@ _OPTIONS = (
 
 
 # The ends of all names of secrets, for a first look.
-NAME_ENDS = (
+SECRET_NAME_ENDINGS = (
     *("password", "passwd", "passphrase", "pwd", "secret", "token", "key"),
     *("credential", "credentials", "authorization", "sig"),
 )
 
-_SIGN = (run(f"[{SIGNS}]", 1, 2), run("[ \\t]", 0, 4))
-_QUOTE = (run("\\\\", 0, 1), run("[\"'`]", 1))
-_UNQUOTE = look("(?=\\\\?[\"'`])", begun="\\\\?\\Z")
-_PLAIN, _QUOTED, _ENV = (
+_SIGN_PARTS = (build_run(f"[{SIGN_CHARS}]", 1, 2), build_run("[ \\t]", 0, 4))
+_OPENING_QUOTE = (build_run("\\\\", 0, 1), build_run("[\"'`]", 1))
+_CLOSING_QUOTE = build_lookahead("(?=\\\\?[\"'`])", begun="\\\\?\\Z")
+_PLAIN_CHARS, _QUOTED_CHARS, _ENV_CHARS = (
     "[A-Za-z0-9_+/=~!@#$%^*?-]",
     "[^\\s\"'`<>\\\\]",
     "[^\\s\"'`<>(){}\\[\\],;&|\\\\]",
 )
-_LONG = 128  # characters in one piece: a value of this length is a secret, whatever follows
+_LONG_VALUE_CHARS = (
+    128  # characters in one piece: a value of this length is a secret, whatever follows
+)
 # Not a value: a variable, a place, a type, the name of a method.
-_NO_VALUE = look(
+_REJECT_NON_VALUES = build_lookahead(
     "(?![$<{%\\[(]|https?:|\\.{0,2}/[a-z_.-]{2,40}/|(?i:u?int|float|utf-?|sha-?|md|base|oauth|argon|ipv)[0-9])"
 )
 
 
-def _letters_and_digits(characters: str) -> Part:
+def _require_letters_and_digits(characters: str) -> PatternPart:
     """A condition: a value of these characters has letters and digits."""
-    return look(f"(?={characters}{{0,{_LONG - 1}}}[0-9])(?={characters}{{0,{_LONG - 1}}}[A-Za-z])")
+    return build_lookahead(
+        f"(?={characters}{{0,{_LONG_VALUE_CHARS - 1}}}[0-9])(?={characters}{{0,{_LONG_VALUE_CHARS - 1}}}[A-Za-z])"
+    )
 
 
 # A value without quotes ends at a bracket or a separator of the language around it, or at a full
 # stop.
-_END = look("(?=[^!-~]|[\"'`,;&|)}\\]<>\\\\]|\\.(?:\\s|\\Z)|\\Z)", begun="\\.?\\Z")
+_VALUE_END = build_lookahead("(?=[^!-~]|[\"'`,;&|)}\\]<>\\\\]|\\.(?:\\s|\\Z)|\\Z)", begun="\\.?\\Z")
 
 
-def _assigned(characters: str, *opening: Part, ending: Part) -> tuple[Pattern, Pattern]:
+def _build_assigned_patterns(
+    characters: str, *opening: PatternPart, ending: PatternPart
+) -> tuple[SecretPattern, SecretPattern]:
     """A value behind the name of a secret: letters and digits, to their end, or too many to be a
     word.
     """
-    parts = (*_SIGN, *opening, _NO_VALUE)
-    both = _letters_and_digits(characters)
+    parts = (*_SIGN_PARTS, *opening, _REJECT_NON_VALUES)
+    both = _require_letters_and_digits(characters)
     kept = len(parts) - 1
-    value = (*parts, both, run(characters, 6, _LONG - 1), ending)
-    long = (*parts, both, run(characters, _LONG))
+    value = (*parts, both, build_run(characters, 6, _LONG_VALUE_CHARS - 1), ending)
+    long = (*parts, both, build_run(characters, _LONG_VALUE_CHARS))
     return (
-        Pattern("assigned-secret", [], value, behind=_NAMES, kept=kept),
-        Pattern("assigned-secret", [], long, behind=_NAMES, kept=kept, tail=characters),
+        SecretPattern("assigned-secret", [], value, behind=_SECRET_NAMES, kept=kept),
+        SecretPattern(
+            "assigned-secret", [], long, behind=_SECRET_NAMES, kept=kept, tail=characters
+        ),
     )
 
 
-def _key(name: Part, *behind: Part, comments: str = "") -> Pattern:
+def _build_key_pattern(
+    name: PatternPart, *behind: PatternPart, comments: str = ""
+) -> SecretPattern:
     """A key's block, from its first line on; `behind` are parts that follow that line, not a
     sentence about it.
     """
-    parts = (word("-----BEGIN "), run("[A-Z0-9 ]", 0, 30), name, word("-----"), *behind)
-    return Pattern(
+    parts = (
+        build_literal("-----BEGIN "),
+        build_run("[A-Z0-9 ]", 0, 30),
+        name,
+        build_literal("-----"),
+        *behind,
+    )
+    return SecretPattern(
         "private-key", ["-----begin "], parts, body=f"[A-Za-z0-9+/=\\s\\\\:,\"'{comments}-]"
     )
 
 
 # Anywhere.
-DASHED = (
-    _key(word("PRIVATE KEY"), run("[\\r\\n\\\\]", 1)),
-    _key(word("PRIVATE KEY"), run("[ \\t]", 1), run("[A-Za-z0-9+/=]", 16)),
-    _key(word("PRIVATE KEY BLOCK"), run("[\\r\\n\\\\]", 1), comments=".()<>@;_"),
-    Pattern(
+DASHED_PATTERNS = (
+    _build_key_pattern(build_literal("PRIVATE KEY"), build_run("[\\r\\n\\\\]", 1)),
+    _build_key_pattern(
+        build_literal("PRIVATE KEY"), build_run("[ \\t]", 1), build_run("[A-Za-z0-9+/=]", 16)
+    ),
+    _build_key_pattern(
+        build_literal("PRIVATE KEY BLOCK"), build_run("[\\r\\n\\\\]", 1), comments=".()<>@;_"
+    ),
+    SecretPattern(
         "assigned-secret",
-        _OPTIONS,
+        _SECRET_OPTIONS,
         [
-            word(*_OPTIONS),
-            run("[ =]", 1),
-            run("[\"']", 0, 1),
-            _NO_VALUE,
-            _letters_and_digits(_PLAIN),
-            run(_PLAIN, 6, _LONG - 1),
-            _END,
+            build_literal(*_SECRET_OPTIONS),
+            build_run("[ =]", 1),
+            build_run("[\"']", 0, 1),
+            _REJECT_NON_VALUES,
+            _require_letters_and_digits(_PLAIN_CHARS),
+            build_run(_PLAIN_CHARS, 6, _LONG_VALUE_CHARS - 1),
+            _VALUE_END,
         ],
         kept=3,
     ),
 )
 
 # Behind a name, also a longer one: DB_PASSWORD, clientSecret, x-api-key.
-ASSIGNED = (
-    Pattern(
+ASSIGNED_PATTERNS = (
+    SecretPattern(
         "authorization",
         [],
         [
-            *_SIGN,
-            run("\\\\", 0, 1),
-            run("[\"'`]", 0, 1),
-            word("basic", "bearer", "digest", "negotiate", "token", "apikey", any_case=True),
-            run("[ \\t]", 1, 3),
-            _mixed(URL, 8),
-            run(URL, 8),
+            *_SIGN_PARTS,
+            build_run("\\\\", 0, 1),
+            build_run("[\"'`]", 0, 1),
+            build_literal(
+                "basic", "bearer", "digest", "negotiate", "token", "apikey", any_case=True
+            ),
+            build_run("[ \\t]", 1, 3),
+            _require_mixed(URL_CHARS, 8),
+            build_run(URL_CHARS, 8),
         ],
         behind=("authorization",),
         kept=6,
-        tail=URL,
+        tail=URL_CHARS,
     ),
-    *_assigned(_QUOTED, *_QUOTE, ending=_UNQUOTE),
-    *_assigned(_PLAIN, ending=_END),
-    Pattern(  # small letters only: a quoted password, not the name of a type or of a field
+    *_build_assigned_patterns(_QUOTED_CHARS, *_OPENING_QUOTE, ending=_CLOSING_QUOTE),
+    *_build_assigned_patterns(_PLAIN_CHARS, ending=_VALUE_END),
+    SecretPattern(  # small letters only: a quoted password, not the name of a type or of a field
         "assigned-secret",
         [],
         [
-            *_SIGN,
-            *_QUOTE,
-            look(f"(?!(?:{_NO_PASSWORD})\\\\?[\"'`])"),
-            run("[a-z]", 8, 64),
-            _UNQUOTE,
+            *_SIGN_PARTS,
+            *_OPENING_QUOTE,
+            build_lookahead(f"(?!(?:{_NON_PASSWORDS})\\\\?[\"'`])"),
+            build_run("[a-z]", 8, 64),
+            _CLOSING_QUOTE,
         ],
-        behind=_PASSWORDS,
+        behind=_PASSWORD_NAMES,
         kept=4,
     ),
-    Pattern(  # the same without quotes, as in a query or on a command line
+    SecretPattern(  # the same without quotes, as in a query or on a command line
         "assigned-secret",
         [],
         [
-            run("=", 1),
-            look(f"(?!(?:{_NO_PASSWORD})(?![a-z]))"),
-            run("[a-z]", 8, 64),
-            look("(?=[\\s&;\"'`\\\\]|\\Z)"),
+            build_run("=", 1),
+            build_lookahead(f"(?!(?:{_NON_PASSWORDS})(?![a-z]))"),
+            build_run("[a-z]", 8, 64),
+            build_lookahead("(?=[\\s&;\"'`\\\\]|\\Z)"),
         ],
-        behind=_PASSWORDS,
+        behind=_PASSWORD_NAMES,
         kept=1,
     ),
-    Pattern(  # as in a file of environment variables
+    SecretPattern(  # as in a file of environment variables
         "assigned-secret",
         [],
         [
-            run("=", 1),
-            _NO_VALUE,
-            look(f"(?={_ENV}{{0,{_LONG - 1}}}[a-z])"),
-            run(_ENV, 6, _LONG - 1),
-            look("(?=[\\s\"'`;&|\\\\]|\\Z)"),
+            build_run("=", 1),
+            _REJECT_NON_VALUES,
+            build_lookahead(f"(?={_ENV_CHARS}{{0,{_LONG_VALUE_CHARS - 1}}}[a-z])"),
+            build_run(_ENV_CHARS, 6, _LONG_VALUE_CHARS - 1),
+            build_lookahead("(?=[\\s\"'`;&|\\\\]|\\Z)"),
         ],
-        behind=_SHOUTED,
+        behind=_UPPERCASE_NAMES,
         kept=1,
     ),
-    Pattern(
+    SecretPattern(
         "signature",
         [],
-        [run("=", 1), run("[A-Za-z0-9%+/=]", 30)],
+        [build_run("=", 1), build_run("[A-Za-z0-9%+/=]", 30)],
         behind=("?sig", "&sig"),
         kept=1,
         tail="[A-Za-z0-9%+/=]",
@@ -372,16 +420,16 @@ ASSIGNED = (
 )
 
 # `scheme://user:password@host`; the sign is its colon.
-ADDRESS = Pattern(
+URL_PASSWORD_PATTERN = SecretPattern(
     "url-password",
     [],
     [
-        word("://"),
-        run("[^\\s/@:\"'`<>\\\\]", 0, 100),
-        word(":"),
-        _NO_VALUE,
-        run("[^\\s/\"'`<>\\\\]", 1, 200),
-        look("(?=@[\\w\\[])", begun="@?\\Z"),
+        build_literal("://"),
+        build_run("[^\\s/@:\"'`<>\\\\]", 0, 100),
+        build_literal(":"),
+        _REJECT_NON_VALUES,
+        build_run("[^\\s/\"'`<>\\\\]", 1, 200),
+        build_lookahead("(?=@[\\w\\[])", begun="@?\\Z"),
     ],
     kept=3,
 )

@@ -19,8 +19,8 @@ from shim.core.claude.usage import Usage
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import as_content
-from shim.core.secrets.lines import RedactedLines
-from shim.core.secrets.redactor import Redactor, Stream, marks
+from shim.core.secrets.lines import LineRedactor
+from shim.core.secrets.redactor import Redactor, StreamRedactor, count_placeholders
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, State
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
@@ -41,9 +41,9 @@ class SpeechWithoutSecrets:
         self._partial = turn.pen.partial
         self._redactor = redactor
         self._counts = redactor.counts
-        self._stream = Stream(self._counts)
+        self._stream = StreamRedactor(self._counts)
         # in its place while something is said before what it holds back
-        self._spare = Stream(self._counts)
+        self._spare = StreamRedactor(self._counts)
         self._stream_of: tuple[State, object] = (TEXT, None)
 
     def text(self, fragment: str, key: object = None) -> None:
@@ -69,7 +69,9 @@ class SpeechWithoutSecrets:
     def say(self, whole: str, kind: str = TEXT) -> None:
         if self._machine.state is ECHO:
             self.flush()
-        self._speech.say(self._redactor.text(whole) if whole.__class__ is str else whole, kind)
+        self._speech.say(
+            self._redactor.redact_text(whole) if whole.__class__ is str else whole, kind
+        )
 
     def forget_unsaid(self) -> None:
         """The reply was cut: what is held back of it was not said."""
@@ -93,7 +95,7 @@ class SpeechWithoutSecrets:
             self._stream_of = (kind, key)
         return key
 
-    def _say_before(self, stream: Stream, kind: State, said: str, key: object) -> None:
+    def _say_before(self, stream: StreamRedactor, kind: State, said: str, key: object) -> None:
         """Say a fragment before what `stream` holds back, and open the block for that."""
         self._stream = self._spare
         if said:
@@ -101,7 +103,7 @@ class SpeechWithoutSecrets:
         self._open(stream, kind, key)
         self._stream = stream
 
-    def _open(self, stream: Stream, kind: State, key: object) -> None:
+    def _open(self, stream: StreamRedactor, kind: State, key: object) -> None:
         """Open the block for what `stream` holds back."""
         state, kept = self._machine.state, self._stream
         if stream.held and state is not ECHO and not (state is kind and key == self._speech.key):
@@ -119,11 +121,11 @@ class SpeechWithoutSecrets:
         if full.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
         key = self._belongs(kind, key)
-        stream = Stream({})
+        stream = StreamRedactor({})
         said, clean = self._speech.said_of(kind, key, stream.feed(full))
         if clean.startswith(said):
             stream.counts = self._counts
-            marks(clean[len(said) :], self._counts)
+            count_placeholders(clean[len(said) :], self._counts)
             self._say_before(stream, kind, clean[len(said) :], key)
         elif not said.startswith(clean):
             self._account.record("contradicted_block", full)
@@ -147,7 +149,7 @@ class TurnWithoutSecrets:
         self._counts = turn.account.redactions
         self._redactor = redactor = Redactor(self._counts)
         self._speech = speech = SpeechWithoutSecrets(turn, redactor)
-        self._passed: RedactedLines | None = None
+        self._passed: LineRedactor | None = None
         self._verbatim: Verbatim | None = None
         self.text = speech.text
         self.say = speech.say
@@ -209,7 +211,7 @@ class TurnWithoutSecrets:
         self.turn.tool_result(identity, self._redactor.value(content), is_error, name, arguments)
 
     def fill_results(self, content: str = "") -> None:
-        self.turn.fill_results(self._redactor.text(content))
+        self.turn.fill_results(self._redactor.redact_text(content))
 
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         self.turn.denied(*map(self._redactor.value, (identity, name, arguments)))
@@ -224,11 +226,14 @@ class TurnWithoutSecrets:
     ) -> None:
         clean = permission._replace(tool_input=self._redactor.value(permission.tool_input))
         self.turn.refused(
-            clean, self._redactor.text(message), announced=announced, vendor_knows=vendor_knows
+            clean,
+            self._redactor.redact_text(message),
+            announced=announced,
+            vendor_knows=vendor_knows,
         )
 
     def forbid(self, call: str, reason: str) -> None:
-        self.turn.forbid(call, self._redactor.text(reason))
+        self.turn.forbid(call, self._redactor.redact_text(reason))
 
     def _nested(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """A message of a nested agent, unless it is the question to the frontend."""
@@ -243,23 +248,25 @@ class TurnWithoutSecrets:
         self.turn.system(subtype, **self._redactor.value(fields))
 
     def compacted(self, trigger: str, before: int) -> None:
-        self.turn.compacted(self._redactor.text(trigger), before)
+        self.turn.compacted(self._redactor.redact_text(trigger), before)
 
     def unknown(self, kind: object, sample: object = "") -> None:
         """An event without a translation: the result names its kind."""
-        self.turn.unknown(self._redactor.text(kind) if isinstance(kind, str) else kind, sample)
+        self.turn.unknown(
+            self._redactor.redact_text(kind) if isinstance(kind, str) else kind, sample
+        )
 
     def ended(self, **facts: Any) -> None:
         """The vendor said that it is done; its facts repeat what was said, and counted, before."""
         self.turn.ended(**Redactor().value(facts))
 
     def failed(self, message: str, **facts: Any) -> None:
-        clean = self._redactor.text(message)
+        clean = self._redactor.redact_text(message)
         self.turn.failed(clean, **Redactor().value(facts))
 
     def stopped(self, message: str, cause: Cause) -> None:
         """We end the turn; the reason may name what a vendor calls its tools."""
-        self.turn.stopped(self._redactor.text(message), cause)
+        self.turn.stopped(self._redactor.redact_text(message), cause)
 
     def finish(self) -> None:
         self.closed(None, "")
@@ -268,21 +275,21 @@ class TurnWithoutSecrets:
         if self.turn.state is CLOSED:
             return
         if self._passed is not None and self._verbatim is not None:
-            for line, event in self._passed.rest():
+            for line, event in self._passed.flush():
                 self._verbatim(line, event)
-        marks(stderr, self._counts)
-        self.turn.closed(child_exit, self._redactor.text(stderr))
+        count_placeholders(stderr, self._counts)
+        self.turn.closed(child_exit, self._redactor.redact_text(stderr))
 
     def unanswered(
         self, child_exit: Exit | None, stderr: str, *, whatever: bool = False
     ) -> FailedAttempt | None:
-        tried = self.turn.unanswered(child_exit, Redactor().text(stderr), whatever=whatever)
+        tried = self.turn.unanswered(child_exit, Redactor().redact_text(stderr), whatever=whatever)
         if tried is not None:
-            marks(tried.reason, self._counts)
+            count_placeholders(tried.reason, self._counts)
         return tried
 
     def fail_hard(self, reason: str) -> None:
-        self.turn.fail_hard(self._redactor.text(reason))
+        self.turn.fail_hard(self._redactor.redact_text(reason))
 
     # -- pass-through ------------------------------------------------------------------------------
 
@@ -292,13 +299,11 @@ class TurnWithoutSecrets:
         """
         pen, account = self.turn.pen, self.turn.account
         passing = LineNormalizer(account, pen.new_uuid, pen.room, self.turn.terms.keep)
-        self._passed = RedactedLines(
-            self._redactor, pen.new_uuid, pen.room, passing.split_long_line
-        )
+        self._passed = LineRedactor(self._redactor, pen.new_uuid, pen.room, passing.split_long_line)
         self._verbatim = verbatim
         return self._line
 
     def _line(self, raw: bytes, event: dict[str, Any]) -> None:
         assert self._passed is not None and self._verbatim is not None
-        for line, clean in self._passed.lines(raw, event):
+        for line, clean in self._passed.redact_line(raw, event):
             self._verbatim(line, clean)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shim.core.reading.account import pluralize
-from shim.core.secrets.redactor import summary
+from shim.core.secrets.redactor import describe_redactions
 from shim.story.export.sheets import Exported
 from shim.story.reading import TOO_LONG, Cast, Teller
 from shim.story.steps import known
@@ -52,5 +52,5 @@ def _notes(exported: Exported, cast: Cast, teller: Teller) -> Iterator[str]:
         yield f"Texts are cut to {exported.limit:,} characters; each says how many were left out."
     if exported.left_out:
         yield f"There was no room for {exported.left_out:,} steps more; the totals count them."
-    if said := summary(exported.counts):
+    if said := describe_redactions(exported.counts):
         yield f"{said}."

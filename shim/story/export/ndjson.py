@@ -14,7 +14,7 @@ from shim.adapters import get_adapter
 from shim.core.cast.records import CastError
 from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
-from shim.core.secrets.lines import RedactedLines
+from shim.core.secrets.lines import LineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.playable_run import invocation_of
 from shim.story.reading import Cast, Teller
@@ -78,7 +78,7 @@ class _Clean:
         self._splitter = LineSplitter(_NO_ROOM)
         self._redactor = Redactor()
         uuids = map(_UUIDS.format, count(1))
-        self._lines = RedactedLines(
+        self._lines = LineRedactor(
             self._redactor, uuids.__next__, _NO_ROOM, lambda event: iter((event,))
         )
 
@@ -90,7 +90,7 @@ class _Clean:
     def close(self) -> None:
         for rest in self._splitter.close():
             self._line(rest, end=b"")
-        for line, _ in self._lines.rest():
+        for line, _ in self._lines.flush():
             self._write(line + b"\n")
 
     def _line(self, raw: bytes, end: bytes = b"\n") -> None:
@@ -99,12 +99,12 @@ class _Clean:
         except orjson.JSONDecodeError:
             event = None
         if isinstance(event, dict) and event.get("type") not in _CONTROL:
-            for line, _ in self._lines.lines(raw, event):
+            for line, _ in self._lines.redact_line(raw, event):
                 self._write(line.removesuffix(b"\n") + end)
             return
         if event is None:
             text = raw.decode("utf-8", "surrogateescape")
-            clean = self._redactor.text(text)
+            clean = self._redactor.redact_text(text)
             self._write((raw if clean is text else clean.encode("utf-8", "surrogateescape")) + end)
             return
         clean = self._redactor.value(event)

@@ -157,7 +157,7 @@ class Exported:
     def clean(self, text: object) -> str:
         """A printable text without secrets."""
         told = text if isinstance(text, str) else "" if text is None else str(text)
-        told = self._redactor.text(told) if self._redactor else told
+        told = self._redactor.redact_text(told) if self._redactor else told
         return escape_control_chars(told.replace("\r\n", "\n"))
 
     def fact(self, value: object) -> str:

@@ -13,17 +13,17 @@ from sweeps import each
 
 from shim.core.secrets import redactor as redact
 from shim.core.secrets.patterns import (
-    ADDRESS,
-    ASSIGNED,
-    BEFORE_CHARACTERS,
-    DASHED,
-    NAME_ENDS,
-    TOKENS,
-    Pattern,
+    ASSIGNED_PATTERNS,
+    DASHED_PATTERNS,
+    NAME_CONTEXT_CHARS,
+    SECRET_NAME_ENDINGS,
+    TOKEN_PATTERNS,
+    URL_PASSWORD_PATTERN,
+    SecretPattern,
 )
-from shim.core.secrets.redactor import HELD_CHARACTERS, ROOT, Redactor
+from shim.core.secrets.redactor import MAX_BUFFERED_CHARS, ROOT_CHARS, Redactor
 
-PATTERNS = (*TOKENS, *DASHED, *ASSIGNED, ADDRESS)
+PATTERNS = (*TOKEN_PATTERNS, *DASHED_PATTERNS, *ASSIGNED_PATTERNS, URL_PASSWORD_PATTERN)
 AROUND = [
     "{}",
     "say {} now",
@@ -42,7 +42,7 @@ AROUND = [
 @each(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_is_found_and_only_the_secret_goes(kind, before, secret, behind):
     redactor = Redactor()
-    assert redactor.text(f"{before}{secret}{behind}") == f"{before}[REDACTED:{kind}]{behind}"
+    assert redactor.redact_text(f"{before}{secret}{behind}") == f"{before}[REDACTED:{kind}]{behind}"
     assert redactor.counts == {kind: 1}
 
 
@@ -51,7 +51,9 @@ def test_a_secret_is_found_wherever_it_stands(kind, before, secret, behind):
     for around in AROUND:
         if around == "/{}?" and before.startswith("--"):
             continue  # no option stands there
-        assert secret not in Redactor().text(around.format(f"{before}{secret}{behind}")), around
+        assert secret not in Redactor().redact_text(around.format(f"{before}{secret}{behind}")), (
+            around
+        )
 
 
 def test_every_pattern_has_an_example():
@@ -61,7 +63,7 @@ def test_every_pattern_has_an_example():
 def test_several_secrets_are_several_marks():
     text = " and ".join(secret for secrets in BARE.values() for secret in secrets)
     redactor = Redactor()
-    said = redactor.text(text)
+    said = redactor.redact_text(text)
     assert re.sub(r"\[REDACTED:[a-z-]+\]", "", said).strip(" and") == ""
     assert sum(redactor.counts.values()) == sum(map(len, BARE.values()))
 
@@ -70,24 +72,28 @@ def test_several_secrets_are_several_marks():
 def test_what_only_looks_like_a_secret_stays(text):
     redactor = Redactor()
     for around in ("{}", "say {} now", '"{}"', "\n{}\n"):
-        assert redactor.text(around.format(text)) == around.format(text)
+        assert redactor.redact_text(around.format(text)) == around.format(text)
     assert redactor.counts == {}
 
 
 @each(("kind", "before", "secret", "behind"), SECRETS)
 def test_what_was_redacted_is_not_redacted_again(kind, before, secret, behind):
-    said = Redactor().text(f"{before}{secret}{behind}")
-    assert Redactor().text(said) == said
+    said = Redactor().redact_text(f"{before}{secret}{behind}")
+    assert Redactor().redact_text(said) == said
 
 
 def test_a_key_block_without_an_end_goes_as_far_as_it_looks_like_one():
-    said = Redactor().text(f"-----BEGIN PRIVATE KEY-----\n{random(64)}\n{random(64)}; and more")
+    said = Redactor().redact_text(
+        f"-----BEGIN PRIVATE KEY-----\n{random(64)}\n{random(64)}; and more"
+    )
     assert said == "[REDACTED:private-key]; and more"
 
 
 def test_a_stem_is_never_shorter_than_what_is_looked_for():
     assert all(
-        len(stem) >= ROOT and stem == stem.lower() for pattern in PATTERNS for stem in pattern.stems
+        len(stem) >= ROOT_CHARS and stem == stem.lower()
+        for pattern in PATTERNS
+        for stem in pattern.stems
     )
 
 
@@ -124,9 +130,9 @@ def check_bounded(expression: str) -> None:
 
 
 @each("pattern", PATTERNS)
-def test_a_pattern_repeats_nothing_without_an_end(pattern: Pattern):
-    check_bounded(pattern.full.pattern)
-    check_bounded(pattern.open.pattern)
+def test_a_pattern_repeats_nothing_without_an_end(pattern: SecretPattern):
+    check_bounded(pattern.full_regex.pattern)
+    check_bounded(pattern.prefix_regex.pattern)
 
 
 def test_the_check_of_the_shape_sees_what_it_is_for():
@@ -135,24 +141,24 @@ def test_the_check_of_the_shape_sees_what_it_is_for():
             check_bounded(bad)
 
 
-@each("pattern", [one for one in PATTERNS if one.tail or one.body])
-def test_a_tail_is_one_run_that_gives_nothing_back(pattern: Pattern):
-    ((code, _, repeated, depth),) = repeats(pattern.rest.pattern)
+@each("pattern", [one for one in PATTERNS if one.tail_chars or one.body_chars])
+def test_a_tail_is_one_run_that_gives_nothing_back(pattern: SecretPattern):
+    ((code, _, repeated, depth),) = repeats(pattern.tail_regex.pattern)
     assert (code, depth, len(repeated)) == (codes.POSSESSIVE_REPEAT, 0, 1)
 
 
 def test_no_pattern_holds_back_more_than_the_limit():
     assert (
-        max(parser.parse(pattern.open.pattern).getwidth()[1] for pattern in PATTERNS)
-        <= HELD_CHARACTERS
+        max(parser.parse(pattern.prefix_regex.pattern).getwidth()[1] for pattern in PATTERNS)
+        <= MAX_BUFFERED_CHARS
     )
 
 
 def test_what_stands_before_a_value_is_within_reach():
-    names = [name for pattern in ASSIGNED for name in pattern.behind]
-    assert max(map(len, names)) <= BEFORE_CHARACTERS // 2
-    assert all(name.lower().endswith(NAME_ENDS) for name in names)
-    assert all(redact._NAME.search(f"{name.lower()}=") for name in NAME_ENDS)
+    names = [name for pattern in ASSIGNED_PATTERNS for name in pattern.preceding_names]
+    assert max(map(len, names)) <= NAME_CONTEXT_CHARS // 2
+    assert all(name.lower().endswith(SECRET_NAME_ENDINGS) for name in names)
+    assert all(redact._SECRET_NAME.search(f"{name.lower()}=") for name in SECRET_NAME_ENDINGS)
 
 
 HOSTILE = [
@@ -164,14 +170,14 @@ HOSTILE = [
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_hostile_text_is_tried_no_more_than_once_a_place(piece, monkeypatch):
-    tried, found = 0, redact._found
+    tried, found = 0, redact._match_secret
 
     def counted(text, low, at, token, *, final):
         nonlocal tried
         tried += 1
         return found(text, low, at, token, final=final)
 
-    monkeypatch.setattr("shim.core.secrets.redactor._found", counted)
+    monkeypatch.setattr("shim.core.secrets.redactor._match_secret", counted)
     text = (piece * (100_000 // len(piece) + 1))[:100_000]
-    Redactor().text(text)
+    Redactor().redact_text(text)
     assert tried <= len(text)

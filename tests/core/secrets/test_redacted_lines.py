@@ -181,7 +181,7 @@ def test_no_line_has_a_planted_secret_however_it_is_cut(at, name):
 @pytest.mark.parametrize("small", [False, True], ids=["whole", "as it comes"])
 def test_what_was_collected_or_grew_is_no_longer_than_a_line_may_be(monkeypatch, small):
     if small:
-        monkeypatch.setattr(redacted_lines, "INPUT_CHARACTERS", 500)
+        monkeypatch.setattr(redacted_lines, "MAX_INPUT_CHARS", 500)
     given_input = json.dumps({"content": "x" * 30_000, "key": f"so {GITHUB} it is"})
     pieces = [
         delta(partial_json=given_input[start : start + 1000])

@@ -12,17 +12,17 @@ from sweeps import each, examples
 
 from shim.core.reading.head_and_tail import HEAD_BYTES
 from shim.core.secrets.redactor import (
-    ARGUMENT,
-    CUT,
-    HARMLESS_FRAGMENTS,
-    HELD_CHARACTERS,
-    KEY_CHARACTERS,
-    RedactedTail,
+    ARGUMENT_PLACEHOLDER,
+    CUT_PLACEHOLDER,
+    MAX_BUFFERED_CHARS,
+    MAX_HARMLESS_FRAGMENTS,
+    MAX_KEY_CHARS,
+    RedactedHeadTail,
     Redactor,
-    Stream,
-    marks,
+    StreamRedactor,
+    count_placeholders,
+    describe_redactions,
     redact_argv,
-    summary,
 )
 
 GITHUB = f"ghp_{random(36)}"
@@ -68,7 +68,7 @@ def cut(text: str, at: list[int]) -> list[str]:
 
 
 def streamed(pieces: list[str]) -> str:
-    stream = Stream({})
+    stream = StreamRedactor({})
     return "".join(stream.feed(piece) for piece in pieces) + stream.flush()
 
 
@@ -79,7 +79,7 @@ def streamed(pieces: list[str]) -> str:
 @given(parts=st.lists(PIECES, max_size=6), at=st.lists(st.integers(0, 2000), max_size=20))
 def test_a_stream_says_what_the_whole_would_however_it_is_cut(parts, at):
     text = "".join(parts)
-    assert streamed(cut(text, at)) == Redactor().text(text) if len(text) >= 8 else True
+    assert streamed(cut(text, at)) == Redactor().redact_text(text) if len(text) >= 8 else True
 
 
 @each(("kind", "before", "secret", "behind"), SECRETS)
@@ -87,7 +87,7 @@ def test_a_stream_says_what_the_whole_would_however_it_is_cut(parts, at):
 def test_a_secret_in_small_pieces_is_caught(kind, before, secret, behind, size):
     text = f"so: {before}{secret}{behind} and on"
     counts: dict[str, int] = {}
-    stream = Stream(counts)
+    stream = StreamRedactor(counts)
     said = [stream.feed(text[start : start + size]) for start in range(0, len(text), size)]
     said.append(stream.flush())
     assert "".join(said) == f"so: {before}[REDACTED:{kind}]{behind} and on"
@@ -104,7 +104,7 @@ def test_prose_comes_out_as_it_went_in(text, at):
 
 
 def test_only_what_may_begin_a_secret_is_held_back():
-    stream = Stream({})
+    stream = StreamRedactor({})
     for fragment in (
         "Hello",
         " world",
@@ -128,28 +128,28 @@ def test_only_what_may_begin_a_secret_is_held_back():
 
 @each(("kind", "before", "secret", "behind"), SECRETS)
 def test_nothing_holds_back_more_than_the_limit(kind, before, secret, behind):
-    stream = Stream({})
+    stream = StreamRedactor({})
     for character in (before + secret + behind + "x" * 300 + "==" + "1" * 300) * 2:
         stream.feed(character)
-        assert len(stream._waiting) - stream._before <= HELD_CHARACTERS
+        assert len(stream._waiting) - stream._before <= MAX_BUFFERED_CHARS
 
 
 def test_what_was_held_back_at_the_end_is_said():
-    stream = Stream({})
+    stream = StreamRedactor({})
     assert stream.feed("a sk") == "a "
     assert stream.flush() == "sk"
     assert stream.feed("-" + random(48)) == "-" + random(48), "the next text begins anew"
 
 
 def test_a_long_token_is_swallowed_as_it_comes():
-    stream = Stream({})
+    stream = StreamRedactor({})
     assert stream.feed("key: sk-" + random(30)) == "key: [REDACTED:api-key]"
     assert [stream.feed(random(50)) for _ in range(100)] == [""] * 100
     assert stream.feed("aB3 done") == " done"
 
 
 def test_a_key_block_over_many_deltas_is_one_mark_and_its_body_never_comes():
-    stream = Stream({})
+    stream = StreamRedactor({})
     assert stream.feed("see\n-----BEGIN RSA PRIV") == "see\n"
     assert stream.feed("ATE KEY-----\nMII") == "[REDACTED:private-key]"
     for _ in range(50):
@@ -159,17 +159,17 @@ def test_a_key_block_over_many_deltas_is_one_mark_and_its_body_never_comes():
 
 
 def test_a_key_block_that_never_ends_ends_at_its_limit():
-    stream = Stream({})
+    stream = StreamRedactor({})
     stream.feed("-----BEGIN PRIVATE KEY-----\n")
-    said = "".join(stream.feed("abcdefgh" * 8) for _ in range(2 * KEY_CHARACTERS // 64))
-    assert len(said) == 2 * KEY_CHARACTERS - KEY_CHARACTERS
+    said = "".join(stream.feed("abcdefgh" * 8) for _ in range(2 * MAX_KEY_CHARS // 64))
+    assert len(said) == 2 * MAX_KEY_CHARS - MAX_KEY_CHARS
 
 
 def test_known_fragments_are_remembered_up_to_a_limit():
-    stream = Stream({})
-    for number in range(HARMLESS_FRAGMENTS + 10):
+    stream = StreamRedactor({})
+    for number in range(MAX_HARMLESS_FRAGMENTS + 10):
         stream.feed(f" w{number}")
-    assert 0 < len(stream.harmless) <= HARMLESS_FRAGMENTS
+    assert 0 < len(stream.harmless) <= MAX_HARMLESS_FRAGMENTS
     assert stream.feed(" w1") == " w1"
 
 
@@ -205,16 +205,16 @@ def test_the_name_of_a_secret_may_be_the_key_of_a_value():
 
 def test_a_text_that_was_cut_says_nothing_of_what_began_at_its_end():
     redactor = Redactor(cut=20)
-    assert redactor.text(f"the key is {GITHUB}"[:20]) == "the key is " + CUT
-    assert redactor.text("the key is none at z") == "the key is none at z"
-    assert redactor.text(f"the key is {GITHUB}") == "the key is [REDACTED:github-token]"
+    assert redactor.redact_text(f"the key is {GITHUB}"[:20]) == "the key is " + CUT_PLACEHOLDER
+    assert redactor.redact_text("the key is none at z") == "the key is none at z"
+    assert redactor.redact_text(f"the key is {GITHUB}") == "the key is [REDACTED:github-token]"
 
 
 # -- stderr ----------------------------------------------------------------------------------------
 
 
 def test_a_stderr_is_redacted_before_its_middle_is_cut_out():
-    tail = RedactedTail()
+    tail = RedactedHeadTail()
     tail.add(b"x" * (HEAD_BYTES - 20) + b"\n")
     for start in range(0, len(GITHUB), 5):
         tail.add(GITHUB[start : start + 5].encode())
@@ -230,7 +230,7 @@ def test_a_stderr_is_redacted_before_its_middle_is_cut_out():
 
 def test_what_was_redacted_before_is_counted():
     counts = {"jwt": 1}
-    marks("a [REDACTED:jwt] b [REDACTED:api-key] [REDACTED:]", counts)
+    count_placeholders("a [REDACTED:jwt] b [REDACTED:api-key] [REDACTED:]", counts)
     assert counts == {"jwt": 2, "api-key": 1}
 
 
@@ -240,19 +240,28 @@ def test_what_was_redacted_before_is_counted():
 @each(
     ("arguments", "said"),
     [
-        (["--settings", '{"env":{"A":"b"}}', "-p", "hi"], ["--settings", ARGUMENT, "-p", "hi"]),
-        (["--settings={}", "hi"], [f"--settings={ARGUMENT}", "hi"]),
+        (
+            ["--settings", '{"env":{"A":"b"}}', "-p", "hi"],
+            ["--settings", ARGUMENT_PLACEHOLDER, "-p", "hi"],
+        ),
+        (["--settings={}", "hi"], [f"--settings={ARGUMENT_PLACEHOLDER}", "hi"]),
         (
             ["--mcp-config", "a.json", "{}", "--model", "x"],
-            ["--mcp-config", ARGUMENT, ARGUMENT, "--model", "x"],
+            ["--mcp-config", ARGUMENT_PLACEHOLDER, ARGUMENT_PLACEHOLDER, "--model", "x"],
         ),
-        (["--api-key", "abc", "x"], ["--api-key", ARGUMENT, "x"]),
-        (["--openai-api-key", "-abc", "x"], ["--openai-api-key", ARGUMENT, "x"]),
+        (["--api-key", "abc", "x"], ["--api-key", ARGUMENT_PLACEHOLDER, "x"]),
+        (["--openai-api-key", "-abc", "x"], ["--openai-api-key", ARGUMENT_PLACEHOLDER, "x"]),
         (
             ["-H", "X: y", "-HX: y", "--header", "X: y"],
-            ["-H", ARGUMENT, f"-H{ARGUMENT}", "--header", ARGUMENT],
+            [
+                "-H",
+                ARGUMENT_PLACEHOLDER,
+                f"-H{ARGUMENT_PLACEHOLDER}",
+                "--header",
+                ARGUMENT_PLACEHOLDER,
+            ],
         ),
-        (["--auth-token", "t"], ["--auth-token", ARGUMENT]),
+        (["--auth-token", "t"], ["--auth-token", ARGUMENT_PLACEHOLDER]),
         (["-p", f"use {GITHUB}"], ["-p", "use [REDACTED:github-token]"]),
         (["--help", "--header"], ["--help", "--header"]),
     ],
@@ -262,6 +271,8 @@ def test_values_of_some_options_are_blanked_by_position(arguments, said):
 
 
 def test_the_counts_are_one_sentence():
-    assert summary({}) == ""
-    assert summary({"jwt": 1}) == "1 secret was redacted: 1 jwt"
-    assert summary({"jwt": 1, "api-key": 2}) == "3 secrets were redacted: 2 api-key, 1 jwt"
+    assert describe_redactions({}) == ""
+    assert describe_redactions({"jwt": 1}) == "1 secret was redacted: 1 jwt"
+    assert (
+        describe_redactions({"jwt": 1, "api-key": 2}) == "3 secrets were redacted: 2 api-key, 1 jwt"
+    )
