@@ -106,7 +106,7 @@ class FlatClaudeTranslator(StreamedTranslator):
     def _write_nested(self, child: Any, content: list[dict[str, Any]]) -> None:
         for block in content:
             if block["type"] == "text":
-                child.text(block["text"])
+                child.add_text(block["text"])
             elif block["type"] == "thinking":
                 child.thinking(block["thinking"])
             elif block["type"] == "tool_use":

@@ -209,9 +209,9 @@ class QwenTranslator(StreamedTranslator):
     def _write_nested(self, child: Any, content: list[dict[str, Any]]) -> None:
         for block in content:
             if block["type"] == "text":
-                child.text(block["text"])
+                child.add_text(block["text"])
             elif block["type"] == "thinking":
-                child.thinking(block["thinking"])
+                child.add_thinking(block["thinking"])
             elif block["type"] == "tool_use":
                 child.tool_use(block.get("id"), *translate_tool_use(block))
 

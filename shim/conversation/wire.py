@@ -309,7 +309,7 @@ class ConversationRunner:
             if setup.settings.redaction() == "all":
                 from shim.core.secrets.redactor import Redactor
 
-                clean = Redactor().value
+                clean = Redactor().redact_value
             tally = kept.usage_counter if isinstance(kept, StreamJsonWriter) else None
             self._transcript = Transcript(
                 setup.environment, setup.cwd, CLAUDE_VERSION, clean, tally

@@ -64,8 +64,8 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
     from shim.core.secrets.redactor import Redactor
 
     def write_clean(event: str, *, level: str = "info", **facts: Any) -> None:
-        redactor = Redactor(cut=MAX_SAMPLE_CHARS)
-        write(redactor.redact_text(event), level=level, **redactor.value(facts))
+        redactor = Redactor(cut_chars=MAX_SAMPLE_CHARS)
+        write(redactor.redact_text(event), level=level, **redactor.redact_value(facts))
 
     return write_clean
 

@@ -301,7 +301,7 @@ def test_an_end_of_another_thread_or_turn_ends_nothing():
 
 def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
     talk = Talk().begun().says(started(COMMAND), question(availableDecisions=["accept", "cancel"]))
-    (asked,) = talk.asked
+    (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
     assert talk.answer(True).last() == {"id": 7, "result": {"decision": "accept"}}
     talk.says(completed(COMMAND, aggregatedOutput="a\n", exitCode=0), done()).end()
@@ -311,7 +311,7 @@ def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
 
 
 def test_the_folder_of_a_command_is_shown_where_it_is_another_one():
-    assert Talk().begun().says(question(cwd="/etc")).asked[0].tool_input == {
+    assert Talk().begun().says(question(cwd="/etc")).pending_permissions[0].tool_input == {
         "command": "ls",
         "directory": "/etc",
     }
@@ -335,7 +335,7 @@ def test_the_model_is_told_why_a_call_was_denied():
 def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
     asking = question(method="item/fileChange/requestApproval", itemId="p1")
     talk = Talk().begun().says(started(PATCH), asking)
-    assert [(asked.tool, asked.call) for asked in talk.asked] == [
+    assert [(asked.tool, asked.call) for asked in talk.pending_permissions] == [
         ("Write", "p1"),
         ("MultiEdit", "p1:1"),
     ]
@@ -366,7 +366,10 @@ def test_a_file_that_moves_is_judged_at_both_places():
         .begun()
         .says(started(patch), question(method="item/fileChange/requestApproval", itemId="p1"))
     )
-    assert [asked.tool_input["file_path"] for asked in talk.asked] == ["/w/b", "/etc/b"]
+    assert [asked.tool_input["file_path"] for asked in talk.pending_permissions] == [
+        "/w/b",
+        "/etc/b",
+    ]
 
 
 def test_two_questions_are_answered_in_the_other_order():
@@ -381,7 +384,7 @@ def test_two_questions_are_answered_in_the_other_order():
 def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
     asking = question(method=ELICITATION, serverName="srv", _meta=ASKED_OF)
     talk = Talk().begun().says(started(MCP), asking)
-    (asked,) = talk.asked
+    (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input, asked.call) == ("mcp__srv__get", {"path": "x"}, "s1")
     assert talk.answer(True).last()["result"] == {"action": "accept", "content": {}, "_meta": None}
     assert talk.says({**asking, "id": 8}).last()["result"]["action"] == "decline"
@@ -397,7 +400,7 @@ def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
         requestedSchema=schema,
     )
     talk = Talk().begun().says(asking)
-    (asked,) = talk.asked
+    (asked,) = talk.pending_permissions
     assert asked.tool == "AskUserQuestion"
     text = asked.tool_input["questions"][0]["question"]
     talk.answer(True, changed={**asked.tool_input, "answers": {text: "m"}})
@@ -412,12 +415,12 @@ def test_what_is_no_form_of_a_server_is_declined():
         .begun()
         .says(question(method=ELICITATION, serverName="srv", mode="url", url="https://x"))
     )
-    assert (talk.asked, talk.last()["result"]["action"]) == ([], "decline")
+    assert (talk.pending_permissions, talk.last()["result"]["action"]) == ([], "decline")
 
 
 def test_a_question_to_the_person_is_answered_by_its_own_ids():
     talk = Talk().begun().says(question(method=PERSON, itemId="q1", questions=COLORS))
-    (asked,) = talk.asked
+    (asked,) = talk.pending_permissions
     assert asked.tool == "AskUserQuestion"
     talk.answer(True, changed={**asked.tool_input, "answers": {"Which?": "Red"}})
     assert talk.last()["result"] == {"answers": {"c": {"answers": ["Red"]}}}
@@ -434,7 +437,7 @@ def test_a_changed_input_is_refused_in_words():
 @pytest.mark.parametrize("kind", ["writeStdin", "humanCommand"])
 def test_a_question_about_something_else_than_a_command_is_declined(kind):
     talk = Talk().begun().says(question(kind=kind))
-    assert (talk.asked, talk.last()["result"]) == ([], {"decision": "decline"})
+    assert (talk.pending_permissions, talk.last()["result"]) == ([], {"decision": "decline"})
 
 
 def test_nothing_is_granted_beyond_a_call_and_an_unknown_request_has_its_answer():
@@ -446,7 +449,7 @@ def test_nothing_is_granted_beyond_a_call_and_an_unknown_request_has_its_answer(
 def test_a_question_out_of_a_broken_line_is_not_believed_and_has_its_answer():
     talk = Talk().begun()
     said, _ = talk.pump.feed(b"x" + json.dumps(question()).encode() + b"\n")
-    assert (said, talk.asked) == (b"", [])
+    assert (said, talk.pending_permissions) == (b"", [])
 
 
 def test_between_two_turns_questions_and_answers_are_read():

@@ -212,7 +212,7 @@ def test_images_go_with_the_message_where_the_model_reads_them():
 
 def test_a_call_is_asked_about_with_its_input_and_said_once():
     talk = running().says(reply(call(), stop="toolUse"), question())
-    (asked,) = talk.asked
+    (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
     talk.answer()
     assert values(talk.told) == [{"allow": True}]
@@ -222,7 +222,7 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
 def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
     talk = running().says(question(), question("q2", "c2", "read", path="a.txt"))
     talk.answer(allow=False, message="rather not")
-    assert talk.asked[0].tool_input == {"file_path": "/w/a.txt"}
+    assert talk.pending_permissions[0].tool_input == {"file_path": "/w/a.txt"}
     talk.answer(changed={"file_path": "/w/b.txt"})
     assert values(talk.told) == [
         {"allow": False, "reason": "rather not"},
@@ -233,7 +233,7 @@ def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
 @each("tool", ["Task", "TodoWrite", "Skill", "Grep", "read"])
 def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_called_like(tool):
     talk = running().says(replacing(question(tool=tool, path="a.txt")))
-    (asked,) = talk.asked
+    (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
     judge = PolicyEvaluator(Policy(workspace=Workspace("/w")))
     for mode in ("default", "acceptEdits", "plan"):
@@ -275,9 +275,9 @@ def test_a_change_that_pi_has_no_words_for_does_not_run():
 
 def test_a_question_is_answered_once():
     talk = running().says(question())
-    asked = talk.asked[0]
+    asked = talk.pending_permissions[0]
     talk.answer()
-    talk.asked.append(asked)
+    talk.pending_permissions.append(asked)
     talk.forget()
     assert talk.answer(allow=False).told == []
 
@@ -285,7 +285,7 @@ def test_a_question_is_answered_once():
 @each("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
 def test_a_question_that_cannot_be_read_is_refused(said):
     talk = running().says(question() | {"placeholder": said})
-    assert talk.asked == [] and talk.told[-1] == {
+    assert talk.pending_permissions == [] and talk.told[-1] == {
         "type": "extension_ui_response",
         "id": "q1",
         "cancelled": True,
@@ -323,9 +323,9 @@ def dialog(method, **fields):
 )
 def test_a_dialog_of_another_extension_is_a_question_to_the_person(asked, labels, said, answer):
     talk = Talk(flags=ASKING).begun().says(START, asked)
-    shown = talk.asked[0].tool_input["questions"][0]
+    shown = talk.pending_permissions[0].tool_input["questions"][0]
     assert (
-        talk.asked[0].tool == "AskUserQuestion"
+        talk.pending_permissions[0].tool == "AskUserQuestion"
         and [one["label"] for one in shown["options"]] == labels
     )
     talk.forget()
@@ -363,7 +363,7 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed():
     talk = running()
     torn = b"noise " + json.dumps(question()).encode() + b"\n"
     talk.hears(*talk.pump.feed(torn))
-    assert talk.asked == [] and talk.told[-1].get("cancelled") is True
+    assert talk.pending_permissions == [] and talk.told[-1].get("cancelled") is True
 
 
 def test_a_question_between_two_turns_is_put_to_nobody():

@@ -171,11 +171,11 @@ def test_codex_asks_about_both_commands(identity):
     talk = codex_agent.Talk().begun().says(*map(codex_agent.started, items))
     for number, command in ((7, OTHER), (8, ONE)):
         talk.says(codex_agent.question(number, itemId=identity, command=command))
-    assert [(asked.tool_input, asked.refusal) for asked in talk.asked] == [
+    assert [(asked.tool_input, asked.refusal) for asked in talk.pending_permissions] == [
         ({"command": OTHER}, ""),
         ({"command": ONE}, ""),
     ]
-    assert len({asked.call for asked in talk.asked}) == 2
+    assert len({asked.call for asked in talk.pending_permissions}) == 2
     talk.answer(True).answer(True)
     for item, text in zip(reversed(items), "BA", strict=True):
         talk.says(codex_agent.completed(item, aggregatedOutput=text, exitCode=0))
@@ -198,8 +198,8 @@ def test_codex_asks_about_each_patch_of_one_id():
         .begun()
         .says(*map(codex_agent.started, patches), asking, asking | {"id": 8})
     )
-    assert [asked.tool_input["file_path"] for asked in talk.asked] == ["/w/a", "/w/b"]
-    assert len({asked.call for asked in talk.asked}) == 2
+    assert [asked.tool_input["file_path"] for asked in talk.pending_permissions] == ["/w/a", "/w/b"]
+    assert len({asked.call for asked in talk.pending_permissions}) == 2
 
 
 @IDS
@@ -210,7 +210,7 @@ def test_pi_asks_about_both_calls(identity):
         own = {"toolCallId": identity, "toolName": "bash"}
         talk.says({"type": "tool_execution_start", **own, "args": {"command": command}})
         talk.says(pi_agent.question(name, identity, command=command))
-    assert [(asked.tool_input, asked.refusal) for asked in talk.asked] == [
+    assert [(asked.tool_input, asked.refusal) for asked in talk.pending_permissions] == [
         ({"command": ONE}, ""),
         ({"command": OTHER}, ""),
     ]
@@ -287,7 +287,9 @@ def test_a_replaced_pi_tool_is_asked_about_as_the_announced_call():
     talk.says(
         asked | {"placeholder": json.dumps(json.loads(asked["placeholder"]) | {"replaced": True})}
     )
-    assert [(each.tool, each.call) for each in talk.asked] == [("mcp__pi__bash", "c1")]
+    assert [(each.tool, each.call) for each in talk.pending_permissions] == [
+        ("mcp__pi__bash", "c1")
+    ]
     own = {"toolCallId": "c1", "toolName": "bash"}
     talk.says({"type": "tool_execution_end", **own, "result": {"content": "A"}, "isError": False})
     assert pairs(parse(talk.lines)) == [(ONE, "A")]

@@ -88,7 +88,7 @@ def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
         f"{' · '.join(list_kind_labels(events[0].kind)) or 'without a type'} ({pluralize(len(events), 'event')})"
     ]
     for name, value in list(found.items())[:MAX_LISTED_FIELDS]:
-        sample = json.dumps(redactor.value(value), ensure_ascii=False)
+        sample = json.dumps(redactor.redact_value(value), ensure_ascii=False)
         lines.append(
             f"  {name} = {sample[:MAX_SAMPLE_CHARS]}{'…' * (len(sample) > MAX_SAMPLE_CHARS)}"
         )

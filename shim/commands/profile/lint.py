@@ -390,9 +390,9 @@ class Checker:
         return escape_control_chars(self._redactor.redact_text(text))[:MAX_SAMPLE_CHARS]
 
     def _format_verb(self, verb: Verb) -> str:
-        values = [_format_json(self._redactor.value(value)) for value in verb.args]
+        values = [_format_json(self._redactor.redact_value(value)) for value in verb.args]
         values += [
-            f"{key}={_format_json(self._redactor.value(value))}"
+            f"{key}={_format_json(self._redactor.redact_value(value))}"
             for key, value in verb.kwargs.items()
         ]
         shown = [

@@ -29,9 +29,9 @@ def redact_turn(turn: Turn) -> Turn:
     """The turn, or where no secret may be said an object in its place that leaves them out."""
     if not turn.terms.redact:
         return turn
-    from shim.core.secrets.turn_without_secrets import TurnWithoutSecrets
+    from shim.core.secrets.turn_without_secrets import RedactedTurn
 
-    return cast("Turn", TurnWithoutSecrets(turn))
+    return cast("Turn", RedactedTurn(turn))
 
 
 class StreamTranslation:

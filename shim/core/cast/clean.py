@@ -126,7 +126,7 @@ class CastRedactor:
 
     def redact_fields(self, fields: Any) -> Any:
         """A fact, or the header, without secrets."""
-        clean = self._redactor.value(fields)
+        clean = self._redactor.redact_value(fields)
         return clean if self._custom_search is None else self._redact_custom_patterns(clean)
 
     def _redact_custom_patterns(self, value: Any) -> Any:
@@ -218,9 +218,9 @@ class CastRedactor:
 
     def _redact_named_value(self, key: str, item: str) -> str:
         """The value of a key that names a secret."""
-        if next(iter(self._uncounted_redactor.value({key: item}).values())) == item:
+        if next(iter(self._uncounted_redactor.redact_value({key: item}).values())) == item:
             return item
-        said: str = next(iter(self._redactor.value({key: item}).values()))
+        said: str = next(iter(self._redactor.redact_value({key: item}).values()))
         return said
 
     def _redact_string(self, text: str, place: JsonPath) -> str:
@@ -289,10 +289,10 @@ class CastRedactor:
         if full := seam.size_chars > MAX_WINDOW_CHARS or len(seam.chunks) > MAX_WINDOW_STRINGS:
             seam.stream.flush()
         if self._custom_search is None:
-            if not seam.stream.busy:
+            if not seam.stream.is_busy:
                 self._redact_joined_text(seam)
         elif full or (
-            not seam.stream.busy
+            not seam.stream.is_busy
             and len(seam.chunks[0].text) + seam.size_chars > 2 * MAX_CUSTOM_MATCH_CHARS
         ):
             self._redact_joined_text(seam, keep=MAX_CUSTOM_MATCH_CHARS)
@@ -376,7 +376,7 @@ class CastRedactor:
                         self._record_edit(shorter)
         else:
             self._clear_snapshots(seam)
-        if not seam.stream.busy or self._snapshot_chars > MAX_SNAPSHOT_CHARS:
+        if not seam.stream.is_busy or self._snapshot_chars > MAX_SNAPSHOT_CHARS:
             self._clear_snapshots(seam)
         else:
             held.append(entry)

@@ -33,7 +33,7 @@ class _SecretSpanCollector(StreamRedactor):
 def find_secret_spans(text: str) -> list[SecretSpan]:
     """The secrets of a whole text, in order."""
     stream = _SecretSpanCollector()
-    stream.whole(text)
+    stream.redact_full_text(text)
     return stream.spans
 
 
@@ -120,7 +120,7 @@ class TextJoiner:
         """
         if text:  # an empty id may have marked "" as harmless
             text = text[-NAME_CONTEXT_CHARS:]
-            self.stream.passed(text)
+            self.stream.record_passed(text)
             self.context.append(text)
 
 

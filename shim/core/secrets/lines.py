@@ -63,7 +63,7 @@ class LineRedactor:
         redactor = (
             self._uncounted_redactor if kind in ("stream_event", "result") else self._redactor
         )
-        clean = redactor.value(event)
+        clean = redactor.redact_value(event)
         if clean is event:
             yield raw, event
         else:
@@ -113,7 +113,7 @@ class LineRedactor:
                 self._last_event = event
                 said = self._stream_redactor.feed(delta[name])
                 return delta if said == delta[name] else delta | {name: said} if said else {}
-        clean: Event = self._uncounted_redactor.value(delta)
+        clean: Event = self._uncounted_redactor.redact_value(delta)
         return clean
 
     def _redact_input(self) -> str:
@@ -126,7 +126,7 @@ class LineRedactor:
             given = orjson.loads(whole)
         except orjson.JSONDecodeError:
             return self._uncounted_redactor.redact_text(whole)
-        clean = self._uncounted_redactor.value(given)
+        clean = self._uncounted_redactor.redact_value(given)
         return whole if clean is given else dump_json(clean).decode()
 
 

@@ -87,10 +87,10 @@ class Redactor:
     there (0: none was).
     """
 
-    def __init__(self, counts: dict[str, int] | None = None, *, cut: int = 0) -> None:
+    def __init__(self, counts: dict[str, int] | None = None, *, cut_chars: int = 0) -> None:
         self.counts: dict[str, int] = {} if counts is None else counts
-        self._cut = cut
-        self._plain: set[str] = set()
+        self._cut_chars = cut_chars
+        self._plain_keys: set[str] = set()
 
     def redact_text(self, text: str) -> str:
         """A whole text without its secrets; the same object when there are none."""
@@ -105,20 +105,20 @@ class Redactor:
         if signs.search(low) is None and _TOKEN_ROOT.search(low) is None:
             return text
         stream = StreamRedactor(self.counts)
-        if len(text) == self._cut:
+        if len(text) == self._cut_chars:
             said = stream.feed(text)
-            return said + CUT_PLACEHOLDER if stream.held else said
-        said = stream.whole(text, signs)
+            return said + CUT_PLACEHOLDER if stream.has_buffered_text else said
+        said = stream.redact_full_text(text, signs)
         return text if said == text else said
 
-    def value(self, value: Any) -> Any:
+    def redact_value(self, value: Any) -> Any:
         """A value of JSON with all its strings redacted; the same object when nothing was found."""
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, dict):
-            return self._table(value)
+            return self._redact_dict(value)
         if isinstance(value, list | tuple):
-            cleaned = [self.value(item) for item in value]
+            cleaned = [self.redact_value(item) for item in value]
             return (
                 cleaned
                 if any(one is not other for one, other in zip(cleaned, value, strict=True))
@@ -126,26 +126,26 @@ class Redactor:
             )
         return value
 
-    def _table(self, table: dict[str, Any]) -> dict[str, Any]:
+    def _redact_dict(self, table: dict[str, Any]) -> dict[str, Any]:
         cleaned, same = {}, True
         for key, item in table.items():
-            if key in self._plain:
-                own, said = key, self.value(item)
+            if key in self._plain_keys:
+                own, said = key, self.redact_value(item)
             else:
-                own, said = self.redact_text(key), self._named(key, item)
+                own, said = self.redact_text(key), self._redact_named_value(key, item)
                 if (
                     own is key
                     and not key.lower().endswith(SECRET_NAME_ENDINGS)
-                    and len(self._plain) < MAX_PLAIN_KEYS
+                    and len(self._plain_keys) < MAX_PLAIN_KEYS
                 ):
-                    self._plain.add(key)
+                    self._plain_keys.add(key)
             same = same and own is key and said is item
             cleaned[own] = said
         return table if same else cleaned
 
-    def _named(self, key: str, item: Any) -> Any:
+    def _redact_named_value(self, key: str, item: Any) -> Any:
         if not isinstance(item, str):
-            return self.value(item)
+            return self.redact_value(item)
         text = self.redact_text(item)
         if text is not item or not key.lower().endswith(SECRET_NAME_ENDINGS):
             return text
@@ -174,83 +174,96 @@ class StreamRedactor:
     """
 
     __slots__ = (
-        "_before",
-        "_carry",
-        "_passed",
-        "_room",
-        "_tail",
-        "_waiting",
-        "busy",
+        "_decided_chars",
+        "_key_end_text",
+        "_passed_fragments",
+        "_key_chars_left",
+        "_secret_pattern",
+        "_pending_text",
+        "is_busy",
         "counts",
-        "harmless",
-        "passed",
+        "harmless_fragments",
+        "record_passed",
     )
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
-        self.busy = False  # characters are held back, or a secret is being swallowed
-        self.harmless: set[str] = set()  # fragments that need no look while the stream is not busy
+        self.is_busy = False  # characters are held back, or a secret is being swallowed
+        self.harmless_fragments: set[str] = (
+            set()
+        )  # fragments that need no look while the stream is not busy
         # the last fragments that were said as they came
-        self._passed = deque[str](maxlen=NAME_CONTEXT_CHARS)
-        self.passed = self._passed.append
+        self._passed_fragments = deque[str](maxlen=NAME_CONTEXT_CHARS)
+        self.record_passed = self._passed_fragments.append
         # the last characters that were decided before `_passed`, and then what is held back
-        self._waiting = TEXT_START
-        self._before = 1  # how many characters of `_waiting` were decided
-        self._tail: SecretPattern | None = None
-        self._carry = ""
-        self._room = 0
+        self._pending_text = TEXT_START
+        self._decided_chars = 1  # how many characters of `_waiting` were decided
+        self._secret_pattern: SecretPattern | None = None
+        self._key_end_text = ""
+        self._key_chars_left = 0
 
     @property
-    def held(self) -> bool:
-        return len(self._waiting) > self._before
+    def has_buffered_text(self) -> bool:
+        return len(self._pending_text) > self._decided_chars
 
     def feed(self, fragment: str) -> str:
         """The text that may be said once this fragment has come."""
         if not fragment:
             return ""
-        if not self.busy:
-            passed = self._passed
-            low = ((passed[-1] if passed else self._waiting)[-1] + fragment).lower()
+        if not self.is_busy:
+            passed = self._passed_fragments
+            low = ((passed[-1] if passed else self._pending_text)[-1] + fragment).lower()
             if _SIGN.search(low, 1) is None and _TOKEN_ROOT.search(low) is None:
-                self._pass(fragment)
+                self._pass_fragment(fragment)
                 return fragment
-            self._decided(behind := self._waiting + "".join(passed), len(behind))
+            self._set_decided(behind := self._pending_text + "".join(passed), len(behind))
             passed.clear()
-        elif self._tail is not None and not (fragment := self._swallow(fragment)):
+        elif self._secret_pattern is not None and not (
+            fragment := self._skip_open_secret(fragment)
+        ):
             return ""
-        return self._scan(self._waiting + fragment, self._before, final=False)
+        return self._scan_text(self._pending_text + fragment, self._decided_chars, final=False)
 
-    def _pass(self, fragment: str) -> None:
+    def _pass_fragment(self, fragment: str) -> None:
         """No secret begins in a fragment, whatever came before; a short fragment is known from now
         on.
         """
         if len(fragment) > MAX_HARMLESS_CHARS:
             fragment = fragment[-NAME_CONTEXT_CHARS:]
         elif not fragment[0].isalnum():
-            if len(self.harmless) >= MAX_HARMLESS_FRAGMENTS:
-                self.harmless.clear()
-            self.harmless.add(fragment)
-        self._passed.append(fragment)
+            if len(self.harmless_fragments) >= MAX_HARMLESS_FRAGMENTS:
+                self.harmless_fragments.clear()
+            self.harmless_fragments.add(fragment)
+        self._passed_fragments.append(fragment)
 
-    def whole(self, text: str, signs: re.Pattern[str] = _SIGN) -> str:
+    def redact_full_text(self, text: str, signs: re.Pattern[str] = _SIGN) -> str:
         """A text in one piece, redacted; `signs` finds the places to look at."""
-        return self._scan(TEXT_START + text, 1, final=True, signs=signs)
+        return self._scan_text(TEXT_START + text, 1, final=True, signs=signs)
 
     def flush(self) -> str:
         """The text has ended: gives back what was held back, redacted."""
-        said = self._scan(self._waiting, self._before, final=True) if self.held else ""
-        if self.busy or self._passed or self._before > 1:
-            self._waiting, self._before, self._tail, self.busy = TEXT_START, 1, None, False
-            self._passed.clear()
+        said = (
+            self._scan_text(self._pending_text, self._decided_chars, final=True)
+            if self.has_buffered_text
+            else ""
+        )
+        if self.is_busy or self._passed_fragments or self._decided_chars > 1:
+            self._pending_text, self._decided_chars, self._secret_pattern, self.is_busy = (
+                TEXT_START,
+                1,
+                None,
+                False,
+            )
+            self._passed_fragments.clear()
         return said
 
-    def _decided(self, text: str, at: int) -> None:
+    def _set_decided(self, text: str, at: int) -> None:
         """The text before a place is decided, the text behind it is held back."""
-        self._waiting = text[max(at - NAME_CONTEXT_CHARS, 0) :]
-        self._before = min(at, NAME_CONTEXT_CHARS)
-        self.busy = at < len(text) or self._tail is not None
+        self._pending_text = text[max(at - NAME_CONTEXT_CHARS, 0) :]
+        self._decided_chars = min(at, NAME_CONTEXT_CHARS)
+        self.is_busy = at < len(text) or self._secret_pattern is not None
 
-    def _scan(self, text: str, at: int, *, final: bool, signs: re.Pattern[str] = _SIGN) -> str:
+    def _scan_text(self, text: str, at: int, *, final: bool, signs: re.Pattern[str] = _SIGN) -> str:
         """The text from a place on, redacted, up to where a secret may have begun."""
         low, size, said = _convert_to_lower(text), len(text), list[str]()
         token = sign = 0
@@ -269,10 +282,10 @@ class StreamRedactor:
             if at != token and low[at] in "=>" and not _find_secret_name(low, at):
                 at += 1
                 continue
-            found = _match_secret(text, low, at, at == token, final=final)
+            found = _match_secret(text, low, at, at == token, is_final=final)
             if found is None:
                 said.append(text[done:at])
-                self._decided(text, at)
+                self._set_decided(text, at)
                 return "".join(said)
             pattern, hit = found
             if pattern is None or hit is None:
@@ -282,7 +295,7 @@ class StreamRedactor:
             self.counts[pattern.kind] = self.counts.get(pattern.kind, 0) + 1
             done = at = self._skip_secret(pattern, text, hit)
         said.append(text[done:])
-        self._decided(text, size)
+        self._set_decided(text, size)
         return "".join(said)
 
     def _skip_secret(self, pattern: SecretPattern, text: str, match: re.Match[str]) -> int:
@@ -290,45 +303,47 @@ class StreamRedactor:
         at = match.end()
         if not pattern.tail_chars and not pattern.body_chars:
             return at
-        self._tail, self._carry, self._room = pattern, "", MAX_KEY_CHARS
-        return len(text) - len(self._swallow(text[at:]))
+        self._secret_pattern, self._key_end_text, self._key_chars_left = pattern, "", MAX_KEY_CHARS
+        return len(text) - len(self._skip_open_secret(text[at:]))
 
-    def _swallow(self, text: str) -> str:
+    def _skip_open_secret(self, text: str) -> str:
         """The rest of a text, without the part that belongs to the secret before it."""
-        assert self._tail is not None
-        if self._tail.body_chars:
-            return self._swallow_key(text, self._tail)
-        found = self._tail.tail_regex.match(text)
+        assert self._secret_pattern is not None
+        if self._secret_pattern.body_chars:
+            return self._skip_key_block(text, self._secret_pattern)
+        found = self._secret_pattern.tail_regex.match(text)
         end = found.end() if found else 0
         if end < len(text):
-            self._tail = None
-        self._decided(behind := self._waiting + text[:end], len(behind))
+            self._secret_pattern = None
+        self._set_decided(behind := self._pending_text + text[:end], len(behind))
         return text[end:]
 
-    def _swallow_key(self, text: str, key: SecretPattern) -> str:
+    def _skip_key_block(self, text: str, key: SecretPattern) -> str:
         """A key's block ends with its last line; without one it ends where the text stops looking
         like a block.
         """
-        found = key.tail_regex.match(text, 0, self._room)
+        found = key.tail_regex.match(text, 0, self._key_chars_left)
         end = found.end() if found else 0
-        body = self._carry + text[:end]
+        body = self._key_end_text + text[:end]
         if last := _KEY_END.search(body):
-            end = last.end() - len(self._carry)
-            self._tail = None
-        elif end < len(text) or end == self._room:
-            self._tail = None
-        self._room -= end
-        self._carry = body[-_MAX_KEY_END_CHARS:]
-        self._decided(behind := self._waiting + text[:end], len(behind))
+            end = last.end() - len(self._key_end_text)
+            self._secret_pattern = None
+        elif end < len(text) or end == self._key_chars_left:
+            self._secret_pattern = None
+        self._key_chars_left -= end
+        self._key_end_text = body[-_MAX_KEY_END_CHARS:]
+        self._set_decided(behind := self._pending_text + text[:end], len(behind))
         return text[end:]
 
 
-def _match_secret(text: str, low: str, at: int, token: bool, *, final: bool) -> SecretMatch | None:
+def _match_secret(
+    text: str, low: str, at: int, token: bool, *, is_final: bool
+) -> SecretMatch | None:
     """The secret that begins at a place, NOTHING, or None when only more text can tell.
 
     `token`: what stands before is neither letter nor digit.
     """
-    near = not final and len(text) - at <= MAX_BUFFERED_CHARS
+    near = not is_final and len(text) - at <= MAX_BUFFERED_CHARS
     for pattern in _iterate_candidates(text, low, at, token, near):
         if pattern is None or (near and pattern.prefix_regex.match(text, at)):
             return None
@@ -377,19 +392,24 @@ def _iterate_candidates(
 class RedactedHeadTail(HeadTailBuffer):
     """The head and tail of a vendor's stderr, redacted before anything is cut out of its middle."""
 
-    __slots__ = ("_decoder", "_stream")
+    __slots__ = ("_decoder", "_stream_redactor")
 
     def __init__(self) -> None:
         super().__init__()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._stream = StreamRedactor({})
+        self._stream_redactor = StreamRedactor({})
 
     def add(self, chunk: bytes) -> None:
-        super().add(self._stream.feed(self._decoder.decode(chunk)).encode("utf-8", "replace"))
+        super().add(
+            self._stream_redactor.feed(self._decoder.decode(chunk)).encode("utf-8", "replace")
+        )
 
     def to_text(self) -> str:
         """The head and the tail. No bytes are added afterwards."""
-        rest = self._stream.feed(self._decoder.decode(b"", True)) + self._stream.flush()
+        rest = (
+            self._stream_redactor.feed(self._decoder.decode(b"", True))
+            + self._stream_redactor.flush()
+        )
         super().add(rest.encode("utf-8", "replace"))
         return super().to_text()
 

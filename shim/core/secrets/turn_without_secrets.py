@@ -27,7 +27,7 @@ from shim.core.turn.terms import Terms
 from shim.core.turn.turn import Turn, Verbatim, part
 
 
-class SpeechWithoutSecrets:
+class RedactedTextBlocks:
     """The verbs for what the model says.
 
     While a text is held back its block is open, and `flush` says the rest before the turn leaves
@@ -35,170 +35,185 @@ class SpeechWithoutSecrets:
     """
 
     def __init__(self, turn: Turn, redactor: Redactor) -> None:
-        self._speech = turn.speech
+        self._text_blocks = turn.speech
         self._machine = turn.machine
-        self._account = turn.account
-        self._partial = turn.pen.partial
+        self._diagnostics = turn.account
+        self._writes_partial_messages = turn.pen.partial
         self._redactor = redactor
         self._counts = redactor.counts
-        self._stream = StreamRedactor(self._counts)
+        self._stream_redactor = StreamRedactor(self._counts)
         # in its place while something is said before what it holds back
-        self._spare = StreamRedactor(self._counts)
-        self._stream_of: tuple[State, object] = (TEXT, None)
+        self._spare_redactor = StreamRedactor(self._counts)
+        self._block_of_stream: tuple[State, object] = (TEXT, None)
 
-    def text(self, fragment: str, key: object = None) -> None:
-        machine, speech, stream = self._machine, self._speech, self._stream
+    def add_text(self, fragment: str, block_key: object = None) -> None:
+        machine, speech, stream = self._machine, self._text_blocks, self._stream_redactor
         if (
             machine.state is not TEXT
-            or key != speech.key
+            or block_key != speech.key
             or fragment.__class__ is not str
             or speech.carry
         ):
-            self.hear(TEXT, fragment, key)
+            self.add_fragment(TEXT, fragment, block_key)
             return
         # The way of nearly every fragment of a stream: its block is open, and the stream is the
         # block's.
-        if fragment in stream.harmless and not stream.busy:
-            stream.passed(fragment)
+        if fragment in stream.harmless_fragments and not stream.is_busy:
+            stream.record_passed(fragment)
         elif not (fragment := stream.feed(fragment)):
             return
         speech.more(fragment)
-        if stream.busy and machine.state is not TEXT:
-            self._open(stream, TEXT, key)
+        if stream.is_busy and machine.state is not TEXT:
+            self._open_block(stream, TEXT, block_key)
 
-    def say(self, whole: str, kind: str = TEXT) -> None:
+    def add_block(self, whole: str, kind: str = TEXT) -> None:
         if self._machine.state is ECHO:
-            self.flush()
-        self._speech.say(
+            self.write_buffered()
+        self._text_blocks.say(
             self._redactor.redact_text(whole) if whole.__class__ is str else whole, kind
         )
 
-    def forget_unsaid(self) -> None:
+    def discard_buffered(self) -> None:
         """The reply was cut: what is held back of it was not said."""
-        if self._machine.state is ECHO or not self._partial:
-            self._stream.flush()
+        if self._machine.state is ECHO or not self._writes_partial_messages:
+            self._stream_redactor.flush()
 
-    def hear(self, kind: State, fragment: str, key: object) -> None:
+    def add_fragment(self, kind: State, fragment: str, key: object) -> None:
         if fragment.__class__ is not str or self._machine.over:
-            self._speech.fragment(kind, fragment, key)
+            self._text_blocks.fragment(kind, fragment, key)
             return
-        key = self._belongs(kind, key)
-        stream = self._stream
-        self._say_before(stream, kind, stream.feed(fragment), key)
+        key = self._switch_block(kind, key)
+        stream = self._stream_redactor
+        self._write_before_buffered(stream, kind, stream.feed(fragment), key)
 
-    def _belongs(self, kind: State, key: object) -> object:
+    def _switch_block(self, kind: State, key: object) -> object:
         """The stream is that of this block from now on; its key, as far as it is one."""
         if key.__class__ is not int and not isinstance(key, str | None):
             key = None
-        if self._stream_of != (kind, key):
-            self.flush()
-            self._stream_of = (kind, key)
+        if self._block_of_stream != (kind, key):
+            self.write_buffered()
+            self._block_of_stream = (kind, key)
         return key
 
-    def _say_before(self, stream: StreamRedactor, kind: State, said: str, key: object) -> None:
+    def _write_before_buffered(
+        self, stream: StreamRedactor, kind: State, said: str, key: object
+    ) -> None:
         """Say a fragment before what `stream` holds back, and open the block for that."""
-        self._stream = self._spare
+        self._stream_redactor = self._spare_redactor
         if said:
-            self._speech.fragment(kind, said, key)
-        self._open(stream, kind, key)
-        self._stream = stream
+            self._text_blocks.fragment(kind, said, key)
+        self._open_block(stream, kind, key)
+        self._stream_redactor = stream
 
-    def _open(self, stream: StreamRedactor, kind: State, key: object) -> None:
+    def _open_block(self, stream: StreamRedactor, kind: State, key: object) -> None:
         """Open the block for what `stream` holds back."""
-        state, kept = self._machine.state, self._stream
-        if stream.held and state is not ECHO and not (state is kind and key == self._speech.key):
-            self._stream = self._spare
-            self._speech.open(kind, "…", key)
-            self._stream = kept
+        state, kept = self._machine.state, self._stream_redactor
+        if (
+            stream.has_buffered_text
+            and state is not ECHO
+            and not (state is kind and key == self._text_blocks.key)
+        ):
+            self._stream_redactor = self._spare_redactor
+            self._text_blocks.open(kind, "…", key)
+            self._stream_redactor = kept
 
-    def flush(self) -> None:
+    def write_buffered(self) -> None:
         """The block is at its end: what was held back is said."""
-        open_ = self._machine.state in (TEXT, THINKING, ECHO) and not self._speech.cutting
-        if open_ and (rest := self._stream.flush()):
-            self._speech.fragment(self._stream_of[0], rest, self._stream_of[1])
+        open_ = self._machine.state in (TEXT, THINKING, ECHO) and not self._text_blocks.cutting
+        if open_ and (rest := self._stream_redactor.flush()):
+            self._text_blocks.fragment(self._block_of_stream[0], rest, self._block_of_stream[1])
 
-    def snapshot(self, kind: State, full: str, key: object) -> None:
+    def update_block(self, kind: State, full: str, key: object) -> None:
         if full.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
-        key = self._belongs(kind, key)
+        key = self._switch_block(kind, key)
         stream = StreamRedactor({})
-        said, clean = self._speech.said_of(kind, key, stream.feed(full))
+        said, clean = self._text_blocks.said_of(kind, key, stream.feed(full))
         if clean.startswith(said):
             stream.counts = self._counts
             count_placeholders(clean[len(said) :], self._counts)
-            self._say_before(stream, kind, clean[len(said) :], key)
+            self._write_before_buffered(stream, kind, clean[len(said) :], key)
         elif not said.startswith(clean):
-            self._account.record("contradicted_block", full)
+            self._diagnostics.record("contradicted_block", full)
 
 
-class TurnWithoutSecrets:
+class RedactedTurn:
     """Stands in the place of a turn: redacts its verbs and the lines that pass; all else the turn
     does itself.
     """
 
-    __slots__ = ("_counts", "_passed", "_redactor", "_speech", "_verbatim", "say", "text", "turn")
+    __slots__ = (
+        "_counts",
+        "_line_redactor",
+        "_redactor",
+        "_text_blocks",
+        "_write_line",
+        "add_block",
+        "add_text",
+        "turn",
+    )
 
     # What others set, too.
-    asked = part("turn.asked")
-    observed = part("turn.observed")
+    pending_permissions = part("turn.asked")
+    hook_events = part("turn.observed")
     outcome = part("turn.outcome")
-    terms = part("turn.terms")
+    config = part("turn.terms")
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self._counts = turn.account.redactions
         self._redactor = redactor = Redactor(self._counts)
-        self._speech = speech = SpeechWithoutSecrets(turn, redactor)
-        self._passed: LineRedactor | None = None
-        self._verbatim: Verbatim | None = None
-        self.text = speech.text
-        self.say = speech.say
-        turn.machine.before_going = speech.flush
-        turn.opening.redact = turn.calls.redact = redactor.value
-        turn.nested.redact = self._nested
+        self._text_blocks = speech = RedactedTextBlocks(turn, redactor)
+        self._line_redactor: LineRedactor | None = None
+        self._write_line: Verbatim | None = None
+        self.add_text = speech.add_text
+        self.add_block = speech.add_block
+        turn.machine.before_going = speech.write_buffered
+        turn.opening.redact = turn.calls.redact = redactor.redact_value
+        turn.nested.redact = self._redact_nested
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.turn, name)
 
-    def next(
+    def create_next(
         self, terms: Terms | None = None, account: Diagnostics | None = None
-    ) -> "TurnWithoutSecrets":
-        return TurnWithoutSecrets(self.turn.next(terms, account))
+    ) -> "RedactedTurn":
+        return RedactedTurn(self.turn.next(terms, account))
 
     # -- what the model says -----------------------------------------------------------------------
 
-    def thinking(self, fragment: str, key: object = None) -> None:
-        self._speech.hear(THINKING, fragment, key)
+    def add_thinking(self, fragment: str, key: object = None) -> None:
+        self._text_blocks.add_fragment(THINKING, fragment, key)
 
-    def think(self, whole: str) -> None:
-        self._speech.say(whole, THINKING)
+    def add_thinking_block(self, whole: str) -> None:
+        self._text_blocks.add_block(whole, THINKING)
 
-    def text_snapshot(self, full: str, key: object = None) -> None:
-        self._speech.snapshot(TEXT, full, key)
+    def update_text(self, full: str, key: object = None) -> None:
+        self._text_blocks.update_block(TEXT, full, key)
 
-    def thinking_snapshot(self, full: str, key: object = None) -> None:
-        self._speech.snapshot(THINKING, full, key)
+    def update_thinking(self, full: str, key: object = None) -> None:
+        self._text_blocks.update_block(THINKING, full, key)
 
-    def retract(self) -> None:
+    def retract_message(self) -> None:
         """The reply was cut and comes again; what is held back of it was not said."""
-        self._speech.forget_unsaid()
+        self._text_blocks.discard_buffered()
         self.turn.retract()
 
-    def again(self) -> None:
-        self._speech.forget_unsaid()
+    def restart(self) -> None:
+        self._text_blocks.discard_buffered()
         self.turn.again()
 
     # -- who says it -------------------------------------------------------------------------------
 
-    def message(self, model: str | None = None, usage: Usage | None = None) -> None:
-        self.turn.message(self._redactor.value(model), usage)
+    def start_message(self, model: str | None = None, usage: Usage | None = None) -> None:
+        self.turn.message(self._redactor.redact_value(model), usage)
 
-    def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
-        self.turn.message_facts(self._redactor.value(model), usage)
+    def update_message(self, model: str | None = None, usage: Usage | None = None) -> None:
+        self.turn.message_facts(self._redactor.redact_value(model), usage)
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def tool_result(
+    def add_tool_result(
         self,
         identity: str | None,
         content: object,
@@ -208,15 +223,17 @@ class TurnWithoutSecrets:
     ) -> None:
         if content.__class__ is not str and not is_mcp_result(content):
             content = as_content(content)
-        self.turn.tool_result(identity, self._redactor.value(content), is_error, name, arguments)
+        self.turn.tool_result(
+            identity, self._redactor.redact_value(content), is_error, name, arguments
+        )
 
     def fill_results(self, content: str = "") -> None:
         self.turn.fill_results(self._redactor.redact_text(content))
 
-    def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        self.turn.denied(*map(self._redactor.value, (identity, name, arguments)))
+    def add_denial(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+        self.turn.denied(*map(self._redactor.redact_value, (identity, name, arguments)))
 
-    def refused(
+    def record_refusal(
         self,
         permission: PermissionRequest,
         message: str,
@@ -224,7 +241,7 @@ class TurnWithoutSecrets:
         announced: bool,
         vendor_knows: bool = True,
     ) -> None:
-        clean = permission._replace(tool_input=self._redactor.value(permission.tool_input))
+        clean = permission._replace(tool_input=self._redactor.redact_value(permission.tool_input))
         self.turn.refused(
             clean,
             self._redactor.redact_text(message),
@@ -232,55 +249,55 @@ class TurnWithoutSecrets:
             vendor_knows=vendor_knows,
         )
 
-    def forbid(self, call: str, reason: str) -> None:
+    def forbid_call(self, call: str, reason: str) -> None:
         self.turn.forbid(call, self._redactor.redact_text(reason))
 
-    def _nested(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _redact_nested(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """A message of a nested agent, unless it is the question to the frontend."""
         if self.turn.calls.asks_by_line and message["content"][0]["type"] == "tool_use":
             return message
-        clean: Mapping[str, Any] = self._redactor.value(message)
+        clean: Mapping[str, Any] = self._redactor.redact_value(message)
         return clean
 
     # -- beside the conversation, and the end ------------------------------------------------------
 
-    def system(self, subtype: str, **fields: Any) -> None:
-        self.turn.system(subtype, **self._redactor.value(fields))
+    def write_system_event(self, subtype: str, **fields: Any) -> None:
+        self.turn.system(subtype, **self._redactor.redact_value(fields))
 
-    def compacted(self, trigger: str, before: int) -> None:
+    def write_compaction(self, trigger: str, before: int) -> None:
         self.turn.compacted(self._redactor.redact_text(trigger), before)
 
-    def unknown(self, kind: object, sample: object = "") -> None:
+    def record_unknown_event(self, kind: object, sample: object = "") -> None:
         """An event without a translation: the result names its kind."""
         self.turn.unknown(
             self._redactor.redact_text(kind) if isinstance(kind, str) else kind, sample
         )
 
-    def ended(self, **facts: Any) -> None:
+    def record_end(self, **facts: Any) -> None:
         """The vendor said that it is done; its facts repeat what was said, and counted, before."""
-        self.turn.ended(**Redactor().value(facts))
+        self.turn.ended(**Redactor().redact_value(facts))
 
-    def failed(self, message: str, **facts: Any) -> None:
+    def record_failure(self, message: str, **facts: Any) -> None:
         clean = self._redactor.redact_text(message)
-        self.turn.failed(clean, **Redactor().value(facts))
+        self.turn.failed(clean, **Redactor().redact_value(facts))
 
-    def stopped(self, message: str, cause: Cause) -> None:
+    def stop(self, message: str, cause: Cause) -> None:
         """We end the turn; the reason may name what a vendor calls its tools."""
         self.turn.stopped(self._redactor.redact_text(message), cause)
 
     def finish(self) -> None:
-        self.closed(None, "")
+        self.close(None, "")
 
-    def closed(self, child_exit: Exit | None, stderr: str) -> None:
+    def close(self, child_exit: Exit | None, stderr: str) -> None:
         if self.turn.state is CLOSED:
             return
-        if self._passed is not None and self._verbatim is not None:
-            for line, event in self._passed.flush():
-                self._verbatim(line, event)
+        if self._line_redactor is not None and self._write_line is not None:
+            for line, event in self._line_redactor.flush():
+                self._write_line(line, event)
         count_placeholders(stderr, self._counts)
         self.turn.closed(child_exit, self._redactor.redact_text(stderr))
 
-    def unanswered(
+    def find_fallback_reason(
         self, child_exit: Exit | None, stderr: str, *, whatever: bool = False
     ) -> FailedAttempt | None:
         tried = self.turn.unanswered(child_exit, Redactor().redact_text(stderr), whatever=whatever)
@@ -288,22 +305,24 @@ class TurnWithoutSecrets:
             count_placeholders(tried.reason, self._counts)
         return tried
 
-    def fail_hard(self, reason: str) -> None:
+    def write_internal_error(self, reason: str) -> None:
         self.turn.fail_hard(self._redactor.redact_text(reason))
 
     # -- pass-through ------------------------------------------------------------------------------
 
-    def clean_lines(self, verbatim: Verbatim) -> Verbatim:
+    def wrap_line_writer(self, verbatim: Verbatim) -> Verbatim:
         """What the lines of a real claude are said to: they go on to `verbatim` without their
         secrets.
         """
         pen, account = self.turn.pen, self.turn.account
         passing = LineNormalizer(account, pen.new_uuid, pen.room, self.turn.terms.keep)
-        self._passed = LineRedactor(self._redactor, pen.new_uuid, pen.room, passing.split_long_line)
-        self._verbatim = verbatim
-        return self._line
+        self._line_redactor = LineRedactor(
+            self._redactor, pen.new_uuid, pen.room, passing.split_long_line
+        )
+        self._write_line = verbatim
+        return self._write_redacted_line
 
-    def _line(self, raw: bytes, event: dict[str, Any]) -> None:
-        assert self._passed is not None and self._verbatim is not None
-        for line, clean in self._passed.redact_line(raw, event):
-            self._verbatim(line, clean)
+    def _write_redacted_line(self, raw: bytes, event: dict[str, Any]) -> None:
+        assert self._line_redactor is not None and self._write_line is not None
+        for line, clean in self._line_redactor.redact_line(raw, event):
+            self._write_line(line, clean)

@@ -274,7 +274,7 @@ class _Document:
         return extra | ({"repairs": totals.repairs} if totals.repairs else {})
 
     def _dump(self, value: dict[str, Any]) -> bytes:
-        return dump_json(value if self._redactor is None else self._redactor.value(value))
+        return dump_json(value if self._redactor is None else self._redactor.redact_value(value))
 
 
 def _failure(result: Mapping[str, Any]) -> dict[str, Any]:

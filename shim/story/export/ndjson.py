@@ -107,5 +107,5 @@ class _Clean:
             clean = self._redactor.redact_text(text)
             self._write((raw if clean is text else clean.encode("utf-8", "surrogateescape")) + end)
             return
-        clean = self._redactor.value(event)
+        clean = self._redactor.redact_value(event)
         self._write((raw if clean is event else orjson.dumps(clean)) + end)

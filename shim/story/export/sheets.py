@@ -227,7 +227,7 @@ class Exported:
             sheet.above = self._calls.get(step.call, (0, 0))[0]
 
     def _redacted(self, value: Any) -> Any:
-        return self._redactor.value(value) if self._redactor else value
+        return self._redactor.redact_value(value) if self._redactor else value
 
     def _end(self, step: Step, found: "_Open") -> None:
         sheet, growth = found.sheet, found.growth

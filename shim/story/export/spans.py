@@ -319,7 +319,7 @@ class Spans:
     def _clean(self, value: Any) -> Any:
         if self._redactor is None or isinstance(value, bool | int | float):
             return value
-        return self._redactor.value(value)
+        return self._redactor.redact_value(value)
 
 
 class _Caller(NamedTuple):

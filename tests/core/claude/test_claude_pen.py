@@ -120,12 +120,12 @@ def test_init_promises_no_capabilities():
 
 def test_a_text_block():
     """Contract 5.2."""
-    assert said(lambda turn: turn.say("hi")) == [message({"type": "text", "text": "hi"})]
+    assert said(lambda turn: turn.add_block("hi")) == [message({"type": "text", "text": "hi"})]
 
 
 def test_a_thinking_block_has_a_signature():
     """Contract S6: Python fails without it."""
-    assert said(lambda turn: turn.think("hm")) == [
+    assert said(lambda turn: turn.add_thinking_block("hm")) == [
         message({"type": "thinking", "thinking": "hm", "signature": ""})
     ]
 
@@ -135,7 +135,7 @@ def test_a_call_and_its_result():
 
     def verbs(turn):
         turn.tool_use("toolu_1", "Bash", {"command": "ls"})
-        turn.tool_result("toolu_1", "a\nb")
+        turn.add_tool_result("toolu_1", "a\nb")
 
     assert said(verbs) == [
         message({"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}}),
@@ -167,9 +167,9 @@ def test_a_streamed_text():
     """Contract 5.6: start, deltas, the line, its stop, message_delta, message_stop."""
 
     def verbs(turn):
-        turn.message(usage=USAGE)
-        turn.text("a")
-        turn.text("b")
+        turn.start_message(usage=USAGE)
+        turn.add_text("a")
+        turn.add_text("b")
         turn.message_end(USAGE)
 
     identity = "msg_00000000000040008000000001"
@@ -227,7 +227,7 @@ def test_a_streamed_thinking_and_a_streamed_call():
     """Contract 5.6 and 5.7: indices count up within the reply."""
 
     def verbs(turn):
-        turn.thinking("hm")
+        turn.add_thinking("hm")
         turn.tool_use("t", "Bash", {"command": "ls"})
 
     lines = said(verbs, partial=True)[1:]
@@ -259,10 +259,10 @@ def test_a_streamed_thinking_and_a_streamed_call():
 
 def test_indices_begin_again_with_every_reply():
     def verbs(turn):
-        turn.say("a")
-        turn.say("b")
-        turn.message()
-        turn.say("c")
+        turn.add_block("a")
+        turn.add_block("b")
+        turn.start_message()
+        turn.add_block("c")
 
     starts = [line["event"] for line in said(verbs, partial=True) if "event" in line]
     assert [start["index"] for start in starts if start["type"] == "content_block_start"] == [
@@ -273,7 +273,9 @@ def test_indices_begin_again_with_every_reply():
 
 
 def test_a_system_line_has_its_fields_flat():
-    lines = said(lambda turn: turn.system("task_started", task_id="1", description="look"))
+    lines = said(
+        lambda turn: turn.write_system_event("task_started", task_id="1", description="look")
+    )
     assert lines == [
         {"type": "system", "subtype": "task_started", "task_id": "1", "description": "look"}
     ]
@@ -283,8 +285,8 @@ def test_a_result_has_every_key_that_some_client_needs():
     """Contract S9 and 5.3."""
 
     def verbs(turn):
-        turn.say("hi")
-        turn.ended(usage=USAGE, duration_ms=7)
+        turn.add_block("hi")
+        turn.record_end(usage=USAGE, duration_ms=7)
         turn.finish()
 
     *_, result = said_with_end(verbs)

@@ -175,7 +175,7 @@ def test_a_hostile_text_is_tried_no_more_than_once_a_place(piece, monkeypatch):
     def counted(text, low, at, token, *, final):
         nonlocal tried
         tried += 1
-        return found(text, low, at, token, final=final)
+        return found(text, low, at, token, is_final=final)
 
     monkeypatch.setattr("shim.core.secrets.redactor._match_secret", counted)
     text = (piece * (100_000 // len(piece) + 1))[:100_000]

@@ -131,7 +131,7 @@ def test_nothing_holds_back_more_than_the_limit(kind, before, secret, behind):
     stream = StreamRedactor({})
     for character in (before + secret + behind + "x" * 300 + "==" + "1" * 300) * 2:
         stream.feed(character)
-        assert len(stream._waiting) - stream._before <= MAX_BUFFERED_CHARS
+        assert len(stream._pending_text) - stream._decided_chars <= MAX_BUFFERED_CHARS
 
 
 def test_what_was_held_back_at_the_end_is_said():
@@ -169,7 +169,7 @@ def test_known_fragments_are_remembered_up_to_a_limit():
     stream = StreamRedactor({})
     for number in range(MAX_HARMLESS_FRAGMENTS + 10):
         stream.feed(f" w{number}")
-    assert 0 < len(stream.harmless) <= MAX_HARMLESS_FRAGMENTS
+    assert 0 < len(stream.harmless_fragments) <= MAX_HARMLESS_FRAGMENTS
     assert stream.feed(" w1") == " w1"
 
 
@@ -178,14 +178,14 @@ def test_known_fragments_are_remembered_up_to_a_limit():
 
 def test_a_value_without_secrets_is_the_same_object():
     value = {"a": [1, "text", {"b": None}], "c": ("x", 2.5)}
-    assert Redactor().value(value) is value
+    assert Redactor().redact_value(value) is value
 
 
 def test_strings_are_redacted_wherever_they_stand_and_so_are_keys():
     value = {"a": [1, GITHUB, {"b": f"x {GITHUB}"}], GITHUB: (GITHUB, True)}
     mark = "[REDACTED:github-token]"
     redactor = Redactor()
-    assert redactor.value(value) == {"a": [1, mark, {"b": f"x {mark}"}], mark: [mark, True]}
+    assert redactor.redact_value(value) == {"a": [1, mark, {"b": f"x {mark}"}], mark: [mark, True]}
     assert redactor.counts == {"github-token": 4}
 
 
@@ -199,12 +199,12 @@ def test_the_name_of_a_secret_may_be_the_key_of_a_value():
         "secret": 7,
     }
     mark = "[REDACTED:assigned-secret]"
-    assert redactor.value(value) == value | {"password": mark, "apiKey": mark}
+    assert redactor.redact_value(value) == value | {"password": mark, "apiKey": mark}
     assert redactor.counts == {"assigned-secret": 2}
 
 
 def test_a_text_that_was_cut_says_nothing_of_what_began_at_its_end():
-    redactor = Redactor(cut=20)
+    redactor = Redactor(cut_chars=20)
     assert redactor.redact_text(f"the key is {GITHUB}"[:20]) == "the key is " + CUT_PLACEHOLDER
     assert redactor.redact_text("the key is none at z") == "the key is none at z"
     assert redactor.redact_text(f"the key is {GITHUB}") == "the key is [REDACTED:github-token]"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import Line, Stage, check_turns, fixture_cases, parse, translate_case
 from sweeps import each, examples, fewest, over
 
-from shim.core.secrets.turn_without_secrets import TurnWithoutSecrets
+from shim.core.secrets.turn_without_secrets import RedactedTurn
 from shim.core.turn.outcome import Exit
 
 GITHUB = f"ghp_{random(36)}"
@@ -38,9 +38,9 @@ def ended(stage: Stage) -> list[str]:
 
 
 def test_only_a_turn_that_was_told_so_redacts():
-    assert not isinstance(Stage().turn, TurnWithoutSecrets)
-    assert isinstance(Stage(redact=True).turn, TurnWithoutSecrets)
-    assert isinstance(Stage(redact=True).turn.next(), TurnWithoutSecrets)
+    assert not isinstance(Stage().turn, RedactedTurn)
+    assert isinstance(Stage(redact=True).turn, RedactedTurn)
+    assert isinstance(Stage(redact=True).turn.next(), RedactedTurn)
 
 
 # -- texts -----------------------------------------------------------------------------------------
@@ -66,12 +66,12 @@ def test_a_secret_split_over_forty_deltas_is_caught_and_the_result_says_the_same
 def test_what_was_held_back_comes_before_whatever_closes_the_block():
     for close in (
         lambda turn: turn.block_end(),
-        lambda turn: turn.say("next"),
-        lambda turn: turn.think("next"),
+        lambda turn: turn.add_block("next"),
+        lambda turn: turn.add_thinking_block("next"),
         lambda turn: turn.tool_use("t", "Read", {}),
         lambda turn: turn.message_end(),
-        lambda turn: turn.text("next", key=2),
-        lambda turn: turn.thinking("next"),
+        lambda turn: turn.add_text("next", block_key=2),
+        lambda turn: turn.add_thinking("next"),
         lambda turn: turn.finish(),
     ):
         for held in ("ghp_abc", "gh"):
@@ -236,7 +236,7 @@ def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps)
             getattr(turn, verb)()
         elif verb == "call":
             turn.tool_use(f"t{number}", "Bash", {"command": words})
-            turn.tool_result(f"t{number}", words)
+            turn.add_tool_result(f"t{number}", words)
         elif verb in ("say", "think"):
             getattr(turn, verb)(words)
         else:
@@ -315,15 +315,15 @@ def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
 @each(
     "end",
     [
-        lambda turn: turn.failed(f"401 unauthorized: key {GITHUB}"),
-        lambda turn: turn.failed(f"strange: {GITHUB}", api=False),
-        lambda turn: turn.closed(Exit(code=2), f"fatal: {GITHUB}"),
-        lambda turn: turn.ended(result=f"done {GITHUB}", structured_output={"a": GITHUB}),
-        lambda turn: turn.fail_hard(GITHUB),
-        lambda turn: turn.system("notification", text=GITHUB),
-        lambda turn: turn.denied("t", "Bash", {"command": GITHUB}),
+        lambda turn: turn.record_failure(f"401 unauthorized: key {GITHUB}"),
+        lambda turn: turn.record_failure(f"strange: {GITHUB}", api=False),
+        lambda turn: turn.close(Exit(code=2), f"fatal: {GITHUB}"),
+        lambda turn: turn.record_end(result=f"done {GITHUB}", structured_output={"a": GITHUB}),
+        lambda turn: turn.write_internal_error(GITHUB),
+        lambda turn: turn.write_system_event("notification", text=GITHUB),
+        lambda turn: turn.add_denial("t", "Bash", {"command": GITHUB}),
         lambda turn: turn.fill_results(GITHUB),
-        lambda turn: turn.unknown(GITHUB, GITHUB),
+        lambda turn: turn.record_unknown_event(GITHUB, GITHUB),
         lambda turn: turn.tool_use("t", "Bash", {GITHUB: [GITHUB]}),
     ],
 )

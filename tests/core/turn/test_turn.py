@@ -57,11 +57,11 @@ def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
 @each(
     "say",
     [
-        lambda turn: turn.text("x"),
+        lambda turn: turn.add_text("x"),
         lambda turn: turn.tool_use("t", "Bash", {}),
-        lambda turn: turn.system("note"),
-        lambda turn: turn.child("t").text("x"),
-        lambda turn: turn.closed(Exit(code=0), ""),
+        lambda turn: turn.write_system_event("note"),
+        lambda turn: turn.child("t").add_text("x"),
+        lambda turn: turn.close(Exit(code=0), ""),
     ],
 )
 def test_init_is_said_before_anything_else(say):
