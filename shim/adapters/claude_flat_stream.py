@@ -99,7 +99,7 @@ class FlatClaudeTranslator(StreamedTranslator):
         said = self.turn.child(parent) if parent else self.turn
         for block in content:
             if block["type"] == "tool_result":
-                said.tool_result(
+                said.add_tool_result(
                     block.get("tool_use_id"), block.get("content", ""), bool(block.get("is_error"))
                 )
 

@@ -167,7 +167,7 @@ class CodexTranslator(ProfileTranslator):
                 self._write_calls(f"{identity}:{index}", build_change_calls(path, change)), text
             )
         for call, text in texts.items():
-            self.turn.tool_result(call, text, failed)
+            self.turn.add_tool_result(call, text, failed)
         return True
 
     def _write_calls(
@@ -190,7 +190,7 @@ class CodexTranslator(ProfileTranslator):
             for name, arguments in unsaid.calls
         ]
         for own in self._write_calls(unsaid.call_id, calls, refused=unsaid.is_denied):
-            self.turn.tool_result(own, unsaid.output, unsaid.is_error)
+            self.turn.add_tool_result(own, unsaid.output, unsaid.is_error)
 
     def _write_pending_changes(self) -> None:
         """Say the changes that have begun and will not end, as the rules say them."""

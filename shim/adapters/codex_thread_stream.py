@@ -174,7 +174,7 @@ class ThreadTranslator(Translator):
     def feed(self, event: Event) -> None:
         method, params = event.get("method"), event.get("params")
         for call, result, failed in self.thread.forms.answered:
-            self.turn.tool_result(call, result, failed)
+            self.turn.add_tool_result(call, result, failed)
         self.thread.forms.answered.clear()
         if method is None and "id" in event:
             self._read_response(event)
@@ -221,7 +221,7 @@ class ThreadTranslator(Translator):
                 if call.is_denied:
                     self.turn.denied(own, name, given)
                 self.turn.tool_use(own, name, given)
-                self.turn.tool_result(own, call.output, call.is_error, name, given)
+                self.turn.add_tool_result(own, call.output, call.is_error, name, given)
 
     def _start_item(self, params: Event) -> None:
         item = params["item"]
@@ -260,7 +260,7 @@ class ThreadTranslator(Translator):
             self._announce_calls(item, "item/completed")
             for own, (name, arguments) in zip(_build_call_ids(identity, calls), calls, strict=True):
                 call = self.turn.find_call(own, name, arguments)
-                self.turn.tool_result(own, content, failed, name, arguments)
+                self.turn.add_tool_result(own, content, failed, name, arguments)
                 self._record_subagents(item, own if call is None else call[0])
 
     def _close_item(self, item: Event) -> None:
@@ -343,7 +343,7 @@ class ThreadTranslator(Translator):
         ]
         identity = f"plan-{params.get('turnId')}-{self._plan_count}"
         self.turn.tool_use(identity, "TodoWrite", {"todos": todos})
-        self.turn.tool_result(identity, "")
+        self.turn.add_tool_result(identity, "")
 
     def _record_usage(self, params: Event) -> None:
         """The usage of one request of the turn that runs; a thread that goes on begins with that of

@@ -165,7 +165,7 @@ class CursorTranslator(Translator):
         content, failed, rejected = read_outcome(name, body.get("result") or {})
         if rejected and name not in SKIPPED_TOOLS:
             self.turn.denied(identity, name, claude)
-        self.turn.tool_result(identity, content, failed, name, claude)
+        self.turn.add_tool_result(identity, content, failed, name, claude)
 
     def _resolve_call(
         self, kind: str, call: Event, body: Event, call_id: object
@@ -227,7 +227,9 @@ class CursorTranslator(Translator):
             plan = self._plan_query
             given = {"plan": plan.get("plan", "")}
             self.turn.tool_use(plan.get("toolCallId"), "ExitPlanMode", given)
-            self.turn.tool_result(plan.get("toolCallId"), "", name="ExitPlanMode", arguments=given)
+            self.turn.add_tool_result(
+                plan.get("toolCallId"), "", name="ExitPlanMode", arguments=given
+            )
         text = event.get("result")
         failed = event.get("is_error") or event.get("subtype") != "success"
         if isinstance(text, str) and not self._written_chars and not failed:

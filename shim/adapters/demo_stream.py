@@ -26,7 +26,7 @@ class DemoTranslator(Translator):
         self.turn.tool_use(event["id"], event["name"], event["input"])
 
     def on_result(self, event: Event) -> None:
-        self.turn.tool_result(event["id"], event["output"], event.get("failed", False))
+        self.turn.add_tool_result(event["id"], event["output"], event.get("failed", False))
 
     def on_reply(self, event: Event) -> None:
         self.turn.message_end(event["usage"], event["reason"], event["cost"])

@@ -345,9 +345,9 @@ class PiTranslator(Translator):
         blocks = convert_content(result.get("content"))
         is_error = bool(result.get("isError"))
         if turn.find_call(call, name) is not None:
-            turn.tool_result(call, blocks, is_error, name)
+            turn.add_tool_result(call, blocks, is_error, name)
         elif not turn.conversation.knows(call):
-            turn.tool_result(call, blocks, is_error)
+            turn.add_tool_result(call, blocks, is_error)
 
     # -- compaction --------------------------------------------------------------------------------
 

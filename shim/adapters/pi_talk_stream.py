@@ -94,7 +94,7 @@ class PiRpcTranslator(PiTranslator):
     def feed(self, event: Event) -> None:
         """What the person answered is said first: pi does not tell it."""
         for call, result, failed in self.session.forms.answered:
-            self.turn.tool_result(call, result, failed)
+            self.turn.add_tool_result(call, result, failed)
         self.session.forms.answered.clear()
         super().feed(event)
 

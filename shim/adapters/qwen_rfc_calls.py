@@ -199,7 +199,7 @@ class CallsTranslator(Translator):
             failed = self._take_unreported_result(call, default=False) or bool(
                 message.get("is_error")
             )
-            turn.tool_result(call, read_text(message.get("content")), failed, **made)
+            turn.add_tool_result(call, read_text(message.get("content")), failed, **made)
             self._pause_after_result()
 
     def _resume_turn(self) -> None:
@@ -233,7 +233,7 @@ class CallsTranslator(Translator):
     def _finish_display(self, call: str, event: Event, failed: bool) -> None:
         text = read_display_text(event)
         if text or event.get("result_display") is not None:
-            self.turn.tool_result(call, text, failed)
+            self.turn.add_tool_result(call, text, failed)
             if len(self._displayed_counts) < OPEN_CALLS:
                 self._displayed_counts[call] = self._displayed_counts.get(call, 0) + 1
             self._pause_after_result()
@@ -263,7 +263,7 @@ class CallsTranslator(Translator):
             status = str(one.get("status") or "").lower()
             if status in ("success", *FAILED_STATUSES, "failed") and identity in turn.nested_calls:
                 told = one.get("result") or one.get("resultDisplay") or one.get("error") or ""
-                child.tool_result(identity, told, status != "success")
+                child.add_tool_result(identity, told, status != "success")
 
 
 def read_text(given: Any) -> str:

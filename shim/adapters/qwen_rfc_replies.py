@@ -212,7 +212,7 @@ class RepliesTranslator(CallsTranslator):
         if turn.open:
             for _ in range(len(turn.open)):
                 call, (said_as, _, _) = next(iter(turn.open.items()))
-                turn.tool_result(
+                turn.add_tool_result(
                     call, "", self._take_unreported_result(call, default=said_as in turn.denials)
                 )
             self._unreported_results.clear()

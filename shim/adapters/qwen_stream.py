@@ -196,7 +196,7 @@ class QwenTranslator(StreamedTranslator):
         identity, content = block.get("tool_use_id"), block.get("content", "")
         failed = bool(block.get("is_error"))
         if parent:
-            self.turn.child(parent).tool_result(identity, content, failed)
+            self.turn.child(parent).add_tool_result(identity, content, failed)
             return
         if (
             failed
@@ -204,7 +204,7 @@ class QwenTranslator(StreamedTranslator):
             and (call := self.turn.find_call(identity)) is not None
         ):
             self.turn.denied(*call)
-        self.turn.tool_result(identity, content, failed)
+        self.turn.add_tool_result(identity, content, failed)
 
     def _write_nested(self, child: Any, content: list[dict[str, Any]]) -> None:
         for block in content:

@@ -118,7 +118,7 @@ class AcaiTranslator(Translator):
             "[exit:" in text and FAILED.search(text, len(text) - 80) is not None
         )
         self._answers = True
-        self.turn.tool_result(event.get("call_id", ""), text, failed)
+        self.turn.add_tool_result(event.get("call_id", ""), text, failed)
         if self._held and not self.turn.open:
             self._say_held()
 

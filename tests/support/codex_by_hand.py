@@ -48,7 +48,7 @@ class CodexByHand(Translator):
         own = self._mark + item["id"]
         self.turn.tool_use(own, "Bash", {"command": unquoted(item["command"])})
         if whole:
-            self.turn.tool_result(
+            self.turn.add_tool_result(
                 own, item["aggregated_output"], item["status"] in ("failed", "declined")
             )
 
@@ -58,7 +58,7 @@ class CodexByHand(Translator):
             self.turn.tool_use(own, CHANGES[change["kind"]], {"file_path": change["path"]})
         if whole:
             for index in range(len(item["changes"])):
-                self.turn.tool_result(
+                self.turn.add_tool_result(
                     f"{self._mark}{item['id']}:{index}", item["status"], item["status"] == "failed"
                 )
 
@@ -67,7 +67,7 @@ class CodexByHand(Translator):
         self.turn.tool_use(own, f"mcp__{item['server']}__{item['tool']}", item["arguments"])
         if whole:
             said = item["error"]["message"] if item["error"] else item["result"]["content"]
-            self.turn.tool_result(own, said, item["status"] == "failed")
+            self.turn.add_tool_result(own, said, item["status"] == "failed")
 
     def _plan(self, item: Any, whole: bool) -> None:
         states = {True: "completed", False: "pending"}
@@ -75,7 +75,7 @@ class CodexByHand(Translator):
             {"content": one["text"], "activeForm": one["text"], "status": states[one["completed"]]}
             for one in item["items"]
         ]
-        self.turn.tool_result(self._mark + item["id"], "", False, "TodoWrite", {"todos": todos})
+        self.turn.add_tool_result(self._mark + item["id"], "", False, "TodoWrite", {"todos": todos})
 
     def _warning(self, item: Any, whole: bool) -> None:
         """Nothing is said."""

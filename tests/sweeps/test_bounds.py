@@ -150,13 +150,13 @@ def overlapping(stage: Stage, number: int) -> None:
 
 def answered(stage: Stage, number: int) -> None:
     stage.turn.tool_use(f"t{number}", "Write", {"content": LONG})
-    stage.turn.tool_result(f"t{number}", LONG)
+    stage.turn.add_tool_result(f"t{number}", LONG)
 
 
 def nested_answered(stage: Stage, number: int) -> None:
     child = stage.turn.child("t")
     child.tool_use(f"n{number}" + LONG, "Read", {"path": LONG})
-    child.tool_result(f"n{number}" + LONG, LONG)
+    child.add_tool_result(f"n{number}" + LONG, LONG)
 
 
 def spent(stage: Stage, number: int) -> None:
@@ -200,7 +200,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
     ),
     "nested calls answered": nested_answered,
     "nested parents": lambda stage, n: stage.turn.child(f"p{n}").text("a"),
-    "nested results": lambda stage, n: stage.turn.child("t").tool_result(f"n{n}", LONG),
+    "nested results": lambda stage, n: stage.turn.child("t").add_tool_result(f"n{n}", LONG),
     "models": spent,
     "text of one block": lambda stage, n: once(stage, "text", LONG, 0),
     "text of no block": lambda stage, n: once(stage, "text", LONG),
@@ -540,7 +540,7 @@ def test_large_calls_that_stay_open_take_no_more_memory_than_they_may():
 def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
     stage = Stage(limit=LINE_BYTES)
     for number in range(tool_calls.EARLY_RESULTS):
-        stage.turn.tool_result(f"e{number}", f"{number}" * 200_000)
+        stage.turn.add_tool_result(f"e{number}", f"{number}" * 200_000)
     for number in range(tool_calls.DENIALS):
         stage.turn.denied(f"d{number}", "Write", {"content": f"{number}" * 200_000})
     assert reachable(stage.turn) < 1_500_000
@@ -607,7 +607,7 @@ def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small
     stage.turn.tool_use("open", "Bash", {})
     for identity in ("a", *(f"b{number}" for number in range(3 * terms.SEEN_IDS)), "a"):
         stage.turn.tool_use(identity, "Bash", {})
-        stage.turn.tool_result(identity, "")
+        stage.turn.add_tool_result(identity, "")
     stage.turn.ended()
     words = short(stage.finish())
     assert words[-1] == "message_stop"
@@ -625,7 +625,7 @@ def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkey
     )
     for number in range(500):
         stage.turn.tool_use(f"s{number}", "Bash", {})
-        stage.turn.tool_result(f"s{number}", "")
+        stage.turn.add_tool_result(f"s{number}", "")
     assert len(measured) < 200
 
 

@@ -441,7 +441,7 @@ def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
         if arguments["verb"] == "tool_use":
             nested.tool_use(arguments["identity"], "Read", {})
         elif arguments["verb"] == "tool_result":
-            nested.tool_result(arguments["identity"], arguments["text"])
+            nested.add_tool_result(arguments["identity"], arguments["text"])
         else:
             getattr(nested, arguments["verb"])(arguments["text"])
     else:

@@ -60,7 +60,7 @@ def test_a_model_may_have_nothing_to_add_to_what_its_call_returned():
     """The acai page, section 1: an empty reply is a success without a message."""
     stage = Stage()
     stage.turn.tool_use("t", "Bash", {})
-    stage.turn.tool_result("t", "ok")
+    stage.turn.add_tool_result("t", "ok")
     stage.turn.ended()
     assert stage.result()["shim"]["cause"] == "clean"
 
@@ -117,13 +117,13 @@ def late_verbs(stage: Stage) -> None:
     turn.say("late")
     turn.text_snapshot("late", 0)
     turn.tool_use("late", "Bash", {})
-    turn.tool_result("late", "late")
-    turn.tool_result("t", "late")
-    turn.tool_result("invented", "late", name="Bash")
+    turn.add_tool_result("late", "late")
+    turn.add_tool_result("t", "late")
+    turn.add_tool_result("invented", "late", name="Bash")
     turn.retract()
     turn.child("t").text("late")
     turn.child("t").tool_use("n2", "Bash", {})
-    turn.child("t").tool_result("n1", "late")
+    turn.child("t").add_tool_result("n1", "late")
     turn.fill_results("late")
     turn.message_end()
     turn.failed("late")

@@ -223,7 +223,7 @@ class RedactedTurn:
     ) -> None:
         if content.__class__ is not str and not is_mcp_result(content):
             content = as_content(content)
-        self.turn.tool_result(
+        self.turn.add_tool_result(
             identity, self._redactor.redact_value(content), is_error, name, arguments
         )
 

@@ -76,7 +76,7 @@ class NestedAgents:
         """Answer the calls that are open at the end."""
         while self.open:
             identity, call = next(iter(self.open.items()))
-            Nested(self, call.parent).tool_result(identity, text, True)
+            Nested(self, call.parent).add_tool_result(identity, text, True)
 
 
 class Nested:
@@ -131,7 +131,9 @@ class Nested:
         if self._agents.judge(identity, said_as, name, arguments):
             self._agents.forbidden[said_as] = arguments
 
-    def tool_result(self, identity: str | None, content: object, is_error: bool = False) -> None:
+    def add_tool_result(
+        self, identity: str | None, content: object, is_error: bool = False
+    ) -> None:
         agents = self._agents
         if agents.machine.state is DONE:
             agents.machine.late()

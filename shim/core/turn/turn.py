@@ -89,7 +89,7 @@ class Turn:
         self.text = speech.text
         self.say = speech.say
         self.tool_use = calls.tool_use
-        self.tool_result = calls.tool_result
+        self.add_tool_result = calls.tool_result
         self.message_end = reply.over if terms.limits.budget is None else self._end_with_budget
         machine.steps(
             init=opening.init,

@@ -158,7 +158,7 @@ class AcpTranslator(Translator):
     def _message(self, event: Event) -> None:
         method = event.get("method")
         for call, result, failed in self.link.forms.answered:
-            self.turn.tool_result(call, result, failed)
+            self.turn.add_tool_result(call, result, failed)
         self.link.forms.answered.clear()
         if not self.link.greeted and method in ("session/update", "session/request_permission"):
             self.start_next_turn()
@@ -271,7 +271,7 @@ class AcpTranslator(Translator):
         """
         for identity in self.link.refused:
             if identity in self.turn.open:
-                self.turn.tool_result(identity, "", True)
+                self.turn.add_tool_result(identity, "", True)
                 self._calls.end_by_id(identity)
         self.link.refused.clear()
 
@@ -328,7 +328,7 @@ class AcpTranslator(Translator):
             failed = (
                 status in FAILURES or exit_code(call.raw_output) != 0 or self._upserts.failed(call)
             )
-            self.turn.tool_result(call.identity, self._returned(call), failed)
+            self.turn.add_tool_result(call.identity, self._returned(call), failed)
             self._calls.end(call)
             self.link.over(call.identity)
 
@@ -421,7 +421,7 @@ class AcpTranslator(Translator):
         self._plan, self._plans = entries, self._plans + 1
         identity = f"plan_{self.turn.pen.new_uuid()[-6:]}_{self._plans}"
         self.turn.tool_use(identity, "TodoWrite", {"todos": todos(entries)})
-        self.turn.tool_result(identity, "The plan was noted.")
+        self.turn.add_tool_result(identity, "The plan was noted.")
 
     # -- what it asks ------------------------------------------------------------------------------
 

@@ -220,7 +220,7 @@ class Engine(Translator):
         if self.hidden(name):
             self.call(own, name, arguments)
         else:
-            self.turn.tool_result(own, content, failed, *self.translate(name, arguments))
+            self.turn.add_tool_result(own, content, failed, *self.translate(name, arguments))
 
     def denied(self, own: Any, name: Any, arguments: Any) -> None:
         claude_name, arguments = self.translate(name, arguments)

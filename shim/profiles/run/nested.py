@@ -196,12 +196,12 @@ class NestedEvents:
         agent = turn.child(parent)
         if not agent.has_call(own):  # its calls may have the ids of the main agent's calls
             if own in turn.open or own in turn.calls.table.hidden:
-                turn.tool_result(own, content, failed)
+                turn.add_tool_result(own, content, failed)
                 return
             if name is not None:
                 self.call(parent, own, name, arguments)
         self._calls.pop(own, None)
-        agent.tool_result(own, content, failed)
+        agent.add_tool_result(own, content, failed)
 
     def denied(self, own: Any, name: Any, arguments: Any) -> None:
         """Record that a call of an agent was denied."""

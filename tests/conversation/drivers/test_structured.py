@@ -242,7 +242,7 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
     stage = Stage(partial=partial, read=lambda text: Structured(VALUE))
     if before == "call":
         stage.turn.tool_use("c1", "Bash", {"command": "ls"})
-        stage.turn.tool_result("c1", "a")
+        stage.turn.add_tool_result("c1", "a")
     elif before == "echo":
         stage.turn.text(GOOD)
         stage.turn.retract()

@@ -37,7 +37,7 @@ class Toy(Translator):
         self.turn.tool_use("c1", "Bash", {"command": "ls"})
 
     def on_returned(self, event):
-        self.turn.tool_result("c1", "a.txt")
+        self.turn.add_tool_result("c1", "a.txt")
 
     def on_ask(self, event):
         self.turn.permission("r1", "c1", "Bash", {"command": "ls"}, ("bash", {"cmd": "ls"}))

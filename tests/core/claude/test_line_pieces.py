@@ -10,7 +10,7 @@ def sibling(name: str, arguments: dict, content: object, failed: bool = False) -
     stage = Stage(partial=True)
     stage.turn.tool_use("t", name, arguments)
     stage.lines()
-    stage.turn.tool_result("t", content, failed)
+    stage.turn.add_tool_result("t", content, failed)
     return stage.lines()[-1].get("tool_use_result", "absent")
 
 

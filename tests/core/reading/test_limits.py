@@ -93,7 +93,7 @@ def test_a_result_has_no_half_of_an_image():
         "source": {"type": "base64", "data": "A" * 30_000, "media_type": "image/png"},
     }
     stage.turn.tool_use("c1", "Read", {})
-    stage.turn.tool_result("c1", [block])
+    stage.turn.add_tool_result("c1", [block])
     (line,) = (line for line in stage.lines() if line["type"] == "user")
     (said,) = line["message"]["content"][0]["content"]
     assert said["type"] == "text" and "is left out" in said["text"]
@@ -209,7 +209,7 @@ def test_names_and_ids_without_end_make_no_line_longer(partial):
     stage.turn.message(model=endless)
     stage.turn.text("Hello.")
     stage.turn.tool_use(endless, endless, {"command": "ls"})
-    stage.turn.tool_result(endless, "out")
+    stage.turn.add_tool_result(endless, "out")
     stage.turn.ended()
     stage.turn.closed(None, "")
     data = stage.pen.take()

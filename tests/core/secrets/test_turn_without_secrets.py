@@ -252,11 +252,11 @@ def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps)
 def test_inputs_and_results_of_calls_are_redacted(partial):
     stage = started(partial)
     stage.turn.tool_use("t", "Bash", {"command": f"curl -H 'X: {GITHUB}'", "password": "hunter2"})
-    stage.turn.tool_result("t", f"got {GITHUB}")
+    stage.turn.add_tool_result("t", f"got {GITHUB}")
     stage.turn.tool_use("u", "Read", {"file_path": "x"})
-    stage.turn.tool_result("u", [{"type": "text", "text": GITHUB}])
+    stage.turn.add_tool_result("u", [{"type": "text", "text": GITHUB}])
     stage.turn.tool_use("v", "mcp", {})
-    stage.turn.tool_result("v", {"token": "abc123def"})
+    stage.turn.add_tool_result("v", {"token": "abc123def"})
     words = ended(stage)
     assert (
         GITHUB.encode() not in stage.bytes
@@ -274,7 +274,7 @@ def test_lines_of_a_nested_agent_are_redacted():
     nested.text(f"a {GITHUB}")
     nested.thinking(GITHUB)
     nested.tool_use("n", "Bash", {"command": GITHUB})
-    nested.tool_result("n", GITHUB)
+    nested.add_tool_result("n", GITHUB)
     nested.user_text(GITHUB)
     assert f"t>text:a {MARK}" in stage.brief()
     ended(stage)
@@ -292,9 +292,9 @@ def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does
     assert stage.bytes.count(f"asked {GITHUB}".encode()) == 1 + partial
     assert stage.bytes.count(f"nested {GITHUB}".encode()) == 1
     said = len(stage.bytes)
-    nested.tool_result("n", GITHUB)
+    nested.add_tool_result("n", GITHUB)
     nested.text(GITHUB)
-    stage.turn.tool_result("t", GITHUB)
+    stage.turn.add_tool_result("t", GITHUB)
     asking[0] = False
     stage.turn.tool_use("u", "Bash", {"command": GITHUB})
     stage.turn.text(GITHUB)
@@ -307,7 +307,7 @@ def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
     for call in ("t", "u"):
         stage.turn.tool_use(call, "Task", {})
     stage.turn.child("t").tool_use("n", "Bash", {})
-    stage.turn.child("u").tool_result("n", f"got {GITHUB}")
+    stage.turn.child("u").add_tool_result("n", f"got {GITHUB}")
     ended(stage)
     assert GITHUB.encode() not in stage.bytes and MARK.encode() in stage.bytes
 
@@ -354,7 +354,7 @@ def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
     kept = []
     stage = started(keep=lambda text: kept.append(text) or "/path", room=3000)
     stage.turn.tool_use("t", "Bash", {"command": "x"})
-    stage.turn.tool_result("t", "line\n" * 2000 + GITHUB)
+    stage.turn.add_tool_result("t", "line\n" * 2000 + GITHUB)
     assert kept and GITHUB not in kept[0] and MARK in kept[0]
 
 
@@ -375,7 +375,7 @@ def test_a_hook_is_asked_about_the_calls_own_input():
     stage.turn.observed = []
     given = {"command": f"echo {GITHUB}"}
     stage.turn.tool_use("t", "Bash", given)
-    stage.turn.tool_result("t", GITHUB)
+    stage.turn.add_tool_result("t", GITHUB)
     asked, told = stage.turn.observed
     assert asked.tool_input is given
     assert told.tool_response["stdout"] == MARK

@@ -57,8 +57,8 @@ def test_two_open_calls_with_one_id_are_two_calls(identity):
     stage = started()
     stage.turn.tool_use(identity, *read("/w/a"))
     stage.turn.tool_use(identity, *read("/w/b"))
-    stage.turn.tool_result(identity, "A")
-    stage.turn.tool_result(identity, "B")
+    stage.turn.add_tool_result(identity, "A")
+    stage.turn.add_tool_result(identity, "B")
     assert pairs(blocks(stage)) == [(A, "A"), (B, "B")]
     assert not stage.turn.open
 
@@ -70,7 +70,7 @@ def test_results_of_many_calls_are_paired_in_order(identity):
     for path in paths:
         stage.turn.tool_use(identity, *read(path))
     for path in paths:
-        stage.turn.tool_result(identity, path)
+        stage.turn.add_tool_result(identity, path)
     assert [(given["file_path"], content) for given, content in pairs(blocks(stage))] == [
         (each, each) for each in paths
     ]
@@ -80,7 +80,7 @@ def test_a_call_that_comes_again_is_the_same_call():
     stage = started()
     for _ in range(3):
         stage.turn.tool_use("t", *read("/w/a"))
-    stage.turn.tool_result("t", "A")
+    stage.turn.add_tool_result("t", "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
@@ -114,8 +114,8 @@ def test_two_equal_calls_without_an_id_are_two_calls():
     stage = started()
     stage.turn.tool_use("", *read("/w/a"))
     stage.turn.tool_use("", *read("/w/a"))
-    stage.turn.tool_result("", "1")
-    stage.turn.tool_result(None, "2")
+    stage.turn.add_tool_result("", "1")
+    stage.turn.add_tool_result(None, "2")
     assert [content for _, content in pairs(blocks(stage))] == ["1", "2"]
 
 
@@ -123,37 +123,37 @@ def test_results_with_names_find_their_calls_in_any_order():
     stage = started()
     stage.turn.tool_use("", *read("/w/a"))
     stage.turn.tool_use("", "Bash", {"command": "ls"})
-    stage.turn.tool_result("", "listed", name="Bash")
-    stage.turn.tool_result("", "read", name="Read")
+    stage.turn.add_tool_result("", "listed", name="Bash")
+    stage.turn.add_tool_result("", "read", name="Read")
     assert pairs(blocks(stage)) == [({"command": "ls"}, "listed"), (A, "read")]
 
 
 def test_a_result_without_an_id_belongs_to_the_open_call():
     stage = started()
     stage.turn.tool_use("t", *read("/w/a"))
-    stage.turn.tool_result(None, "A")
+    stage.turn.add_tool_result(None, "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
 def test_a_result_with_an_id_belongs_to_the_call_that_was_announced_without_it():
     stage = started()
     stage.turn.tool_use(None, *read("/w/a"))
-    stage.turn.tool_result("call_7", "A")
+    stage.turn.add_tool_result("call_7", "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
 def test_an_orphan_without_an_id_is_not_kept_for_a_later_call():
     stage = started()
-    stage.turn.tool_result("", "nobody's")
+    stage.turn.add_tool_result("", "nobody's")
     stage.turn.tool_use("", *read("/w/a"))
-    stage.turn.tool_result("", "A")
+    stage.turn.add_tool_result("", "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
 def test_early_results_of_one_id_are_kept_in_order():
     stage = started()
-    stage.turn.tool_result("t", "A")
-    stage.turn.tool_result("t", "B")
+    stage.turn.add_tool_result("t", "A")
+    stage.turn.add_tool_result("t", "B")
     stage.turn.tool_use("t", *read("/w/a"))
     stage.turn.tool_use("t", *read("/w/b"))
     assert pairs(blocks(stage)) == [(A, "A"), (B, "B")]
@@ -163,7 +163,7 @@ def test_an_id_that_was_used_before_gets_a_new_one():
     stage = started()
     for path, text in (("/w/a", "A"), ("/w/b", "B"), ("/w/a", "C")):
         stage.turn.tool_use("t", *read(path))
-        stage.turn.tool_result("t", text)
+        stage.turn.add_tool_result("t", text)
     assert pairs(blocks(stage)) == [(A, "A"), (B, "B"), (A, "C")]
 
 
@@ -172,9 +172,9 @@ def test_a_vendor_may_use_an_id_of_our_form():
     stage.turn.tool_use("t", *read("/w/a"))
     stage.turn.tool_use("t", *read("/w/b"))
     stage.turn.tool_use("t~2", *read("/w/c"))
-    stage.turn.tool_result("t~2", "C")
-    stage.turn.tool_result("t", "A")
-    stage.turn.tool_result("t", "B")
+    stage.turn.add_tool_result("t~2", "C")
+    stage.turn.add_tool_result("t", "A")
+    stage.turn.add_tool_result("t", "B")
     assert pairs(blocks(stage)) == [({"file_path": "/w/c"}, "C"), (A, "A"), (B, "B")]
 
 
@@ -184,8 +184,8 @@ def test_long_ids_that_differ_at_their_end_are_two_ids():
     stage = started()
     stage.turn.tool_use(f"{LONG}1", *read("/w/a"))
     stage.turn.tool_use(f"{LONG}2", *read("/w/b"))
-    stage.turn.tool_result(f"{LONG}2", "B")
-    stage.turn.tool_result(f"{LONG}1", "A")
+    stage.turn.add_tool_result(f"{LONG}2", "B")
+    stage.turn.add_tool_result(f"{LONG}1", "A")
     assert pairs(blocks(stage)) == [(B, "B"), (A, "A")]
 
 
@@ -246,7 +246,7 @@ def test_arguments_that_come_later_are_judged(first):
 def test_a_result_that_names_a_forbidden_call_is_judged():
     stage = started(judge=judge(deny=["Bash(rm:*)"]))
     stage.turn.tool_use("t", "Bash", {"command": "ls"})
-    stage.turn.tool_result("t", "", False, "Bash", {"command": "rm a"})
+    stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
@@ -272,7 +272,7 @@ def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(identity):
 def test_a_result_that_names_a_forbidden_call_of_a_hidden_tool_is_judged():
     stage = started(judge=judge(**RULES))
     stage.turn.tool_use("t", "Bash", {"command": "ls"})
-    stage.turn.tool_result("t", "", False, "Bash", {"command": "rm a"})
+    stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
@@ -287,7 +287,7 @@ def test_a_hidden_call_that_is_allowed_stays_hidden():
     stage = started(judge=judge(**RULES))
     stage.turn.tool_use("t", "Bash", {"command": "ls"}, source="said")
     stage.turn.tool_use("t", "Bash", {"command": "ls -l"}, source="started")
-    stage.turn.tool_result("t", "listed", False, "Bash", {"command": "ls -l"})
+    stage.turn.add_tool_result("t", "listed", False, "Bash", {"command": "ls -l"})
     assert not blocks(stage) and stage.turn.result is None
 
 
@@ -296,8 +296,8 @@ def test_hooks_see_both_calls_and_both_results():
     stage.turn.observed = []
     stage.turn.tool_use("t", *read("/w/a"))
     stage.turn.tool_use("t", *read("/w/b"))
-    stage.turn.tool_result("t", "A")
-    stage.turn.tool_result("t", "B")
+    stage.turn.add_tool_result("t", "A")
+    stage.turn.add_tool_result("t", "B")
     seen = [(each.name, each.call_id, each.tool_input) for each in stage.turn.observed]
     assert seen == [
         ("PreToolUse", "t", A),
@@ -362,7 +362,7 @@ def test_a_call_is_asked_about_once():
 def test_a_later_call_with_the_id_of_one_that_ended_is_asked_about():
     stage = started()
     assert not ask(stage, "t", "/w/a").refusal
-    stage.turn.tool_result("t", "A")
+    stage.turn.add_tool_result("t", "A")
     later = ask(stage, "t", "/w/b")
     assert not later.refusal and later.call == "t~2"
 
@@ -386,9 +386,9 @@ def test_two_agents_may_use_one_id():
     stage.turn.tool_use("two", "Task", {})
     for parent, path in (("one", "/w/a"), ("two", "/w/a"), ("two", "/w/b")):
         stage.turn.child(parent).tool_use("call_0", *read(path))
-    stage.turn.child("two").tool_result("call_0", "2a")
-    stage.turn.child("one").tool_result("call_0", "1a")
-    stage.turn.child("two").tool_result("call_0", "2b")
+    stage.turn.child("two").add_tool_result("call_0", "2a")
+    stage.turn.child("one").add_tool_result("call_0", "1a")
+    stage.turn.child("two").add_tool_result("call_0", "2b")
     lines = [line for line in stage.lines() if line.get("parent_tool_use_id")]
     calls = {
         line["message"]["content"][0].get("id"): line["parent_tool_use_id"] for line in lines[:3]

@@ -33,7 +33,7 @@ def test_a_nested_agents_lines_are_whole_and_name_its_call(partial):
     child.thinking("hm")
     child.text("I look.")
     child.tool_use("n", "Read", {"file_path": "/a"})
-    child.tool_result("n", "alpha")
+    child.add_tool_result("n", "alpha")
     assert stage.brief() == [
         "task>user:look",
         "task>think:hm",
@@ -65,7 +65,7 @@ def test_a_nested_agents_text_closes_no_block_of_the_main_one(partial):
 def test_a_nested_agents_text_is_not_the_result():
     stage = with_a_task()
     stage.turn.child("task").text("inside")
-    stage.turn.tool_result("task", "done")
+    stage.turn.add_tool_result("task", "done")
     stage.turn.say("outside")
     assert finish(stage)[-2] == "end:success outside"
 
@@ -75,8 +75,8 @@ def test_a_nested_result_is_no_turn_of_the_main_agent():
     stage = with_a_task()
     child = stage.turn.child("task")
     child.tool_use("n", "Read", {})
-    child.tool_result("n", "")
-    stage.turn.tool_result("task", "done")
+    child.add_tool_result("n", "")
+    stage.turn.add_tool_result("task", "done")
     stage.turn.ended()
     assert stage.result()["num_turns"] == 2
 
@@ -105,24 +105,24 @@ def test_a_nested_id_that_comes_again_is_a_new_call():
     child = stage.turn.child("task")
     for text in ("one", "two"):
         child.tool_use("n", "Read", {})
-        child.tool_result("n", text)
-    stage.turn.tool_result("task", "done")
+        child.add_tool_result("n", text)
+    stage.turn.add_tool_result("task", "done")
     finish(stage)
 
 
 def test_a_nested_id_that_the_main_agent_used_is_a_new_call():
     stage = with_a_task()
     stage.turn.tool_use("n", "Bash", {})
-    stage.turn.tool_result("n", "")
+    stage.turn.add_tool_result("n", "")
     child = stage.turn.child("task")
     child.tool_use("n", "Read", {})
-    child.tool_result("n", "")
+    child.add_tool_result("n", "")
     finish(stage)
 
 
 def test_a_nested_result_without_its_call_is_counted_and_dropped():
     stage = with_a_task()
-    stage.turn.child("task").tool_result("n", "orphan")
+    stage.turn.child("task").add_tool_result("n", "orphan")
     assert stage.brief() == []
     assert stage.account.repairs == {"orphan_tool_result": 1}
 
@@ -138,7 +138,7 @@ def test_an_unknown_parent_is_null_and_counted():
 def test_a_parent_that_has_its_result_already_is_still_known():
     """Background agents go on when their call has returned (contract 5.14)."""
     stage = with_a_task()
-    stage.turn.tool_result("task", "launched")
+    stage.turn.add_tool_result("task", "launched")
     stage.lines()
     stage.turn.child("task").text("later")
     assert stage.brief() == ["task>text:later"]
@@ -148,7 +148,7 @@ def test_a_parent_that_has_its_result_already_is_still_known():
 def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
     stage = Stage()
     stage.turn.tool_use("task", "Task", {})
-    stage.turn.tool_result("task", "one")
+    stage.turn.add_tool_result("task", "one")
     stage.turn.tool_use("task", "Task", {})
     call = stage.lines()[-1]["message"]["content"][0]["id"]
     stage.turn.child("task").text("inside")
@@ -174,7 +174,7 @@ def test_a_nested_result_has_the_parent_of_its_call():
     stage = with_a_task()
     stage.turn.child("task").tool_use("n", "Read", {})
     stage.turn.tool_use("other", "Task", {})
-    stage.turn.child("other").tool_result("n", "out")
+    stage.turn.child("other").add_tool_result("n", "out")
     assert "task>result:n out" in stage.brief()
     finish(stage)
 
@@ -183,9 +183,9 @@ def test_an_mcp_result_of_a_nested_agent_has_claudes_form():
     stage = with_a_task()
     child = stage.turn.child("task")
     child.tool_use("n", "mcp__srv__take", {})
-    child.tool_result("n", {"content": []})
+    child.add_tool_result("n", {"content": []})
     child.tool_use("m", "mcp__srv__take", {})
-    child.tool_result("m", [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}])
+    child.add_tool_result("m", [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}])
     empty, audio = [
         line["message"]["content"][0]["content"] for line in stage.lines() if line["type"] == "user"
     ]
@@ -204,7 +204,7 @@ def test_texts_of_a_nested_agent_are_not_written_unless_requested():
     child.thinking("hm")
     child.text("inside")
     child.tool_use("n", "Read", {})
-    child.tool_result("n", "text")
+    child.add_tool_result("n", "text")
     assert [word for word in stage.brief() if word.startswith("task>")] == [
         "task>call:n Read",
         "task>result:n text",
@@ -263,6 +263,6 @@ def test_a_nested_call_that_the_vendor_refuses_itself_stops_the_turn_if_it_ran(f
     child = stage.turn.child("task")
     child.tool_use("n", "Bash", RM)
     assert stage.turn.result is None
-    child.tool_result("n", "removed", failed)
+    child.add_tool_result("n", "removed", failed)
     assert (stage.turn.cause == "denied") is not failed
     assert stage.turn.denied_tool_that_ran == ("" if failed else "Bash")

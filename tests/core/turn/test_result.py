@@ -261,7 +261,7 @@ def test_a_stream_that_was_cut_is_asked_for_again_only_before_anything_was_done(
     stage = Stage(retries=True)
     if acted:
         stage.turn.tool_use("t", "Bash", {})
-        stage.turn.tool_result("t", "done")
+        stage.turn.add_tool_result("t", "done")
     else:
         stage.turn.text("half")
     assert stage.turn.broke_off(OK, "") is not acted

@@ -465,7 +465,7 @@ def test_a_call_in_a_retried_reply_is_said(partial):
     stage.turn.retract()
     stage.turn.say("Hello")
     stage.turn.tool_use("t", "Bash", {})
-    stage.turn.tool_result("t", "")
+    stage.turn.add_tool_result("t", "")
     assert texts(stage) == ["text:Hello", "call:t Bash"]
 
 
@@ -475,7 +475,7 @@ def test_nothing_is_swallowed_behind_a_tools_result(partial):
     stage = started(partial)
     stage.turn.say("Hello")
     stage.turn.tool_use("t", "Bash", {})
-    stage.turn.tool_result("t", "")
+    stage.turn.add_tool_result("t", "")
     stage.turn.retract()
     stage.turn.say("Hello")
     assert texts(stage) == ["text:Hello", "call:t Bash", "text:Hello"]

@@ -34,7 +34,7 @@ def ended(stage: Stage) -> list[str]:
 def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
     stage = started()
     stage.turn.tool_use("t", "Bash", {"command": "ls"})
-    stage.turn.tool_result("t", "a.txt")
+    stage.turn.add_tool_result("t", "a.txt")
     call, result = stage.lines()
     assert call["message"]["content"] == [
         {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}
@@ -49,7 +49,7 @@ def test_a_call_that_was_open_at_an_interrupt_has_failed_whatever_the_vendor_say
     stage = started()
     stage.turn.tool_use("t", "Bash", {"command": "tail -f a.txt"})
     stage.turn.interrupted()
-    stage.turn.tool_result("t", "Command cancelled by user.")
+    stage.turn.add_tool_result("t", "Command cancelled by user.")
     _, result = stage.lines()
     assert result["message"]["content"][0]["is_error"] is True
 
@@ -67,8 +67,8 @@ def test_parallel_calls_are_answered_in_the_order_of_their_results(partial):
     stage = started(partial)
     stage.turn.tool_use("a", "Bash", {})
     stage.turn.tool_use("b", "Read", {})
-    stage.turn.tool_result("b", "2")
-    stage.turn.tool_result("a", "1")
+    stage.turn.add_tool_result("b", "2")
+    stage.turn.add_tool_result("a", "1")
     words = [word for word in ended(stage) if word.startswith(("call", "result"))]
     assert words == ["call:a Bash", "call:b Read", "result:b 2", "result:a 1"]
 
@@ -89,7 +89,7 @@ def test_an_id_that_comes_again_after_its_result_is_a_new_call(partial):
     stage = started(partial)
     for number in range(3):
         stage.turn.tool_use("t", "Bash", {})
-        stage.turn.tool_result("t", str(number))
+        stage.turn.add_tool_result("t", str(number))
     words = [word for word in ended(stage) if word.startswith(("call", "result"))]
     assert [word.split()[0].split(":")[1] for word in words[::2]] == [
         word.split()[0].split(":")[1] for word in words[1::2]
@@ -105,7 +105,7 @@ def test_a_minted_id_is_never_one_that_a_vendor_used(partial):
     stage = started(partial)
     for identity in ("t~2", "t", "t", "t~2"):
         stage.turn.tool_use(identity, "Bash", {})
-        stage.turn.tool_result(identity, "")
+        stage.turn.add_tool_result(identity, "")
     ended(stage)  # check_turns: ids are used once
 
 
@@ -120,7 +120,7 @@ def test_a_call_without_an_id_gets_one(identity):
 def test_a_result_that_comes_before_its_call_waits_for_it(partial):
     """acai's seed example and wayland-core#133."""
     stage = started(partial)
-    stage.turn.tool_result("t", "early", True)
+    stage.turn.add_tool_result("t", "early", True)
     assert stage.brief() == []
     stage.turn.tool_use("t", "Bash", {})
     assert [word for word in stage.brief() if word.startswith(("call", "failed"))] == [
@@ -134,9 +134,9 @@ def test_a_result_that_comes_before_its_call_waits_for_it(partial):
 def test_a_second_result_is_counted_and_dropped(partial):
     stage = started(partial)
     stage.turn.tool_use("t", "Bash", {})
-    stage.turn.tool_result("t", "one")
+    stage.turn.add_tool_result("t", "one")
     stage.lines()
-    stage.turn.tool_result("t", "two")
+    stage.turn.add_tool_result("t", "two")
     assert stage.brief() == []
     assert stage.account.repairs == {"second_tool_result": 1}
     ended(stage)
@@ -145,7 +145,7 @@ def test_a_second_result_is_counted_and_dropped(partial):
 @BOTH
 def test_a_result_whose_call_never_comes_is_counted(partial):
     stage = started(partial)
-    stage.turn.tool_result("t", "orphan")
+    stage.turn.add_tool_result("t", "orphan")
     stage.turn.say("done")
     assert not any(word.startswith("result") for word in ended(stage))
     assert stage.account.repairs == {"orphan_tool_result": 1}
@@ -155,7 +155,7 @@ def test_results_that_wait_are_bounded():
     """Threats: every table bounded."""
     stage = started()
     for number in range(EARLY_RESULTS + 10):
-        stage.turn.tool_result(f"t{number}", "x" * 10)
+        stage.turn.add_tool_result(f"t{number}", "x" * 10)
     assert stage.account.repairs == {"orphan_tool_result": 10}
     ended(stage)
     assert stage.account.repairs == {"orphan_tool_result": EARLY_RESULTS + 10}
@@ -164,7 +164,7 @@ def test_results_that_wait_are_bounded():
 def test_a_result_that_names_its_call_makes_up_for_it():
     """cursor: `completed` without `started`."""
     stage = started()
-    stage.turn.tool_result("t", "out", False, "Bash", {"command": "ls"})
+    stage.turn.add_tool_result("t", "out", False, "Bash", {"command": "ls"})
     call, result = stage.lines()
     assert call["message"]["content"][0]["input"] == {"command": "ls"}
     assert result["message"]["content"][0]["tool_use_id"] == "t"
@@ -174,7 +174,7 @@ def test_a_result_that_names_its_call_makes_up_for_it():
 def test_a_named_result_of_an_open_call_belongs_to_it():
     stage = started()
     stage.turn.tool_use("t", "Bash", {"command": "ls"})
-    stage.turn.tool_result("t", "out", False, "Bash", {"command": "ls"})
+    stage.turn.add_tool_result("t", "out", False, "Bash", {"command": "ls"})
     assert stage.brief() == ["call:t Bash", "result:t out"]
 
 
@@ -231,7 +231,7 @@ def test_a_results_content_is_text_or_blocks(content, written):
     stage = started()
     stage.turn.tool_use("t", "Bash", {})
     stage.lines()
-    stage.turn.tool_result("t", content)
+    stage.turn.add_tool_result("t", content)
     (line,) = stage.lines()
     assert line["message"]["content"][0]["content"] == written
 
@@ -241,7 +241,7 @@ def test_a_results_content_of_another_type_becomes_text(content):
     """Contract S7: `content` is a string or blocks; vibe-kanban's serde refuses anything else."""
     stage = started()
     stage.turn.tool_use("t", "Bash", {})
-    stage.turn.tool_result("t", content)
+    stage.turn.add_tool_result("t", content)
     ended(stage)
 
 
@@ -272,7 +272,7 @@ def test_a_denial_is_in_the_result_and_the_turn_goes_on():
     stage = started()
     stage.turn.tool_use("t", "Bash", {"command": "rm"})
     stage.turn.denied("t", "Bash", {"command": "rm"})
-    stage.turn.tool_result("t", "refused", True)
+    stage.turn.add_tool_result("t", "refused", True)
     stage.turn.say("ok")
     stage.turn.ended()
     result = stage.result()
@@ -297,8 +297,8 @@ def test_a_hidden_call_is_left_out_with_its_result(partial):
     stage = started(partial, judge=judge(hidden=["Grep"]))
     stage.turn.tool_use("g", "Grep", {})
     stage.turn.tool_use("b", "Bash", {})
-    stage.turn.tool_result("g", "hidden")
-    stage.turn.tool_result("b", "shown")
+    stage.turn.add_tool_result("g", "hidden")
+    stage.turn.add_tool_result("b", "shown")
     words = ended(stage)
     assert not any("Grep" in word or "hidden" in word for word in words)
     assert "result:b shown" in words
@@ -313,8 +313,8 @@ def test_a_hidden_call_without_a_result_says_nothing_at_the_end():
 
 def test_a_hidden_call_that_its_result_names_stays_hidden():
     stage = started(judge=judge(hidden=["Grep"]))
-    stage.turn.tool_result("g", "hidden", False, "Grep", {})
-    stage.turn.tool_result("g", "hidden", False, "Grep", {})
+    stage.turn.add_tool_result("g", "hidden", False, "Grep", {})
+    stage.turn.add_tool_result("g", "hidden", False, "Grep", {})
     assert ended(stage) == ["end:success", "."]
 
 
@@ -324,7 +324,7 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     stage = started(partial, judge=judge(deny=["Bash"]))
     stage.turn.say("I will clean up.")
     stage.turn.tool_use("t", "Bash", {"command": "rm -rf /"})
-    stage.turn.tool_result("t", "done")
+    stage.turn.add_tool_result("t", "done")
     stage.turn.say("late")
     stage.turn.closed(None, "")
     lines = stage.lines()
@@ -343,7 +343,7 @@ def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
     stage = started(judge=judge(deny=["Bash"]))
     stage.turn.denied("t", "Bash", {"command": "rm"})
     stage.turn.tool_use("t", "Bash", {"command": "rm"})
-    stage.turn.tool_result("t", "blocked", True)
+    stage.turn.add_tool_result("t", "blocked", True)
     assert "call:t Bash" in stage.brief() and stage.turn.state != "closed"
     assert ended(stage)[-2] == "end:success"
 
@@ -357,14 +357,14 @@ def test_a_forbidden_call_of_a_tool_that_the_vendor_knows_it_has_not_leaves_the_
     stage = started(judge=told(deny=["Bash"], only=["Bash", "Read"]))
     for identity, name in (("t", "Bash"), ("u", "Grep")):
         stage.turn.tool_use(identity, name, {})
-        stage.turn.tool_result(identity, "no such tool", True)
+        stage.turn.add_tool_result(identity, "no such tool", True)
     assert ended(stage)[-2] == "end:success"
 
 
 def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn():
     stage = started(judge=told(deny=["Bash"]))
     stage.turn.tool_use("t", "Bash", {"command": "ls"})
-    stage.turn.tool_result("t", "a.txt")
+    stage.turn.add_tool_result("t", "a.txt")
     assert stage.turn.cause == "denied"
     stage.lines()
     check_turns(stage.bytes, stage.pen.partial)
@@ -385,13 +385,13 @@ def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
 def test_a_call_that_falls_under_no_rule_runs():
     stage = started(judge=judge(deny=["Bash(rm *)"]))
     stage.turn.tool_use("t", "Bash", {"command": "ls"})
-    stage.turn.tool_result("t", "a")
+    stage.turn.add_tool_result("t", "a")
     assert ended(stage)[-2] == "end:success"
 
 
 def test_a_forbidden_call_stops_even_when_its_result_invents_it():
     stage = started(judge=judge(deny=["Bash"]))
-    stage.turn.tool_result("t", "done", False, "Bash", {})
+    stage.turn.add_tool_result("t", "done", False, "Bash", {})
     words = stage.brief()
     assert words[-1] == "."
     check_turns(stage.bytes, partial=False)
@@ -409,7 +409,7 @@ def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
         for call in range(calls):
             stage.turn.tool_use(f"t{reply}{call}", "Bash", {})
         for call in range(calls):
-            stage.turn.tool_result(f"t{reply}{call}", "its own")
+            stage.turn.add_tool_result(f"t{reply}{call}", "its own")
     stage.turn.closed(None, "")
     lines = stage.lines()
     check_turns(stage.bytes, partial)
@@ -511,7 +511,7 @@ def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once()
     asked = ask(stage)
     stage.turn.refused(asked, "no way", announced=True)
     stage.turn.refused(asked, "no way", announced=True)
-    stage.turn.tool_result("t", "[Operation Cancelled]", True)
+    stage.turn.add_tool_result("t", "[Operation Cancelled]", True)
     (result,) = [line for line in stage.lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "no way"
     assert [*stage.turn.denials] == ["t"]
@@ -527,7 +527,7 @@ def test_a_refused_call_whose_result_never_comes_still_says_why():
 def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
     stage = started()
     stage.turn.refused(ask(stage), "no way", announced=True)
-    stage.turn.tool_result("t", "it ran")
+    stage.turn.add_tool_result("t", "it ran")
     (result,) = [line for line in stage.lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "it ran"
     assert stage.turn.denied_tool_that_ran == "Bash"
@@ -537,7 +537,7 @@ def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
 def test_a_denied_call_that_failed_keeps_the_promise():
     stage = started()
     stage.turn.refused(ask(stage), "no way", announced=True)
-    stage.turn.tool_result("t", "not allowed", True)
+    stage.turn.add_tool_result("t", "not allowed", True)
     assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
 
 
@@ -547,7 +547,7 @@ def test_a_denial_that_the_vendor_did_not_receive_breaks_no_promise():
     """
     stage = started()
     stage.turn.refused(ask(stage), "no way", announced=True, vendor_knows=False)
-    stage.turn.tool_result("t", "it was refused")
+    stage.turn.add_tool_result("t", "it was refused")
     assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
 
 
@@ -574,10 +574,10 @@ def test_an_mcp_result_has_claudes_form(given, is_early, redact):
     """Claude's frontends cannot show MCP blocks."""
     stage = started(redact=redact)
     if is_early:
-        stage.turn.tool_result("t", given)
+        stage.turn.add_tool_result("t", given)
     stage.turn.tool_use("t", "mcp__srv__take", {})
     if not is_early:
-        stage.turn.tool_result("t", given)
+        stage.turn.add_tool_result("t", given)
     _, result = stage.lines()
     assert result["message"]["content"][0]["content"] == [CLAUDE_IMAGE]
 
@@ -585,7 +585,7 @@ def test_an_mcp_result_has_claudes_form(given, is_early, redact):
 def test_an_mcp_result_with_is_error_is_an_error():
     stage = started()
     stage.turn.tool_use("t", "mcp__srv__take", {})
-    stage.turn.tool_result("t", {"content": [{"type": "text", "text": "no"}], "isError": True})
+    stage.turn.add_tool_result("t", {"content": [{"type": "text", "text": "no"}], "isError": True})
     _, result = stage.lines()
     assert result["message"]["content"][0] | {"tool_use_id": ""} == {
         "tool_use_id": "", "type": "tool_result", "content": "no", "is_error": True,
@@ -596,7 +596,7 @@ def test_a_secret_in_structured_content_is_redacted():
     stage = started(redact=True)
     secret = f"ghp_{random(36)}"
     stage.turn.tool_use("t", "mcp__srv__take", {})
-    stage.turn.tool_result("t", {"content": [], "structuredContent": {"token": secret}})
+    stage.turn.add_tool_result("t", {"content": [], "structuredContent": {"token": secret}})
     assert secret not in stage.lines()[1]["message"]["content"][0]["content"]
 
 
@@ -606,7 +606,7 @@ def test_an_mcp_tool_is_written_with_claudes_name():
     name, plain = "mcp__my srv.x__do it/ü", "mcp__my_srv_x__do_it__"
     stage.turn.denied("t", name, {})
     stage.turn.tool_use("t", name, {})
-    stage.turn.tool_result("t", "no", True)
+    stage.turn.add_tool_result("t", "no", True)
     stage.turn.child("t").tool_use("n", name, {})
     assert stage.lines()[0]["message"]["content"][0]["name"] == plain
     ended(stage)

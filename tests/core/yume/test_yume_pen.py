@@ -88,10 +88,10 @@ def test_r3_parallel_calls_are_said_one_after_the_other_whatever_order_their_res
     turn.tool_use("c", "Bash", {"command": "pwd"})
     turn.text("meanwhile")
     assert short(stage.lines()) == ["init", "call a Read"]
-    turn.tool_result("c", "third")
-    turn.tool_result("b", "second", True)
+    turn.add_tool_result("c", "third")
+    turn.add_tool_result("b", "second", True)
     assert short(stage.lines()) == []
-    turn.tool_result("a", "first")
+    turn.add_tool_result("a", "first")
     assert short(stage.lines()) == [
         "result a first",
         "call b Bash",
@@ -117,9 +117,9 @@ def test_r3_a_call_without_a_result_is_answered_before_the_end(stage):
 def test_r4_ids_are_unique_in_a_session_and_a_retried_call_is_said_once(stage):
     stage.turn.tool_use("a", "Read", {})
     stage.turn.tool_use("a", "Read", {})
-    stage.turn.tool_result("a", "x")
+    stage.turn.add_tool_result("a", "x")
     stage.turn.tool_use("a", "Read", {})
-    stage.turn.tool_result("a", "y")
+    stage.turn.add_tool_result("a", "y")
     calls = [word for word in short(ended(stage)) if word.startswith("call")]
     assert calls == ["call a Read", "call a~2 Read"]
 
@@ -347,7 +347,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(stage):
     asked = PermissionRequest("r1", "a", "Bash", {}, "shell", {})
     stage.turn.permission("r1", "a", "Bash", {}, ("shell", {}))
     stage.turn.refused(asked, "Not today.", announced=True)
-    stage.turn.tool_result("a", "vendor's own words", True)
+    stage.turn.add_tool_result("a", "vendor's own words", True)
     assert "failed a Not today." in short(ended(stage))
 
 
@@ -411,7 +411,7 @@ def test_a_result_of_blocks_is_one_text(stage):
         "source": {"type": "base64", "media_type": "image/png", "data": "A" * 400},
     }
     stage.turn.tool_use("a", "Read", {})
-    stage.turn.tool_result("a", [{"type": "text", "text": "see"}, picture])
+    stage.turn.add_tool_result("a", [{"type": "text", "text": "see"}, picture])
     (result,) = (line for line in ended(stage) if line["type"] == "tool_result")
     assert result["content"] == "see\n[image: image/png]"
 
@@ -444,8 +444,8 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     nested = turn.child(HUGE)
     nested.thinking(HUGE)
     nested.tool_use(HUGE + "2", HUGE, {"content": HUGE})
-    nested.tool_result(HUGE + "2", HUGE)
-    turn.tool_result(HUGE, [{"type": "text", "text": HUGE}])
+    nested.add_tool_result(HUGE + "2", HUGE)
+    turn.add_tool_result(HUGE, [{"type": "text", "text": HUGE}])
     turn.failed(HUGE)
     stage.finish()
     check_flat(stage.bytes)
@@ -481,11 +481,11 @@ def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
     nested.thinking("hm")
     nested.tool_use("n1", "Read", {"file_path": "/a"})
     nested.tool_use("n2", "Read", {"file_path": "/b"})
-    nested.tool_result("n2", "two")
-    nested.tool_result("n1", "one", True)
+    nested.add_tool_result("n2", "two")
+    nested.add_tool_result("n1", "one", True)
     nested.text("found")
     nested.user_text("what it was told")
-    turn.tool_result("task", "found it")
+    turn.add_tool_result("task", "found it")
     words = short(ended(stage))
     assert words[1:10] == [
         "call task Task",
@@ -506,8 +506,8 @@ def test_an_agent_whose_call_waits_waits_with_it(stage):
     turn.tool_use("two", "Task", {})
     turn.child("two").text("from two")
     turn.child("one").text("from one")
-    turn.tool_result("two", "2")
-    turn.tool_result("one", "1")
+    turn.add_tool_result("two", "2")
+    turn.add_tool_result("one", "1")
     assert short(ended(stage))[1:7] == [
         "call one Task",
         "one>text from one",
@@ -524,7 +524,7 @@ def test_agents_inside_agents_cost_no_stack(stage):
     turn.tool_use("n0", "Task", {})
     for number in range(900):
         turn.child(f"n{number}").tool_use(f"n{number + 1}", "Task", {})
-    turn.tool_result("first", "")
+    turn.add_tool_result("first", "")
     assert sum(word.startswith("n") and ">call" in word for word in short(ended(stage))) == 900
 
 
@@ -545,8 +545,8 @@ def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage
     stage.pen.expose("b")
     stage.pen.expose("b")
     assert short(stage.lines())[1:] == ["call a Bash", "call b Bash"]
-    turn.tool_result("b", "2")
-    turn.tool_result("a", "1")
+    turn.add_tool_result("b", "2")
+    turn.add_tool_result("a", "1")
     turn.ended()
     words = short(stage.finish())
     assert words[:3] == ["result b 2", "result a 1", "text then"]
@@ -570,7 +570,7 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
     turn = stage.turn
     turn.tool_use("a", "Bash", {})
     turn.text("x" * 200)
-    turn.tool_result("a", "late")
+    turn.add_tool_result("a", "late")
     words = short(lines := ended(stage))
     assert (
         words[2].startswith("result a [The result of this call came too late")
