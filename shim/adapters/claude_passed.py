@@ -10,7 +10,7 @@ from typing import Any
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump_json
 from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
-from shim.core.turn.nested import NestedCall
+from shim.core.turn.nested import SubagentCall
 from shim.core.turn.open_calls import STREAM, Announcement, OpenCalls, fingerprint, read_id
 from shim.core.turn.outcome import Outcome
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
@@ -79,7 +79,7 @@ class PassthroughTurn:
             if self._turn_end.stated[0]:
                 self._finish_turn()
             if self._machine.state is CLOSED and self._turn_end.sealed and self._writer.terminates:
-                self._machine.late()  # the terminator was said: the end, for whoever asked for one
+                self._machine.record_late_event()  # the terminator was said: the end, for whoever asked for one
             else:
                 self._writer.verbatim(raw)
 
@@ -106,9 +106,9 @@ class PassthroughTurn:
             if self._pending_result_count or (user and self._accepts_every_line):
                 self._writer.verbatim(raw)
             else:
-                self._machine.late()
+                self._machine.record_late_event()
             return False
-        return self._machine.state is not NEW or self._machine.go(READY)
+        return self._machine.state is not NEW or self._machine.move_to(READY)
 
     def _apply_init(self, raw: bytes, event: ClaudeLine) -> None:
         if self._machine.state is not NEW:
@@ -131,7 +131,7 @@ class PassthroughTurn:
                 event | {"shim": {"vendor": self._turn_start.terms.vendor.name, **facts}}
             )
         self._writer.verbatim(raw)
-        self._machine.go(READY, True)
+        self._machine.move_to(READY, True)
 
     def _store_result(self, raw: bytes, event: ClaudeLine) -> None:
         """The result of a real claude, which waits."""
@@ -149,7 +149,7 @@ class PassthroughTurn:
         if self._accepts_every_line:
             self._tool_calls.table.clear()
             if self._machine.state is NEW:
-                self._machine.go(READY, True)
+                self._machine.move_to(READY, True)
         if event.get("is_error"):
             errors = event.get("errors")
             message = event.get("result") or (
@@ -181,7 +181,7 @@ class PassthroughTurn:
         for block in content:
             if parent:
                 if block.get("type") == "tool_use" and isinstance(block["id"], str):
-                    call = NestedCall(parent, block["id"], str(block.get("name")))
+                    call = SubagentCall(parent, block["id"], str(block.get("name")))
                     _track_call(self._nested_agents.table, block, call)
             elif block.get("type") == "tool_use":  # its arguments were written before
                 _track_call(self._tool_calls.table, block, (block["id"], block["name"], {}))
@@ -191,7 +191,7 @@ class PassthroughTurn:
             return True
         self._text_blocks.parts = []
         if self._machine.state in (TEXT, THINKING):
-            self._machine.go(MESSAGE, True)
+            self._machine.move_to(MESSAGE, True)
             self._assistant_message.stop_due = self._writer.partial
         return True
 
@@ -246,7 +246,7 @@ class PassthroughTurn:
                 message.get("usage") or NO_USAGE,
             )
             self._assistant_message.number += 1
-            self._machine.go(MESSAGE, True)
+            self._machine.move_to(MESSAGE, True)
         elif kind == "content_block_start":
             self._track_block_start(inner["index"], inner["content_block"]["type"])
         elif kind == "content_block_delta":
@@ -256,9 +256,9 @@ class PassthroughTurn:
         elif kind == "content_block_stop":
             self._assistant_message.stop_due = False
             if self._machine.state is not READY:
-                self._machine.go(MESSAGE, True)
+                self._machine.move_to(MESSAGE, True)
         elif kind == "message_stop":
-            self._machine.go(READY, True)
+            self._machine.move_to(READY, True)
         return True
 
     def _track_block_start(self, index: object, kind: str) -> None:
@@ -269,7 +269,7 @@ class PassthroughTurn:
                 self._writer.new_message_id(), self._assistant_message.model, NO_USAGE
             )
         self._writer.adopt_block(index)
-        self._machine.go(BLOCK_STATES.get(kind, MESSAGE), True)
+        self._machine.move_to(BLOCK_STATES.get(kind, MESSAGE), True)
         self._text_blocks.follow_block()
         self._assistant_message.stop_due = self._writer.partial and self._machine.state is MESSAGE
 

@@ -21,7 +21,7 @@ from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import as_content
 from shim.core.secrets.lines import LineRedactor
 from shim.core.secrets.redactor import Redactor, StreamRedactor, count_placeholders
-from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, State
+from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, TurnState
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
 from shim.core.turn.turn import Turn, Verbatim, part
@@ -44,7 +44,7 @@ class RedactedTextBlocks:
         self._stream_redactor = StreamRedactor(self._counts)
         # in its place while something is said before what it holds back
         self._spare_redactor = StreamRedactor(self._counts)
-        self._block_of_stream: tuple[State, object] = (TEXT, None)
+        self._block_of_stream: tuple[TurnState, object] = (TEXT, None)
 
     def add_text(self, fragment: str, block_key: object = None) -> None:
         machine, speech, stream = self._machine, self._text_blocks, self._stream_redactor
@@ -78,15 +78,15 @@ class RedactedTextBlocks:
         if self._machine.state is ECHO or not self._writes_partial_messages:
             self._stream_redactor.flush()
 
-    def add_fragment(self, kind: State, fragment: str, key: object) -> None:
-        if fragment.__class__ is not str or self._machine.over:
+    def add_fragment(self, kind: TurnState, fragment: str, key: object) -> None:
+        if fragment.__class__ is not str or self._machine.is_over:
             self._text_blocks.fragment(kind, fragment, key)
             return
         key = self._switch_block(kind, key)
         stream = self._stream_redactor
         self._write_before_buffered(stream, kind, stream.feed(fragment), key)
 
-    def _switch_block(self, kind: State, key: object) -> object:
+    def _switch_block(self, kind: TurnState, key: object) -> object:
         """The stream is that of this block from now on; its key, as far as it is one."""
         if key.__class__ is not int and not isinstance(key, str | None):
             key = None
@@ -96,7 +96,7 @@ class RedactedTextBlocks:
         return key
 
     def _write_before_buffered(
-        self, stream: StreamRedactor, kind: State, said: str, key: object
+        self, stream: StreamRedactor, kind: TurnState, said: str, key: object
     ) -> None:
         """Say a fragment before what `stream` holds back, and open the block for that."""
         self._stream_redactor = self._spare_redactor
@@ -105,7 +105,7 @@ class RedactedTextBlocks:
         self._open_block(stream, kind, key)
         self._stream_redactor = stream
 
-    def _open_block(self, stream: StreamRedactor, kind: State, key: object) -> None:
+    def _open_block(self, stream: StreamRedactor, kind: TurnState, key: object) -> None:
         """Open the block for what `stream` holds back."""
         state, kept = self._machine.state, self._stream_redactor
         if (
@@ -123,7 +123,7 @@ class RedactedTextBlocks:
         if open_ and (rest := self._stream_redactor.flush()):
             self._text_blocks.fragment(self._block_of_stream[0], rest, self._block_of_stream[1])
 
-    def update_block(self, kind: State, full: str, key: object) -> None:
+    def update_block(self, kind: TurnState, full: str, key: object) -> None:
         if full.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
         key = self._switch_block(kind, key)
@@ -168,7 +168,7 @@ class RedactedTurn:
         self._write_line: Verbatim | None = None
         self.add_text = speech.add_text
         self.add_block = speech.add_block
-        turn.machine.before_going = speech.write_buffered
+        turn.machine.before_move = speech.write_buffered
         turn.opening.redact = turn.calls.redact = redactor.redact_value
         turn.nested.redact = self._redact_nested
 

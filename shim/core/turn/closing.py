@@ -5,9 +5,9 @@ from collections.abc import Callable
 from shim.core.claude.usage import parse_dollars
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Diagnostics
-from shim.core.turn import outcome as ends
-from shim.core.turn.machine import CLOSED, DONE, NEW, READY, Machine
-from shim.core.turn.nested import NestedAgents
+from shim.core.turn import outcome as outcomes
+from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
+from shim.core.turn.nested import SubagentTracker
 from shim.core.turn.opening import Opening
 from shim.core.turn.outcome import End, Exit, Outcome, Standing
 from shim.core.turn.questions import Questions
@@ -24,185 +24,198 @@ from shim.core.turn.terms import Conversation, Pen, Structured
 from shim.core.turn.tool_calls import ToolCalls
 
 
-class Closing:
+class TurnFinisher:
     """Ends one turn; `result` is None until then."""
 
     def __init__(
         self,
-        machine: Machine,
+        machine: TurnMachine,
         pen: Pen,
         conversation: Conversation,
         account: Diagnostics,
         opening: Opening,
         reply: Reply,
         calls: ToolCalls,
-        nested: NestedAgents,
+        nested: SubagentTracker,
         questions: Questions,
         end: End,
     ) -> None:
         self.result: Result | None = None
         self._machine = machine
-        self._pen = pen
+        self._writer = pen
         self._conversation = conversation
-        self._account = account
-        self._opening = opening
-        self._reply = reply
-        self._calls = calls
-        self._nested = nested
-        self._questions = questions
-        self._end = end
+        self._diagnostics = account
+        self._turn_start = opening
+        self._assistant_message = reply
+        self._tool_calls = calls
+        self._subagents = nested
+        self._permission_requests = questions
+        self._outcome_tracker = end
 
     @property
-    def spoken(self) -> bool:
+    def has_output(self) -> bool:
         """Whether anything was said or done in this turn that is the model's: a block, a call, a
         result, a question.
         """
         return bool(
-            self._reply.number or self._calls.any or self._nested.open or self._questions.asked
+            self._assistant_message.number
+            or self._tool_calls.any
+            or self._subagents.open
+            or self._permission_requests.asked
         )
 
     def close(self, child_exit: Exit | None, stderr: str) -> None:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
-        machine, end, read = self._machine, self._end, self._opening.terms.read
+        machine, end, read = self._machine, self._outcome_tracker, self._turn_start.terms.read
         if machine.state is CLOSED:
             return
         if machine.state is DONE:
-            machine.go(READY, True)
+            machine.move_to(READY, True)
         else:
             end.began = machine.state is not NEW
-        end.outcome = ends.decide(self._standing(), child_exit, stderr)
+        end.outcome = outcomes.decide(self._take_snapshot(), child_exit, stderr)
         if read is not None and end.outcome.kind == "ended":
-            end.outcome = self._structured(read, end.outcome)
+            end.outcome = self._read_structured_answer(read, end.outcome)
         if end.outcome.kind == "ended" and self._is_over_budget(end.outcome):
-            end.outcome = ends.make_budget_outcome(
-                self._opening.terms.limits.budget or 0.0, end.outcome.facts
+            end.outcome = outcomes.make_budget_outcome(
+                self._turn_start.terms.limits.budget or 0.0, end.outcome.facts
             )
         end.child_exit = child_exit
-        self._questions.refuse_all()
-        machine.go(CLOSED)
+        self._permission_requests.refuse_all()
+        machine.move_to(CLOSED)
 
-    def unanswered(
-        self, child_exit: Exit | None, stderr: str, *, whatever: bool
+    def find_fallback_reason(
+        self, child_exit: Exit | None, stderr: str, *, any_cause: bool
     ) -> FailedAttempt | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """
-        return ends.unanswered(self._standing(), child_exit, stderr, whatever=whatever)
+        return outcomes.unanswered(self._take_snapshot(), child_exit, stderr, whatever=any_cause)
 
-    def broke_off(self, child_exit: Exit | None, stderr: str) -> bool:
+    def can_retry(self, child_exit: Exit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
         R11).
         """
-        return ends.broke_off(self._standing(), child_exit, stderr)
+        return outcomes.broke_off(self._take_snapshot(), child_exit, stderr)
 
-    def fail_hard(self, reason: str) -> None:
+    def write_internal_error(self, reason: str) -> None:
         """The end itself failed, our own mistake: a result all the same, with nothing in it that
         could fail again.
         """
-        self._machine.go(CLOSED, True)
-        terms, text = self._opening.terms, f"the shim failed: {reason}"
+        self._machine.move_to(CLOSED, True)
+        terms, text = self._turn_start.terms, f"the shim failed: {reason}"
         self.result = Result(bare(terms.vendor.name, text), True, "internal", text)
-        if not self._end.began:
-            self._pen.init(self._conversation.session_id or terms.session.fresh_id, {})
-        self._pen.result(self.result.line)
+        if not self._outcome_tracker.began:
+            self._writer.init(self._conversation.session_id or terms.session.fresh_id, {})
+        self._writer.result(self.result.line)
 
-    def seal(self) -> None:
+    def write_terminator(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
-        if not self._end.sealed:
-            self._end.sealed = True
-            self._pen.end_of_stream()
+        if not self._outcome_tracker.sealed:
+            self._outcome_tracker.sealed = True
+            self._writer.end_of_stream()
 
     # -- the steps of the table --------------------------------------------------------------------
 
-    def fill(self) -> None:
+    def fill_results(self) -> None:
         """Results that never came, and the user line of an interrupt."""
-        text = self._calls.fill()
-        self._nested.fill(text)
-        self._calls.count_orphans()
-        if self._end.interrupted and not self._end.told:
-            self._pen.user_text(INTERRUPTED_IN_TOOL if self._calls.interrupted else INTERRUPTED)
+        text = self._tool_calls.fill()
+        self._subagents.fill(text)
+        self._tool_calls.count_orphans()
+        if self._outcome_tracker.interrupted and not self._outcome_tracker.told:
+            self._writer.user_text(
+                INTERRUPTED_IN_TOOL if self._tool_calls.interrupted else INTERRUPTED
+            )
 
-    def conclude(self) -> None:
+    def write_result(self) -> None:
         """The result; a real claude's own is said as it came where nothing contradicts it."""
-        end, reply, outcome = self._end, self._reply, self._end.outcome
+        end, reply, outcome = (
+            self._outcome_tracker,
+            self._assistant_message,
+            self._outcome_tracker.outcome,
+        )
         assert outcome is not None
         stated, meant = end.stated
         if stated and outcome is meant:
             text = reply.last_text if outcome.kind == "ended" else outcome.message
             self.result = Result({}, outcome.kind != "ended", outcome.cause, text)
-            self._pen.verbatim_result(stated)
+            self._writer.verbatim_result(stated)
             end.sealed = False
             return
-        opening, conversation = self._opening, self._conversation
+        opening, conversation = self._turn_start, self._conversation
         self.result = result = conclude(
             EndOfTurn(
                 terms=opening.terms,
-                account=self._account,
+                account=self._diagnostics,
                 outcome=outcome,
                 child_exit=end.child_exit,
                 began=end.began,
-                spoken=self.spoken,
-                results=self._calls.results,
-                interrupted_call=self._calls.interrupted,
+                spoken=self.has_output,
+                results=self._tool_calls.results,
+                interrupted_call=self._tool_calls.interrupted,
                 stop_reason=reply.stop_reason,
                 last_text=reply.last_text,
                 model=reply.model,
                 vendor_version=opening.facts.get("vendor_version") or opening.terms.vendor.version,
-                denials=list(self._questions.denials.entries.values()),
+                denials=list(self._permission_requests.denials.entries.values()),
                 spent=conversation.spend(outcome.facts, reply.usage, reply.cost, reply.model),
-                room=self._pen.room,
+                room=self._writer.room,
                 origin=None if opening.message is None else opening.message.origin,
             )
         )
         if result.api_error is not None:
-            self._pen.api_error(*result.api_error)
-        self._pen.result(result.line)
+            self._writer.api_error(*result.api_error)
+        self._writer.result(result.line)
 
     def _is_over_budget(self, outcome: Outcome) -> bool:
         """Return whether the session has cost more than `--max-budget-usd` allows, by the vendor's
         own count.
         """
-        budget = self._opening.terms.limits.budget
+        budget = self._turn_start.terms.limits.budget
         if budget is None:
             return False
-        spent = parse_dollars(outcome.facts.get("cost")) or self._reply.cost
+        spent = parse_dollars(outcome.facts.get("cost")) or self._assistant_message.cost
         return self._conversation.cost + spent > budget
 
     # -- how it is done ----------------------------------------------------------------------------
 
-    def _standing(self) -> Standing:
+    def _take_snapshot(self) -> Standing:
         """The facts that decide how the turn ended."""
-        calls, reply, account = self._calls, self._reply, self._account
+        calls, reply, account = self._tool_calls, self._assistant_message, self._diagnostics
         acted = (
             calls.results
             or calls.open
             or calls.table.hidden
-            or self._nested.open
-            or self._questions.denials.entries
+            or self._subagents.open
+            or self._permission_requests.denials.entries
         )
         return Standing(
-            terms=self._opening.terms,
-            outcome=self._end.outcome,
+            terms=self._turn_start.terms,
+            outcome=self._outcome_tracker.outcome,
             state=self._machine.state,
-            began=self._end.began,
-            spoken=self.spoken,
+            began=self._outcome_tracker.began,
+            spoken=self.has_output,
             acted=bool(acted) or reply.number > 1,
             repeatable=reply.said.repeatable,
-            open_calls=ends.open_calls(calls.open) if calls.open and reply.asked_tools else "",
+            open_calls=outcomes.open_calls(calls.open) if calls.open and reply.asked_tools else "",
             unknown=bool(account.unknown_events),
             misunderstood=account.has_unreadable_output,
         )
 
-    def _structured(self, read: Callable[[str], Structured], outcome: Outcome) -> Outcome:
+    def _read_structured_answer(
+        self, read: Callable[[str], Structured], outcome: Outcome
+    ) -> Outcome:
         """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit
         the schema.
         """
         if outcome.facts.get("structured_output") is not None:
             return outcome
-        self._machine.go(READY)
-        value, fault = read(self._reply.last_text or str(outcome.facts.get("result") or ""))
+        self._machine.move_to(READY)
+        value, fault = read(
+            self._assistant_message.last_text or str(outcome.facts.get("result") or "")
+        )
         if value is None:
             message = f"the answer does not fit --json-schema: {fault}"
             return Outcome("failed", message=message, cause="vendor_error", facts=outcome.facts)
-        self._calls.structured(value)
+        self._tool_calls.structured(value)
         return outcome._replace(facts={**outcome.facts, "structured_output": value})

@@ -10,7 +10,7 @@ from typing import Any
 MAX_DEFERRED_CALLS = 1000  # as many as may be open in one turn
 MAX_EARLY_CALLS = 100  # calls that arrived before the vendor announced them
 
-Arguments = Mapping[str, Any]
+ToolInput = Mapping[str, Any]
 
 
 class DeferredCalls:
@@ -19,52 +19,53 @@ class DeferredCalls:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, str] = {}  # the vendor's id → Claude's name of the tool
-        self._early: list[tuple[str, Arguments]] = []
-        self._written: set[str] = set()  # ids of calls that were deferred and are written
+        self._waiting_calls: dict[str, str] = {}  # the vendor's id → Claude's name of the tool
+        self._early_calls: list[tuple[str, ToolInput]] = []
+        self._written_ids: set[str] = set()  # ids of calls that were deferred and are written
 
-    def add(self, call: str, name: str) -> Arguments | None:
+    def add(self, call: str, name: str) -> ToolInput | None:
         """Add a call. Return its arguments if they arrived earlier; the call does not wait then."""
         if (
-            call in self._waiting
-            or call in self._written
-            or len(self._waiting) >= MAX_DEFERRED_CALLS
+            call in self._waiting_calls
+            or call in self._written_ids
+            or len(self._waiting_calls) >= MAX_DEFERRED_CALLS
         ):
             return None
-        for number, (early_name, arguments) in enumerate(self._early):
+        for number, (early_name, arguments) in enumerate(self._early_calls):
             if early_name == name:
-                del self._early[number]
-                self._written.add(call)
+                del self._early_calls[number]
+                self._written_ids.add(call)
                 return arguments
-        self._waiting[call] = name
+        self._waiting_calls[call] = name
         return None
 
-    def add_arguments(self, name: str, arguments: Arguments) -> str | None:
+    def add_input(self, name: str, arguments: ToolInput) -> str | None:
         """Return the id of the first call of this tool that waits for arguments, and stop waiting
         for them.
 
         Keep the arguments and return None if no call waits for them.
         """
         call = next(
-            (call for call, waiting_name in self._waiting.items() if waiting_name == name), None
+            (call for call, waiting_name in self._waiting_calls.items() if waiting_name == name),
+            None,
         )
         if call is None:
-            self._early = [*self._early[1 - MAX_EARLY_CALLS :], (name, arguments)]
+            self._early_calls = [*self._early_calls[1 - MAX_EARLY_CALLS :], (name, arguments)]
             return None
-        del self._waiting[call]
-        self._written.add(call)
+        del self._waiting_calls[call]
+        self._written_ids.add(call)
         return call
 
-    def refuse(self, call: str) -> bool:
+    def end_refused(self, call: str) -> bool:
         """Stop waiting for a call that was refused: it is written without arguments. Return whether
         it waited.
         """
-        if self._waiting.pop(call, None) is None:
+        if self._waiting_calls.pop(call, None) is None:
             return False
-        self._written.add(call)
+        self._written_ids.add(call)
         return True
 
-    def end(self, call: str) -> bool:
+    def stop_waiting(self, call: str) -> bool:
         """Stop waiting for a call. Return whether it was written already."""
-        self._waiting.pop(call, None)
-        return call in self._written
+        self._waiting_calls.pop(call, None)
+        return call in self._written_ids

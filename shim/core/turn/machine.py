@@ -18,7 +18,7 @@ from enum import StrEnum
 from shim.core.reading.account import Diagnostics
 
 
-class State(StrEnum):
+class TurnState(StrEnum):
     """Where a turn is. TEXT and THINKING are also the kinds of a block."""
 
     NEW = "new"  # nothing was said
@@ -32,11 +32,11 @@ class State(StrEnum):
 
 
 # A look-up in the class of an enumeration is slow.
-NEW, READY, MESSAGE, TEXT = State.NEW, State.READY, State.MESSAGE, State.TEXT
-THINKING, ECHO, DONE, CLOSED = State.THINKING, State.ECHO, State.DONE, State.CLOSED
+NEW, READY, MESSAGE, TEXT = TurnState.NEW, TurnState.READY, TurnState.MESSAGE, TurnState.TEXT
+THINKING, ECHO, DONE, CLOSED = TurnState.THINKING, TurnState.ECHO, TurnState.DONE, TurnState.CLOSED
 
 # fmt: off
-TRANSITIONS: dict[State, dict[State, str]] = {
+TRANSITIONS: dict[TurnState, dict[TurnState, str]] = {
     NEW:      {READY: "init",       MESSAGE: "init start",   TEXT: "init start text",
                THINKING: "init start thinking",              CLOSED: "init fill end"},
     READY:    {READY: "",           MESSAGE: "start",        TEXT: "start text",
@@ -51,14 +51,14 @@ TRANSITIONS: dict[State, dict[State, str]] = {
                THINKING: "unecho start thinking",            CLOSED: "unecho fill end"},
 }
 # fmt: on
-CELLS = {
+STEP_NAMES = {
     state: {goal: cell.split() for goal, cell in row.items()} for state, row in TRANSITIONS.items()
 }
 # Ways of ours, on which nothing is said: a reply was cut; the vendor said its last word, and then
 # we go on, to the result or to a second attempt; the end itself has failed.
-GOALS = frozenset(TRANSITIONS[NEW])
-SILENT: dict[State, frozenset[State]] = {
-    READY: GOALS | {ECHO, DONE},
+ALL_GOALS = frozenset(TRANSITIONS[NEW])
+SILENT_TRANSITIONS: dict[TurnState, frozenset[TurnState]] = {
+    READY: ALL_GOALS | {ECHO, DONE},
     DONE: frozenset((READY, NEW, CLOSED)),
     CLOSED: frozenset((CLOSED,)),
 }
@@ -69,34 +69,34 @@ Step = Callable[[], None]
 class TransitionError(Exception):
     """A way that is not in the table: our own mistake."""
 
-    def __init__(self, state: State, goal: State) -> None:
+    def __init__(self, state: TurnState, goal: TurnState) -> None:
         super().__init__(f"a turn that is {state} cannot become {goal}")
 
 
-class Machine:
+class TurnMachine:
     """The state of one turn. `steps` gives it the table's words as calls.
 
     `before_going` is called before the way is looked up; what was held back of the open block is
     said then.
     """
 
-    __slots__ = ("_account", "_ways", "before_going", "state")
+    __slots__ = ("_diagnostics", "_steps_by_path", "before_move", "state")
 
     def __init__(self, account: Diagnostics) -> None:
         self.state = NEW
-        self.before_going: Step | None = None
-        self._account = account
-        self._ways: dict[State, dict[State, tuple[Step, ...]]] = {}
+        self.before_move: Step | None = None
+        self._diagnostics = account
+        self._steps_by_path: dict[TurnState, dict[TurnState, tuple[Step, ...]]] = {}
 
-    def steps(self, **steps: Step) -> None:
+    def set_steps(self, **steps: Step) -> None:
         """What is done for each word of the table."""
-        self._ways = {
+        self._steps_by_path = {
             state: {goal: tuple([steps[name] for name in cell]) for goal, cell in row.items()}
-            for state, row in CELLS.items()
+            for state, row in STEP_NAMES.items()
         }
-        self._ways[DONE] = self._ways[CLOSED] = {}
+        self._steps_by_path[DONE] = self._steps_by_path[CLOSED] = {}
 
-    def go(self, goal: State, said: bool = False) -> bool:
+    def move_to(self, goal: TurnState, said: bool = False) -> bool:
         """Take the steps on the way to `goal`; none of them, and a way of ours too, where all was
         `said`.
 
@@ -104,31 +104,31 @@ class Machine:
         TransitionError: no way leads there, which is our own mistake.
         """
         if said:
-            if goal not in SILENT.get(self.state, GOALS):
+            if goal not in SILENT_TRANSITIONS.get(self.state, ALL_GOALS):
                 raise TransitionError(self.state, goal)
         else:
-            if self.before_going is not None:
-                self.before_going()
+            if self.before_move is not None:
+                self.before_move()
             try:
-                steps = self._ways[self.state][goal]
+                steps = self._steps_by_path[self.state][goal]
             except KeyError:
-                return self._refuse(goal)
+                return self._reject_move(goal)
             for step in steps:
                 step()
         self.state = goal
         return True
 
-    def _refuse(self, goal: State) -> bool:
-        if not self.over:
+    def _reject_move(self, goal: TurnState) -> bool:
+        if not self.is_over:
             raise TransitionError(self.state, goal)
-        self.late()
+        self.record_late_event()
         return False
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the vendor said how the turn ended: no event of its counts any more."""
         return self.state is DONE or self.state is CLOSED
 
-    def late(self) -> None:
+    def record_late_event(self) -> None:
         """Count an event that came too late."""
-        self._account.record("late_event")
+        self._diagnostics.record("late_event")

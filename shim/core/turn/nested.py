@@ -9,17 +9,17 @@ from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer, as_text
-from shim.core.turn.machine import CLOSED, DONE, NEW, READY, Machine
+from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
 from shim.core.turn.open_calls import STREAM, Announcement, OpenCalls, fingerprint, read_id
 from shim.core.turn.reply import Reply
 from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen
 
-NESTED_CALLS = 1000  # of nested agents, open at one time
+MAX_SUBAGENT_CALLS = 1000  # of nested agents, open at one time
 
-Message = Mapping[str, Any]
+MessageFields = Mapping[str, Any]
 
 
-class NestedCall(NamedTuple):
+class SubagentCall(NamedTuple):
     """A call of a nested agent that waits for its result."""
 
     parent: str | None  # id of the call that runs the agent, in the frontend's stream
@@ -27,12 +27,12 @@ class NestedCall(NamedTuple):
     name: str
 
 
-class NestedAgents:
+class SubagentTracker:
     """What the nested agents of one turn share: the calls that wait for their results."""
 
     def __init__(
         self,
-        machine: Machine,
+        machine: TurnMachine,
         pen: Pen,
         conversation: Conversation,
         account: Diagnostics,
@@ -55,13 +55,13 @@ class NestedAgents:
         # arguments of open calls that the vendor should refuse
         self.forbidden: dict[str, Mapping[str, Any]] = {}
         # what a message is said as, where not as it is
-        self.redact: Callable[[Message], Message] | None = None
+        self.redact: Callable[[MessageFields], MessageFields] | None = None
         # False: only calls and results are emitted, which is the real claude's default
         self.forwards_text = True
-        self.table: OpenCalls[NestedCall] = OpenCalls()
-        self.open: dict[str, NestedCall] = self.table.calls  # by the vendor's id
+        self.table: OpenCalls[SubagentCall] = OpenCalls()
+        self.open: dict[str, SubagentCall] = self.table.calls  # by the vendor's id
 
-    def child(self, parent: str, said_as: str | None, usage: Usage | None) -> "Nested":
+    def child(self, parent: str, said_as: str | None, usage: Usage | None) -> "Subagent":
         """The nested agent that the call `parent` runs, `said_as` while it is open; `usage` is that
         of its reply.
         """
@@ -69,17 +69,17 @@ class NestedAgents:
             self.reply.count(usage)
         if said_as is None and not self.conversation.knows(parent):
             self.account.record("unknown_parent", parent)
-            return Nested(self, None, usage)
-        return Nested(self, said_as or parent, usage)
+            return Subagent(self, None, usage)
+        return Subagent(self, said_as or parent, usage)
 
     def fill(self, text: str) -> None:
         """Answer the calls that are open at the end."""
         while self.open:
             identity, call = next(iter(self.open.items()))
-            Nested(self, call.parent).add_tool_result(identity, text, True)
+            Subagent(self, call.parent).add_tool_result(identity, text, True)
 
 
-class Nested:
+class Subagent:
     """The verbs of a nested agent; `parent` is the call's id as the frontend knows it (None:
     unknown).
     """
@@ -87,7 +87,7 @@ class Nested:
     __slots__ = ("_agents", "_parent", "_usage")
 
     def __init__(
-        self, agents: NestedAgents, parent: str | None, usage: Usage | None = None
+        self, agents: SubagentTracker, parent: str | None, usage: Usage | None = None
     ) -> None:
         self._agents = agents
         self._parent = parent
@@ -109,7 +109,7 @@ class Nested:
         identity = read_id(identity)
         name = normalize_tool_name(name[:NAME_CHARACTERS]) if isinstance(name, str) else "unknown"
         given = agents.exact.clean(arguments if isinstance(arguments, dict) else {"raw": arguments})
-        if agents.machine.over or len(agents.open) >= NESTED_CALLS:
+        if agents.machine.is_over or len(agents.open) >= MAX_SUBAGENT_CALLS:
             return
         key = agents.table.find(identity, name, given, accepts=self._is_own)
         if key is not None:
@@ -122,7 +122,7 @@ class Nested:
         )
         agents.note_id(identity, said_as, name, given)
         announced = Announcement(identity, name, fingerprint(given), STREAM)
-        agents.table.add(announced, said_as, NestedCall(self._parent, said_as, name))
+        agents.table.add(announced, said_as, SubagentCall(self._parent, said_as, name))
         self._assistant({"type": "tool_use", "id": said_as, "name": name, "input": given})
         self._judge(identity, said_as, name, given)
 
@@ -136,7 +136,7 @@ class Nested:
     ) -> None:
         agents = self._agents
         if agents.machine.state is DONE:
-            agents.machine.late()
+            agents.machine.record_late_event()
             return
         identity = read_id(identity)
         key = agents.table.match_result(
@@ -191,9 +191,9 @@ class Nested:
         }
         self._line(self._parent, "assistant", message)
 
-    def _line(self, parent: str | None, role: str, message: Message) -> None:
+    def _line(self, parent: str | None, role: str, message: MessageFields) -> None:
         agents = self._agents
-        if agents.machine.state in (NEW, DONE, CLOSED) and not agents.machine.go(READY):
+        if agents.machine.state in (NEW, DONE, CLOSED) and not agents.machine.move_to(READY):
             return
         agents.pen.nested(
             parent, role, message if agents.redact is None else agents.redact(message)

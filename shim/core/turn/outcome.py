@@ -12,7 +12,7 @@ from shim.core.errors import FailedAttempt, create_failed_attempt
 from shim.core.reading.account import strip_colors
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.turn.machine import CLOSED, NEW, Machine, State
+from shim.core.turn.machine import CLOSED, NEW, TurnMachine, TurnState
 from shim.core.turn.terms import Terms
 
 # of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 class End:
     """What the vendor says of the end, in verbs, and what we decided."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: TurnMachine) -> None:
         self._machine = machine
         self.outcome: Outcome | None = None
         self.judged = False  # the vendor said how the turn ended
@@ -111,7 +111,7 @@ class End:
         """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
         its end.
         """
-        if self._machine.over:
+        if self._machine.is_over:
             return
         if self.outcome is not None and self.outcome.ours:
             self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
@@ -138,9 +138,9 @@ class End:
         comes too late.
         """
         machine = self._machine
-        if machine.over and machine.state is not CLOSED:
-            machine.late()
-        return machine.over
+        if machine.is_over and machine.state is not CLOSED:
+            machine.record_late_event()
+        return machine.is_over
 
 
 class Standing(NamedTuple):
@@ -148,7 +148,7 @@ class Standing(NamedTuple):
 
     terms: Terms
     outcome: Outcome | None  # what the vendor, or we, said of the end
-    state: State
+    state: TurnState
     began: bool  # something was said before the end
     spoken: bool  # something of the model's was said or done
     acted: bool  # something happened that must not happen twice

@@ -8,7 +8,7 @@ from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.deferred import DeferredCalls
-from shim.core.turn.machine import CLOSED, Machine
+from shim.core.turn.machine import CLOSED, TurnMachine
 from shim.core.turn.open_calls import QUESTION, read_id
 from shim.core.turn.terms import Terms
 from shim.core.turn.tool_calls import Denials, ToolCalls
@@ -21,7 +21,7 @@ class Questions:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: TurnMachine,
         terms: Terms,
         account: Diagnostics,
         exact: JsonSanitizer,
@@ -98,13 +98,13 @@ class Questions:
         """
         if any(call[1:] == (name, arguments) for call in self._calls.open.values()):
             return
-        call = self.deferred.add_arguments(name, arguments)
+        call = self.deferred.add_input(name, arguments)
         if call is not None:
             self._calls.tool_use(call, name, arguments, source=QUESTION)
 
     def write_deferred(self, call: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Write a deferred call that was refused, without the arguments that it waited for."""
-        if self.deferred.refuse(call):
+        if self.deferred.end_refused(call):
             self._calls.tool_use(call, name, arguments, source=QUESTION)
 
     def refuse_all(self) -> None:
@@ -117,7 +117,7 @@ class Questions:
         """Return why the frontend must not be asked, or "". `key` is the key of the call if it is
         open.
         """
-        if self._machine.over:
+        if self._machine.is_over:
             return TURN_OVER_TEXT
         if request in self._requests or (
             key is not None and self._calls.table.is_known_to(key, QUESTION)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from shim.core.claude.usage import NO_USAGE, Usage, get_model_usage, parse_dollars, parse_usage
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.head_and_tail import shorten_middle
-from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, Machine, State
+from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
 from shim.core.turn.outcome import End
 from shim.core.turn.terms import NAME_CHARACTERS, Pen, Terms
 
@@ -26,14 +26,14 @@ SAID_BLOCKS = 1000
 
 LEFT_OUT = "\n[…]\n"  # in the middle of an answer that is longer than a line
 
-Block = tuple[State, object]  # its kind, and the vendor's key
+Block = tuple[TurnState, object]  # its kind, and the vendor's key
 
 
 class Reply:
     """The reply that is open, or the last one, and what all replies of the turn used."""
 
     def __init__(
-        self, machine: Machine, pen: Pen, terms: Terms, account: Diagnostics, end: End
+        self, machine: TurnMachine, pen: Pen, terms: Terms, account: Diagnostics, end: End
     ) -> None:
         self._machine = machine
         self._pen = pen
@@ -133,7 +133,7 @@ class Reply:
         if stop_reason:
             self.stop_reason = stop_reason
         if machine.state is not NEW:
-            machine.go(READY)
+            machine.move_to(READY)
         if self.said.size and not self._repeats:
             self.said.forget()
 
@@ -168,7 +168,7 @@ class SaidBlocks:
         self._told: dict[Block, tuple[int, str]] = {}
         self._size = 0
 
-    def add(self, kind: State, key: object, text: str) -> None:
+    def add(self, kind: TurnState, key: object, text: str) -> None:
         self.texts.setdefault((kind, key), []).append(text)
         self._size += len(text) + PIECE_CHARACTERS
         if self._size > SPOKEN_CHARACTERS:
@@ -177,7 +177,7 @@ class SaidBlocks:
             self._account.record("block_forgotten")
             self.drop(*next(iter(self.texts)))
 
-    def before(self, kind: State, key: object) -> str:
+    def before(self, kind: TurnState, key: object) -> str:
         """What a block said, as far as an answer can hold it."""
         texts = self.texts.get((kind, key))
         if texts is None:
@@ -185,7 +185,7 @@ class SaidBlocks:
         _, told = self._told.get((kind, key), (0, ""))
         return told + "".join(texts)
 
-    def compare(self, kind: State, key: object, full: str) -> tuple[str, str]:
+    def compare(self, kind: TurnState, key: object, full: str) -> tuple[str, str]:
         """What is remembered of a block, and what of `full` has to be compared with it."""
         units, _ = self._told.get((kind, key), (0, ""))
         if units:
@@ -194,7 +194,7 @@ class SaidBlocks:
             )
         return "".join(self.texts.get((kind, key), ())), full
 
-    def drop(self, kind: State, key: object) -> None:
+    def drop(self, kind: TurnState, key: object) -> None:
         self.texts.pop((kind, key), None)
         self._told.pop((kind, key), None)
 
@@ -238,9 +238,9 @@ class SaidReply:
         self._text: list[str] = []
         self._thinking: list[str] = []
         # what the cut reply said, and how much of it came again
-        self._cut: dict[State, tuple[str, int]] = {}
+        self._cut: dict[TurnState, tuple[str, int]] = {}
 
-    def keep(self, kind: State, text: str) -> None:
+    def keep(self, kind: TurnState, text: str) -> None:
         """A block was said; too much is not remembered."""
         texts = self._text if kind is TEXT else self._thinking
         texts.append(text)
@@ -267,15 +267,15 @@ class SaidReply:
         self._cut = {kind: (text, 0) for kind, (text, _) in self._cut.items()}
         return any(text for text, _ in self._cut.values())
 
-    def expected(self, kind: State) -> tuple[str, int]:
+    def expected(self, kind: TurnState) -> tuple[str, int]:
         """What the cut reply said, and how many of its characters came again."""
         return self._cut.get(kind, ("", 0))
 
-    def repeated(self, kind: State, position: int) -> None:
+    def repeated(self, kind: TurnState, position: int) -> None:
         """So much of what the cut reply said came again."""
         self._cut[kind] = self.expected(kind)[0], position
 
-    def all_repeated(self) -> dict[State, str]:
+    def all_repeated(self) -> dict[TurnState, str]:
         """What came again so far, by kind."""
         return {kind: text[:position] for kind, (text, position) in self._cut.items()}
 

@@ -14,7 +14,7 @@ from shim.core.reading.surrogates import (
     join_halves,
     join_surrogates,
 )
-from shim.core.turn.machine import ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Machine, State
+from shim.core.turn.machine import ECHO, MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
 from shim.core.turn.outcome import End
 from shim.core.turn.reply import Reply
 from shim.core.turn.terms import Pen, Terms
@@ -26,7 +26,13 @@ class Speech:
     """The verbs for what the model says, and the block that is open."""
 
     def __init__(
-        self, machine: Machine, pen: Pen, terms: Terms, account: Diagnostics, reply: Reply, end: End
+        self,
+        machine: TurnMachine,
+        pen: Pen,
+        terms: Terms,
+        account: Diagnostics,
+        reply: Reply,
+        end: End,
     ) -> None:
         self._machine = machine
         self._pen = pen
@@ -92,7 +98,7 @@ class Speech:
         if machine.state is not MESSAGE:
             if machine.state is ECHO and not (whole := self._new_of_repeated(state, whole, None)):
                 return
-            if not machine.go(MESSAGE):
+            if not machine.move_to(MESSAGE):
                 return
         try:
             dumped = orjson.dumps(whole)
@@ -117,7 +123,7 @@ class Speech:
             reply.last_text = self._prefix + whole if self._prefix else whole
             self._prefix = ""
 
-    def snapshot(self, kind: State, full: str, key: object) -> None:
+    def snapshot(self, kind: TurnState, full: str, key: object) -> None:
         """The block's text so far: says only what is new; a contradiction is counted, nothing is
         taken back.
         """
@@ -130,7 +136,7 @@ class Speech:
         elif full.strip() != said.strip():  # copilot streams a text and then sends it trimmed
             self._account.record("contradicted_block", full)
 
-    def said_of(self, kind: State, key: object, full: str) -> tuple[str, str]:
+    def said_of(self, kind: TurnState, key: object, full: str) -> tuple[str, str]:
         """What was said of a block, and what of its whole text has to be compared with it."""
         said, full = self._reply.blocks.compare(kind, key, full)
         if self._machine.state is kind and key == self.key:
@@ -143,30 +149,30 @@ class Speech:
         """The open block is complete: its line is said now instead of at the next event."""
         state = self._machine.state
         if state is TEXT or state is THINKING:
-            self._machine.go(MESSAGE)
+            self._machine.move_to(MESSAGE)
 
     def retract(self) -> None:
         """The reply was cut and comes again: what was unsaid is forgotten, what was said is not
         said twice.
         """
         machine, reply = self._machine, self._reply
-        if machine.over:
-            machine.late()
+        if machine.is_over:
+            machine.record_late_event()
             return
         if not self._partial and machine.state in (TEXT, THINKING):
             self.parts = []
             self.carry = ""
-            machine.go(MESSAGE, True)
+            machine.move_to(MESSAGE, True)
         if machine.state is ECHO:
             reply.blocks.clear()
             reply.said.cut_again()
             return
         if machine.state is not NEW:
             reply.aborted = machine.state is not READY
-            machine.go(READY)
+            machine.move_to(READY)
         reply.blocks.clear()
         if reply.said.cut():
-            machine.go(ECHO, True)
+            machine.move_to(ECHO, True)
 
     def follow_block(self) -> None:
         """The beginning of a block has passed."""
@@ -221,7 +227,7 @@ class Speech:
 
     # -- how it is done ----------------------------------------------------------------------------
 
-    def fragment(self, kind: State, fragment: str, key: object) -> None:
+    def fragment(self, kind: TurnState, fragment: str, key: object) -> None:
         if not fragment:
             return
         if fragment.__class__ is not str:
@@ -243,11 +249,11 @@ class Speech:
         if size > self.room:
             self._overflow(kind, fragment, key)
 
-    def open(self, kind: State, fragment: str, key: object) -> str:
+    def open(self, kind: TurnState, fragment: str, key: object) -> str:
         """Open a block of `kind` for `key`; gives back what of `fragment` is left to say."""
         if self._machine.state is ECHO:
             fragment = self._new_of_repeated(kind, fragment, key)
-        if not fragment or not self._machine.go(kind):
+        if not fragment or not self._machine.move_to(kind):
             return ""
         self.key = key
         self._size = 0
@@ -258,7 +264,7 @@ class Speech:
                 self._prefix = said
         return fragment
 
-    def _delta(self, kind: State, fragment: str, key: object) -> None:
+    def _delta(self, kind: TurnState, fragment: str, key: object) -> None:
         """A fragment of the open block, streamed."""
         try:
             dumped = orjson.dumps(fragment)
@@ -286,7 +292,7 @@ class Speech:
             return fragment[:-count]
         return fragment
 
-    def _overflow(self, kind: State, fragment: str, key: object) -> None:
+    def _overflow(self, kind: TurnState, fragment: str, key: object) -> None:
         """The open block would be too long for its line with this fragment: it is closed and goes
         on as another.
 
@@ -311,7 +317,7 @@ class Speech:
         self.fragment(kind, half, key)
         self.cutting = cutting
 
-    def _say_pieces(self, kind: State, fragment: str, key: object) -> None:
+    def _say_pieces(self, kind: TurnState, fragment: str, key: object) -> None:
         """A fragment that is longer than a line by itself."""
         for piece in split_text(join_surrogates(fragment), self.room):
             if self._machine.state is not kind and not self.open(kind, piece, key):
@@ -322,13 +328,13 @@ class Speech:
             self._close_long(kind, key)
             self._pen.fold()
 
-    def _close_long(self, kind: State, key: object) -> None:
+    def _close_long(self, kind: TurnState, key: object) -> None:
         """Close the block; what comes for the same one is the same text to the result."""
-        self._machine.go(MESSAGE)
+        self._machine.move_to(MESSAGE)
         if kind is TEXT:
             self._long = self._reply.number, key, self._reply.shorten(self._reply.last_text)
 
-    def _new_of_repeated(self, kind: State, fragment: str, key: object) -> str:
+    def _new_of_repeated(self, kind: TurnState, fragment: str, key: object) -> str:
         """In ECHO: swallow what repeats the cut reply; give back what is new, and leave ECHO for
         it.
         """
@@ -348,7 +354,7 @@ class Speech:
         else:
             rest, repeated = fragment[len(said) - position :], said
         copied, again = blocks.copy(), memory.all_repeated() | {kind: repeated}
-        self._machine.go(MESSAGE)
+        self._machine.move_to(MESSAGE)
         blocks.restore(copied)
         if key is not None and repeated:
             blocks.drop(kind, key)
@@ -361,7 +367,7 @@ class Speech:
             self._prefix = repeated
         return rest
 
-    def _remember(self, kind: State, text: str) -> None:
+    def _remember(self, kind: TurnState, text: str) -> None:
         """What a complete block said, for the result and for the vendor that says it again."""
         reply = self._reply
         if self._retracts and (self._retries or reply.start_usage is NO_USAGE):

@@ -14,7 +14,7 @@ from shim.core.policy.rules import MCP_PREFIX, normalize_tool_name
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import REPAIRABLE_TYPES, JsonSanitizer, dump_json
 from shim.core.reading.limits import MAX_CHAR_BYTES, fit_images, fit_value
-from shim.core.turn.machine import CLOSED, MESSAGE, READY, Machine
+from shim.core.turn.machine import CLOSED, MESSAGE, READY, TurnMachine
 from shim.core.turn.open_calls import (
     QUESTION,
     STREAM,
@@ -177,7 +177,7 @@ class ToolCalls:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: TurnMachine,
         pen: Pen,
         terms: Terms,
         conversation: Conversation,
@@ -263,7 +263,7 @@ class ToolCalls:
             if hidden and not denied:
                 self.hide(identity, name, arguments, source)
                 return None
-        if self._machine.state is not MESSAGE and not self._machine.go(MESSAGE):
+        if self._machine.state is not MESSAGE and not self._machine.move_to(MESSAGE):
             return None
         # a hook's answer may hand them back to the vendor, so it is asked about these
         tool, whole = name, arguments
@@ -341,7 +341,7 @@ class ToolCalls:
             if key is None:
                 return
         call = self.open[key]
-        if self._machine.state is not READY and not self._machine.go(READY):
+        if self._machine.state is not READY and not self._machine.move_to(READY):
             return  # it is answered with the end, as every call is
         # a vendor may call what it stopped complete
         judge, is_error = self._terms.judge, is_error or self.interrupted
@@ -382,7 +382,7 @@ class ToolCalls:
 
     def fill_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
-        if self.open and self._machine.go(READY):
+        if self.open and self._machine.move_to(READY):
             calls = list(self.open.values())
             self.table.clear()
             for call in calls:
@@ -471,10 +471,10 @@ class ToolCalls:
     def structured(self, value: Mapping[str, Any]) -> None:
         """Say the structured answer as the call that Claude makes of it (contract F11, 5.11)."""
         identity = self._pen.new_uuid()
-        self._machine.go(MESSAGE)
+        self._machine.move_to(MESSAGE)
         self._reply.asks_tools = True
         self._pen.tool_use(identity, STRUCTURED_OUTPUT_TOOL, value)
-        self._machine.go(READY)
+        self._machine.move_to(READY)
         self.results += 1
         self._pen.tool_result(identity, STRUCTURED_OUTPUT_TOOL, value, STRUCTURED_SAID, False)
 

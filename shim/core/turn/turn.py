@@ -24,9 +24,19 @@ from shim.core.claude.usage import Usage, parse_dollars
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
-from shim.core.turn.closing import Closing
-from shim.core.turn.machine import CLOSED, DONE, ECHO, NEW, READY, TEXT, THINKING, Machine, State
-from shim.core.turn.nested import Nested, NestedAgents, NestedCall
+from shim.core.turn.closing import TurnFinisher
+from shim.core.turn.machine import (
+    CLOSED,
+    DONE,
+    ECHO,
+    NEW,
+    READY,
+    TEXT,
+    THINKING,
+    TurnMachine,
+    TurnState,
+)
+from shim.core.turn.nested import Subagent, SubagentCall, SubagentTracker
 from shim.core.turn.opening import Opening
 from shim.core.turn.outcome import End, Exit, Outcome
 from shim.core.turn.questions import Questions
@@ -64,7 +74,7 @@ class Turn:
         self.conversation = conversation
         self.account = account
         exact = JsonSanitizer(account)
-        self.machine = machine = Machine(account)
+        self.machine = machine = TurnMachine(account)
         self.end = end = End(machine)
         self.reply = reply = Reply(machine, pen, terms, account, end)
         self.opening = opening = Opening(pen, terms, conversation, exact, reply)
@@ -73,13 +83,13 @@ class Turn:
         self.calls = calls = ToolCalls(
             machine, pen, terms, conversation, account, exact, reply, end, denials, self.finish
         )
-        self.nested = nested = NestedAgents(machine, pen, conversation, account, exact, reply)
+        self.nested = nested = SubagentTracker(machine, pen, conversation, account, exact, reply)
         nested.note_id = denials.note_id
         nested.judge = calls.judge_nested
         nested.report_run = calls.report_forbidden_run
         nested.forwards_text = terms.forwards_subagent_text
         self.questions = questions = Questions(machine, terms, account, exact, calls, denials)
-        self.closing = closing = Closing(
+        self.closing = closing = TurnFinisher(
             machine, pen, conversation, account, opening, reply, calls, nested, questions, end
         )
         # why the vendor asks its model again, the last time it said so
@@ -91,7 +101,7 @@ class Turn:
         self.tool_use = calls.tool_use
         self.add_tool_result = calls.tool_result
         self.message_end = reply.over if terms.limits.budget is None else self._end_with_budget
-        machine.steps(
+        machine.set_steps(
             init=opening.init,
             start=self._start,
             text=speech.open_text,
@@ -99,13 +109,13 @@ class Turn:
             close=speech.close,
             stop=reply.stop,
             unecho=speech.end_of_repeat,
-            fill=closing.fill,
-            end=closing.conclude,
+            fill=closing.fill_results,
+            end=closing.write_result,
         )
 
     # -- what the shell and the translators read ---------------------------------------------------
 
-    state: State = part("machine.state")
+    state: TurnState = part("machine.state")
     terms: Terms = part("opening.terms")
     facts: dict[str, Any] = part("opening.facts")  # what the vendor said of itself
     model: str = part("reply.model")  # of the last reply, or the one that `init` named
@@ -114,12 +124,12 @@ class Turn:
     stop_reason: str | None = part("reply.stop_reason")
     asks_tools: bool = part("reply.asked_tools")
     usage: dict[str, Usage] = part("reply.usage")  # of the replies, by model
-    nested_calls: Mapping[str, NestedCall] = part("nested.open")
+    nested_calls: Mapping[str, SubagentCall] = part("nested.open")
     denials: Mapping[str, dict[str, Any]] = part("questions.denials.entries")
     denied_tool_that_ran: str = part("questions.denials.tool_that_ran")
     asked: list[PermissionRequest] = part("questions.asked")  # that wait for the shell
     observed: list[HookEvent] | None = part("calls.observed")
-    spoken: bool = part("closing.spoken")
+    spoken: bool = part("closing.has_output")
     outcome: Outcome | None = part("end.outcome")
     settled: bool = part("end.settled")
     paused: bool = part("end.paused")
@@ -169,7 +179,7 @@ class Turn:
             self.opening.session(session, self.account, closed=self.machine.state is CLOSED)
         self.opening.believe(facts)
         if session and self.machine.state is NEW:
-            self.machine.go(READY)
+            self.machine.move_to(READY)
 
     def answers(
         self,
@@ -210,7 +220,7 @@ class Turn:
     def message(self, model: str | None = None, usage: Usage | None = None) -> None:
         """A new reply begins; nothing is said before its first block."""
         if self.machine.state not in (NEW, READY, ECHO):
-            self.machine.go(READY)
+            self.machine.move_to(READY)
         self.reply.facts(model, usage)
 
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
@@ -319,7 +329,7 @@ class Turn:
 
     def end_deferral(self, call: str) -> bool:
         """Stop waiting for the arguments of a call. Return whether it was written already."""
-        return self.questions.deferred.end(call)
+        return self.questions.deferred.stop_waiting(call)
 
     def refused(
         self,
@@ -353,7 +363,7 @@ class Turn:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
         self.calls.forbid(call, reason)
 
-    def child(self, parent: str, usage: Usage | None = None) -> Nested:
+    def child(self, parent: str, usage: Usage | None = None) -> Subagent:
         """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds
         up.
         """
@@ -371,9 +381,9 @@ class Turn:
     def system(self, subtype: str, **fields: Any) -> None:
         """A `system` line; it never closes a block."""
         if self.machine.state is NEW:
-            self.machine.go(READY)
+            self.machine.move_to(READY)
         if self.machine.state is CLOSED:
-            self.machine.late()
+            self.machine.record_late_event()
         else:
             self.pen.system(subtype, self.nested.exact.clean(fields))
 
@@ -436,7 +446,7 @@ class Turn:
         """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
         its end.
         """
-        if self.machine.over:
+        if self.machine.is_over:
             return
         self.end.interrupt(facts)
         if self.end.interrupted and self.calls.open:
@@ -448,10 +458,10 @@ class Turn:
         If it also said how, that stands: whatever it prints from now on is too late.
         """
         self.end.settled = True
-        if self.end.judged and not self.machine.over:
+        if self.end.judged and not self.machine.is_over:
             self.end.began = self.machine.state is not NEW
-            self.machine.go(READY)
-            self.machine.go(DONE, True)
+            self.machine.move_to(READY)
+            self.machine.move_to(DONE, True)
 
     def unsettle(self) -> None:
         """The vendor goes on after all. Once it said how it ended, it is too late for that."""
@@ -462,13 +472,13 @@ class Turn:
         """The vendor may be done, and has no word for it: for a child that stays, a silence is the
         end.
         """
-        self.end.paused = not self.machine.over
+        self.end.paused = not self.machine.is_over
 
     def again(self) -> None:
         """The whole turn is asked for once more: what was said stays said, and is not said twice."""
         self.end.forget()
         if self.machine.state is DONE:
-            self.machine.go(READY if self.end.began else NEW, True)
+            self.machine.move_to(READY if self.end.began else NEW, True)
         if self.machine.state is not NEW:
             self.speech.retract()
 
@@ -486,21 +496,21 @@ class Turn:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """
-        return self.closing.unanswered(child_exit, stderr, whatever=whatever)
+        return self.closing.find_fallback_reason(child_exit, stderr, any_cause=whatever)
 
     def broke_off(self, child_exit: Exit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
         R11).
         """
-        return self.closing.broke_off(child_exit, stderr)
+        return self.closing.can_retry(child_exit, stderr)
 
     def fail_hard(self, reason: str) -> None:
         """The end itself failed, our own mistake: a result all the same."""
-        self.closing.fail_hard(reason)
+        self.closing.write_internal_error(reason)
 
     def seal(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
-        self.closing.seal()
+        self.closing.write_terminator()
 
     def next(self, terms: Terms | None = None, account: Diagnostics | None = None) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""

@@ -15,12 +15,12 @@ from shim.core.turn.machine import (
     MESSAGE,
     NEW,
     READY,
-    SILENT,
+    SILENT_TRANSITIONS,
     TEXT,
     THINKING,
     TRANSITIONS,
-    State,
     TransitionError,
+    TurnState,
 )  # fmt: skip
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
@@ -131,7 +131,7 @@ def test_on_the_way_from_a_state_to_a_goal_the_cell_is_said(state, goal):
         stage.turn.ended()
         stage.turn.closed(Exit(code=0), "")
     else:
-        assert stage.turn.machine.go(goal)
+        assert stage.turn.machine.move_to(goal)
     assert stage.brief() == CELLS[state, goal]
     assert stage.turn.state is goal
 
@@ -142,7 +142,7 @@ def test_what_comes_after_the_vendors_last_word_is_counted_and_not_said(state, g
     stage = Stage()
     REACH[state](stage.turn)
     stage.lines()
-    assert not stage.turn.machine.go(goal)
+    assert not stage.turn.machine.move_to(goal)
     assert stage.turn.state is state
     assert stage.brief() == []
     assert stage.account.repairs == {"late_event": 1}
@@ -156,17 +156,17 @@ def test_the_result_is_said_after_the_vendors_last_word():
     assert stage.turn.state is CLOSED
 
 
-@each("state", State)
+@each("state", TurnState)
 def test_a_way_that_is_not_in_the_table_is_a_mistake_of_ours(state):
-    silent = SILENT.get(state, frozenset(GOALS))
+    silent = SILENT_TRANSITIONS.get(state, frozenset(GOALS))
     said = () if state in (DONE, CLOSED) else GOALS
     for words, goals in ((True, silent), (False, said)):
-        for goal in set(State) - set(goals):
+        for goal in set(TurnState) - set(goals):
             stage = Stage(partial=True)
             REACH[state](stage.turn)
             if words or state not in (DONE, CLOSED):
                 with pytest.raises(TransitionError, match=f"that is {state} cannot become {goal}"):
-                    stage.turn.machine.go(goal, words)
+                    stage.turn.machine.move_to(goal, words)
             assert stage.turn.state is state
 
 
