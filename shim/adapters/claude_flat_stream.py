@@ -110,7 +110,7 @@ class FlatClaudeTranslator(StreamedTranslator):
             elif block["type"] == "thinking":
                 child.thinking(block["thinking"])
             elif block["type"] == "tool_use":
-                child.tool_use(block.get("id"), block["name"], block["input"])
+                child.add_tool_call(block.get("id"), block["name"], block["input"])
 
     def on_control_request(self, event: Event) -> None:
         """It asks whether a call may run; nothing else that it could ask has an answer here."""

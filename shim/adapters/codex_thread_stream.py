@@ -321,7 +321,7 @@ class ThreadTranslator(Translator):
             self.turn.block_end()
         elif (call := self._subagent_calls.get(str(params.get("threadId")))) is not None:
             agent = self.turn.child(call)
-            (agent.thinking if thinks else agent.text)(text)
+            (agent.add_thinking if thinks else agent.add_text)(text)
 
     def _write_plan(self, params: Event) -> None:
         """Its plan is a list of todos, said again whenever it has changed."""

@@ -257,7 +257,7 @@ class CallsTranslator(Translator):
                 continue
             identity, child = read_id(one["callId"]), turn.child(call)
             if not turn.conversation.knows(identity):
-                child.tool_use(
+                child.add_tool_call(
                     identity, *translate_rfc_call(one.get("name"), one.get("args"), turn.account)
                 )
             status = str(one.get("status") or "").lower()

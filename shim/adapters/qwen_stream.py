@@ -188,7 +188,7 @@ class QwenTranslator(StreamedTranslator):
             if block["type"] == "tool_result":
                 self._write_result(block, None if parent == block.get("tool_use_id") else parent)
             elif block["type"] == "text" and parent:
-                self.turn.child(parent).user_text(block["text"])
+                self.turn.child(parent).add_user_text(block["text"])
             elif block["type"] != "text" or not NOTIFICATION_TEXT.match(block["text"]):
                 self.turn.unknown(f"user/{block['type']}", block)
 
@@ -213,7 +213,7 @@ class QwenTranslator(StreamedTranslator):
             elif block["type"] == "thinking":
                 child.add_thinking(block["thinking"])
             elif block["type"] == "tool_use":
-                child.tool_use(block.get("id"), *translate_tool_use(block))
+                child.add_tool_call(block.get("id"), *translate_tool_use(block))
 
     def on_control_request(self, event: Event) -> None:
         """It asks whether a call may run; nothing else that it could ask has an answer here."""

@@ -439,7 +439,7 @@ def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
     elif verb == "child":
         nested = turn.child(arguments["parent"])
         if arguments["verb"] == "tool_use":
-            nested.tool_use(arguments["identity"], "Read", {})
+            nested.add_tool_call(arguments["identity"], "Read", {})
         elif arguments["verb"] == "tool_result":
             nested.add_tool_result(arguments["identity"], arguments["text"])
         else:

@@ -346,7 +346,7 @@ class Checker:
 
     def _check_open_calls(self, turn: Any) -> None:
         """Before the Turn closes what is open."""
-        for _, name, _ in list(turn.open.values())[:MAX_KINDS]:
+        for _, name, _ in list(turn.open_calls.values())[:MAX_KINDS]:
             self._findings.add_entry("open_call", str(name)[:MAX_TYPE_CHARS], self._label)
         if turn.outcome is None:
             self._findings.add_entry("no_end", self._label)

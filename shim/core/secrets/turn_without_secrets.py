@@ -170,7 +170,7 @@ class RedactedTurn:
         self.add_block = speech.add_block
         turn.machine.before_move = speech.write_buffered
         turn.opening.redact = turn.calls.redact = redactor.redact_value
-        turn.nested.redact = self._redact_nested
+        turn.nested.redact_message = self._redact_nested
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.turn, name)

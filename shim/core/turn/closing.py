@@ -60,7 +60,7 @@ class TurnFinisher:
         return bool(
             self._assistant_message.number
             or self._tool_calls.any
-            or self._subagents.open
+            or self._subagents.open_calls
             or self._permission_requests.asked
         )
 
@@ -120,7 +120,7 @@ class TurnFinisher:
     def fill_results(self) -> None:
         """Results that never came, and the user line of an interrupt."""
         text = self._tool_calls.fill()
-        self._subagents.fill(text)
+        self._subagents.answer_open_calls(text)
         self._tool_calls.count_orphans()
         if self._outcome_tracker.interrupted and not self._outcome_tracker.told:
             self._writer.user_text(
@@ -186,7 +186,7 @@ class TurnFinisher:
             calls.results
             or calls.open
             or calls.table.hidden
-            or self._subagents.open
+            or self._subagents.open_calls
             or self._permission_requests.denials.entries
         )
         return Standing(

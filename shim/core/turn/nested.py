@@ -22,8 +22,8 @@ MessageFields = Mapping[str, Any]
 class SubagentCall(NamedTuple):
     """A call of a nested agent that waits for its result."""
 
-    parent: str | None  # id of the call that runs the agent, in the frontend's stream
-    id: str  # id of this call in the frontend's stream
+    parent_call_id: str | None  # id of the call that runs the agent, in the frontend's stream
+    call_id: str  # id of this call in the frontend's stream
     name: str
 
 
@@ -40,43 +40,43 @@ class SubagentTracker:
         reply: Reply,
     ) -> None:
         self.machine = machine
-        self.pen = pen
+        self.writer = pen
         self.conversation = conversation
-        self.account = account
-        self.exact = exact
-        self.reply = reply
+        self.diagnostics = account
+        self.sanitizer = exact
+        self.assistant_message = reply
         # Called with the vendor's id, the written id, the name and the arguments of each call that
         # is announced.
-        self.note_id: Callable[[str, str, str, Mapping[str, Any]], None] = lambda *_: None
+        self.record_id: Callable[[str, str, str, Mapping[str, Any]], None] = lambda *_: None
         # see ToolCalls.judge_nested
-        self.judge: Callable[[str, str, str, Mapping[str, Any]], bool] = lambda *_: False
+        self.check_call: Callable[[str, str, str, Mapping[str, Any]], bool] = lambda *_: False
         # of a forbidden call
-        self.report_run: Callable[[str, str, Mapping[str, Any]], None] = lambda *_: None
+        self.report_forbidden_run: Callable[[str, str, Mapping[str, Any]], None] = lambda *_: None
         # arguments of open calls that the vendor should refuse
-        self.forbidden: dict[str, Mapping[str, Any]] = {}
+        self.forbidden_inputs: dict[str, Mapping[str, Any]] = {}
         # what a message is said as, where not as it is
-        self.redact: Callable[[MessageFields], MessageFields] | None = None
+        self.redact_message: Callable[[MessageFields], MessageFields] | None = None
         # False: only calls and results are emitted, which is the real claude's default
         self.forwards_text = True
         self.table: OpenCalls[SubagentCall] = OpenCalls()
-        self.open: dict[str, SubagentCall] = self.table.calls  # by the vendor's id
+        self.open_calls: dict[str, SubagentCall] = self.table.calls  # by the vendor's id
 
-    def child(self, parent: str, said_as: str | None, usage: Usage | None) -> "Subagent":
+    def get_subagent(self, parent: str, said_as: str | None, usage: Usage | None) -> "Subagent":
         """The nested agent that the call `parent` runs, `said_as` while it is open; `usage` is that
         of its reply.
         """
         if usage is not None:
-            self.reply.count(usage)
+            self.assistant_message.count(usage)
         if said_as is None and not self.conversation.knows(parent):
-            self.account.record("unknown_parent", parent)
+            self.diagnostics.record("unknown_parent", parent)
             return Subagent(self, None, usage)
         return Subagent(self, said_as or parent, usage)
 
-    def fill(self, text: str) -> None:
+    def answer_open_calls(self, text: str) -> None:
         """Answer the calls that are open at the end."""
-        while self.open:
-            identity, call = next(iter(self.open.items()))
-            Subagent(self, call.parent).add_tool_result(identity, text, True)
+        while self.open_calls:
+            identity, call = next(iter(self.open_calls.items()))
+            Subagent(self, call.parent_call_id).add_tool_result(identity, text, True)
 
 
 class Subagent:
@@ -84,117 +84,130 @@ class Subagent:
     unknown).
     """
 
-    __slots__ = ("_agents", "_parent", "_usage")
+    __slots__ = ("_tracker", "_parent_call_id", "_usage")
 
     def __init__(
         self, agents: SubagentTracker, parent: str | None, usage: Usage | None = None
     ) -> None:
-        self._agents = agents
-        self._parent = parent
+        self._tracker = agents
+        self._parent_call_id = parent
         self._usage = usage or NO_USAGE
 
-    def text(self, whole: str) -> None:
-        if whole and self._agents.forwards_text:
-            self._assistant({"type": "text", "text": as_text(whole)})
+    def add_text(self, whole: str) -> None:
+        if whole and self._tracker.forwards_text:
+            self._write_assistant_message({"type": "text", "text": as_text(whole)})
 
-    def thinking(self, whole: str) -> None:
-        if whole and self._agents.forwards_text:
-            self._assistant({"type": "thinking", "thinking": as_text(whole), "signature": ""})
+    def add_thinking(self, whole: str) -> None:
+        if whole and self._tracker.forwards_text:
+            self._write_assistant_message(
+                {"type": "thinking", "thinking": as_text(whole), "signature": ""}
+            )
 
-    def tool_use(self, identity: str | None, name: str, arguments: Mapping[str, Any]) -> None:
+    def add_tool_call(self, identity: str | None, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that it makes; its id is unique in the whole conversation, minted where it has to
         be.
         """
-        agents = self._agents
+        agents = self._tracker
         identity = read_id(identity)
         name = normalize_tool_name(name[:NAME_CHARACTERS]) if isinstance(name, str) else "unknown"
-        given = agents.exact.clean(arguments if isinstance(arguments, dict) else {"raw": arguments})
-        if agents.machine.is_over or len(agents.open) >= MAX_SUBAGENT_CALLS:
+        given = agents.sanitizer.clean(
+            arguments if isinstance(arguments, dict) else {"raw": arguments}
+        )
+        if agents.machine.is_over or len(agents.open_calls) >= MAX_SUBAGENT_CALLS:
             return
-        key = agents.table.find(identity, name, given, accepts=self._is_own)
+        key = agents.table.find(identity, name, given, accepts=self._is_agent_call)
         if key is not None:
-            self._judge(identity, agents.open[key].id, name, given)
+            self._check_call(identity, agents.open_calls[key].call_id, name, given)
             return
         said_as = (
-            agents.conversation.claim(identity, agents.account)
+            agents.conversation.claim(identity, agents.diagnostics)
             if identity
-            else agents.pen.new_uuid()
+            else agents.writer.new_uuid()
         )
-        agents.note_id(identity, said_as, name, given)
+        agents.record_id(identity, said_as, name, given)
         announced = Announcement(identity, name, fingerprint(given), STREAM)
-        agents.table.add(announced, said_as, SubagentCall(self._parent, said_as, name))
-        self._assistant({"type": "tool_use", "id": said_as, "name": name, "input": given})
-        self._judge(identity, said_as, name, given)
+        agents.table.add(announced, said_as, SubagentCall(self._parent_call_id, said_as, name))
+        self._write_assistant_message(
+            {"type": "tool_use", "id": said_as, "name": name, "input": given}
+        )
+        self._check_call(identity, said_as, name, given)
 
-    def _judge(self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def _check_call(
+        self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]
+    ) -> None:
         """Judge an announced call by the rules."""
-        if self._agents.judge(identity, said_as, name, arguments):
-            self._agents.forbidden[said_as] = arguments
+        if self._tracker.check_call(identity, said_as, name, arguments):
+            self._tracker.forbidden_inputs[said_as] = arguments
 
     def add_tool_result(
         self, identity: str | None, content: object, is_error: bool = False
     ) -> None:
-        agents = self._agents
+        agents = self._tracker
         if agents.machine.state is DONE:
             agents.machine.record_late_event()
             return
         identity = read_id(identity)
         key = agents.table.match_result(
-            identity, accepts=self._is_own
+            identity, accepts=self._is_agent_call
         ) or agents.table.match_result(identity)
         if key is None:
-            agents.account.record("orphan_tool_result", identity)
+            agents.diagnostics.record("orphan_tool_result", identity)
             return
-        call = agents.open[key]
+        call = agents.open_calls[key]
         agents.table.remove(key)
-        content = agents.exact.clean(content)
+        content = agents.sanitizer.clean(content)
         is_error = bool(is_error) or is_failed_result(content)
         block = {
             "type": "tool_result",
-            "tool_use_id": call.id,
+            "tool_use_id": call.call_id,
             "content": format_content(content, call.name, failed=is_error),
             "is_error": is_error,
         }
         # The parent of the call, not of this agent: any agent may return the result.
-        self._line(call.parent, "user", {"role": "user", "content": [block]})
-        arguments = agents.forbidden.pop(call.id, None)
+        self._write_message(call.parent_call_id, "user", {"role": "user", "content": [block]})
+        arguments = agents.forbidden_inputs.pop(call.call_id, None)
         if arguments is not None and not is_error:
-            agents.report_run(call.id, call.name, arguments)
+            agents.report_forbidden_run(call.call_id, call.name, arguments)
 
     def has_call(self, identity: object) -> bool:
         """Return whether a call of this agent waits for a result with this id."""
-        return self._agents.table.match_result(read_id(identity), accepts=self._is_own) is not None
+        return (
+            self._tracker.table.match_result(read_id(identity), accepts=self._is_agent_call)
+            is not None
+        )
 
-    def _is_own(self, key: str) -> bool:
+    def _is_agent_call(self, key: str) -> bool:
         """Return whether an open call belongs to this agent. Two agents may use the same ids."""
-        return self._agents.open[key].parent == self._parent
+        return self._tracker.open_calls[key].parent_call_id == self._parent_call_id
 
-    def user_text(self, text: str) -> None:
+    def add_user_text(self, text: str) -> None:
         """What it was told."""
-        self._line(
-            self._parent,
+        self._write_message(
+            self._parent_call_id,
             "user",
             {"role": "user", "content": [{"type": "text", "text": as_text(text)}]},
         )
 
-    def _assistant(self, block: Mapping[str, Any]) -> None:
-        agents = self._agents
+    def _write_assistant_message(self, block: Mapping[str, Any]) -> None:
+        agents = self._tracker
         message = {
-            "id": agents.pen.new_message_id(),
+            "id": agents.writer.new_message_id(),
             "type": "message",
             "role": "assistant",
-            "model": agents.reply.model or "unknown",
+            "model": agents.assistant_message.model or "unknown",
             "content": [block],
             "stop_reason": None,
             "stop_sequence": None,
             "usage": self._usage,
         }
-        self._line(self._parent, "assistant", message)
+        self._write_message(self._parent_call_id, "assistant", message)
 
-    def _line(self, parent: str | None, role: str, message: MessageFields) -> None:
-        agents = self._agents
+    def _write_message(self, parent: str | None, role: str, message: MessageFields) -> None:
+        agents = self._tracker
         if agents.machine.state in (NEW, DONE, CLOSED) and not agents.machine.move_to(READY):
             return
-        agents.pen.nested(
-            parent, role, message if agents.redact is None else agents.redact(message)
+        agents.writer.nested(
+            parent,
+            role,
+            message if agents.redact_message is None else agents.redact_message(message),
         )

@@ -84,9 +84,9 @@ class Turn:
             machine, pen, terms, conversation, account, exact, reply, end, denials, self.finish
         )
         self.nested = nested = SubagentTracker(machine, pen, conversation, account, exact, reply)
-        nested.note_id = denials.note_id
-        nested.judge = calls.judge_nested
-        nested.report_run = calls.report_forbidden_run
+        nested.record_id = denials.note_id
+        nested.check_call = calls.judge_nested
+        nested.report_forbidden_run = calls.report_forbidden_run
         nested.forwards_text = terms.forwards_subagent_text
         self.questions = questions = Questions(machine, terms, account, exact, calls, denials)
         self.closing = closing = TurnFinisher(
@@ -124,7 +124,7 @@ class Turn:
     stop_reason: str | None = part("reply.stop_reason")
     asks_tools: bool = part("reply.asked_tools")
     usage: dict[str, Usage] = part("reply.usage")  # of the replies, by model
-    nested_calls: Mapping[str, SubagentCall] = part("nested.open")
+    nested_calls: Mapping[str, SubagentCall] = part("nested.open_calls")
     denials: Mapping[str, dict[str, Any]] = part("questions.denials.entries")
     denied_tool_that_ran: str = part("questions.denials.tool_that_ran")
     asked: list[PermissionRequest] = part("questions.asked")  # that wait for the shell
@@ -369,12 +369,14 @@ class Turn:
         """
         call = self.calls.open.get(parent)
         if call is not None:
-            return self.nested.child(parent, call[0], usage)
-        nested_call = self.nested.open.get(parent)
+            return self.nested.get_subagent(parent, call[0], usage)
+        nested_call = self.nested.open_calls.get(parent)
         if nested_call is not None:
-            return self.nested.child(parent, nested_call.id, usage)
+            return self.nested.get_subagent(parent, nested_call.call_id, usage)
         # the call has ended
-        return self.nested.child(self.questions.denials.resolve_id(parent, "", {}), None, usage)
+        return self.nested.get_subagent(
+            self.questions.denials.resolve_id(parent, "", {}), None, usage
+        )
 
     # -- beside the conversation -------------------------------------------------------------------
 
@@ -385,7 +387,7 @@ class Turn:
         if self.machine.state is CLOSED:
             self.machine.record_late_event()
         else:
-            self.pen.system(subtype, self.nested.exact.clean(fields))
+            self.pen.system(subtype, self.nested.sanitizer.clean(fields))
 
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""

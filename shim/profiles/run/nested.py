@@ -128,9 +128,9 @@ class NestedEvents:
             self._written[parent, kind, key] = self._written.get((parent, kind, key), "") + text
         agent = self._engine.turn.child(parent)
         if kind == "text":
-            agent.text(text)
+            agent.add_text(text)
         else:
-            agent.thinking(text)
+            agent.add_thinking(text)
 
     def begin_reply(self, parent: str) -> None:
         """Begin another reply of an agent. Its blocks may have the same keys as the blocks of
@@ -165,7 +165,7 @@ class NestedEvents:
             if len(self._calls) >= MAX_CALLS:
                 self._calls.pop(next(iter(self._calls)))
             self._calls[own] = claude_name, claude_arguments
-        turn.child(parent).tool_use(own, claude_name, claude_arguments)
+        turn.child(parent).add_tool_call(own, claude_name, claude_arguments)
 
     def begin_pieces(self, parent: str, own: Any) -> None:
         """Remember the parent of a call that comes in pieces."""

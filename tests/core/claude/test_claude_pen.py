@@ -134,7 +134,7 @@ def test_a_call_and_its_result():
     """Contract 5.4."""
 
     def verbs(turn):
-        turn.tool_use("toolu_1", "Bash", {"command": "ls"})
+        turn.add_tool_call("toolu_1", "Bash", {"command": "ls"})
         turn.add_tool_result("toolu_1", "a\nb")
 
     assert said(verbs) == [
@@ -228,7 +228,7 @@ def test_a_streamed_thinking_and_a_streamed_call():
 
     def verbs(turn):
         turn.add_thinking("hm")
-        turn.tool_use("t", "Bash", {"command": "ls"})
+        turn.add_tool_call("t", "Bash", {"command": "ls"})
 
     lines = said(verbs, partial=True)[1:]
     assert [line["event"] for line in lines if line["type"] == "stream_event"] == [
@@ -458,7 +458,7 @@ def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
     stage.turn.add_tool_result(text, text)
     stage.turn.tool_use("w", "Write", {"file_path": text, "content": text})
     stage.turn.add_tool_result("w", text)
-    stage.turn.child(text).text(text)
+    stage.turn.child(text).add_text(text)
     stage.turn.system("note", text=text)
     stage.turn.denied(text, text, {text: text})
     stage.turn.failed(text)

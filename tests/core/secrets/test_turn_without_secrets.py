@@ -271,11 +271,11 @@ def test_lines_of_a_nested_agent_are_redacted():
     stage = started()
     stage.turn.tool_use("t", "Task", {})
     nested = stage.turn.child("t")
-    nested.text(f"a {GITHUB}")
-    nested.thinking(GITHUB)
-    nested.tool_use("n", "Bash", {"command": GITHUB})
+    nested.add_text(f"a {GITHUB}")
+    nested.add_thinking(GITHUB)
+    nested.add_tool_call("n", "Bash", {"command": GITHUB})
     nested.add_tool_result("n", GITHUB)
-    nested.user_text(GITHUB)
+    nested.add_user_text(GITHUB)
     assert f"t>text:a {MARK}" in stage.brief()
     ended(stage)
     assert GITHUB.encode() not in stage.bytes
@@ -287,13 +287,13 @@ def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does
     stage = started(partial, questions=lambda: asking[0])
     stage.turn.tool_use("t", "Bash", {"command": f"asked {GITHUB}"})
     nested = stage.turn.child("t")
-    nested.tool_use("n", "Bash", {"command": f"nested {GITHUB}"})
+    nested.add_tool_call("n", "Bash", {"command": f"nested {GITHUB}"})
     stage.lines()
     assert stage.bytes.count(f"asked {GITHUB}".encode()) == 1 + partial
     assert stage.bytes.count(f"nested {GITHUB}".encode()) == 1
     said = len(stage.bytes)
     nested.add_tool_result("n", GITHUB)
-    nested.text(GITHUB)
+    nested.add_text(GITHUB)
     stage.turn.add_tool_result("t", GITHUB)
     asking[0] = False
     stage.turn.tool_use("u", "Bash", {"command": GITHUB})
@@ -306,7 +306,7 @@ def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
     stage = started()
     for call in ("t", "u"):
         stage.turn.tool_use(call, "Task", {})
-    stage.turn.child("t").tool_use("n", "Bash", {})
+    stage.turn.child("t").add_tool_call("n", "Bash", {})
     stage.turn.child("u").add_tool_result("n", f"got {GITHUB}")
     ended(stage)
     assert GITHUB.encode() not in stage.bytes and MARK.encode() in stage.bytes

@@ -385,7 +385,7 @@ def test_two_agents_may_use_one_id():
     stage.turn.tool_use("one", "Task", {})
     stage.turn.tool_use("two", "Task", {})
     for parent, path in (("one", "/w/a"), ("two", "/w/a"), ("two", "/w/b")):
-        stage.turn.child(parent).tool_use("call_0", *read(path))
+        stage.turn.child(parent).add_tool_call("call_0", *read(path))
     stage.turn.child("two").add_tool_result("call_0", "2a")
     stage.turn.child("one").add_tool_result("call_0", "1a")
     stage.turn.child("two").add_tool_result("call_0", "2b")

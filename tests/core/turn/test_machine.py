@@ -220,7 +220,7 @@ LATE_VERBS: dict[str, Callable[[Turn], None]] = {
     "retry": lambda turn: turn.retry(1, 2, 3, "x"),
     "compacted": lambda turn: turn.compacted("auto", 1),
     "retract": lambda turn: turn.retract(),
-    "child": lambda turn: turn.child("t").text("x"),
+    "child": lambda turn: turn.child("t").add_text("x"),
 }
 
 

@@ -29,10 +29,10 @@ def finish(stage: Stage) -> list[str]:
 def test_a_nested_agents_lines_are_whole_and_name_its_call(partial):
     stage = with_a_task(partial)
     child = stage.turn.child("task")
-    child.user_text("look")
-    child.thinking("hm")
-    child.text("I look.")
-    child.tool_use("n", "Read", {"file_path": "/a"})
+    child.add_user_text("look")
+    child.add_thinking("hm")
+    child.add_text("I look.")
+    child.add_tool_call("n", "Read", {"file_path": "/a"})
     child.add_tool_result("n", "alpha")
     assert stage.brief() == [
         "task>user:look",
@@ -46,8 +46,8 @@ def test_a_nested_agents_lines_are_whole_and_name_its_call(partial):
 
 def test_a_nested_agent_says_nothing_of_nothing():
     stage = with_a_task()
-    stage.turn.child("task").text("")
-    stage.turn.child("task").thinking("")
+    stage.turn.child("task").add_text("")
+    stage.turn.child("task").add_thinking("")
     assert stage.brief() == []
 
 
@@ -56,7 +56,7 @@ def test_a_nested_agents_text_closes_no_block_of_the_main_one(partial):
     stage = Stage(partial=partial)
     stage.turn.tool_use("task", "Task", {})
     stage.turn.text("mean")
-    stage.turn.child("task").text("inside")
+    stage.turn.child("task").add_text("inside")
     stage.turn.text("while")
     words = finish(stage)
     assert "text:meanwhile" in words
@@ -64,7 +64,7 @@ def test_a_nested_agents_text_closes_no_block_of_the_main_one(partial):
 
 def test_a_nested_agents_text_is_not_the_result():
     stage = with_a_task()
-    stage.turn.child("task").text("inside")
+    stage.turn.child("task").add_text("inside")
     stage.turn.add_tool_result("task", "done")
     stage.turn.say("outside")
     assert finish(stage)[-2] == "end:success outside"
@@ -74,7 +74,7 @@ def test_a_nested_result_is_no_turn_of_the_main_agent():
     """Contract 5.14: two tool results of the child and one of the parent are num_turns 2."""
     stage = with_a_task()
     child = stage.turn.child("task")
-    child.tool_use("n", "Read", {})
+    child.add_tool_call("n", "Read", {})
     child.add_tool_result("n", "")
     stage.turn.add_tool_result("task", "done")
     stage.turn.ended()
@@ -84,7 +84,7 @@ def test_a_nested_result_is_no_turn_of_the_main_agent():
 @BOTH
 def test_nested_calls_that_are_open_at_the_end_get_a_result(partial):
     stage = with_a_task(partial)
-    stage.turn.child("task").tool_use("n", "Read", {})
+    stage.turn.child("task").add_tool_call("n", "Read", {})
     stage.turn.interrupted()
     words = stage.finish()
     check_turns(stage.bytes, partial)
@@ -94,8 +94,8 @@ def test_nested_calls_that_are_open_at_the_end_get_a_result(partial):
 def test_the_same_nested_call_while_it_is_open_is_said_once():
     stage = with_a_task()
     child = stage.turn.child("task")
-    child.tool_use("n", "Read", {})
-    child.tool_use("n", "Read", {})
+    child.add_tool_call("n", "Read", {})
+    child.add_tool_call("n", "Read", {})
     assert stage.brief() == ["task>call:n Read"]
 
 
@@ -104,7 +104,7 @@ def test_a_nested_id_that_comes_again_is_a_new_call():
     stage = with_a_task()
     child = stage.turn.child("task")
     for text in ("one", "two"):
-        child.tool_use("n", "Read", {})
+        child.add_tool_call("n", "Read", {})
         child.add_tool_result("n", text)
     stage.turn.add_tool_result("task", "done")
     finish(stage)
@@ -115,7 +115,7 @@ def test_a_nested_id_that_the_main_agent_used_is_a_new_call():
     stage.turn.tool_use("n", "Bash", {})
     stage.turn.add_tool_result("n", "")
     child = stage.turn.child("task")
-    child.tool_use("n", "Read", {})
+    child.add_tool_call("n", "Read", {})
     child.add_tool_result("n", "")
     finish(stage)
 
@@ -129,7 +129,7 @@ def test_a_nested_result_without_its_call_is_counted_and_dropped():
 
 def test_an_unknown_parent_is_null_and_counted():
     stage = Stage()
-    stage.turn.child("nobody").text("inside")
+    stage.turn.child("nobody").add_text("inside")
     line = stage.lines()[-1]
     assert line["parent_tool_use_id"] is None
     assert stage.account.repairs == {"unknown_parent": 1}
@@ -140,7 +140,7 @@ def test_a_parent_that_has_its_result_already_is_still_known():
     stage = with_a_task()
     stage.turn.add_tool_result("task", "launched")
     stage.lines()
-    stage.turn.child("task").text("later")
+    stage.turn.child("task").add_text("later")
     assert stage.brief() == ["task>text:later"]
     assert stage.account.repairs == {}
 
@@ -151,7 +151,7 @@ def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
     stage.turn.add_tool_result("task", "one")
     stage.turn.tool_use("task", "Task", {})
     call = stage.lines()[-1]["message"]["content"][0]["id"]
-    stage.turn.child("task").text("inside")
+    stage.turn.child("task").add_text("inside")
     (line,) = stage.lines()
     assert line["parent_tool_use_id"] == call != "task"
 
@@ -164,7 +164,7 @@ def test_a_nested_call_has_an_id_a_name_and_an_object(identity, name, arguments)
     """Contract S6 holds for nested lines too."""
     stage = with_a_task()
     try:
-        stage.turn.child("task").tool_use(identity, name, arguments)
+        stage.turn.child("task").add_tool_call(identity, name, arguments)
     except Exception:  # the pump counts it
         pass
     finish(stage)
@@ -172,7 +172,7 @@ def test_a_nested_call_has_an_id_a_name_and_an_object(identity, name, arguments)
 
 def test_a_nested_result_has_the_parent_of_its_call():
     stage = with_a_task()
-    stage.turn.child("task").tool_use("n", "Read", {})
+    stage.turn.child("task").add_tool_call("n", "Read", {})
     stage.turn.tool_use("other", "Task", {})
     stage.turn.child("other").add_tool_result("n", "out")
     assert "task>result:n out" in stage.brief()
@@ -182,9 +182,9 @@ def test_a_nested_result_has_the_parent_of_its_call():
 def test_an_mcp_result_of_a_nested_agent_has_claudes_form():
     stage = with_a_task()
     child = stage.turn.child("task")
-    child.tool_use("n", "mcp__srv__take", {})
+    child.add_tool_call("n", "mcp__srv__take", {})
     child.add_tool_result("n", {"content": []})
-    child.tool_use("m", "mcp__srv__take", {})
+    child.add_tool_call("m", "mcp__srv__take", {})
     child.add_tool_result("m", [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}])
     empty, audio = [
         line["message"]["content"][0]["content"] for line in stage.lines() if line["type"] == "user"
@@ -201,9 +201,9 @@ def test_texts_of_a_nested_agent_are_not_written_unless_requested():
     stage.turn.started(session_id="s")
     stage.turn.tool_use("task", "Task", {"prompt": "x"})
     child = stage.turn.child("task")
-    child.thinking("hm")
-    child.text("inside")
-    child.tool_use("n", "Read", {})
+    child.add_thinking("hm")
+    child.add_text("inside")
+    child.add_tool_call("n", "Read", {})
     child.add_tool_result("n", "text")
     assert [word for word in stage.brief() if word.startswith("task>")] == [
         "task>call:n Read",
@@ -227,9 +227,9 @@ def judged_task(judges: PolicyEvaluator) -> Stage:
 def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(identity):
     stage = judged_task(judge(deny=["Bash(rm:*)"]))
     child = stage.turn.child("task")
-    child.tool_use(identity, "Bash", LS)
+    child.add_tool_call(identity, "Bash", LS)
     assert stage.turn.result is None
-    child.tool_use(identity, "Bash", RM)
+    child.add_tool_call(identity, "Bash", RM)
     assert stage.turn.cause == "denied"
     calls = [
         block
@@ -243,17 +243,17 @@ def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(identity):
 def test_arguments_of_a_nested_call_that_come_later_are_judged():
     stage = judged_task(judge(deny=["mcp__s__t(rm:*)"]))
     child = stage.turn.child("task")
-    child.tool_use("n", "mcp__s__t", {"line": "ls"})
-    child.tool_use("n", "mcp__s__t", {"line": "ls"})
+    child.add_tool_call("n", "mcp__s__t", {"line": "ls"})
+    child.add_tool_call("n", "mcp__s__t", {"line": "ls"})
     assert stage.turn.result is None
-    child.tool_use("n", "mcp__s__t", {"line": "rm x"})
+    child.add_tool_call("n", "mcp__s__t", {"line": "rm x"})
     assert stage.turn.cause == "denied"
 
 
 def test_a_nested_call_that_was_refused_stops_nothing():
     stage = judged_task(judge(deny=["Bash(rm:*)"]))
     stage.turn.denied("n", "Bash", RM)
-    stage.turn.child("task").tool_use("n", "Bash", RM)
+    stage.turn.child("task").add_tool_call("n", "Bash", RM)
     assert stage.turn.result is None
 
 
@@ -261,7 +261,7 @@ def test_a_nested_call_that_was_refused_stops_nothing():
 def test_a_nested_call_that_the_vendor_refuses_itself_stops_the_turn_if_it_ran(failed):
     stage = judged_task(PolicyEvaluator(policy(deny=["Bash"]), is_sent_to_vendor=lambda rule: True))
     child = stage.turn.child("task")
-    child.tool_use("n", "Bash", RM)
+    child.add_tool_call("n", "Bash", RM)
     assert stage.turn.result is None
     child.add_tool_result("n", "removed", failed)
     assert (stage.turn.cause == "denied") is not failed

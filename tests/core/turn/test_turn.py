@@ -58,9 +58,9 @@ def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
     "say",
     [
         lambda turn: turn.add_text("x"),
-        lambda turn: turn.tool_use("t", "Bash", {}),
+        lambda turn: turn.add_tool_call("t", "Bash", {}),
         lambda turn: turn.write_system_event("note"),
-        lambda turn: turn.child("t").add_text("x"),
+        lambda turn: turn.get_subagent("t").add_text("x"),
         lambda turn: turn.close(Exit(code=0), ""),
     ],
 )

@@ -440,10 +440,10 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     turn.text(HUGE)
     turn.think(HUGE)
     turn.tool_use(HUGE, HUGE, {"content": HUGE})
-    turn.child(HUGE).text(HUGE)
+    turn.child(HUGE).add_text(HUGE)
     nested = turn.child(HUGE)
-    nested.thinking(HUGE)
-    nested.tool_use(HUGE + "2", HUGE, {"content": HUGE})
+    nested.add_thinking(HUGE)
+    nested.add_tool_call(HUGE + "2", HUGE, {"content": HUGE})
     nested.add_tool_result(HUGE + "2", HUGE)
     turn.add_tool_result(HUGE, [{"type": "text", "text": HUGE}])
     turn.failed(HUGE)
@@ -478,13 +478,13 @@ def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
     turn = stage.turn
     turn.tool_use("task", "Agent", {"description": "look"})
     nested = turn.child("task")
-    nested.thinking("hm")
-    nested.tool_use("n1", "Read", {"file_path": "/a"})
-    nested.tool_use("n2", "Read", {"file_path": "/b"})
+    nested.add_thinking("hm")
+    nested.add_tool_call("n1", "Read", {"file_path": "/a"})
+    nested.add_tool_call("n2", "Read", {"file_path": "/b"})
     nested.add_tool_result("n2", "two")
     nested.add_tool_result("n1", "one", True)
-    nested.text("found")
-    nested.user_text("what it was told")
+    nested.add_text("found")
+    nested.add_user_text("what it was told")
     turn.add_tool_result("task", "found it")
     words = short(ended(stage))
     assert words[1:10] == [
@@ -504,8 +504,8 @@ def test_an_agent_whose_call_waits_waits_with_it(stage):
     turn = stage.turn
     turn.tool_use("one", "Task", {})
     turn.tool_use("two", "Task", {})
-    turn.child("two").text("from two")
-    turn.child("one").text("from one")
+    turn.child("two").add_text("from two")
+    turn.child("one").add_text("from one")
     turn.add_tool_result("two", "2")
     turn.add_tool_result("one", "1")
     assert short(ended(stage))[1:7] == [
@@ -523,13 +523,13 @@ def test_agents_inside_agents_cost_no_stack(stage):
     turn.tool_use("first", "Task", {})
     turn.tool_use("n0", "Task", {})
     for number in range(900):
-        turn.child(f"n{number}").tool_use(f"n{number + 1}", "Task", {})
+        turn.child(f"n{number}").add_tool_call(f"n{number + 1}", "Task", {})
     turn.add_tool_result("first", "")
     assert sum(word.startswith("n") and ">call" in word for word in short(ended(stage))) == 900
 
 
 def test_an_agent_of_an_unknown_call_has_no_parent(stage):
-    stage.turn.child("never").text("hello")
+    stage.turn.child("never").add_text("hello")
     (line,) = (line for line in ended(stage) if line["type"] == "text")
     assert line["parent_tool_use_id"] is None
 
@@ -557,7 +557,7 @@ def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call
     turn = stage.turn
     turn.tool_use("a", "Bash", {})
     turn.tool_use("task", "Task", {})
-    turn.child("task").tool_use("n", "Read", {})
+    turn.child("task").add_tool_call("n", "Read", {})
     stage.pen.expose("n")
     assert short(stage.lines())[1:] == ["call a Bash", "call task Task", "task>call n Read"]
     turn.ended()
