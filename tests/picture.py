@@ -18,7 +18,7 @@ from rich.terminal_theme import MONOKAI
 
 from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, list_events
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.story.story import Story
 from shim.story.terminal.draw import Drawing
 
@@ -52,7 +52,7 @@ def drawn() -> Console:
         for line in translation.feed(json.dumps(event).encode() + b"\n").splitlines():
             for change in story.event(clock, orjson.loads(line)):
                 drawing.change(change)
-    for line in translation.close(Exit(0)).splitlines():
+    for line in translation.close(ChildExit(0)).splitlines():
         for change in story.event(clock, orjson.loads(line)):
             drawing.change(change)
     for change in story.close(clock):

@@ -23,7 +23,7 @@ from shim.commands.cli import app
 from shim.commands.help.topics import MANUAL_FOLDER, load_topics
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.argv import parse as argv
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.state import config
 from shim.state.own_vendors import learn
 from tests.test_layering import FLOORS
@@ -270,7 +270,7 @@ def echo_agent():
 def test_the_examples_of_a_vendor_say_what_their_program_does(way, request):
     request.getfixturevalue(way)
     translation = open_translation("echo", stable=True)
-    said = translation.feed(echo_agent().encode()) + translation.close(Exit(0))
+    said = translation.feed(echo_agent().encode()) + translation.close(ChildExit(0))
     check_turns(said, False)
     assert brief(parse(said)) == [
         "init",

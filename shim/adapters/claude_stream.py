@@ -10,7 +10,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.complete_lines import LineNormalizer
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.surrogates import count_unfinished_chars, join_halves
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
 # The kinds of lines that every client reads; the Python SDK ended on any other up to 0.1.39.
@@ -135,6 +135,6 @@ class ClaudeTranslator(Translator):
         again = event | {"event": inner | {"delta": inner["delta"] | {name: half}}}
         self._write_event(dump_json(again), again)
 
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         if self._split_delta is not None:
             self._write_half_character()

@@ -16,7 +16,7 @@ from shim.adapters.codex_record import (
 )
 from shim.core.adapter.tools import resolve_paths
 from shim.core.adapter.translator import Event, Translator
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.profile import ProfileTranslator
 
@@ -110,7 +110,7 @@ class CodexTranslator(ProfileTranslator):
         state_id = f"{item.get('id')}.{self._state.todo_list_count}"
         self.handlers[event["type"]]({**event, "item": {**item, "id": state_id}})
 
-    def on_exit(self, child_exit: Exit | None, stderr: str) -> None:
+    def on_exit(self, child_exit: ChildExit | None, stderr: str) -> None:
         self._write_pending_changes()
 
     def translate_unknown(self, event: Event) -> Translator:

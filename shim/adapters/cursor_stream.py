@@ -15,7 +15,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import Usage, create_usage
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.decode import parse_json_text
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
 FLUSH_EVENTS = ("interaction_query", "retry")
@@ -199,7 +199,7 @@ class CursorTranslator(Translator):
                 self._todos[identity] = self._todos.get(identity, {}) | given
         return {"todos": list(self._todos.values())}
 
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         if self._buffered_text is not None:
             self._write_text(self._buffered_text)
 

@@ -14,7 +14,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count, parse_dollars
 from shim.core.reading.decode import JsonRepairer
 from shim.core.turn.open_calls import read_id
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.tool_calls import OPEN_CALLS
 from shim.core.turn.turn import Turn
 
@@ -374,7 +374,7 @@ class PiTranslator(Translator):
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The exit of older versions is their one word for the end of a turn."""
         self._conclude_turn()
 

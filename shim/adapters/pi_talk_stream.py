@@ -27,7 +27,7 @@ from shim.core.adapter.tools import Arguments, resolve_paths, translate_tool_cal
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.turn.open_calls import read_id
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
 NO_EXTENSION_MESSAGE = (
@@ -144,7 +144,7 @@ class PiRpcTranslator(PiTranslator):
             self._has_run_ended and self._last_message is None and not self._has_open_reply
         )
 
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The exit, or a silence where no other end is said."""
         self.session.is_running = False
         if self.session.is_starting and self.session.has_early_dialog:

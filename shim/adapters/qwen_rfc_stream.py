@@ -22,7 +22,7 @@ from shim.adapters.qwen_rfc_tools import format_error, parse_arguments, translat
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import parse_count
 from shim.core.reading.json_text import dump_json
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
 MAX_PENDING_REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
@@ -272,7 +272,7 @@ class RfcTranslator(RepliesTranslator):
         status = error.get("code") if isinstance(error, dict) else None
         self._fail_turn(format_error(error), status=status if status.__class__ is int else None)
 
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The end of its output is the end of its turn, if the last reply may be one (row 31)."""
         self._end_reply(None)
         self._partial_calls.clear()

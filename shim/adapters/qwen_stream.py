@@ -17,7 +17,7 @@ from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator
 from shim.core.claude.usage import Usage, create_usage
 from shim.core.turn.open_calls import read_id
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
 API_ERROR_PREFIX = "[API Error: "
@@ -267,7 +267,7 @@ class QwenTranslator(StreamedTranslator):
         else:
             self.turn.failed(message, **facts)
 
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """Several ends have no `result` line, only an exit code and a word on stderr (page, section
         6).
         """

@@ -3,7 +3,7 @@
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from shim.core.turn.outcome import Exit
+    from shim.core.turn.outcome import ChildExit
 
 
 class Tap(Protocol):
@@ -39,7 +39,7 @@ class Track(Protocol):
 
     def signalled(self, name: str) -> None: ...
 
-    def ended(self, how: "Exit") -> None: ...
+    def ended(self, how: "ChildExit") -> None: ...
 
     def close(self, process: Piped) -> None:
         """Nothing more is read from the child. What is in its pipes by now was its last."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from shim.core.reading.head_and_tail import HeadTailBuffer
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.process import guard, strays
 from shim.process.exit_status import signal_name
 from shim.process.spawn import (
@@ -51,7 +51,7 @@ class Child:
         self._process, self._stdin, tail, self._track, self._files, self._grace = started
         self._saying = anyio.Lock()
         self.tail = tail or HeadTailBuffer()
-        self.exit: Exit | None = None
+        self.exit: ChildExit | None = None
         self.began = anyio.current_time()
         self.first_output: float | None = None  # seconds until it said something on its stdout
         self._signalled = self._terminated = False
@@ -130,7 +130,7 @@ class Child:
         finally:
             self.drained.set()
 
-    async def ended(self) -> Exit:
+    async def ended(self) -> ChildExit:
         """How the child ended, once it has. What is left of its group is ended too."""
         if self.exit is None:
             await self.gone()
@@ -143,7 +143,7 @@ class Child:
             strays.end(self._strays)
             running.discard(self._process.pid)
             guard.dismiss(self._process.pid)
-            self.exit = Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
+            self.exit = ChildExit(code=code) if code >= 0 else ChildExit(signal=signal_name(-code))
             if self._track is not None:
                 self._track.ended(self.exit)
         return self.exit

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shim.core.turn.outcome import Exit
+    from shim.core.turn.outcome import ChildExit
 
 
 def signal_name(number: int) -> str:
@@ -16,18 +16,18 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def parse_exit(text: str) -> "Exit":
+def parse_exit(text: str) -> "ChildExit":
     """An exit code, minus the number of a signal, or its name with or without SIG. ValueError for
     anything else.
     """
     import signal
 
-    from shim.core.turn.outcome import Exit
+    from shim.core.turn.outcome import ChildExit
 
     if text.lstrip("-").isdigit():
         code = int(text)
-        return Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
+        return ChildExit(code=code) if code >= 0 else ChildExit(signal=signal_name(-code))
     name = "SIG" + text.upper().removeprefix("SIG")
     if name not in signal.Signals.__members__:
         raise ValueError(f"{text!r} is neither an exit code nor the name of a signal")
-    return Exit(signal=signal.Signals[name].name)
+    return ChildExit(signal=signal.Signals[name].name)

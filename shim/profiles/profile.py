@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import classify_error
 from shim.core.reading.account import strip_colors
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, ConfigNode
 from shim.profiles.compile.rules import Rules
@@ -88,12 +88,12 @@ class ProfileTranslator(Engine):
         """
         return False
 
-    def on_exit(self, child_exit: Exit | None, stderr: str) -> None:
+    def on_exit(self, child_exit: ChildExit | None, stderr: str) -> None:
         """An adapter's: the child is at its end, before the profile makes an outcome of it;
         `report` has its file.
         """
 
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """What stderr and the exit code say, where no event said how it ended."""
         if self.reports is not None and self.report is not None:
             self.reports.handler(None)(self, self.report)
@@ -167,7 +167,7 @@ class UntypedTranslator(ProfileTranslator):
         kind = event.get("type")
         (self.handlers.get(kind, self.others) if kind.__class__ is str else self.others)(event)
 
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The exit ends a turn only where its program says no end: one of the protocol says its
         own.
         """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.reading.account import Diagnostics
 from shim.core.secrets.redactor import redact_argv
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.io.raw_output import tell
 from shim.recording.cast_writer import CastWriter, StopNotice, Write
 from shim.recording.moment_queue import QUEUE_BYTES, MomentQueue
@@ -138,7 +138,7 @@ class Track:
         self._recorder = recorder
         self._number = number
         self._open = {"o", "e"}
-        self._exit: Exit | None = None
+        self._exit: ChildExit | None = None
         self._over = False
 
     def told(self, data: bytes) -> None:
@@ -157,7 +157,7 @@ class Track:
     def signalled(self, name: str) -> None:
         self._recorder.note(NOTE_SIGNAL, child=self._number, signal=name)
 
-    def ended(self, how: Exit) -> None:
+    def ended(self, how: ChildExit) -> None:
         self._exit = how
         self._end()
 
@@ -173,7 +173,7 @@ class Track:
     def give_up(self) -> None:
         """Record the end now, as unknown if it is not known yet."""
         self._open.clear()
-        self._exit = self._exit or Exit()
+        self._exit = self._exit or ChildExit()
         self._end()
 
     def _end(self) -> None:

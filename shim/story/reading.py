@@ -18,7 +18,7 @@ from shim.core.dialects import resolve_dialect
 from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.lines import LineSplitter
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.recording.playable_run import invocation_of
 from shim.state.files import open_regular
 from shim.story.story import Change, Story
@@ -329,9 +329,9 @@ def objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
             yield event
 
 
-def child_exit(fact: Mapping[str, Any]) -> Exit | None:
+def child_exit(fact: Mapping[str, Any]) -> ChildExit | None:
     """How a child ended, from the fact of its `x` record; None if that is not known."""
     code, signal = fact.get("code"), fact.get("signal")
     if isinstance(signal, str) and _SIGNAL.match(signal):
-        return Exit(signal=signal)
-    return Exit(code=code) if signal is None and code.__class__ is int else None
+        return ChildExit(signal=signal)
+    return ChildExit(code=code) if signal is None and code.__class__ is int else None

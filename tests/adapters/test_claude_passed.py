@@ -8,7 +8,7 @@ from support import brief, check_frames, fixture_cases, parse
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.pump import ChildStream
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.reply import SAID_CHARACTERS
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 
@@ -75,7 +75,7 @@ def run(*lines: str, code: int | None = 0, partial: bool = False, stderr: str = 
     """The raw lines that are said for a claude that prints `lines` and exits."""
     translation = open_translation("claude", partial=partial, stable=True)
     said = translation.feed("".join(one + "\n" for one in lines).encode())
-    said += translation.close(None if code is None else Exit(code=code), stderr)
+    said += translation.close(None if code is None else ChildExit(code=code), stderr)
     check_frames(said)
     return said.decode().splitlines()
 
@@ -416,14 +416,14 @@ def test_a_terminator_comes_behind_what_follows_the_result():
     pump = ChildStream(open_translation("claude", stable=True))
     _, commands = pump.feed("".join(one + "\n" for one in lines).encode())
     assert TurnStage.FINISHED not in commands and TurnStage.VENDOR_DONE in commands
-    assert pump.close(Exit(code=0))[0] == END.encode() + b"\n"
+    assert pump.close(ChildExit(code=0))[0] == END.encode() + b"\n"
 
 
 def test_a_line_that_had_to_be_repaired_is_written_anew():
     odd = text("x").encode().replace(b'"x"', b'"caf\xe9"')
     translation = open_translation("claude", stable=True)
     said = translation.feed(INIT.encode() + b"\n" + odd + b"\n" + result().encode() + b"\n")
-    said += translation.close(Exit(code=0))
+    said += translation.close(ChildExit(code=0))
     assert "text:caf\ufffd" in brief(parse(said))
 
 
@@ -468,7 +468,7 @@ def test_a_streamed_block_without_end_is_not_remembered_without_end():
     )
     translation.feed(("\n".join([INIT, *opening, *[delta] * 60]) + "\n").encode())
     assert 0 < sum(map(len, translation.turn.speech.parts)) <= SAID_CHARACTERS
-    assert translation.close(Exit(code=1)).endswith(END.encode() + b"\n")
+    assert translation.close(ChildExit(code=1)).endswith(END.encode() + b"\n")
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])

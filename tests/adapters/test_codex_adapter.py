@@ -16,7 +16,7 @@ from shim.adapters import build_replay_adapter, get_adapter
 from shim.adapters.codex_record import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_hunks
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.process.vendor_home import Home
 
 THREAD = "01a20174-71a6-7fd0-b4cf-cf7873a5a0f9"  # begun on 2026-11-22
@@ -91,7 +91,7 @@ def lines(terms, *events, code=0):
     )
     data = "".join(dump(one) + "\n" for one in (BEGIN, *events)).encode()
     return parse(
-        translation.feed(data) + translation.close(None if code is None else Exit(code=code))
+        translation.feed(data) + translation.close(None if code is None else ChildExit(code=code))
     )
 
 
@@ -253,7 +253,7 @@ def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     )
     events = [{"type": "thread.started", "thread_id": thread}, *began_and_ended("item_0", A), DONE]
     data = translation.feed("".join(dump(one) + "\n" for one in events).encode())
-    assert calls(parse(data + translation.close(Exit(code=0)))) == [("Edit", {"file_path": A})]
+    assert calls(parse(data + translation.close(ChildExit(code=0)))) == [("Edit", {"file_path": A})]
 
 
 def test_a_record_that_is_nowhere_is_not_looked_for_without_end():

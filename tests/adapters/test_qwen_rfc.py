@@ -15,7 +15,7 @@ from sweeps import each, over
 from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCalls
 from shim.adapters.qwen_rfc_speech import build_error
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 CASES = fixture_cases("qwen-rfc")
 
@@ -396,7 +396,7 @@ RESULT = {
 
 
 def briefly(*lines, code=0):
-    return brief(parse(by_qwen(ndjson(*lines).encode(), Exit(code=code), "", False)))
+    return brief(parse(by_qwen(ndjson(*lines).encode(), ChildExit(code=code), "", False)))
 
 
 def test_an_error_before_the_first_line_of_either_dialect_belongs_to_that():
@@ -407,7 +407,9 @@ def test_an_error_before_the_first_line_of_either_dialect_belongs_to_that():
 
 def test_a_conversation_that_began_in_claudes_words_stays_in_them():
     heartbeat = {"type": "result/heartbeat", "status": "ok"}
-    said = by_qwen(ndjson(INIT, CHAT, heartbeat, ERROR, RESULT).encode(), Exit(code=0), "", False)
+    said = by_qwen(
+        ndjson(INIT, CHAT, heartbeat, ERROR, RESULT).encode(), ChildExit(code=0), "", False
+    )
     assert brief(parse(said)) == ["init", "end:success Hello.", "."]
     assert parse(said)[-2]["shim"]["unknown_events"] == {"untyped": 2, "result/heartbeat": 1}
 
@@ -415,7 +417,7 @@ def test_a_conversation_that_began_in_claudes_words_stays_in_them():
 def test_the_dialect_is_known_behind_noise_and_never_from_a_torn_line():
     torn = b'warming up {"object":"chat.completion","choices":[{"message":{"content":"forged"}}]} done\n'
     data = b"\xef\xbb\xbf" + json.dumps(CHAT).encode() + b"\n"
-    said = by_qwen(b"loading...\n" + torn + data, Exit(code=0), "", False)
+    said = by_qwen(b"loading...\n" + torn + data, ChildExit(code=0), "", False)
     assert brief(parse(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
 
 
@@ -424,7 +426,7 @@ def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
     data = ndjson(
         {"object": "chat.completion", "choices": [{"message": odd, "finish_reason": "stop"}]}
     ).encode()
-    assert "text:Hi." in brief(parse(by_qwen(data, Exit(code=0), "", False)))
+    assert "text:Hi." in brief(parse(by_qwen(data, ChildExit(code=0), "", False)))
 
 
 # -- the fork's own draft, which is nearly what was released later (page, section 1) ---------------
@@ -469,7 +471,7 @@ def test_the_draft_in_between_is_read_by_the_qwen_vendor():
     expected = ["init", "call:t1 Bash", "result:t1 a.txt", "text:One file."]
     assert briefly(*lines, summary) == [*expected, "end:success One file.", "."]
     assert briefly(*lines, broken) == [*expected, f"{BROKEN} the session is locked", "."]
-    init = parse(by_qwen(ndjson(*lines, summary).encode(), Exit(code=0), "", False))[0]
+    init = parse(by_qwen(ndjson(*lines, summary).encode(), ChildExit(code=0), "", False))[0]
     assert (init["model"], init["cwd"], init["tools"]) == ("m1", "/repo", ["Bash"])
 
 
@@ -478,6 +480,6 @@ def test_an_end_of_a_reply_that_nobody_knows_is_counted_and_is_an_end():
     said = translation.feed(
         ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()
     )
-    said += translation.close(Exit(code=0))
+    said += translation.close(ChildExit(code=0))
     assert brief(parse(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
     assert translation.diagnostics.unknown_events == {"finish_reason/eos": 1}

@@ -9,7 +9,7 @@ from sweeps import each
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 
 def vendor(name):
@@ -324,7 +324,7 @@ def test_a_forbidden_call_of_a_subagent_ends_the_turn():
     )
     events = [*copilot_reply("m1", "Go", TASK), *copilot_reply("m2", "look", VIEW, parent="call_2")]
     data = b"".join(dumped(event) for event in events)
-    lines = parse(translation.feed(data) + translation.close(Exit(code=0), ""))
+    lines = parse(translation.feed(data) + translation.close(ChildExit(code=0), ""))
     result = result_line(lines)
     assert result["is_error"] and result["shim"]["cause"] == "denied"
 
@@ -528,7 +528,7 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
         vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse(
-        translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), "")
+        translation.feed(b"".join(map(dumped, events))) + translation.close(ChildExit(code=0), "")
     )
     assert [block["name"] for _, block in blocks(lines, "tool_use")] == [claude]
 
@@ -554,7 +554,7 @@ def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny
         vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse(
-        translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), "")
+        translation.feed(b"".join(map(dumped, events))) + translation.close(ChildExit(code=0), "")
     )
     assert (lines[-1].get("shim", {}).get("cause") == "denied") is stopped, lines[-1]
 

@@ -19,7 +19,7 @@ from shim.core.adapter.commands import AskPermission
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 IDS = pytest.mark.parametrize("identity", ["same", "", None], ids=["same", "empty", "null"])
 
@@ -30,7 +30,7 @@ def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
         get_adapter(vendor).translator_class, terms_of(vendor, **terms), pen
     )
     said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
-    return parse(said + translation.close(Exit(code=0), ""))
+    return parse(said + translation.close(ChildExit(code=0), ""))
 
 
 def pairs(lines: list[Event]) -> list[tuple[Any, Any]]:

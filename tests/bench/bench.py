@@ -69,10 +69,10 @@ def translator(
 ) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
     """What `shim translate` drives: bytes in, bytes out; and the end of the child."""
     from shim.conversation.drivers.open_translation import open_translation
-    from shim.core.turn.outcome import Exit
+    from shim.core.turn.outcome import ChildExit
 
     translation = open_translation(vendor, partial=partial, terminator="none", redact=redact)
-    return translation.feed, lambda: translation.close(Exit(0))
+    return translation.feed, lambda: translation.close(ChildExit(0))
 
 
 def translate_command(vendor: str, path: str | None = None, partial: bool = False) -> list[str]:

@@ -25,7 +25,7 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter
 from shim.core.claude.pen import StreamJsonWriter
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 GOAL = 1.1  # times a module written by hand
 LOADING_GOAL = 4.0  # ms of CPU in a turn
@@ -43,7 +43,7 @@ def seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tuple[float
             vendor.name, tools=vendor.listed_tools, retracts=vendor.abilities.can_repeat_reply
         )
         translation = StreamTranslation(vendor.translator_class, terms, pen)
-        said = translation.feed(data) + translation.close(Exit(code=0))
+        said = translation.feed(data) + translation.close(ChildExit(code=0))
     return time.process_time() - began, said
 
 

@@ -17,7 +17,7 @@ from shim.core.api_errors import (
     strip_error_prefixes,
 )
 from shim.core.reading.json_text import dump_json
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 LOGIN, KEY = "Not logged in · Please run /login", "Invalid API key · Fix external API key"
 
@@ -155,9 +155,9 @@ def test_contract_s10_a_vendors_words_become_claudes(
     stage = Stage(partial=partial, vendor=vendor, model="m-1", login="do so")
     if spoken == "stream":
         stage.turn.failed(words)
-        stage.turn.closed(Exit(code=0), "")
+        stage.turn.closed(ChildExit(code=0), "")
     else:
-        stage.turn.closed(Exit(code=1), words)
+        stage.turn.closed(ChildExit(code=1), words)
     line, result = [line for line in stage.lines() if line["type"] in ("assistant", "result")]
     text = result["result"]
     assert text.startswith(begin)
@@ -247,7 +247,7 @@ def test_a_retry_says_overloaded_where_the_result_says_server_error():
     stage = Stage()
     stage.turn.retry(1, 2, 527, "529 overloaded_error")
     stage.turn.failed("529 overloaded_error")
-    stage.turn.closed(Exit(code=1), "")
+    stage.turn.closed(ChildExit(code=1), "")
     lines = stage.lines()
     retry = next(line for line in lines if line.get("subtype") == "api_retry")
     assert (retry["error"], retry["error_status"]) == ("overloaded", 529)
@@ -269,7 +269,7 @@ def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long
     translation.feed(
         dump_json({"type": "compaction_end", "reason": "overflow", "errorMessage": words}) + b"\n"
     )
-    result = parse(translation.close(Exit(code=0)))[-2]
+    result = parse(translation.close(ChildExit(code=0)))[-2]
     assert (result["subtype"], result["terminal_reason"]) == ("success", "prompt_too_long")
     assert result["result"] == f"Prompt is too long · {words}"
 
@@ -283,7 +283,7 @@ def test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_f
     stage.turn.failed(
         "max_turns limit exceeded after 5 turns", kind="limit", subtype="error_max_turns"
     )
-    stage.turn.closed(Exit(code=0), "")
+    stage.turn.closed(ChildExit(code=0), "")
     result = stage.lines()[-2]
     assert result["errors"] == [
         "Reached maximum number of turns (5)",

@@ -48,7 +48,7 @@ from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 MESSAGES = 60  # of one conversation at most
 SIZE = 1200  # entries of one collection of a machine: the limits of the house are 1000
@@ -241,7 +241,7 @@ class Talk:
         self._granted.clear()
 
     def _finish(self) -> None:
-        self._end_turn(*self.pump.close(Exit(0, None)))
+        self._end_turn(*self.pump.close(ChildExit(0, None)))
         count = len(check_turns(self.lines, partial=False))
         if count != self.turns:
             raise BrokenError(f"{count} results of {self.turns} turns")

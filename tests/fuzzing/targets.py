@@ -22,19 +22,19 @@ from shim.adapters import VENDORS
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter
 from shim.core.claude.permissions import PermissionRequest
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import Structured
 
 # -- the choices that knobs make -------------------------------------------------------------------
 
 EXITS = (
-    Exit(code=0),
-    Exit(code=0),
+    ChildExit(code=0),
+    ChildExit(code=0),
     None,
-    Exit(code=1),
-    Exit(code=130),
-    Exit(signal="SIGTERM"),
-    Exit(code=53),
+    ChildExit(code=1),
+    ChildExit(code=130),
+    ChildExit(signal="SIGTERM"),
+    ChildExit(code=53),
 )
 STDERRS = (
     "",
@@ -133,7 +133,7 @@ def _fed(run: Run, body: bytes, pieces: Random | None) -> tuple[bytes, list[obje
         if number + 1 == len(parts):
             break
         if plan == 4:
-            said.append(translation.close(Exit(code=0)))
+            said.append(translation.close(ChildExit(code=0)))
             accounts.append(_checked_account(translation))
             translation = open_child(run, previous=translation)
         elif plan == 5 and not vendor(run).passthrough:

@@ -11,7 +11,7 @@ import pytest
 from box import PATIENCE
 from support import Stage
 
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.io.stdout import FrontendGoneError, Output, Stdout
 
 # A sink lives as long as its process and is never closed; here it is let go of.
@@ -158,7 +158,7 @@ async def printed(output_format, *, verbose=True, code=0, terminator="none", say
             stage.turn.say(fragment)
         await output.lines(stage.pen.take())
     stage.turn.ended()
-    stage.turn.closed(Exit(code=code), "")
+    stage.turn.closed(ChildExit(code=code), "")
     await output.lines(stage.pen.take())
     await output.end(stage.turn)
     return memory.said

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from box import PATIENCE
 
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.process import child as children
 from shim.process.child import Child
 from shim.process.spawn import PIPE_BYTES, Started, abandon, spawn
@@ -75,18 +75,18 @@ async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
     with anyio.fail_after(PATIENCE):
         assert await child.read() == b"ready\n"
         await child.stop("SIGINT")
-    assert child.exit == Exit(code=0), "it had the time to leave by itself"
+    assert child.exit == ChildExit(code=0), "it had the time to leave by itself"
     child.close()
 
 
 async def test_its_stdout_is_read_and_its_exit_code_is_known(start):
     said, ended = await read_all(start(["out", "one\n"], ["out", "two\n"], ["leave", 3]))
-    assert (said, ended) == (b"one\ntwo\n", Exit(code=3))
+    assert (said, ended) == (b"one\ntwo\n", ChildExit(code=3))
 
 
 async def test_a_signal_that_ended_it_is_known_by_name(start):
     _, ended = await read_all(start(["die", "SIGKILL"]))
-    assert ended == Exit(signal="SIGKILL")
+    assert ended == ChildExit(signal="SIGKILL")
 
 
 async def test_a_program_behind_a_wrapper_may_save_its_session_when_it_is_interrupted(
@@ -102,14 +102,14 @@ async def test_a_program_behind_a_wrapper_may_save_its_session_when_it_is_interr
     with anyio.fail_after(PATIENCE):
         assert await child.read() == b"begun\n"
         await child.stop("SIGINT")
-    assert child.exit == Exit(signal="SIGINT")
+    assert child.exit == ChildExit(signal="SIGINT")
     assert file.read_text() == "saved"
 
 
 async def test_a_megabyte_of_stderr_before_the_first_line_is_no_deadlock(start):
     child = start(["fill", 1_000_000, 2], ["out", "after\n"])
     said, ended = await read_all(child)
-    assert (said, ended) == (b"after\n", Exit(code=0))
+    assert (said, ended) == (b"after\n", ChildExit(code=0))
     assert "bytes left out" in child.tail.to_text()
 
 
@@ -117,18 +117,18 @@ async def test_a_long_prompt_for_a_child_that_talks_first_is_no_deadlock(start, 
     prompt = b"p" * 300_000
     child = start(["fill", 300_000], ["read"], ["record", str(box.recording)], stdin=prompt)
     said, ended = await read_all(child)
-    assert (len(said), ended) == (300_000, Exit(code=0))
+    assert (len(said), ended) == (300_000, ChildExit(code=0))
     assert box.record()["stdin"].encode() == prompt
 
 
 async def test_a_child_that_never_reads_its_stdin_is_no_error(start):
     said, ended = await read_all(start(["out", "done\n"], stdin=b"p" * 300_000))
-    assert (said, ended) == (b"done\n", Exit(code=0))
+    assert (said, ended) == (b"done\n", ChildExit(code=0))
 
 
 async def test_a_child_that_closes_its_stdin_is_no_error(start):
     said, ended = await read_all(start(["close", 0], ["out", "done\n"], stdin=b"p" * 300_000))
-    assert (said, ended) == (b"done\n", Exit(code=0))
+    assert (said, ended) == (b"done\n", ChildExit(code=0))
 
 
 async def test_without_a_prompt_its_stdin_is_at_its_end(start):
@@ -170,7 +170,7 @@ async def test_what_is_left_of_its_group_ends_with_it(start, box):
     lifeline = box.lifeline()
     child = start(["say", lifeline.path, "child"], ["spawn", lifeline.path, False], ["leave", 0])
     with anyio.fail_after(PATIENCE):
-        assert await child.ended() == Exit(code=0)
+        assert await child.ended() == ChildExit(code=0)
     assert lifeline.gone()
 
 
@@ -180,7 +180,7 @@ async def test_a_child_that_obeys_is_asked_once(start, box):
     lifeline.wait_for("child")
     with anyio.fail_after(PATIENCE):
         await child.stop("SIGINT")
-    assert child.exit == Exit(code=130)
+    assert child.exit == ChildExit(code=130)
     assert lifeline.gone()
 
 
@@ -191,7 +191,7 @@ async def test_a_child_that_ignores_the_interrupt_is_terminated(start, box, monk
     lifeline.wait_for("child")
     with anyio.fail_after(PATIENCE):
         await child.stop("SIGINT")
-    assert child.exit == Exit(signal="SIGTERM")
+    assert child.exit == ChildExit(signal="SIGTERM")
 
 
 async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, box, impatient):
@@ -206,7 +206,7 @@ async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, b
     lifeline.wait_for("grandchild")
     with anyio.fail_after(PATIENCE):
         await child.stop("SIGINT")
-    assert child.exit == Exit(signal="SIGKILL")
+    assert child.exit == ChildExit(signal="SIGKILL")
     assert lifeline.gone()
 
 
@@ -240,7 +240,7 @@ async def test_stopping_is_not_cut_short_by_a_cancellation(start, box, impatient
             tasks.start_soon(child.stop)
             await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
-    assert child.exit == Exit(signal="SIGKILL")
+    assert child.exit == ChildExit(signal="SIGKILL")
 
 
 async def test_two_that_wait_for_its_end_both_learn_it(start):
@@ -254,14 +254,14 @@ async def test_two_that_wait_for_its_end_both_learn_it(start):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             tasks.start_soon(wait)
-    assert ends == [Exit(code=7)] * 2
+    assert ends == [ChildExit(code=7)] * 2
 
 
 async def test_a_kernel_without_pidfd_is_polled(start, monkeypatch):
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     child = start(["leave", 4])
     with anyio.fail_after(PATIENCE):
-        assert await child.ended() == Exit(code=4)
+        assert await child.ended() == ChildExit(code=4)
 
 
 async def test_no_signal_is_sent_to_a_group_that_is_gone(start, monkeypatch):

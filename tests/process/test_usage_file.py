@@ -19,7 +19,7 @@ from shim.core.adapter.vendor import LaunchRequest, RunReportSpec, TurnFiles
 from shim.core.cast.words import NOTE_REPORT
 from shim.core.claude.argv.parse import parse_argv as parse_argv
 from shim.core.errors import FrontendError
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.process.usage_file import REPORT_BYTES, ReportFile, picked
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter
@@ -151,7 +151,7 @@ def result_with(report, *, code=0, interrupt=False):
         said += translation.feed(lines[1])
     if report is not None:
         translation.set_report(report)
-    return result_line(parse(said + translation.close(Exit(code=code))))
+    return result_line(parse(said + translation.close(ChildExit(code=code))))
 
 
 @pytest.mark.parametrize("interrupt", [False, True])

@@ -14,7 +14,7 @@ from sweeps import each
 from shim.adapters import BUNDLED_PROFILES, VENDORS, get_adapter
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FrontendError
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.toml_errors import ConfigSource, line_of
 from shim.profiles.load.files import File, packaged
 from shim.profiles.load.files import vendor as described
@@ -158,7 +158,7 @@ def two_turns(vendor, first, second, *, forgotten=False):
             before.turn.conversation.vendor_session = None
         before = translation_of(vendor, previous=before)
         data = "".join(json.dumps(event) + "\n" for event in events).encode()
-        results.append(result_line(parse(before.feed(data) + before.close(Exit(code=0)))))
+        results.append(result_line(parse(before.feed(data) + before.close(ChildExit(code=0)))))
     return results
 
 
@@ -229,12 +229,12 @@ def test_a_total_of_another_thread_is_all_new():
     first.feed(
         b'{"type":"who","id":"one"}\n{"type":"say","words":"a"}\n{"type":"end","in":100,"out":10}\n'
     )
-    first.close(Exit(code=0))
+    first.close(ChildExit(code=0))
     second = translation_of(vendor, previous=first)
     data = second.feed(
         b'{"type":"who","id":"two"}\n{"type":"say","words":"b"}\n{"type":"end","in":160,"out":30}\n'
     )
-    assert numbers(parse(data + second.close(Exit(code=0))))[:2] == (160, 30)
+    assert numbers(parse(data + second.close(ChildExit(code=0))))[:2] == (160, 30)
 
 
 def test_a_total_that_came_late_still_counts():
@@ -255,7 +255,7 @@ def test_the_usage_of_a_reply_that_was_closed_by_a_result_is_not_the_next_ones()
     stage.turn.tool_use("d", "Bash", {})
     stage.turn.add_tool_result("d", "y")
     stage.turn.ended()
-    stage.turn.closed(Exit(code=0), "")
+    stage.turn.closed(ChildExit(code=0), "")
     lines = stage.lines()
     ends = [line["event"] for line in lines if line.get("event", {}).get("type") == "message_delta"]
     assert [end["usage"]["input_tokens"] for end in ends] == [0, 0]
@@ -341,7 +341,7 @@ def test_a_session_that_only_stderr_names_is_remembered():
     vendor = profiled(SAY + END + STDERR)
     translation = translation_of(vendor)
     translation.feed(b'{"type":"say","words":"a"}\n{"type":"end"}\n')
-    translation.close(Exit(code=0), f"noise\nresume with {SESSION}\n")
+    translation.close(ChildExit(code=0), f"noise\nresume with {SESSION}\n")
     assert translation.turn.conversation.vendor_session == SESSION
     assert not translation.turn.is_error
 
@@ -351,7 +351,7 @@ def test_a_session_is_read_off_a_line_that_never_is_a_reason():
     vendor = profiled(stream(stderr_noise='["resume with"]') + SAY + END + STDERR)
     translation = translation_of(vendor)
     said = translation.feed(b'{"type":"say","words":"a"}\n')
-    said += translation.close(Exit(code=1), f"resume with {SESSION}\nfatal: no trust\n")
+    said += translation.close(ChildExit(code=1), f"resume with {SESSION}\nfatal: no trust\n")
     assert translation.turn.conversation.vendor_session == SESSION
     assert result_line(parse(said))["errors"] == ["no trust"]
 

@@ -13,7 +13,7 @@ from casting import HEADER, read_cast, stream_of
 from fake_secrets import random
 
 from shim.core.reading.account import Diagnostics
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.recording import cast_writer, moment_queue
 from shim.recording.recorder import Limits, Recorder
 from shim.recording.rewrite import StoppedError
@@ -59,7 +59,7 @@ def test_what_is_handed_over_comes_out_in_its_order(record):
     track.said("o", b"three\nfo")
     track.said("e", b"five\n")
     track.said("o", b"ur\n")
-    track.ended(Exit(code=3))
+    track.ended(ChildExit(code=3))
     for letter in "oe":
         track.said(letter, b"")
     track.told(b"too late")

@@ -28,7 +28,7 @@ from telling import (
     user,
 )
 
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.story import story as stories
 from shim.story.reading import child_exit
 from shim.story.steps import Change, OpenBlock, Step, cause_of
@@ -628,9 +628,9 @@ def test_the_prompt_of_a_session_that_yume_started_is_told():
 @each(
     ("fact", "known"),
     [
-        ({"code": 0, "signal": None}, Exit(code=0)),
-        ({"code": None, "signal": "SIGTERM"}, Exit(signal="SIGTERM")),
-        ({"code": None, "signal": "signal 40"}, Exit(signal="signal 40")),
+        ({"code": 0, "signal": None}, ChildExit(code=0)),
+        ({"code": None, "signal": "SIGTERM"}, ChildExit(signal="SIGTERM")),
+        ({"code": None, "signal": "signal 40"}, ChildExit(signal="signal 40")),
         ({"code": None, "signal": None}, None),
         ({"code": True}, None),
         ({"code": "0"}, None),

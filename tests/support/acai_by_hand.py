@@ -23,7 +23,7 @@ from shim.core.adapter.vendor import Adapter, LaunchSpec
 from shim.core.claude.usage import Usage, create_usage
 from shim.core.reading.decode import parse_json_text
 from shim.core.reading.json_text import dump_json
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
 
@@ -158,7 +158,7 @@ class AcaiTranslator(Translator):
         Translator.ignore_event
     )
 
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         self._say_held(fill=False)
 
 

@@ -15,7 +15,7 @@ from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 ANSWERS = ({"id": 1, "result": {"protocolVersion": 1}}, {"id": 2, "result": {"sessionId": "s1"}})
 MODEL = {"id": "m", "category": "model", "currentValue": "mine"}
@@ -91,7 +91,7 @@ class Talk:
         self.lines += said
 
     def end(self):
-        said, _ = self.pump.close(Exit(0, None))
+        said, _ = self.pump.close(ChildExit(0, None))
         self.lines += said
         return self
 

@@ -7,7 +7,7 @@ from support import Case, translate_case
 
 from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.records import STREAMS, CastReader, CastRecord
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 HEADER: Mapping[str, Any] = {
     "started": "2026-11-20T10:00:00.000Z",
@@ -55,7 +55,7 @@ def moments_of(case: Case, step: float = 0.1) -> list[Moment]:
     ended = case.exit
     code = (
         {"code": ended.code, "signal": ended.signal}
-        if isinstance(ended, Exit)
+        if isinstance(ended, ChildExit)
         else {"code": None, "signal": None}
     )
     for line in lines_of(said):

@@ -11,7 +11,7 @@ from support import FROM_CASE, Case, Line, _FromCase, terms_of
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_translation
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.reading.account import Diagnostics
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import Conversation
 from shim.core.turn.turn import Turn
 from shim.core.yume.pen import YumePen
@@ -41,7 +41,7 @@ NUMBERS = (
 
 def translate_flat(
     case: Case,
-    child_exit: Exit | _FromCase | None = FROM_CASE,
+    child_exit: ChildExit | _FromCase | None = FROM_CASE,
     data: bytes | None = None,
     chunks: Iterable[bytes] | None = None,
 ) -> tuple[bytes, StreamTranslation]:
@@ -75,7 +75,7 @@ class FlatStage:
 
     def finish(self, code: int | None = 0, stderr: str = "") -> list[Line]:
         """End the turn; what was not looked at yet."""
-        self.turn.closed(None if code is None else Exit(code=code), stderr)
+        self.turn.closed(None if code is None else ChildExit(code=code), stderr)
         return self.lines()
 
 

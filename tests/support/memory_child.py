@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.process.child import CHUNK_BYTES, Child
 from shim.process.spawn import Started
 
@@ -27,7 +27,7 @@ class MemoryProgram:
     def __init__(self) -> None:
         self.pid = next(_pids)
         self.returncode: int | None = None
-        self.exit: Exit | None = None
+        self.exit: ChildExit | None = None
         self.on_change: Callable[[], None] = lambda: None
         self.output = bytearray()
         self.errors = bytearray()
@@ -64,7 +64,7 @@ class MemoryProgram:
         self._end(signal=name)
 
     def _end(self, code: int | None = None, signal: str | None = None) -> None:
-        self.exit = self.exit or Exit(code=code, signal=signal)
+        self.exit = self.exit or ChildExit(code=code, signal=signal)
 
 
 class MemoryChild(Child):
@@ -128,7 +128,7 @@ class MemoryChild(Child):
         finally:
             self.drained.set()
 
-    async def ended(self) -> Exit:
+    async def ended(self) -> ChildExit:
         await self.gone()
         self.exit = self._program.exit
         self._program.returncode = 0

@@ -9,7 +9,7 @@ from support import STABLE_ID_PREFIX, terms_of
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 
 class Played:
@@ -29,6 +29,6 @@ class Played:
         return self.hears(*self.pump.feed(data))
 
     def end(self):
-        said, _ = self.pump.close(Exit(0, None))
+        said, _ = self.pump.close(ChildExit(0, None))
         self.lines += said
         return self

@@ -9,7 +9,7 @@ from support import Line, brief, parse, terms_of
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 
@@ -59,7 +59,7 @@ def lines_of(
     ).encode()
     return parse(
         translation.feed(data)
-        + translation.close(None if code is None else Exit(code=code), stderr)
+        + translation.close(None if code is None else ChildExit(code=code), stderr)
     )
 
 

@@ -20,7 +20,7 @@ from shim.core.adapter.translation import StreamTranslation, redact_turn
 from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.account import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.reply import SAID_CHARACTERS
 from shim.core.turn.terms import SEEN_IDS, Conversation, SessionTerms, Terms, VendorTerms
 from shim.core.turn.turn import Turn
@@ -63,7 +63,7 @@ class Case:
         return str(self.facts.get("stderr", ""))
 
     @property
-    def exit(self) -> Exit | None:
+    def exit(self) -> ChildExit | None:
         """How the program ended; None where nobody knows."""
         value = self.facts.get("exit")
         return None if value is None else parse_exit(str(value))
@@ -132,7 +132,7 @@ FROM_CASE = _FromCase()
 def translate_case(
     case: Case,
     partial: bool | None = None,
-    child_exit: Exit | _FromCase | None = FROM_CASE,
+    child_exit: ChildExit | _FromCase | None = FROM_CASE,
     data: bytes | None = None,
     chunks: Iterable[bytes] | None = None,
     redact: bool = False,
@@ -211,12 +211,12 @@ class Stage:
 
     def finish(self, code: int | None = 0, stderr: str = "") -> list[str]:
         """End the turn and give back, in short, all that was not looked at yet."""
-        self.turn.closed(None if code is None else Exit(code=code), stderr)
+        self.turn.closed(None if code is None else ChildExit(code=code), stderr)
         return self.brief()
 
     def result(self, code: int | None = 0, stderr: str = "") -> Line:
         """End the turn and give back its result line."""
-        self.turn.closed(None if code is None else Exit(code=code), stderr)
+        self.turn.closed(None if code is None else ChildExit(code=code), stderr)
         (found,) = (line for line in self.lines() if line["type"] == "result")
         return found
 

@@ -32,7 +32,7 @@ from shim.core.claude.permissions import PermissionRequest
 from shim.core.reading import json_text
 from shim.core.reading.json_text import dump_json
 from shim.core.turn import nested, open_calls, questions, reply, terms, tool_calls
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 LINE_BYTES = 10_000  # the smallest limit that can be set
 FEW = 20  # of everything that is counted, so that a flood is over soon
@@ -236,7 +236,7 @@ def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
         said.append(stage.pen.take())
 
     check_flat(lambda: reachable(stage.turn), step)
-    stage.turn.closed(Exit(code=0), "")
+    stage.turn.closed(ChildExit(code=0), "")
     whole = b"".join(said) + stage.pen.take()
     assert max(map(len, whole.split(b"\n"))) <= LINE_BYTES
     check_turns(whole, partial)
@@ -249,7 +249,7 @@ def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
     def step(number: int) -> None:
         FLOODS[name](stage, number)
         if number % 5 == 4:
-            stage.turn.closed(Exit(code=0), "")
+            stage.turn.closed(ChildExit(code=0), "")
             stage.turn = stage.turn.next()
             stage.account.clear()
         stage.pen.take()
@@ -348,7 +348,7 @@ def check_events(translation: StreamTranslation, *events: dict[str, Any]) -> Non
             longest = max(longest, *map(len, said.split(b"\n")))
 
     check_flat(lambda: reachable(translation), step)
-    said = translation.close(Exit(code=0), "")
+    said = translation.close(ChildExit(code=0), "")
     if translation.turn.terms.vendor.name != "claude":  # its lines are its own
         assert max(longest, *map(len, said.split(b"\n"))) <= LINE_BYTES
 
@@ -514,7 +514,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
             stage.turn.message(model=f"\x03{number}" * 20)
             stage.turn.say("a")
             stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
-    stage.turn.closed(Exit(code=0), "")
+    stage.turn.closed(ChildExit(code=0), "")
     data = stage.pen.take()
     assert max(map(len, data.split(b"\n"))) <= LINE_BYTES
     (turn,) = check_turns(data, partial=False)
@@ -558,7 +558,7 @@ def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
     stage = Stage(limit=LINE_BYTES)
     stage.turn.child("t").add_tool_call("n", "Odd", {"value": value})
     stage.turn.ended(structured_output=value, result="x")
-    stage.turn.closed(Exit(code=0), "")
+    stage.turn.closed(ChildExit(code=0), "")
     for line in (pen.take() + stage.pen.take()).splitlines():
         assert len(line) < LINE_BYTES
         said = json.loads(line)
@@ -578,7 +578,7 @@ def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_n
         stage.turn.text(word[8:], 0)
     stage.turn.text_snapshot("".join(words) + "the end", 0)
     stage.turn.ended()
-    stage.turn.closed(Exit(code=0), "")
+    stage.turn.closed(ChildExit(code=0), "")
     deltas = [line["event"]["delta"] for line in stage.lines() if "delta" in line.get("event", {})]
     assert "".join(delta.get("text", "") for delta in deltas) == "".join(words) + "the end"
 

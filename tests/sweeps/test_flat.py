@@ -13,7 +13,7 @@ from support import FIXTURES, SEEDS, bytewise, fixture_cases, parse, translate_c
 from sweeps import each, examples, over, rounds, smallest
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.yume import order
 from tests.sweeps.test_properties import CASES, EXITS, VERBS, flipped, line_ends, perform, shuffled
 
@@ -194,7 +194,7 @@ def test_no_order_is_lost_when_too_much_waits(verbs, limit):
         stage = FlatStage()
         for verb, arguments in verbs:
             perform(stage, verb, arguments)
-        stage.turn.closed(Exit(code=0), "")
+        stage.turn.closed(ChildExit(code=0), "")
         stage.lines()
     finally:
         order.HELD_BYTES = before
@@ -219,7 +219,7 @@ def test_a_real_claudes_reply_that_was_cut_and_comes_again_is_said_once():
     said = b""
     for event in (*events, cut, retry, *events, whole, result):
         said += translation.feed(json.dumps(event).encode() + b"\n")
-    flat = parse(said + translation.close(Exit(code=0)))
+    flat = parse(said + translation.close(ChildExit(code=0)))
     assert "".join(line["content"] for line in flat if line["type"] == "text") == "Hello."
 
 
@@ -234,7 +234,7 @@ def real_claude(*events):
     """What is said in Yume's dialect for events of a real claude, and the turn that they made."""
     translation = open_translation("claude", dialect="yume", stable=True)
     said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
-    return parse(said + translation.close(Exit(code=0))), translation.turn
+    return parse(said + translation.close(ChildExit(code=0))), translation.turn
 
 
 def test_a_text_that_a_real_claude_never_streamed_is_the_last_one():

@@ -28,7 +28,7 @@ from support import translate_case as translate
 from sweeps import examples, over, pieces, rounds, smallest
 
 from shim.core.claude.pen import NO_USAGE
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 CASES = fixture_cases()
 BYTEWISE = 60_000  # larger fixtures are split at random instead: the rest is the same code
@@ -61,7 +61,13 @@ def test_any_split_says_the_same_as_the_whole(case):
 
 # -- the truth about the end -----------------------------------------------------------------------
 
-EXITS = [Exit(code=0), Exit(code=1), Exit(code=130), Exit(signal="SIGTERM"), None]
+EXITS = [
+    ChildExit(code=0),
+    ChildExit(code=1),
+    ChildExit(code=130),
+    ChildExit(signal="SIGTERM"),
+    None,
+]
 ENDS = {
     "acai": ("result", "task_complete", "replay_error"),
     "cake": ("result", "task_complete", "replay_error"),
@@ -192,7 +198,7 @@ def turns_of(case: Any, partial: bool) -> list[list[dict[str, Any]]]:
     return check_frames(translate(case, partial)[0])
 
 
-def check_cut(case: Any, cut: int, child_exit: Exit | None, partial: bool) -> None:
+def check_cut(case: Any, cut: int, child_exit: ChildExit | None, partial: bool) -> None:
     prefix = case.data[:cut]
     said, _ = translate(case, partial, child_exit, prefix)
     turns = check_turns(said, partial, passthrough=case.passthrough)

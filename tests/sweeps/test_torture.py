@@ -10,7 +10,7 @@ from torture import BYTES
 from torture_cases import cases
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 PLAIN = (("serve",), ("cat", BYTES))
 SLOW = (
@@ -25,7 +25,7 @@ CASES = [(case, vendor) for case in QUICK for vendor in case.vendors]
 @each(("case", "vendor"), CASES)
 def test_the_text_that_reached_us_is_said(case, vendor):
     translation = open_translation(vendor, partial=True, stable=True)
-    said = translation.feed(case.data) + translation.close(Exit(0))
+    said = translation.feed(case.data) + translation.close(ChildExit(0))
     (turn,) = check_frames(said)
     assert result_of(turn)["is_error"] is bool(case.error)
     blocks = [

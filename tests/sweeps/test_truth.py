@@ -18,7 +18,7 @@ from truth import AGREEMENTS, check_truth
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.api_errors import CAUSES, FAILURE_KINDS
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 RESULT = {"type": "result", "id": "c1", "output": "ok"}
@@ -92,7 +92,7 @@ def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end(
 )
 def test_a_good_exit_of_a_child_that_said_nothing_of_its_protocol_says_so(printed):
     translation = open_translation("pi", partial=False, stable=True)
-    said = translation.feed(printed) + translation.close(Exit(code=0), "")
+    said = translation.feed(printed) + translation.close(ChildExit(code=0), "")
     (turn,) = check_turns(said, partial=False)
     assert check_truth(turn) == "protocol"
 
@@ -100,7 +100,7 @@ def test_a_good_exit_of_a_child_that_said_nothing_of_its_protocol_says_so(printe
 def test_a_child_that_said_nothing_at_all_is_not_called_wrong():
     translation = open_translation("pi", partial=False, stable=True)
     (turn,) = check_turns(
-        translation.feed(b"\n\n") + translation.close(Exit(code=0), ""), partial=False
+        translation.feed(b"\n\n") + translation.close(ChildExit(code=0), ""), partial=False
     )
     assert check_truth(turn) == "truncated"
 
@@ -219,18 +219,18 @@ def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
     """Contract S10: a rate limit is said as an API failure, or it is none."""
     stage = Stage()
     stage.turn.failed("429 Too many requests", api=api)
-    stage.turn.closed(Exit(code=1), "")
+    stage.turn.closed(ChildExit(code=1), "")
     assert check_truth(stage.lines()) == ("rate_limit" if api else "vendor_error")
 
 
 @each(
     ("child_exit", "noted"),
     [
-        (Exit(code=0), {}),
+        (ChildExit(code=0), {}),
         (None, {}),
-        (Exit(code=7), {"exit_code": 7}),
-        (Exit(code=1), {"exit_code": 1}),
-        (Exit(signal="SIGSEGV"), {"signal": "SIGSEGV"}),
+        (ChildExit(code=7), {"exit_code": 7}),
+        (ChildExit(code=1), {"exit_code": 1}),
+        (ChildExit(signal="SIGSEGV"), {"signal": "SIGSEGV"}),
     ],
 )
 @each("good", [True, False])
@@ -248,10 +248,18 @@ def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
 
 EXITS = st.one_of(
     st.none(),
-    st.sampled_from([Exit(code=0), Exit(code=0), Exit(code=0), Exit(code=1), Exit(code=130)]),
-    st.integers(0, 255).map(lambda code: Exit(code=code)),
+    st.sampled_from(
+        [
+            ChildExit(code=0),
+            ChildExit(code=0),
+            ChildExit(code=0),
+            ChildExit(code=1),
+            ChildExit(code=130),
+        ]
+    ),
+    st.integers(0, 255).map(lambda code: ChildExit(code=code)),
     st.sampled_from(["SIGTERM", "SIGKILL", "SIGINT", "SIGSEGV", "SIGPIPE"]).map(
-        lambda name: Exit(signal=name)
+        lambda name: ChildExit(signal=name)
     ),
 )
 STDERR = st.sampled_from(

@@ -19,7 +19,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.ids import is_vendor_name, validate_vendor_session_id
 from shim.core.secrets.redactor import describe_redactions
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast
 from shim.recording.playable_run import invocation_of
 from shim.recording.rewrite import rewrite
@@ -68,7 +68,7 @@ class ChildDetails:
 
     def __init__(self) -> None:
         self.stderr = HeadTailBuffer()
-        self.exit_status: Exit | None = None
+        self.exit_status: ChildExit | None = None
         self.gaps: list[str] = []
         self._stdin_chunks: list[bytes] = []
         self._stdin_bytes = 0

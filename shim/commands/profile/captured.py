@@ -9,7 +9,7 @@ from shim.core.cast.records import CAST_SUFFIX
 from shim.core.cast.words import split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.head_and_tail import HeadTailBuffer
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.story.reading import Cast, child_exit
 
 CHUNK_BYTES = 256 * 1024
@@ -24,7 +24,7 @@ class OutputSink(Protocol):
 
     def feed(self, chunk: bytes) -> None: ...
 
-    def end_child(self, child_exit: Exit | None, stderr: str | None) -> None:
+    def end_child(self, child_exit: ChildExit | None, stderr: str | None) -> None:
         """The child ended; `stderr` is None if it was not kept."""
 
 
@@ -59,7 +59,7 @@ def _read_line_file(path: str, sink: OutputSink) -> None:
                     hint="cut it down to a few runs",
                 )
             sink.feed(chunk)
-        sink.end_child(Exit(code=0), None)
+        sink.end_child(ChildExit(code=0), None)
     except OSError as error:
         raise FrontendError(f"{path} cannot be read: {error.strerror}") from None
     finally:

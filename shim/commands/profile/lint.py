@@ -20,7 +20,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.secrets.redactor import Redactor
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
 from shim.profiles.compile.tools import RuledTool
 
@@ -214,7 +214,7 @@ class Checker:
         for raw in self._translation.split_lines(chunk):
             self._read_line(raw)
 
-    def end_child(self, child_exit: Exit | None, stderr: str | None) -> None:
+    def end_child(self, child_exit: ChildExit | None, stderr: str | None) -> None:
         """The child's output has ended. `stderr` is None if it was not kept."""
         self._line_number += 1
         self._start_line()

@@ -26,7 +26,7 @@ from shim.core.api_errors import Cause
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.io.log import SILENT, Log
 from shim.io.raw_output import tell
 from shim.io.stdout import Output
@@ -365,7 +365,7 @@ class ChildDriver:
                 self.launcher.end_grace_s if self._turn_has_output else SILENT_EXIT_TIMEOUT_S
             )
 
-    async def _ensure_child_exit(self, child: Child) -> Exit | None:
+    async def _ensure_child_exit(self, child: Child) -> ChildExit | None:
         """Make sure that the child is gone; how it ended, None when that was our doing."""
         if self._stage is TurnStage.FINISHED:
             await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
@@ -386,7 +386,7 @@ class ChildDriver:
         return None if self._interrupted or self._stalled else child.exit
 
     def _retry_if_cut(
-        self, pump: ChildStream, child_exit: Exit | None = None, stderr: str | None = None
+        self, pump: ChildStream, child_exit: ChildExit | None = None, stderr: str | None = None
     ) -> bool:
         """Whether the message is said to the vendor once more: the dialect wants that, and only a
         text was cut (R11).

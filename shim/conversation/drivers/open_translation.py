@@ -14,7 +14,7 @@ from shim.core.claude.usage import UsageCounter
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import StoreText
 from shim.core.reading.lines import MAX_LINE_BYTES
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
 from shim.io.stamps import fresh_identity
 from shim.state.config import LINE_BYTES
@@ -140,7 +140,7 @@ def _create_text_store(session: str) -> StoreText:
 
 
 def translate_stream(
-    translation: StreamTranslation, source: int, sink: int, child_exit: Exit, stderr: str
+    translation: StreamTranslation, source: int, sink: int, child_exit: ChildExit, stderr: str
 ) -> None:
     """Pump file descriptor `source` into `sink`, chunk by chunk, until its end."""
     while chunk := os.read(source, CHUNK_BYTES):

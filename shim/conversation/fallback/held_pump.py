@@ -17,7 +17,7 @@ from shim.core.adapter.pump import ChildStream, ResumeInfo
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import Cause
 from shim.core.errors import FailedAttempt, ModeError, VendorError, create_failed_attempt
-from shim.core.turn.outcome import UNANSWERED_CAUSES, Exit
+from shim.core.turn.outcome import UNANSWERED_CAUSES, ChildExit
 
 # of a child's output; a vendor that has printed more is not replaced any more
 MAX_BUFFERED_BYTES = 1024 * 1024
@@ -110,7 +110,7 @@ class BufferedChildStream(ChildStream):
         spoken = spoken or (hold.same_vendor and self._find_vendor_session() is not None)
         return hold.release(b"", kept) if spoken or hold.is_full else (b"", kept)
 
-    def start_retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+    def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         # A child that has gone is asked again by another vendor, if there is one; a child that
         # stays by itself first.
         passed = (
@@ -120,7 +120,7 @@ class BufferedChildStream(ChildStream):
         )
         return not passed and super().start_retry(child_exit, stderr)
 
-    def close(self, child_exit: Exit | None, stderr: str = "") -> StreamOutput:
+    def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
         if self._pass_on(child_exit, stderr):
             return b"", NO_COMMANDS
         return self._buffer.release(*super().close(child_exit, stderr))
@@ -150,7 +150,7 @@ class BufferedChildStream(ChildStream):
         """The vendor is the one that answers, whatever it will say."""
         return self._buffer.release(b"")
 
-    def _pass_on(self, child_exit: Exit | None, stderr: str | None) -> bool:
+    def _pass_on(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Whether the turn is another vendor's; without `stderr` the child stays."""
         why = self._find_failed_attempt(child_exit, stderr) if self._buffer.is_active else None
         if why is not None:
@@ -159,7 +159,7 @@ class BufferedChildStream(ChildStream):
         return why is not None
 
     def _find_failed_attempt(
-        self, child_exit: Exit | None, stderr: str | None
+        self, child_exit: ChildExit | None, stderr: str | None
     ) -> FailedAttempt | None:
         """Why the turn is another vendor's, or another way's of the same vendor, where this one
         opened no session.

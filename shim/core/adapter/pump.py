@@ -28,7 +28,7 @@ from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FailedAttempt, ShimError
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.turn.machine import CLOSED, NEW
-from shim.core.turn.outcome import Exit, open_calls
+from shim.core.turn.outcome import ChildExit, open_calls
 from shim.core.turn.terms import Terms
 from shim.core.turn.turn import Turn
 
@@ -165,7 +165,7 @@ class ChildStream:
         self.translation.reset_line_buffers()
         self.turn.terms = self.turn.terms._replace(tried=tried)
 
-    def start_retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+    def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Make ready for the same message once more, if the stream of its answer was cut; see
         `Translation.retry`.
         """
@@ -267,7 +267,7 @@ class ChildStream:
         waiting = open_calls(self.turn.open)
         return reason + (f" while these calls were open: {waiting}" if waiting else "")
 
-    def close(self, child_exit: Exit | None, stderr: str = "") -> StreamOutput:
+    def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
         """The last lines, now that stdout is at its end. `child_exit` is None when we ended the
         child.
 
@@ -305,7 +305,7 @@ class ChildStream:
         return self.refuse_turn(error), (StoreSession(self._find_vendor_session()),)
 
     def find_failed_attempt(
-        self, child_exit: Exit | None, stderr: str | None, *, any_cause: bool = False
+        self, child_exit: ChildExit | None, stderr: str | None, *, any_cause: bool = False
     ) -> FailedAttempt | None:
         """Why another vendor may answer in the place of this one; see `Translation.unanswered`."""
         return self.translation.find_failed_attempt(child_exit, stderr, any_cause=any_cause)

@@ -13,7 +13,7 @@ from shim.core.reading.account import MAX_SAMPLE_CHARS, Diagnostics
 from shim.core.reading.decode import PADDING, JsonRepairer
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter, OpenSpillFile
 from shim.core.turn.machine import CLOSED
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import Conversation, Terms
 from shim.core.turn.turn import Turn
 
@@ -112,13 +112,13 @@ class StreamTranslation:
         self._translate_rest()
         return self.writer.take()
 
-    def close(self, child_exit: Exit | None, stderr: str = "") -> bytes:
+    def close(self, child_exit: ChildExit | None, stderr: str = "") -> bytes:
         """The last lines, now that stdout is at its end. `child_exit` is None when we ended the
         child.
         """
         return self._end_turn(child_exit, self._read_to_end(child_exit, stderr))
 
-    def start_retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+    def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Make ready for the same message once more, if the stream of its answer was cut (Yume's
         R11).
 
@@ -138,7 +138,7 @@ class StreamTranslation:
         return True
 
     def find_failed_attempt(
-        self, child_exit: Exit | None, stderr: str | None, *, any_cause: bool = False
+        self, child_exit: ChildExit | None, stderr: str | None, *, any_cause: bool = False
     ) -> FailedAttempt | None:
         """Why the child did not answer, where another vendor may be asked; `close` may follow where
         this is None.
@@ -154,7 +154,7 @@ class StreamTranslation:
         self._decoder.close()
         self._record_long_lines()
 
-    def _read_to_end(self, child_exit: Exit | None, stderr: str) -> str:
+    def _read_to_end(self, child_exit: ChildExit | None, stderr: str) -> str:
         """Read what is left of stdout, once; gives back the part of stderr that may be the reason
         for a failure.
         """
@@ -232,7 +232,7 @@ class StreamTranslation:
         """Questions whose answers the child does not want any more, since the last call."""
         return self._translator.take_withdrawn_requests()
 
-    def _end_turn(self, child_exit: Exit | None, stderr: str) -> bytes:
+    def _end_turn(self, child_exit: ChildExit | None, stderr: str) -> bytes:
         try:
             self.turn.closed(child_exit, stderr)
         except Exception as error:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from shim.core.turn.machine import CLOSED
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
 Event = dict[str, Any]
@@ -81,7 +81,7 @@ class Translator:
     def ignore_event(self, event: Event) -> None:
         """An event that a frontend of Claude has no use for."""
 
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The child's output is at its end: turn the last state into an outcome, if it was one."""
 
     def start_next_turn(self) -> None:

@@ -22,7 +22,7 @@ from shim.core.reading.json_text import as_content
 from shim.core.secrets.lines import LineRedactor
 from shim.core.secrets.redactor import Redactor, StreamRedactor, count_placeholders
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, TurnState
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import Terms
 from shim.core.turn.turn import Turn, Verbatim, part
 
@@ -288,7 +288,7 @@ class RedactedTurn:
     def finish(self) -> None:
         self.close(None, "")
 
-    def close(self, child_exit: Exit | None, stderr: str) -> None:
+    def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         if self.turn.state is CLOSED:
             return
         if self._line_redactor is not None and self._write_line is not None:
@@ -298,7 +298,7 @@ class RedactedTurn:
         self.turn.closed(child_exit, self._redactor.redact_text(stderr))
 
     def find_fallback_reason(
-        self, child_exit: Exit | None, stderr: str, *, whatever: bool = False
+        self, child_exit: ChildExit | None, stderr: str, *, whatever: bool = False
     ) -> FailedAttempt | None:
         tried = self.turn.unanswered(child_exit, Redactor().redact_text(stderr), whatever=whatever)
         if tried is not None:

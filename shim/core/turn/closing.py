@@ -9,7 +9,7 @@ from shim.core.turn import outcome as outcomes
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
 from shim.core.turn.nested import SubagentTracker
 from shim.core.turn.opening import Opening
-from shim.core.turn.outcome import End, Exit, Outcome, Standing
+from shim.core.turn.outcome import ChildExit, End, Outcome, Standing
 from shim.core.turn.questions import Questions
 from shim.core.turn.reply import Reply
 from shim.core.turn.result import (
@@ -64,7 +64,7 @@ class TurnFinisher:
             or self._permission_requests.asked
         )
 
-    def close(self, child_exit: Exit | None, stderr: str) -> None:
+    def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
         machine, end, read = self._machine, self._outcome_tracker, self._turn_start.terms.read
         if machine.state is CLOSED:
@@ -85,14 +85,14 @@ class TurnFinisher:
         machine.move_to(CLOSED)
 
     def find_fallback_reason(
-        self, child_exit: Exit | None, stderr: str, *, any_cause: bool
+        self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool
     ) -> FailedAttempt | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """
         return outcomes.unanswered(self._take_snapshot(), child_exit, stderr, whatever=any_cause)
 
-    def can_retry(self, child_exit: Exit | None, stderr: str) -> bool:
+    def can_retry(self, child_exit: ChildExit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
         R11).
         """

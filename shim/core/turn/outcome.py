@@ -30,7 +30,7 @@ UNSTARTED_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
 CUT = ("stream ended", "stream disconnected", "stream closed", "premature close", "premature end")
 
 
-class Exit(NamedTuple):
+class ChildExit(NamedTuple):
     """How a child ended: an exit code, or the name of the signal that ended it."""
 
     code: int | None = None
@@ -63,7 +63,7 @@ class End:
         self.settled = False  # the vendor said that it is done
         self.paused = False  # only a silence will tell whether the vendor is done
         self.began = False  # something was said before the end
-        self.child_exit: Exit | None = None  # None: we ended the child, or it stays
+        self.child_exit: ChildExit | None = None  # None: we ended the child, or it stays
         # a real claude's own result line, and what it means
         self.stated: tuple[bytes, Outcome | None] = (b"", None)
         self.sealed = True  # no terminator is owed
@@ -158,7 +158,7 @@ class Standing(NamedTuple):
     misunderstood: bool  # something was printed that is no event, or none that is known
 
 
-def decide(standing: Standing, child_exit: Exit | None, stderr: str) -> Outcome:
+def decide(standing: Standing, child_exit: ChildExit | None, stderr: str) -> Outcome:
     """The outcome, now that the child is gone. `child_exit` is None when we ended the child
     ourselves.
     """
@@ -207,7 +207,7 @@ def make_budget_outcome(budget: float, facts: Mapping[str, Any]) -> Outcome:
 
 
 def unanswered(
-    standing: Standing, child_exit: Exit | None, stderr: str, *, whatever: bool
+    standing: Standing, child_exit: ChildExit | None, stderr: str, *, whatever: bool
 ) -> FailedAttempt | None:
     """Why a vendor that is at its end said nothing, where another may be asked; None where its turn
     is the answer.
@@ -226,7 +226,7 @@ def unanswered(
     return create_failed_attempt(standing.terms.vendor.name, outcome.cause, outcome.message)
 
 
-def broke_off(standing: Standing, child_exit: Exit | None, stderr: str) -> bool:
+def broke_off(standing: Standing, child_exit: ChildExit | None, stderr: str) -> bool:
     """Whether the stream of a turn was cut, and nothing has happened that must not happen twice
     (Yume's R11).
     """

@@ -38,7 +38,7 @@ from shim.core.turn.machine import (
 )
 from shim.core.turn.nested import Subagent, SubagentCall, SubagentTracker
 from shim.core.turn.opening import Opening
-from shim.core.turn.outcome import End, Exit, Outcome
+from shim.core.turn.outcome import ChildExit, End, Outcome
 from shim.core.turn.questions import Questions
 from shim.core.turn.reply import Reply
 from shim.core.turn.result import Result
@@ -488,19 +488,19 @@ class Turn:
         """Say the result now, without waiting for the child's end."""
         self.closed(None, "")
 
-    def closed(self, child_exit: Exit | None, stderr: str) -> None:
+    def closed(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
         self.closing.close(child_exit, stderr)
 
     def unanswered(
-        self, child_exit: Exit | None, stderr: str, *, whatever: bool = False
+        self, child_exit: ChildExit | None, stderr: str, *, whatever: bool = False
     ) -> FailedAttempt | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """
         return self.closing.find_fallback_reason(child_exit, stderr, any_cause=whatever)
 
-    def broke_off(self, child_exit: Exit | None, stderr: str) -> bool:
+    def broke_off(self, child_exit: ChildExit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
         R11).
         """

@@ -14,7 +14,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.json_text import dump_json
 from shim.core.turn.machine import CLOSED, TEXT
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.acp.bill import Bill
 from shim.profiles.acp.call_list import CallList
@@ -293,7 +293,7 @@ class AcpTranslator(Translator):
         elif paused:
             self.turn.unsettle()
 
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The agent is silent, or has gone: a turn that might have been over is over."""
         if self._end is not None:
             self._ended(self._end)

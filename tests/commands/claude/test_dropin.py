@@ -14,7 +14,7 @@ from support import TERMINATOR, check_turns, result_of
 
 from shim.commands.turn import demo_child
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 U = "11111111-2222-4333-8444-555555555555"
 V = "99999999-2222-4333-8444-555555555555"
@@ -68,7 +68,7 @@ def test_the_demo_vendor_plays_a_whole_session(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("make it nicer"))
     demo_child.main()
     translation = open_translation("demo", partial=True)
-    said = translation.feed(capsys.readouterr().out.encode()) + translation.close(Exit(code=0))
+    said = translation.feed(capsys.readouterr().out.encode()) + translation.close(ChildExit(code=0))
     (turn,) = check_turns(said, True)
     assert result_of(turn)["is_error"] is False
     calls = [block["name"] for line in turn if line["type"] == "assistant" for block in line["message"]["content"]

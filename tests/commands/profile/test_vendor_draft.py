@@ -17,7 +17,7 @@ from sweeps import each
 
 from shim.commands.profile.draft import draft_profile
 from shim.commands.profile.draft_kinds import EventCollector
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 from tests.program.test_threats import ESCAPES, visible
@@ -313,7 +313,7 @@ def said(vendor, name, few=False):
     translation = translation_of(drafted(vendor, few)[1])
     data = translation.feed(case(name).data)
     opened = set(translation.turn.open)
-    return summed(parse(data + translation.close(Exit(code=0))), opened)
+    return summed(parse(data + translation.close(ChildExit(code=0))), opened)
 
 
 def summed(lines, opened=()):

@@ -14,7 +14,7 @@ from shim.core.adapter.commands import AskPermission, TurnStage
 from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import ControlSession
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, TURN_OVER_TEXT, PermissionRequest
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from tests.conversation.test_message_loop import Launched, Paper
 
 MANY = 1000
@@ -71,7 +71,7 @@ async def test_a_message_is_sent_once_more_and_not_twice():
     cut = []
     for _ in range(2):
         pump.turn.text("half")
-        cut.append(pumping._retry_if_cut(pump, Exit(code=0), ""))
+        cut.append(pumping._retry_if_cut(pump, ChildExit(code=0), ""))
     assert cut == [True, False]
 
 

@@ -14,7 +14,7 @@ from shim.conversation.drivers.open_translation import (
 )
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import parse_uuid
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.process.exit_status import parse_exit, signal_name
 from shim.state.files import write_all
 
@@ -22,13 +22,13 @@ from shim.state.files import write_all
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("0", Exit(code=0)),
-        ("130", Exit(code=130)),
-        ("SIGTERM", Exit(signal="SIGTERM")),
-        ("TERM", Exit(signal="SIGTERM")),
-        ("sigkill", Exit(signal="SIGKILL")),
-        ("-15", Exit(signal="SIGTERM")),
-        ("-9", Exit(signal="SIGKILL")),
+        ("0", ChildExit(code=0)),
+        ("130", ChildExit(code=130)),
+        ("SIGTERM", ChildExit(signal="SIGTERM")),
+        ("TERM", ChildExit(signal="SIGTERM")),
+        ("sigkill", ChildExit(signal="SIGKILL")),
+        ("-15", ChildExit(signal="SIGTERM")),
+        ("-9", ChildExit(signal="SIGKILL")),
     ],
 )
 def test_an_exit_is_a_code_or_the_name_of_a_signal(text, expected):
@@ -67,7 +67,7 @@ def test_a_vendor_that_does_not_exist_is_the_frontends_fault(name):
 
 def test_a_session_id_of_the_caller_is_said():
     translation = open_translation("demo", session_id=STABLE_SESSION_ID[:-1] + "7")
-    assert (STABLE_SESSION_ID[:-1] + "7").encode() in translation.close(Exit(code=0))
+    assert (STABLE_SESSION_ID[:-1] + "7").encode() in translation.close(ChildExit(code=0))
 
 
 def test_bytes_are_pumped_from_one_descriptor_into_another():
@@ -75,7 +75,7 @@ def test_bytes_are_pumped_from_one_descriptor_into_another():
     drain, sink = os.pipe()
     os.write(feed, b'{"type":"text","text":"hi"}\n{"type":"end"}\n')
     os.close(feed)
-    translate_stream(open_translation("demo", stable=True), source, sink, Exit(code=0), "")
+    translate_stream(open_translation("demo", stable=True), source, sink, ChildExit(code=0), "")
     os.close(sink)
     said = os.read(drain, 65536)
     assert said.endswith(b'{"type":"message_stop"}\n')

@@ -15,7 +15,7 @@ from shim.conversation.drivers.structured import (
     parse_schema,
 )
 from shim.core.errors import ArgumentError
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import Structured
 
 SCHEMA = '{"type":"object","properties":{"answer":{"type":"string"},"n":{"type":"number"}},"required":["answer","n"]}'
@@ -144,7 +144,7 @@ def turn(said, *, partial=False, **terms):
         stage.turn.text(words)
         stage.turn.message_end()
     stage.turn.ended()
-    stage.turn.closed(Exit(code=0), "")
+    stage.turn.closed(ChildExit(code=0), "")
     lines = stage.lines()
     check_turns(stage.bytes, partial)
     return stage, lines
@@ -197,7 +197,7 @@ def test_a_vendors_own_structured_answer_is_taken_as_it_is():
     stage = Stage()
     stage.turn.text("Here it is.")
     stage.turn.ended(structured_output=VALUE, result="Here it is.")
-    stage.turn.closed(Exit(code=0), "")
+    stage.turn.closed(ChildExit(code=0), "")
     result = stage.lines()[-2]
     assert (result["structured_output"], result["result"]) == (VALUE, '{"answer":"42","n":7}')
 
@@ -210,7 +210,7 @@ def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
         stage.turn.failed("it broke")
     elif end == "interrupted":
         stage.turn.interrupted()
-    stage.turn.closed(Exit(code=1), "")
+    stage.turn.closed(ChildExit(code=1), "")
     result = stage.lines()[-2]
     assert result["is_error"] and "structured_output" not in result
 
@@ -218,7 +218,7 @@ def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
 def test_a_failure_never_carries_a_structured_answer():
     stage = Stage()
     stage.turn.ended(structured_output=VALUE)
-    stage.turn.closed(Exit(code=1), "")
+    stage.turn.closed(ChildExit(code=1), "")
     assert "structured_output" not in stage.lines()[-2]
 
 
@@ -252,7 +252,7 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
     stage.turn.ended(result=GOOD)
     if settles:
         stage.turn.settle()
-    stage.turn.closed(Exit(code=0), "")
+    stage.turn.closed(ChildExit(code=0), "")
     assert stage.lines()[-2]["structured_output"] == VALUE
     check_turns(stage.bytes, partial)
 

@@ -25,7 +25,7 @@ from shim.core.errors import (
     format_failed_attempts,
     parse_failed_attempt,
 )
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.yume.pen import YumePen
 
 
@@ -65,11 +65,11 @@ def test_nobody_answers_for_a_vendor_that_did(case):
 @pytest.mark.parametrize(
     ("child_exit", "said", "cause"),
     [
-        (Exit(code=1), b"", "exit_code"),
-        (Exit(code=0), b"", "truncated"),
-        (Exit(signal="SIGSEGV"), b"", "signal"),
-        (Exit(code=0), b"usage: demo\n", "protocol"),
-        (Exit(code=1), ndjson(START | {"session": "s"}).encode(), None),
+        (ChildExit(code=1), b"", "exit_code"),
+        (ChildExit(code=0), b"", "truncated"),
+        (ChildExit(signal="SIGSEGV"), b"", "signal"),
+        (ChildExit(code=0), b"usage: demo\n", "protocol"),
+        (ChildExit(code=1), ndjson(START | {"session": "s"}).encode(), None),
         (None, b"", None),
     ],
 )
@@ -194,7 +194,7 @@ def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(stays):
     hold, pump = held()
     fed(pump, BEGUN)
     pump.stop_turn("nobody is logged in", "auth")
-    assert (pump.finish() if stays else pump.close(Exit(code=1))) == (b"", ())
+    assert (pump.finish() if stays else pump.close(ChildExit(code=1))) == (b"", ())
     assert (
         hold.failed_attempt == create_failed_attempt("demo", "auth", "nobody is logged in")
         and hold.child_started

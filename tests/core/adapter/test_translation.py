@@ -11,7 +11,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 
 class Toy(Translator):
@@ -48,7 +48,7 @@ class Skipping(Toy):
 
 
 class BadEnd(Toy):
-    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         raise ValueError("bad end")
 
 
@@ -59,7 +59,7 @@ def run(
     pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(translator, terms_of("toy"), pen)
     data = data if isinstance(data, bytes) else data.encode()
-    said = translation.feed(data) + translation.close(Exit(code=0), stderr)
+    said = translation.feed(data) + translation.close(ChildExit(code=0), stderr)
     check_turns(said, partial=False)
     return brief(parse(said)), translation
 
@@ -167,7 +167,7 @@ def test_a_line_that_is_too_long_is_counted():
     translation._splitter._max_line_bytes = 100
     for chunk in (HELLO.encode(), b'{"type":"say","text":"', b"x" * 200, b'"}\n', BYE.encode()):
         translation.feed(chunk)
-    translation.close(Exit(code=0))
+    translation.close(ChildExit(code=0))
     assert translation.diagnostics.repairs == {"line_too_long": 1}
 
 
@@ -236,7 +236,7 @@ def test_a_control_message_is_never_taken_from_a_repaired_line(spoil, kind):
         b'{"type":"system","subtype":"init","session_id":"s","tools":[],"model":"m","uuid":"u"}\n'
     )
     said += translation.feed(b'{"type":"' + kind.encode() + b'","request_id":"1",' + spoil + b"}\n")
-    said += translation.close(Exit(code=0))
+    said += translation.close(ChildExit(code=0))
     assert kind not in said.decode()
 
 
@@ -253,7 +253,7 @@ def test_an_event_may_be_joined_over_chunks():
     translation = StreamTranslation(Toy, terms_of("toy"), pen)
     data = (HELLO + '{"type":"say","text":"a\nb\nc"}\n' + BYE).encode()
     said = b"".join(translation.feed(data[at : at + 1]) for at in range(len(data)))
-    said += translation.close(Exit(code=0))
+    said += translation.close(ChildExit(code=0))
     assert brief(parse(said)) == ["init", "text:a\nb\nc", "end:success a\nb\nc", "."]
 
 
@@ -280,7 +280,7 @@ def test_an_interrupt_beats_what_the_vendor_says_of_its_end():
     translation = StreamTranslation(Toy, terms_of("toy"), pen)
     said = translation.feed((HELLO + SAY).encode())
     translation.interrupt()
-    said += translation.feed(BYE.encode()) + translation.close(Exit(code=0))
+    said += translation.feed(BYE.encode()) + translation.close(ChildExit(code=0))
     assert brief(parse(said)) == [
         "init",
         "text:hi",

@@ -12,7 +12,7 @@ from sweeps import examples, over
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.secrets import lines as redacted_lines
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from tests.adapters.test_claude_passed import (
     INIT,
     assistant,
@@ -45,7 +45,7 @@ def run(*lines: str, code: int | None = 0) -> list[str]:
     """The raw lines that are said with partial messages and without secrets."""
     translation = open_translation("claude", partial=True, stable=True, redact=True)
     said = translation.feed("".join(one + "\n" for one in lines).encode())
-    said += translation.close(None if code is None else Exit(code=code))
+    said += translation.close(None if code is None else ChildExit(code=code))
     check_frames(said)
     return said.decode().splitlines()
 
@@ -194,7 +194,7 @@ def test_what_was_collected_or_grew_is_no_longer_than_a_line_may_be(monkeypatch,
     grown = line("user", message={"role": "user", "content": [block]})
     lines = [INIT, OPEN[0], *pieces, *STOP, call("t"), grown, result()]
     said = translation.feed("".join(one + "\n" for one in lines).encode()) + translation.close(
-        Exit(code=0)
+        ChildExit(code=0)
     )
     check_frames(said, limit=10_000)
     collected = "".join(fragments(said.decode().splitlines(), "partial_json"))

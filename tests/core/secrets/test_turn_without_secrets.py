@@ -14,7 +14,7 @@ from support import Line, Stage, check_turns, fixture_cases, parse, translate_ca
 from sweeps import each, examples, fewest, over
 
 from shim.core.secrets.turn_without_secrets import RedactedTurn
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 GITHUB = f"ghp_{random(36)}"
 MARK = "[REDACTED:github-token]"
@@ -317,7 +317,7 @@ def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
     [
         lambda turn: turn.record_failure(f"401 unauthorized: key {GITHUB}"),
         lambda turn: turn.record_failure(f"strange: {GITHUB}", api=False),
-        lambda turn: turn.close(Exit(code=2), f"fatal: {GITHUB}"),
+        lambda turn: turn.close(ChildExit(code=2), f"fatal: {GITHUB}"),
         lambda turn: turn.record_end(result=f"done {GITHUB}", structured_output={"a": GITHUB}),
         lambda turn: turn.write_internal_error(GITHUB),
         lambda turn: turn.write_system_event("notification", text=GITHUB),
@@ -331,7 +331,7 @@ def test_errors_and_lines_beside_the_conversation_are_redacted(end):
     stage = started()
     stage.turn.tool_use("open", "Bash", {"command": "x"})
     end(stage.turn)
-    stage.turn.closed(Exit(code=0), "")
+    stage.turn.closed(ChildExit(code=0), "")
     stage.lines()
     assert GITHUB.encode() not in stage.bytes
     assert b"REDACTED" in stage.bytes

@@ -22,7 +22,7 @@ from shim.core.turn.machine import (
     TransitionError,
     TurnState,
 )  # fmt: skip
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
 STATES = (NEW, READY, MESSAGE, TEXT, THINKING, ECHO)
@@ -62,7 +62,7 @@ def done(turn: Turn) -> None:
 
 def closed(turn: Turn) -> None:
     turn.ended()
-    turn.closed(Exit(code=0), "")
+    turn.closed(ChildExit(code=0), "")
 
 
 REACH: dict[str, Callable[[Turn], None]] = {
@@ -129,7 +129,7 @@ def test_on_the_way_from_a_state_to_a_goal_the_cell_is_said(state, goal):
     assert stage.turn.state is state, "the verbs above reach the state"
     if goal is CLOSED:
         stage.turn.ended()
-        stage.turn.closed(Exit(code=0), "")
+        stage.turn.closed(ChildExit(code=0), "")
     else:
         assert stage.turn.machine.move_to(goal)
     assert stage.brief() == CELLS[state, goal]
@@ -242,7 +242,7 @@ def test_a_verb_about_the_end_changes_nothing_after_the_result(end):
     stage.lines()
     getattr(stage.turn, end)()
     stage.turn.failed("too late")
-    stage.turn.closed(Exit(code=1), "too late")
+    stage.turn.closed(ChildExit(code=1), "too late")
     assert stage.brief() == []
     assert not stage.turn.is_error
 

@@ -7,12 +7,17 @@ from support import Stage, check_turns
 from sweeps import each
 
 from shim.core.claude.pen import NO_USAGE as NOTHING
-from shim.core.turn.outcome import STDERR_CHARACTERS, Exit
+from shim.core.turn.outcome import STDERR_CHARACTERS, ChildExit
 from shim.core.turn.terms import LimitTerms
 
 NO_USAGE = dict(NOTHING)
 
-OK, ONE, INT, TERM = Exit(code=0), Exit(code=1), Exit(code=130), Exit(signal="SIGTERM")
+OK, ONE, INT, TERM = (
+    ChildExit(code=0),
+    ChildExit(code=1),
+    ChildExit(code=130),
+    ChildExit(signal="SIGTERM"),
+)
 EXITS = [OK, ONE, INT, TERM, None]
 
 
@@ -30,7 +35,7 @@ def outcome(stage: Stage, kind: str) -> None:
         stage.turn.interrupted()
 
 
-def result(stage: Stage, child_exit: Exit | None, stderr: str = "") -> dict:
+def result(stage: Stage, child_exit: ChildExit | None, stderr: str = "") -> dict:
     """The result line of a turn that said something; the stream keeps the contract."""
     stage.turn.closed(child_exit, stderr)
     lines = stage.lines()
@@ -111,13 +116,13 @@ def test_an_exit_code_that_the_vendors_page_calls_clean_is_no_error():
     stage = Stage(clean_exits=frozenset({0, 7}))
     stage.turn.say("hi")
     stage.turn.ended()
-    assert not result(stage, Exit(code=7))["is_error"]
+    assert not result(stage, ChildExit(code=7))["is_error"]
 
 
 def test_a_code_that_is_clean_does_not_make_up_for_a_missing_end():
     stage = Stage(clean_exits=frozenset({0, 7}))
     stage.turn.say("hi")
-    assert result(stage, Exit(code=7))["is_error"]
+    assert result(stage, ChildExit(code=7))["is_error"]
 
 
 @pytest.mark.parametrize("order", [("ended", "failed"), ("failed", "ended")])
@@ -455,9 +460,9 @@ def test_an_interrupt_in_a_call_answers_it_and_says_so():
 @pytest.mark.parametrize(
     ("child_exit", "text"),
     [
-        (Exit(code=3), "exited with code 3"),
-        (Exit(signal="SIGKILL"), "was ended by SIGKILL"),
-        (Exit(code=0), "exited with code 0"),
+        (ChildExit(code=3), "exited with code 3"),
+        (ChildExit(signal="SIGKILL"), "was ended by SIGKILL"),
+        (ChildExit(code=0), "exited with code 0"),
     ],
 )
 def test_an_exit_says_itself(child_exit, text):

@@ -9,7 +9,7 @@ from sweeps import each
 
 from shim.core.claude.usage import MAX_MODELS, NO_USAGE, OTHER_MODEL, create_usage
 from shim.core.reading.account import Diagnostics
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 OTHER = "01a1f86f-fad9-70b4-9add-b6081579d0c6"
@@ -61,7 +61,7 @@ def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
         lambda turn: turn.add_tool_call("t", "Bash", {}),
         lambda turn: turn.write_system_event("note"),
         lambda turn: turn.get_subagent("t").add_text("x"),
-        lambda turn: turn.close(Exit(code=0), ""),
+        lambda turn: turn.close(ChildExit(code=0), ""),
     ],
 )
 def test_init_is_said_before_anything_else(say):
@@ -109,7 +109,7 @@ def test_the_session_id_does_not_change_in_the_middle():
     stage.turn.say("a")
     stage.turn.started(session_id=OTHER)
     stage.turn.say("b")
-    stage.turn.closed(Exit(code=0), "")
+    stage.turn.closed(ChildExit(code=0), "")
     assert {line["session_id"] for line in stage.lines() if "session_id" in line} == {UUID}
     assert stage.account.repairs == {"session_id_changed": 1}
     assert stage.conversation.vendor_session == OTHER, "the store resumes with the newest"

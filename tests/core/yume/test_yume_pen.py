@@ -13,7 +13,7 @@ from shim.conversation.drivers.open_translation import (
     open_writer,
 )
 from shim.core.claude.permissions import PermissionRequest
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.core.yume.pen import YumePen
 from shim.core.yume.words import error_code, readable, retry_after, yume_mode
 
@@ -254,7 +254,7 @@ def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retrie
     translation.turn.started(session_id=U)
     for verb, *arguments in done:
         getattr(translation.turn, verb)(*arguments)
-    assert translation.start_retry(Exit(code=1), CUT) is retried
+    assert translation.start_retry(ChildExit(code=1), CUT) is retried
 
 
 @pytest.mark.parametrize(
@@ -265,25 +265,25 @@ def test_r11_other_failures_are_not_asked_for_again(code, stderr):
     translation = open_translation("demo", dialect="yume", stable=True)
     translation.turn.started(session_id=U)
     translation.turn.text("half")
-    assert not translation.start_retry(Exit(code=code), stderr)
+    assert not translation.start_retry(ChildExit(code=code), stderr)
 
 
 def test_r11_in_claudes_dialect_nothing_is_asked_for_again():
     translation = open_translation("demo", stable=True)
     translation.turn.started(session_id=U)
-    assert not translation.start_retry(Exit(code=1), CUT)
+    assert not translation.start_retry(ChildExit(code=1), CUT)
 
 
 def test_r11_what_was_said_before_the_cut_is_not_said_twice():
     translation = open_translation("demo", dialect="yume", stable=True)
     translation.turn.started(session_id=U)
     translation.turn.text("one two")
-    assert translation.start_retry(Exit(code=0), "")
+    assert translation.start_retry(ChildExit(code=0), "")
     translation.turn.started(session_id=U)
     for fragment in ("one ", "two", " three"):
         translation.turn.text(fragment)
     translation.turn.ended()
-    lines = [json.loads(line) for line in translation.close(Exit(code=0)).splitlines()]
+    lines = [json.loads(line) for line in translation.close(ChildExit(code=0)).splitlines()]
     assert short(lines) == [
         "init",
         "text one two",
@@ -299,7 +299,7 @@ def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatc
     translation = open_translation("demo", dialect="yume", stable=True)
     translation.turn.started(session_id=U)
     translation.turn.say("more than ten characters")
-    assert not translation.start_retry(Exit(code=1), CUT)
+    assert not translation.start_retry(ChildExit(code=1), CUT)
 
 
 def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):

@@ -11,7 +11,7 @@ from sweeps import each
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.files import packaged
 from shim.profiles.load.vendor import build_adapter
@@ -182,7 +182,7 @@ def _says_calls(rule):
 
 def _said(vendor, data):
     translation = translation_of(vendor)
-    return translation.feed(data) + translation.close(Exit(code=0))
+    return translation.feed(data) + translation.close(ChildExit(code=0))
 
 
 # -- tools that nobody named -----------------------------------------------------------------------

@@ -19,7 +19,7 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import StreamJsonWriter
 from shim.core.errors import FrontendError
-from shim.core.turn.outcome import Exit
+from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 
@@ -118,7 +118,7 @@ def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
     pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=b'{"type":"message_stop"}\n')
     translation = StreamTranslation(vendor.translator_class, terms_of(name), pen)
     data = b"".join(json.dumps(event).encode() + b"\n" for event in events)
-    check_turns(translation.feed(data) + translation.close(Exit(code=0), "stderr\n"), False)
+    check_turns(translation.feed(data) + translation.close(ChildExit(code=0), "stderr\n"), False)
 
 
 @pytest.mark.parametrize(
