@@ -11,7 +11,7 @@ from shim.adapters.claude_speech import encode_unsupported_request
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import parse_count, parse_usage
-from shim.core.turn.open_calls import read_id
+from shim.core.turn.open_calls import normalize_id
 from shim.core.turn.turn import Turn
 
 SYNTHETIC_MODEL = "<synthetic>"
@@ -126,7 +126,7 @@ class FlatClaudeTranslator(StreamedTranslator):
             and isinstance(tool, str)
         ):
             given = given if isinstance(given, dict) else {}
-            self.turn.permission(identity, read_id(call), tool, given, (tool, given))
+            self.turn.permission(identity, normalize_id(call), tool, given, (tool, given))
         else:
             self.outbox.append(encode_unsupported_request(identity, request.get("subtype")))
 

@@ -11,8 +11,14 @@ from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump_json
 from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
 from shim.core.turn.nested import SubagentCall
-from shim.core.turn.open_calls import STREAM, Announcement, OpenCalls, fingerprint, read_id
-from shim.core.turn.outcome import Outcome
+from shim.core.turn.open_calls import (
+    STREAM,
+    Announcement,
+    OpenCalls,
+    compute_fingerprint,
+    normalize_id,
+)
+from shim.core.turn.outcome import TurnOutcome
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 from shim.core.turn.turn import Turn
 
@@ -119,7 +125,7 @@ class PassthroughTurn:
             return
         session = str(event.get("session_id"))
         self._conversation.session_id = self._conversation.vendor_session = session
-        self._turn_start.facts["vendor_version"] = event.get("claude_code_version")
+        self._turn_start.vendor_info["vendor_version"] = event.get("claude_code_version")
         self._assistant_message.model = str(event.get("model"))
         self._writer.adopt_session(session)
         tools = event.get("tools")
@@ -128,7 +134,7 @@ class PassthroughTurn:
             raw = dump_json(event)
         if facts := self._turn_start.describe_version():
             raw = dump_json(
-                event | {"shim": {"vendor": self._turn_start.terms.vendor.name, **facts}}
+                event | {"shim": {"vendor": self._turn_start.config.vendor.name, **facts}}
             )
         self._writer.verbatim(raw)
         self._machine.move_to(READY, True)
@@ -147,7 +153,7 @@ class PassthroughTurn:
             self._conversation.vendor_session = session
         # a turn that never began has no `init` (contract 5.10), and a call may be left open
         if self._accepts_every_line:
-            self._tool_calls.table.clear()
+            self._tool_calls.table.remove_visible()
             if self._machine.state is NEW:
                 self._machine.move_to(READY, True)
         if event.get("is_error"):
@@ -155,9 +161,9 @@ class PassthroughTurn:
             message = event.get("result") or (
                 errors[0] if isinstance(errors, list) and errors else ""
             )
-            outcome = Outcome("failed", message=str(message), cause="vendor_error")
+            outcome = TurnOutcome("failed", message=str(message), cause="vendor_error")
         else:
-            outcome = Outcome("ended", facts={"result": event.get("result")})
+            outcome = TurnOutcome("ended", facts={"result": event.get("result")})
             self._assistant_message.last_text = str(event.get("result") or "")
         self._turn_end.outcome, self._turn_end.stated = outcome, (raw, outcome)
 
@@ -168,7 +174,7 @@ class PassthroughTurn:
         if block.get("type") != "tool_use" or block.get("name") not in self._hidden_tools:
             return False
         identity = str(block.get("id"))
-        if identity not in self._tool_calls.table.hidden:
+        if identity not in self._tool_calls.table.hidden_keys:
             self._tool_calls.hide(identity, str(block["name"]), block.get("input"))
         return True
 
@@ -176,7 +182,7 @@ class PassthroughTurn:
         """Whether the line passes."""
         parent, content = event.get("parent_tool_use_id"), event["message"]["content"]
         hidden = [block for block in content if self._is_hidden_call(block)]
-        if hidden or parent in self._tool_calls.table.hidden:
+        if hidden or parent in self._tool_calls.table.hidden_keys:
             return False
         for block in content:
             if parent:
@@ -197,7 +203,7 @@ class PassthroughTurn:
 
     def _track_user(self, event: ClaudeLine) -> bool:
         content = event["message"]["content"]
-        hidden = self._tool_calls.table.hidden
+        hidden = self._tool_calls.table.hidden_keys
         if isinstance(content, str):
             return True
         if event.get("parent_tool_use_id") in hidden or any(
@@ -278,16 +284,18 @@ def _track_call(table: OpenCalls[Any], block: ClaudeLine, entry: Any) -> None:
     """Remember an open call. Two calls may have the same id; the lines keep it, as the real claude
     wrote them.
     """
-    identity, name, given = read_id(block["id"]), block["name"], block.get("input")
-    if table.find(identity, name, given) is None:
-        table.add(Announcement(identity, name, fingerprint(given), STREAM), f"{identity}~", entry)
+    identity, name, given = normalize_id(block["id"]), block["name"], block.get("input")
+    if table.find_repeated_call(identity, name, given) is None:
+        table.add(
+            Announcement(identity, name, compute_fingerprint(given), STREAM), f"{identity}~", entry
+        )
         if len(table.calls) > MAX_FOLLOWED_CALLS:
             table.remove(next(iter(table.calls)))
 
 
 def _end_call(table: OpenCalls[Any], block: ClaudeLine) -> bool:
     """Remove the call that a result belongs to. Return whether it was open."""
-    key = table.match_result(read_id(block.get("tool_use_id")))
+    key = table.find_call_of_result(normalize_id(block.get("tool_use_id")))
     if key is not None:
         table.remove(key)
     return key is not None

@@ -34,7 +34,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.usage import create_usage
 from shim.core.turn.machine import CLOSED
-from shim.core.turn.open_calls import read_id
+from shim.core.turn.open_calls import normalize_id
 from shim.core.turn.turn import Turn
 from shim.profiles.rpc.form import questions
 
@@ -239,7 +239,7 @@ class ThreadTranslator(Translator):
 
     def _complete_item(self, params: Event) -> None:
         item = params["item"]
-        kind, identity = item["type"], read_id(item.get("id"))
+        kind, identity = item["type"], normalize_id(item.get("id"))
         if kind == "agentMessage":
             self._write_full_text(params, item["text"], identity)
         elif kind == "reasoning":
@@ -289,7 +289,7 @@ class ThreadTranslator(Translator):
         """
         calls = self._list_calls(item)
         for own, (name, arguments) in zip(
-            _build_call_ids(read_id(item.get("id")), calls), calls, strict=True
+            _build_call_ids(normalize_id(item.get("id")), calls), calls, strict=True
         ):
             self.turn.tool_use(own, name, arguments, source=source)
 
@@ -377,7 +377,7 @@ class ThreadTranslator(Translator):
             self.outbox.append(self.thread.encode_refusal(identity, method))
 
     def _ask_command(self, identity: object, params: Event) -> None:
-        item = read_id(params["itemId"])
+        item = normalize_id(params["itemId"])
         call = codex_items.build_command_call(
             params.get("command"), params.get("cwd"), self._working_dirs
         )
@@ -387,8 +387,8 @@ class ThreadTranslator(Translator):
             self.outbox.append(self.thread.encode_refusal(identity, COMMAND_APPROVAL))
 
     def _ask_patch(self, identity: object, params: Event) -> None:
-        item_id = read_id(params["itemId"])
-        items = [item for item in self._open_items if read_id(item.get("id")) == item_id]
+        item_id = normalize_id(params["itemId"])
+        items = [item for item in self._open_items if normalize_id(item.get("id")) == item_id]
         item = next(item for item in items if not self._is_prompted(item))
         self._prompted_items.append(item)
         calls = self._list_calls(item)
@@ -423,12 +423,16 @@ class ThreadTranslator(Translator):
             return
         self._prompted_items.append(found[0])
         self._ask_frontend(
-            identity, ELICITATION, [read_id(found[0].get("id"))], self._list_calls(found[0]), params
+            identity,
+            ELICITATION,
+            [normalize_id(found[0].get("id"))],
+            self._list_calls(found[0]),
+            params,
         )
 
     def _ask_person(self, identity: object, params: Event) -> None:
         call = QUESTION_TOOL, codex_items.build_question_input(params["questions"])
-        self._ask_frontend(identity, USER_INPUT, [read_id(params["itemId"])], [call], params)
+        self._ask_frontend(identity, USER_INPUT, [normalize_id(params["itemId"])], [call], params)
 
     def _refuse_extra_permissions(self, identity: object, params: Event) -> None:
         """codex asks for more than a call: another folder, the network."""

@@ -26,7 +26,7 @@ from shim.adapters.pi_stream import DIALOG_TYPE, EXTENSION_NAME, PiTranslator
 from shim.core.adapter.tools import Arguments, resolve_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.turn.open_calls import read_id
+from shim.core.turn.open_calls import normalize_id
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -239,7 +239,7 @@ class PiRpcTranslator(PiTranslator):
         """Our extension asks whether a call may run."""
         try:
             asked = orjson.loads(event["placeholder"])
-            call, own, given = read_id(asked["call"]), str(asked["tool"]), asked["input"]
+            call, own, given = normalize_id(asked["call"]), str(asked["tool"]), asked["input"]
             name, arguments = translate_tool_call(TOOLS, own, given)
             if own in TOOLS:
                 arguments = resolve_paths(arguments, self._cwd)

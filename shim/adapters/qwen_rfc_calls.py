@@ -16,7 +16,7 @@ from shim.adapters.qwen_rfc_tools import (
 )
 from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translator import Event, Translator
-from shim.core.turn.open_calls import read_id
+from shim.core.turn.open_calls import normalize_id
 from shim.core.turn.tool_calls import OPEN_CALLS
 from shim.core.turn.turn import Turn
 from shim.profiles.run.parts import begins_another
@@ -72,7 +72,7 @@ class RfcPartialCalls:
                 self.dropped_count += 1
                 continue
             self._last_call = part
-            part.call_id = part.call_id or read_id(delta.get("id"))
+            part.call_id = part.call_id or normalize_id(delta.get("id"))
             part.name = part.name or str(function.get("name") or "")
             self._fragment_bytes += len(fragment) + FRAGMENT_OVERHEAD_BYTES
             if self._fragment_bytes > MAX_FRAGMENT_BYTES:
@@ -92,7 +92,7 @@ class RfcPartialCalls:
         if index.__class__ is int:
             key = index
         elif identity:
-            key = read_id(identity)
+            key = normalize_id(identity)
             if key not in self._by_index:
                 key = next((at for at, part in self._by_index.items() if part.call_id == key), key)
         elif alone and self._last_call is not None:
@@ -103,7 +103,7 @@ class RfcPartialCalls:
         function = delta.get("function") or {}
         begun = None
         if part is not None and begins_another(
-            part, read_id(identity), function.get("name"), function.get("arguments")
+            part, normalize_id(identity), function.get("name"), function.get("arguments")
         ):
             self._by_index = {
                 object() if known == key else known: one for known, one in self._by_index.items()
@@ -159,7 +159,7 @@ class CallsTranslator(Translator):
 
     def _write_call(self, identity: Any, name: Any, arguments: Any) -> None:
         self.turn.tool_use(
-            read_id(identity), *translate_rfc_call(name, arguments, self.turn.account)
+            normalize_id(identity), *translate_rfc_call(name, arguments, self.turn.account)
         )
 
     def _write_partial_calls(self, *, is_cut: bool = False) -> None:
@@ -177,7 +177,7 @@ class CallsTranslator(Translator):
 
     def _resolve_call_id(self, given: Any) -> str:
         """The id of a call under which it was said, with or without the prefix that displays add."""
-        turn, own = self.turn, read_id(given)
+        turn, own = self.turn, normalize_id(given)
         spellings = (own, own.removeprefix(CALL_ID_PREFIX), CALL_ID_PREFIX + own)
         for spelling in spellings:
             if spelling in turn.open or self._partial_calls.has_call(spelling):
@@ -255,7 +255,7 @@ class CallsTranslator(Translator):
         for one in shown.get("toolCalls") or ():
             if not isinstance(one, dict) or not one.get("callId"):
                 continue
-            identity, child = read_id(one["callId"]), turn.child(call)
+            identity, child = normalize_id(one["callId"]), turn.child(call)
             if not turn.conversation.knows(identity):
                 child.add_tool_call(
                     identity, *translate_rfc_call(one.get("name"), one.get("args"), turn.account)

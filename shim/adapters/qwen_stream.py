@@ -16,7 +16,7 @@ from shim.adapters.qwen_tools import TOOLS, UNLISTED_TOOLS, drop_hash, translate
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator
 from shim.core.claude.usage import Usage, create_usage
-from shim.core.turn.open_calls import read_id
+from shim.core.turn.open_calls import normalize_id
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -226,7 +226,7 @@ class QwenTranslator(StreamedTranslator):
         ):
             own = tool, request.get("input") or {}
             name, arguments = translate_tool_use({"name": own[0], "input": own[1]})
-            self.turn.permission(identity, read_id(call), name, arguments, own)
+            self.turn.permission(identity, normalize_id(call), name, arguments, own)
         elif len(self.outbox) < MAX_PENDING_REQUESTS:
             self.outbox.append(encode_unsupported_request(identity, request.get("subtype")))
 

@@ -55,7 +55,7 @@ def _yume_control(
     facts: SessionState, mint: Callable[[], str], now: Callable[[], str]
 ) -> ControlSession:
     pen = _yume_pen(import_module("shim.core.yume.pen"), True, facts.options.max_line_bytes)
-    pen.init(STABLE_SESSION_ID, {})
+    pen.write_init(STABLE_SESSION_ID, {})
     listening: ControlSession = import_module("shim.core.yume.control").YumeControl(
         facts, mint, now, pen, never_asks=False
     )

@@ -17,7 +17,7 @@ from shim.core.adapter.pump import ChildStream, ResumeInfo
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import Cause
 from shim.core.errors import FailedAttempt, ModeError, VendorError, create_failed_attempt
-from shim.core.turn.outcome import UNANSWERED_CAUSES, ChildExit
+from shim.core.turn.outcome import FALLBACK_CAUSES, ChildExit
 
 # of a child's output; a vendor that has printed more is not replaced any more
 MAX_BUFFERED_BYTES = 1024 * 1024
@@ -144,7 +144,7 @@ class BufferedChildStream(ChildStream):
         if self._buffer.same_vendor:
             return "stall"
         cause = self.find_retry_cause(stderr).cause
-        return cause if cause in UNANSWERED_CAUSES else None
+        return cause if cause in FALLBACK_CAUSES else None
 
     def release(self) -> StreamOutput:
         """The vendor is the one that answers, whatever it will say."""

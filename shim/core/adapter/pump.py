@@ -28,7 +28,7 @@ from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FailedAttempt, ShimError
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.turn.machine import CLOSED, NEW
-from shim.core.turn.outcome import ChildExit, open_calls
+from shim.core.turn.outcome import ChildExit, format_open_calls
 from shim.core.turn.terms import Terms
 from shim.core.turn.turn import Turn
 
@@ -144,20 +144,20 @@ class ChildStream:
     @property
     def steered_messages(self) -> list[UserMessage]:
         """The messages that were said to the child in the middle of the turn."""
-        return self.turn.opening.steered
+        return self.turn.opening.steering_messages
 
     def take_answered_messages(self) -> list[UserMessage]:
         """Those that a reply has followed since the last call."""
         opening = self.turn.opening
-        if not opening.fresh:
+        if not opening.new_steering_messages:
             return []
-        fresh, opening.fresh = opening.fresh, []
+        fresh, opening.new_steering_messages = opening.new_steering_messages, []
         return fresh
 
     @property
     def unanswered_count(self) -> int:
         """How many of them no reply has followed."""
-        return len(self.steered_messages) - self.turn.opening.taken
+        return len(self.steered_messages) - self.turn.opening.written_count
 
     def continue_with_new_child(self, tried: tuple[FailedAttempt, ...]) -> None:
         """Another child continues the turn; `tried` are the vendors that were asked before it."""
@@ -264,7 +264,7 @@ class ChildStream:
 
     def describe_stall(self, reason: str) -> str:
         """A reason with the names of the calls that are open."""
-        waiting = open_calls(self.turn.open)
+        waiting = format_open_calls(self.turn.open)
         return reason + (f" while these calls were open: {waiting}" if waiting else "")
 
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:

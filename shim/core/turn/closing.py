@@ -8,8 +8,8 @@ from shim.core.reading.account import Diagnostics
 from shim.core.turn import outcome as outcomes
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
 from shim.core.turn.nested import SubagentTracker
-from shim.core.turn.opening import Opening
-from shim.core.turn.outcome import ChildExit, End, Outcome, Standing
+from shim.core.turn.opening import TurnStart
+from shim.core.turn.outcome import ChildExit, OutcomeTracker, TurnOutcome, TurnSnapshot
 from shim.core.turn.questions import Questions
 from shim.core.turn.reply import Reply
 from shim.core.turn.result import (
@@ -33,12 +33,12 @@ class TurnFinisher:
         pen: Pen,
         conversation: Conversation,
         account: Diagnostics,
-        opening: Opening,
+        opening: TurnStart,
         reply: Reply,
         calls: ToolCalls,
         nested: SubagentTracker,
         questions: Questions,
-        end: End,
+        end: OutcomeTracker,
     ) -> None:
         self.result: Result | None = None
         self._machine = machine
@@ -66,19 +66,19 @@ class TurnFinisher:
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
-        machine, end, read = self._machine, self._outcome_tracker, self._turn_start.terms.read
+        machine, end, read = self._machine, self._outcome_tracker, self._turn_start.config.read
         if machine.state is CLOSED:
             return
         if machine.state is DONE:
             machine.move_to(READY, True)
         else:
             end.began = machine.state is not NEW
-        end.outcome = outcomes.decide(self._take_snapshot(), child_exit, stderr)
+        end.outcome = outcomes.decide_outcome(self._take_snapshot(), child_exit, stderr)
         if read is not None and end.outcome.kind == "ended":
             end.outcome = self._read_structured_answer(read, end.outcome)
         if end.outcome.kind == "ended" and self._is_over_budget(end.outcome):
             end.outcome = outcomes.make_budget_outcome(
-                self._turn_start.terms.limits.budget or 0.0, end.outcome.facts
+                self._turn_start.config.limits.budget or 0.0, end.outcome.facts
             )
         end.child_exit = child_exit
         self._permission_requests.refuse_all()
@@ -90,20 +90,22 @@ class TurnFinisher:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """
-        return outcomes.unanswered(self._take_snapshot(), child_exit, stderr, whatever=any_cause)
+        return outcomes.find_fallback_reason(
+            self._take_snapshot(), child_exit, stderr, whatever=any_cause
+        )
 
     def can_retry(self, child_exit: ChildExit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
         R11).
         """
-        return outcomes.broke_off(self._take_snapshot(), child_exit, stderr)
+        return outcomes.can_retry(self._take_snapshot(), child_exit, stderr)
 
     def write_internal_error(self, reason: str) -> None:
         """The end itself failed, our own mistake: a result all the same, with nothing in it that
         could fail again.
         """
         self._machine.move_to(CLOSED, True)
-        terms, text = self._turn_start.terms, f"the shim failed: {reason}"
+        terms, text = self._turn_start.config, f"the shim failed: {reason}"
         self.result = Result(bare(terms.vendor.name, text), True, "internal", text)
         if not self._outcome_tracker.began:
             self._writer.init(self._conversation.session_id or terms.session.fresh_id, {})
@@ -145,7 +147,7 @@ class TurnFinisher:
         opening, conversation = self._turn_start, self._conversation
         self.result = result = conclude(
             EndOfTurn(
-                terms=opening.terms,
+                terms=opening.config,
                 account=self._diagnostics,
                 outcome=outcome,
                 child_exit=end.child_exit,
@@ -156,22 +158,23 @@ class TurnFinisher:
                 stop_reason=reply.stop_reason,
                 last_text=reply.last_text,
                 model=reply.model,
-                vendor_version=opening.facts.get("vendor_version") or opening.terms.vendor.version,
+                vendor_version=opening.vendor_info.get("vendor_version")
+                or opening.config.vendor.version,
                 denials=list(self._permission_requests.denials.entries.values()),
                 spent=conversation.spend(outcome.facts, reply.usage, reply.cost, reply.model),
                 room=self._writer.room,
-                origin=None if opening.message is None else opening.message.origin,
+                origin=None if opening.user_message is None else opening.user_message.origin,
             )
         )
         if result.api_error is not None:
             self._writer.api_error(*result.api_error)
         self._writer.result(result.line)
 
-    def _is_over_budget(self, outcome: Outcome) -> bool:
+    def _is_over_budget(self, outcome: TurnOutcome) -> bool:
         """Return whether the session has cost more than `--max-budget-usd` allows, by the vendor's
         own count.
         """
-        budget = self._turn_start.terms.limits.budget
+        budget = self._turn_start.config.limits.budget
         if budget is None:
             return False
         spent = parse_dollars(outcome.facts.get("cost")) or self._assistant_message.cost
@@ -179,32 +182,34 @@ class TurnFinisher:
 
     # -- how it is done ----------------------------------------------------------------------------
 
-    def _take_snapshot(self) -> Standing:
+    def _take_snapshot(self) -> TurnSnapshot:
         """The facts that decide how the turn ended."""
         calls, reply, account = self._tool_calls, self._assistant_message, self._diagnostics
         acted = (
             calls.results
             or calls.open
-            or calls.table.hidden
+            or calls.table.hidden_keys
             or self._subagents.open_calls
             or self._permission_requests.denials.entries
         )
-        return Standing(
-            terms=self._turn_start.terms,
+        return TurnSnapshot(
+            terms=self._turn_start.config,
             outcome=self._outcome_tracker.outcome,
             state=self._machine.state,
             began=self._outcome_tracker.began,
             spoken=self.has_output,
             acted=bool(acted) or reply.number > 1,
             repeatable=reply.said.repeatable,
-            open_calls=outcomes.open_calls(calls.open) if calls.open and reply.asked_tools else "",
+            open_calls=outcomes.format_open_calls(calls.open)
+            if calls.open and reply.asked_tools
+            else "",
             unknown=bool(account.unknown_events),
             misunderstood=account.has_unreadable_output,
         )
 
     def _read_structured_answer(
-        self, read: Callable[[str], Structured], outcome: Outcome
-    ) -> Outcome:
+        self, read: Callable[[str], Structured], outcome: TurnOutcome
+    ) -> TurnOutcome:
         """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit
         the schema.
         """
@@ -216,6 +221,6 @@ class TurnFinisher:
         )
         if value is None:
             message = f"the answer does not fit --json-schema: {fault}"
-            return Outcome("failed", message=message, cause="vendor_error", facts=outcome.facts)
+            return TurnOutcome("failed", message=message, cause="vendor_error", facts=outcome.facts)
         self._tool_calls.structured(value)
         return outcome._replace(facts={**outcome.facts, "structured_output": value})

@@ -10,7 +10,13 @@ from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer, as_text
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
-from shim.core.turn.open_calls import STREAM, Announcement, OpenCalls, fingerprint, read_id
+from shim.core.turn.open_calls import (
+    STREAM,
+    Announcement,
+    OpenCalls,
+    compute_fingerprint,
+    normalize_id,
+)
 from shim.core.turn.reply import Reply
 from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen
 
@@ -108,14 +114,14 @@ class Subagent:
         be.
         """
         agents = self._tracker
-        identity = read_id(identity)
+        identity = normalize_id(identity)
         name = normalize_tool_name(name[:NAME_CHARACTERS]) if isinstance(name, str) else "unknown"
         given = agents.sanitizer.clean(
             arguments if isinstance(arguments, dict) else {"raw": arguments}
         )
         if agents.machine.is_over or len(agents.open_calls) >= MAX_SUBAGENT_CALLS:
             return
-        key = agents.table.find(identity, name, given, accepts=self._is_agent_call)
+        key = agents.table.find_repeated_call(identity, name, given, accepts=self._is_agent_call)
         if key is not None:
             self._check_call(identity, agents.open_calls[key].call_id, name, given)
             return
@@ -125,7 +131,7 @@ class Subagent:
             else agents.writer.new_uuid()
         )
         agents.record_id(identity, said_as, name, given)
-        announced = Announcement(identity, name, fingerprint(given), STREAM)
+        announced = Announcement(identity, name, compute_fingerprint(given), STREAM)
         agents.table.add(announced, said_as, SubagentCall(self._parent_call_id, said_as, name))
         self._write_assistant_message(
             {"type": "tool_use", "id": said_as, "name": name, "input": given}
@@ -146,10 +152,10 @@ class Subagent:
         if agents.machine.state is DONE:
             agents.machine.record_late_event()
             return
-        identity = read_id(identity)
-        key = agents.table.match_result(
+        identity = normalize_id(identity)
+        key = agents.table.find_call_of_result(
             identity, accepts=self._is_agent_call
-        ) or agents.table.match_result(identity)
+        ) or agents.table.find_call_of_result(identity)
         if key is None:
             agents.diagnostics.record("orphan_tool_result", identity)
             return
@@ -172,7 +178,9 @@ class Subagent:
     def has_call(self, identity: object) -> bool:
         """Return whether a call of this agent waits for a result with this id."""
         return (
-            self._tracker.table.match_result(read_id(identity), accepts=self._is_agent_call)
+            self._tracker.table.find_call_of_result(
+                normalize_id(identity), accepts=self._is_agent_call
+            )
             is not None
         )
 

@@ -14,17 +14,17 @@ from shim.core.reading.json_text import dump_json
 from shim.core.turn.terms import NAME_CHARACTERS
 
 STREAM = "stream"  # the source of a call whose vendor announces each call once
-QUESTION = "question"  # the source of a call that a vendor asks about
+PERMISSION_REQUEST = "question"  # the source of a call that a vendor asks about
 UPDATE = "update"  # the source of arguments that replace those of an open call
 MAX_SOURCES = 8  # no vendor announces a call in more kinds of events
-ENDED_CALLS = 1000  # calls that are remembered after their end
+MAX_ENDED_CALLS = 1000  # calls that are remembered after their end
 MAX_ID_BITS = 512  # a longer number is not accepted as an id
 DIGEST_BYTES = 8  # enough to distinguish the long ids of one turn
 
 Entry = TypeVar("Entry")
 
 
-def read_id(value: object) -> str:
+def normalize_id(value: object) -> str:
     """Return a vendor's id as text that is short enough for every line, or "" if there is no id.
 
     A digest keeps two long ids different that only differ at their end.
@@ -41,7 +41,7 @@ def read_id(value: object) -> str:
     return f"{value[: NAME_CHARACTERS - len(digest) - 1]}~{digest}"
 
 
-def fingerprint(arguments: object) -> int:
+def compute_fingerprint(arguments: object) -> int:
     """Return a number that is the same for equal arguments, whatever the order of their keys."""
     try:
         return hash(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS))
@@ -52,28 +52,28 @@ def fingerprint(arguments: object) -> int:
 class Announcement:
     """Name and arguments of one open call, as the vendor announced them."""
 
-    __slots__ = ("arguments", "identity", "is_forbidden", "name")
+    __slots__ = ("inputs_by_source", "call_id", "is_forbidden", "name")
 
     def __init__(self, identity: str, name: str, arguments: object, source: str) -> None:
-        self.identity = identity  # "" if the vendor gave none
+        self.call_id = identity  # "" if the vendor gave none
         self.name = name
         self.is_forbidden = False  # a rule forbids arguments that came later
         # by source; an int is their fingerprint
-        self.arguments: dict[str, object] = {source: arguments}
+        self.inputs_by_source: dict[str, object] = {source: arguments}
 
-    def has_arguments(self, arguments: object) -> bool:
+    def has_input(self, arguments: object) -> bool:
         """Return whether the call was announced with these arguments."""
-        return any(_is_equal(known, arguments) for known in self.arguments.values())
+        return any(_is_equal_input(known, arguments) for known in self.inputs_by_source.values())
 
     @property
-    def is_complete(self) -> bool:
+    def has_any_input(self) -> bool:
         """Return whether any source has given arguments."""
-        return any(self.arguments.values())
+        return any(self.inputs_by_source.values())
 
-    def note(self, source: str, arguments: object) -> None:
+    def add_source(self, source: str, arguments: object) -> None:
         """Remember the arguments with which another source announced the call."""
-        if len(self.arguments) < MAX_SOURCES or source in self.arguments:
-            self.arguments[source] = fingerprint(arguments) if arguments else {}
+        if len(self.inputs_by_source) < MAX_SOURCES or source in self.inputs_by_source:
+            self.inputs_by_source[source] = compute_fingerprint(arguments) if arguments else {}
 
 
 class OpenCalls(Generic[Entry]):
@@ -85,31 +85,33 @@ class OpenCalls(Generic[Entry]):
 
     def __init__(self) -> None:
         self.calls: dict[str, Entry] = {}
-        self.hidden: dict[str, None] = {}  # keys of calls that are left out of the stream
-        self._announced: dict[str, Announcement] = {}  # by key
+        self.hidden_keys: dict[str, None] = {}  # keys of calls that are left out of the stream
+        self._announcements: dict[str, Announcement] = {}  # by key
         # the vendor's id → name and fingerprint from the call's result
-        self._ended: dict[str, tuple[str, int]] = {}
+        self._ended_calls: dict[str, tuple[str, int]] = {}
         # the vendor's id → keys of the later calls; "" → calls without an id
-        self._later: dict[str, list[str]] = {}
+        self._later_keys: dict[str, list[str]] = {}
 
-    def has(self, identity: str) -> bool:
+    def has_id(self, identity: str) -> bool:
         """Return whether a call with this id is open or hidden."""
-        return identity in self.calls or identity in self.hidden or identity in self._later
+        return (
+            identity in self.calls or identity in self.hidden_keys or identity in self._later_keys
+        )
 
     def list_keys(self, identity: str) -> list[str]:
         """Return the keys of the open and hidden calls with an id, the oldest first.
 
         `identity` may also be the key of a later call.
         """
-        keys = list(self._later.get(identity, []))
-        is_used = identity in self.calls or identity in self.hidden
+        keys = list(self._later_keys.get(identity, []))
+        is_used = identity in self.calls or identity in self.hidden_keys
         if identity and is_used and self._get_id(identity) == identity:
             keys.insert(0, identity)
         if not keys and identity in self.calls:
             keys = [identity]
         return keys
 
-    def find(
+    def find_repeated_call(
         self,
         identity: str,
         name: str,
@@ -124,57 +126,55 @@ class OpenCalls(Generic[Entry]):
         an id, one source announces a call once.
         """
         keys = [key for key in self.list_keys(identity) if accepts is None or accepts(key)]
-        named = [(key, self._announced[key]) for key in keys if key in self._announced]
+        named = [(key, self._announcements[key]) for key in keys if key in self._announcements]
         named = [(key, announced) for key, announced in named if announced.name == name]
-        same = [(key, announced) for key, announced in named if announced.has_arguments(arguments)]
+        same = [(key, announced) for key, announced in named if announced.has_input(arguments)]
         for key, announced in same:
-            if source not in announced.arguments:
+            if source not in announced.inputs_by_source:
                 return key
         if identity and same:
             return same[0][0]
         for key, announced in named:
-            if source not in announced.arguments or (identity and not announced.is_complete):
+            if source not in announced.inputs_by_source or (
+                identity and not announced.has_any_input
+            ):
                 return key
-        if not identity and source == QUESTION:
-            return self._find_unasked(name, arguments)
+        if not identity and source == PERMISSION_REQUEST:
+            return self._find_unrequested_call(name, arguments)
         return None
 
-    def _find_unasked(self, name: str, arguments: object) -> str | None:
+    def _find_unrequested_call(self, name: str, arguments: object) -> str | None:
         """Return the key of the first open call with this name and these arguments that was not
         asked about.
         """
         for key in self.calls:
-            announced = self._announced.get(key)
-            if (
-                announced is None
-                or announced.name != name
-                or not announced.has_arguments(arguments)
-            ):
+            announced = self._announcements.get(key)
+            if announced is None or announced.name != name or not announced.has_input(arguments):
                 continue
-            if not self.is_known_to(key, QUESTION):
+            if not self.is_announced_by(key, PERMISSION_REQUEST):
                 return key
         return None
 
-    def is_known_to(self, key: str, source: str) -> bool:
+    def is_announced_by(self, key: str, source: str) -> bool:
         """Return whether this source has announced the call."""
-        announced = self._announced.get(key)
-        return announced is not None and source in announced.arguments
+        announced = self._announcements.get(key)
+        return announced is not None and source in announced.inputs_by_source
 
-    def note(self, key: str, source: str, arguments: object) -> bool:
+    def record_repetition(self, key: str, source: str, arguments: object) -> bool:
         """Remember another announcement of a call. Return whether its arguments are new."""
-        announced = self._announced[key]
-        is_new = not announced.has_arguments(arguments)
-        if is_new or source not in announced.arguments:
-            announced.note(source, arguments)
+        announced = self._announcements[key]
+        is_new = not announced.has_input(arguments)
+        if is_new or source not in announced.inputs_by_source:
+            announced.add_source(source, arguments)
         return is_new
 
-    def forbid(self, key: str) -> None:
+    def set_forbidden(self, key: str) -> None:
         """Remember that a call must not run because of the arguments that it got later."""
-        self._announced[key].is_forbidden = True
+        self._announcements[key].is_forbidden = True
 
     def is_forbidden(self, key: str) -> bool:
         """Return whether a call must not run because of the arguments that it got later."""
-        announced = self._announced.get(key)
+        announced = self._announcements.get(key)
         return announced is not None and announced.is_forbidden
 
     def add(self, announced: Announcement, spare: str, entry: Entry | None) -> str:
@@ -182,20 +182,20 @@ class OpenCalls(Generic[Entry]):
 
         `spare` becomes the key if the id is empty or taken.
         """
-        identity = announced.identity
+        identity = announced.call_id
         key = identity or spare
-        if not identity or key in self.calls or key in self.hidden:
-            while key in self.calls or key in self.hidden or key == identity:
+        if not identity or key in self.calls or key in self.hidden_keys:
+            while key in self.calls or key in self.hidden_keys or key == identity:
                 key = spare = f"{spare}~"
-            self._later.setdefault(identity, []).append(key)
+            self._later_keys.setdefault(identity, []).append(key)
         if entry is None:
-            self.hidden[key] = None
+            self.hidden_keys[key] = None
         else:
             self.calls[key] = entry
-        self._announced[key] = announced
+        self._announcements[key] = announced
         return key
 
-    def match_result(
+    def find_call_of_result(
         self,
         identity: str,
         name: str | None = None,
@@ -213,7 +213,9 @@ class OpenCalls(Generic[Entry]):
         if accepts is not None:
             keys = [key for key in keys if accepts(key)]
         named = [
-            key for key in keys if key in self._announced and self._announced[key].name == name
+            key
+            for key in keys
+            if key in self._announcements and self._announcements[key].name == name
         ]
         if identity and name is not None and arguments is not None and not named:
             return None  # the result names its call, and the call is not open
@@ -221,7 +223,7 @@ class OpenCalls(Generic[Entry]):
             same = [
                 key
                 for key in named
-                if arguments is not None and self._announced[key].has_arguments(arguments)
+                if arguments is not None and self._announcements[key].has_input(arguments)
             ]
             keys = same or named or keys
         # prefer the call with the most progress: a call that has started was announced more often
@@ -232,62 +234,70 @@ class OpenCalls(Generic[Entry]):
 
     def _count_sources(self, key: str) -> int:
         """Return how many kinds of events have announced a call, without permission requests."""
-        announced = self._announced.get(key)
-        return 0 if announced is None else len(announced.arguments.keys() - {QUESTION})
+        announced = self._announcements.get(key)
+        return (
+            0
+            if announced is None
+            else len(announced.inputs_by_source.keys() - {PERMISSION_REQUEST})
+        )
 
-    def note_end(self, identity: str, name: str, arguments: object) -> None:
+    def record_end(self, identity: str, name: str, arguments: object) -> None:
         """Remember the name and the arguments that the result of a call named."""
-        if len(self._ended) >= ENDED_CALLS:
-            self._ended.clear()
-        self._ended[identity] = name, fingerprint(arguments)
+        if len(self._ended_calls) >= MAX_ENDED_CALLS:
+            self._ended_calls.clear()
+        self._ended_calls[identity] = name, compute_fingerprint(arguments)
 
-    def is_another(self, identity: str, name: str | None, arguments: object) -> bool:
+    def is_other_call(self, identity: str, name: str | None, arguments: object) -> bool:
         """Return whether a result names another call than the ended call with the same id."""
-        ended = self._ended.get(identity)
-        return ended is not None and name is not None and ended != (name, fingerprint(arguments))
+        ended = self._ended_calls.get(identity)
+        return (
+            ended is not None
+            and name is not None
+            and ended != (name, compute_fingerprint(arguments))
+        )
 
     def remove(self, key: str) -> None:
         """Remove a call. The next call with the same id gets its key."""
         self.calls.pop(key, None)
-        self.hidden.pop(key, None)
-        announced = self._announced.pop(key, None)
-        identity = key if announced is None else announced.identity
-        later = self._later.get(identity)
+        self.hidden_keys.pop(key, None)
+        announced = self._announcements.pop(key, None)
+        identity = key if announced is None else announced.call_id
+        later = self._later_keys.get(identity)
         if later is None:
             return
         if key in later:
             later.remove(key)
         elif later:
-            self._rename(later.pop(0), identity)
+            self._rename_key(later.pop(0), identity)
         if not later:
-            del self._later[identity]
+            del self._later_keys[identity]
 
     def clear_hidden(self) -> None:
-        for key in list(self.hidden):
+        for key in list(self.hidden_keys):
             self.remove(key)
 
-    def clear(self) -> None:
+    def remove_visible(self) -> None:
         """Remove all calls that are not hidden."""
         for key in reversed(list(self.calls)):  # the latest first, so that no key changes
             self.remove(key)
 
     def _get_id(self, key: str) -> str:
-        announced = self._announced.get(key)
-        return key if announced is None else announced.identity
+        announced = self._announcements.get(key)
+        return key if announced is None else announced.call_id
 
-    def _rename(self, old: str, new: str) -> None:
+    def _rename_key(self, old: str, new: str) -> None:
         """Give a call another key, and keep its position among the open calls."""
-        self._announced[new] = self._announced.pop(old)
-        if old in self.hidden:
-            del self.hidden[old]
-            self.hidden[new] = None
+        self._announcements[new] = self._announcements.pop(old)
+        if old in self.hidden_keys:
+            del self.hidden_keys[old]
+            self.hidden_keys[new] = None
             return
         entries = [(new if key == old else key, entry) for key, entry in self.calls.items()]
         self.calls.clear()
         self.calls.update(entries)
 
 
-def _is_equal(known: object, arguments: Any) -> bool:
+def _is_equal_input(known: object, arguments: Any) -> bool:
     if known.__class__ is int:
-        return bool(known == fingerprint(arguments))
+        return bool(known == compute_fingerprint(arguments))
     return bool(known == arguments)

@@ -14,61 +14,70 @@ from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen, Terms
 
 # What a fact must be to be believed: it goes into the init line, and some clients end on another
 # type there.
-FACTS: dict[str, type] = {
+INFO_TYPES: dict[str, type] = {
     **dict.fromkeys(("cwd", "model", "mode", "key_source", "vendor_version"), str),
     **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
 }
-ITEMS: dict[str, type] = {"tools": str, "slash_commands": str, "agents": str, "mcp_servers": dict}
+ITEM_TYPES: dict[str, type] = {
+    "tools": str,
+    "slash_commands": str,
+    "agents": str,
+    "mcp_servers": dict,
+}
 
 
-class Opening:
+class TurnStart:
     """What is known of the vendor before it says anything, and the message that the turn answers."""
 
     def __init__(
         self, pen: Pen, terms: Terms, conversation: Conversation, exact: JsonSanitizer, reply: Reply
     ) -> None:
-        self._pen = pen
+        self._writer = pen
         self._conversation = conversation
-        self._exact = exact
-        self._reply = reply
-        self.terms = terms
-        self.facts: dict[str, Any] = {}
-        self.message: UserMessage | None = None
+        self._sanitizer = exact
+        self._assistant_message = reply
+        self.config = terms
+        self.vendor_info: dict[str, Any] = {}
+        self.user_message: UserMessage | None = None
         # what the vendor is given of a message beside its text
-        self.takes: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS
+        self.get_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS
         # what the facts of the init line are said as
         self.redact: Callable[[Any], Any] | None = None
-        self.steered: list[UserMessage] = []  # said to the vendor in the middle of the turn
-        self.taken = 0  # how many of them a reply has followed
-        self.fresh: list[UserMessage] = []  # those since the shell has looked
-        self.replays = False  # the message is said again behind the init line
+        self.steering_messages: list[
+            UserMessage
+        ] = []  # said to the vendor in the middle of the turn
+        self.written_count = 0  # how many of them a reply has followed
+        self.new_steering_messages: list[UserMessage] = []  # those since the shell has looked
+        self.replays_message = False  # the message is said again behind the init line
 
-    def session(self, session: str, account: Diagnostics, *, closed: bool) -> None:
+    def set_vendor_session(self, session: str, account: Diagnostics, *, is_closed: bool) -> None:
         """The vendor named its session."""
         conversation = self._conversation
         if conversation.vendor_session not in (None, session):
             account.record("session_id_changed", session)
-            if self.terms.retries and not closed:
-                self._follow(session)
+            if self.config.retries and not is_closed:
+                self._change_session_id(session)
         conversation.vendor_session = session
 
-    def believe(self, facts: Mapping[str, Any]) -> None:
+    def update_vendor_info(self, facts: Mapping[str, Any]) -> None:
         """What the vendor said of itself, as far as it can be."""
         for name, value in facts.items():
             if (
-                isinstance(value, FACTS.get(name, object))
+                isinstance(value, INFO_TYPES.get(name, object))
                 and value is not None
                 and value != SYNTHETIC
             ):
                 if isinstance(value, list):
-                    value = [item for item in value if isinstance(item, ITEMS.get(name, object))]
+                    value = [
+                        item for item in value if isinstance(item, ITEM_TYPES.get(name, object))
+                    ]
                 if name == "tools":
                     value = [normalize_tool_name(tool) for tool in value]
-                self.facts[name] = self._exact.clean(value)
+                self.vendor_info[name] = self._sanitizer.clean(value)
 
-    def init(self) -> None:
+    def write_init(self) -> None:
         """The first line, and the user's message if it is said again."""
-        terms, conversation, reply = self.terms, self._conversation, self._reply
+        terms, conversation, reply = self.config, self._conversation, self._assistant_message
         if conversation.session_id is None:
             conversation.session_id = (
                 terms.session.chosen_id
@@ -76,13 +85,13 @@ class Opening:
                 or terms.session.fresh_id
             )
         shim: dict[str, Any] = {"vendor": terms.vendor.name, "unattended": terms.vendor.unattended}
-        if version := self.facts.get("vendor_version") or terms.vendor.version:
+        if version := self.vendor_info.get("vendor_version") or terms.vendor.version:
             shim["vendor_version"] = version
         shim |= self.describe_version()
         if terms.vendor.replays:
             shim["replay"] = True
         if terms.output_style:
-            self.facts["output_style"] = terms.output_style
+            self.vendor_info["output_style"] = terms.output_style
         if terms.model_asked:
             shim["model_asked"] = terms.model_asked
         if terms.tried:
@@ -95,26 +104,28 @@ class Opening:
             "mode": terms.mode,
             "shim": shim,
         }
-        named = reply.model or self.facts.get("model") or terms.model or terms.model_known
+        named = reply.model or self.vendor_info.get("model") or terms.model or terms.model_known
         reply.model = (named or "unknown")[:NAME_CHARACTERS]
-        facts |= {"model": terms.model or reply.model} | self.facts
+        facts |= {"model": terms.model or reply.model} | self.vendor_info
         self._add_servers(facts)
         if self.redact is not None:
             reply.model = self.redact(reply.model)
-            facts |= {name: self.redact(value) for name, value in facts.items() if name in FACTS}
+            facts |= {
+                name: self.redact(value) for name, value in facts.items() if name in INFO_TYPES
+            }
         if terms.read is not None and STRUCTURED_OUTPUT_TOOL not in facts["tools"]:
             facts["tools"] = [*facts["tools"], STRUCTURED_OUTPUT_TOOL]
         if terms.judge is not None:
             facts["tools"] = terms.judge.policy.list_visible_tools(facts["tools"])
-        self._pen.init(conversation.session_id, facts)
-        if self.message is not None:
-            self.user(self.message)
+        self._writer.init(conversation.session_id, facts)
+        if self.user_message is not None:
+            self.write_user_message(self.user_message)
 
     def describe_version(self) -> dict[str, Any]:
         """Return the keys of `init.shim` about a version that was not tested. Empty for a tested
         version.
         """
-        vendor = self.terms.vendor
+        vendor = self.config.vendor
         facts: dict[str, Any] = {}
         if vendor.unattended_reason:
             facts |= {"unattended": True, "unattended_reason": vendor.unattended_reason}
@@ -122,25 +133,27 @@ class Opening:
             facts["version_note"] = vendor.version_note
         return facts
 
-    def take(self) -> None:
+    def write_steering_messages(self) -> None:
         """A reply begins: the vendor has taken what was said to it before."""
-        for message in self.steered[self.taken :]:
-            self.user(message)
-            self.fresh.append(message)
-        self.taken = len(self.steered)
+        for message in self.steering_messages[self.written_count :]:
+            self.write_user_message(message)
+            self.new_steering_messages.append(message)
+        self.written_count = len(self.steering_messages)
 
-    def user(self, message: UserMessage) -> None:
+    def write_user_message(self, message: UserMessage) -> None:
         """A message of the user's: said again, if it is to be, with a word about what is left out
         of it.
         """
-        if self.replays:
-            self._pen.replay(message.raw_message, message.uuid, message.timestamp)
-        if notice := message.describe_omitted_blocks(self.terms.vendor.name, self.takes()):
-            self._pen.notice(notice)
+        if self.replays_message:
+            self._writer.replay(message.raw_message, message.uuid, message.timestamp)
+        if notice := message.describe_omitted_blocks(
+            self.config.vendor.name, self.get_accepted_kinds()
+        ):
+            self._writer.notice(notice)
 
     def _add_servers(self, facts: dict[str, Any]) -> None:
         """MCP servers and their tools that the vendor does not list itself."""
-        servers, tools = self.terms.session.servers()
+        servers, tools = self.config.session.servers()
         if servers:
             listed = {str(server.get("name")): server for server in facts.get("mcp_servers") or ()}
             facts["mcp_servers"] = list(
@@ -148,7 +161,7 @@ class Opening:
             )
             facts["tools"] = list(dict.fromkeys((*facts["tools"], *tools)))
 
-    def _follow(self, session: str) -> None:
+    def _change_session_id(self, session: str) -> None:
         """A dialect that can tell is told of a vendor's new id, if the old one was the
         conversation's (Yume's R12).
         """
@@ -159,4 +172,4 @@ class Opening:
             and conversation.session_id == conversation.vendor_session
         ):
             conversation.session_id = found
-            self._pen.session_changed(found)
+            self._writer.session_changed(found)

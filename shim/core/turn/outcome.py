@@ -24,7 +24,7 @@ CALLS_NAMED = 8  # of those that are open; the rest is a number
 # Why another vendor of a list may answer: this one is not logged in, or may not be asked now. Where
 # its stream never began also that its program is gone: it could not start. What nobody understood
 # of a stream may have been work.
-UNANSWERED_CAUSES = frozenset(("auth", "rate_limit"))
+FALLBACK_CAUSES = frozenset(("auth", "rate_limit"))
 UNSTARTED_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
 
 CUT = ("stream ended", "stream disconnected", "stream closed", "premature close", "premature end")
@@ -40,7 +40,7 @@ class ChildExit(NamedTuple):
         return f"was ended by {self.signal}" if self.signal else f"exited with code {self.code}"
 
 
-class Outcome(NamedTuple):
+class TurnOutcome(NamedTuple):
     """What is known of the end. All but `kind` and `facts` belongs to a failure."""
 
     kind: str  # ended, failed or interrupted
@@ -53,19 +53,19 @@ class Outcome(NamedTuple):
     ours: bool = False  # we ended the turn: what the vendor says of it afterwards is no reason
 
 
-class End:
+class OutcomeTracker:
     """What the vendor says of the end, in verbs, and what we decided."""
 
     def __init__(self, machine: TurnMachine) -> None:
         self._machine = machine
-        self.outcome: Outcome | None = None
+        self.outcome: TurnOutcome | None = None
         self.judged = False  # the vendor said how the turn ended
         self.settled = False  # the vendor said that it is done
         self.paused = False  # only a silence will tell whether the vendor is done
         self.began = False  # something was said before the end
         self.child_exit: ChildExit | None = None  # None: we ended the child, or it stays
         # a real claude's own result line, and what it means
-        self.stated: tuple[bytes, Outcome | None] = (b"", None)
+        self.stated: tuple[bytes, TurnOutcome | None] = (b"", None)
         self.sealed = True  # no terminator is owed
         self.told = False  # the line about an interrupt that stands for the user has passed
 
@@ -74,7 +74,7 @@ class End:
             return
         self.judged = True
         if self.outcome is None or self.outcome.kind == "ended":
-            self.outcome = Outcome("ended", facts=facts)
+            self.outcome = TurnOutcome("ended", facts=facts)
         elif self.outcome.kind == "interrupted" or self.outcome.ours:
             self.outcome = self.outcome._replace(facts=facts)
 
@@ -98,14 +98,14 @@ class End:
         if api is None:
             api = failure.is_api_failure and subtype is None and kind is None
         cause: Cause = kind or (failure.cause if api else "vendor_error")
-        self.outcome = Outcome("failed", message, cause, failure, api, subtype, facts)
+        self.outcome = TurnOutcome("failed", message, cause, failure, api, subtype, facts)
 
     def stopped(self, message: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         if self._machine.state is CLOSED or self.interrupted:
             return
         facts = {} if self.outcome is None else self.outcome.facts
-        self.outcome = Outcome("failed", message, cause, facts=facts, ours=True)
+        self.outcome = TurnOutcome("failed", message, cause, facts=facts, ours=True)
 
     def interrupt(self, facts: Mapping[str, Any]) -> None:
         """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
@@ -116,7 +116,7 @@ class End:
         if self.outcome is not None and self.outcome.ours:
             self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
         else:
-            self.outcome = Outcome("interrupted", cause="interrupted", facts=facts)
+            self.outcome = TurnOutcome("interrupted", cause="interrupted", facts=facts)
 
     def forget(self) -> None:
         """Another attempt begins: the end of this one was none."""
@@ -143,11 +143,11 @@ class End:
         return machine.is_over
 
 
-class Standing(NamedTuple):
+class TurnSnapshot(NamedTuple):
     """Where a turn stands when its child is at its end."""
 
     terms: Terms
-    outcome: Outcome | None  # what the vendor, or we, said of the end
+    outcome: TurnOutcome | None  # what the vendor, or we, said of the end
     state: TurnState
     began: bool  # something was said before the end
     spoken: bool  # something of the model's was said or done
@@ -158,7 +158,9 @@ class Standing(NamedTuple):
     misunderstood: bool  # something was printed that is no event, or none that is known
 
 
-def decide(standing: Standing, child_exit: ChildExit | None, stderr: str) -> Outcome:
+def decide_outcome(
+    standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str
+) -> TurnOutcome:
     """The outcome, now that the child is gone. `child_exit` is None when we ended the child
     ourselves.
     """
@@ -172,42 +174,42 @@ def decide(standing: Standing, child_exit: ChildExit | None, stderr: str) -> Out
         ):
             return _unfinished(standing, outcome) or outcome
         text = f"{vendor} said that it was done, but {child_exit}" + _reason(stderr)
-        return Outcome(
+        return TurnOutcome(
             "failed", text, "signal" if child_exit.signal else "exit_code", facts=outcome.facts
         )
     if terms.vendor.gate and terms.vendor.gate in stderr:
         hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
-        return Outcome("failed", message=_clean(stderr) + hint, cause="refused")
+        return TurnOutcome("failed", message=_clean(stderr) + hint, cause="refused")
     failure = classify_error(stderr)
     ended = "was ended" if child_exit is None else str(child_exit)
     cause: Cause = "truncated"
     if child_exit is not None and child_exit.signal:
         cause = "signal"
     elif failure.is_api_failure:
-        return Outcome(
+        return TurnOutcome(
             "failed", message=_clean(stderr), cause=failure.cause, failure=failure, api=True
         )
     elif child_exit is not None and child_exit.code:
         cause = "exit_code"
     elif child_exit is not None and not standing.began and standing.misunderstood:
         text = f"{vendor} {ended}, and nothing that it printed was what it was started to print"
-        return Outcome("failed", text + _reason(stderr), "protocol")
-    return Outcome(
+        return TurnOutcome("failed", text + _reason(stderr), "protocol")
+    return TurnOutcome(
         "failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause
     )
 
 
-def make_budget_outcome(budget: float, facts: Mapping[str, Any]) -> Outcome:
+def make_budget_outcome(budget: float, facts: Mapping[str, Any]) -> TurnOutcome:
     """Return the outcome of a turn after which the session has cost more than its budget, in
     Claude's words.
     """
     amount = f"{budget:.12f}".rstrip("0").rstrip(".")
     text = f"Reached maximum budget (${amount})"
-    return Outcome("failed", text, "limit", subtype=MAX_BUDGET, facts=facts, ours=True)
+    return TurnOutcome("failed", text, "limit", subtype=MAX_BUDGET, facts=facts, ours=True)
 
 
-def unanswered(
-    standing: Standing, child_exit: ChildExit | None, stderr: str, *, whatever: bool
+def find_fallback_reason(
+    standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str, *, whatever: bool
 ) -> FailedAttempt | None:
     """Why a vendor that is at its end said nothing, where another may be asked; None where its turn
     is the answer.
@@ -216,17 +218,17 @@ def unanswered(
     """
     if standing.spoken or standing.unknown or standing.state is CLOSED:
         return None
-    outcome = decide(standing, child_exit, stderr)
+    outcome = decide_outcome(standing, child_exit, stderr)
     if outcome.kind != "failed":
         return None
     unstarted = standing.state is NEW and child_exit is not None and standing.outcome is None
-    passes = whatever or outcome.cause in UNANSWERED_CAUSES
+    passes = whatever or outcome.cause in FALLBACK_CAUSES
     if not passes and not (unstarted and outcome.cause in UNSTARTED_CAUSES):
         return None
     return create_failed_attempt(standing.terms.vendor.name, outcome.cause, outcome.message)
 
 
-def broke_off(standing: Standing, child_exit: ChildExit | None, stderr: str) -> bool:
+def can_retry(standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str) -> bool:
     """Whether the stream of a turn was cut, and nothing has happened that must not happen twice
     (Yume's R11).
     """
@@ -237,7 +239,7 @@ def broke_off(standing: Standing, child_exit: ChildExit | None, stderr: str) -> 
         or not standing.repeatable
     ):
         return False
-    outcome = decide(standing, child_exit, stderr)
+    outcome = decide_outcome(standing, child_exit, stderr)
     if outcome.kind != "failed" or outcome.subtype is not None:
         return False
     cut = (
@@ -254,7 +256,7 @@ def lost(message: str) -> bool:
     return any(word in message.lower() for word in CUT)
 
 
-def _unfinished(standing: Standing, outcome: Outcome) -> Outcome | None:
+def _unfinished(standing: TurnSnapshot, outcome: TurnOutcome) -> TurnOutcome | None:
     """A failure in the place of a good end in the middle of the work: calls of the last reply have
     no result.
 
@@ -266,10 +268,10 @@ def _unfinished(standing: Standing, outcome: Outcome) -> Outcome | None:
     if outcome.facts.get("result") or outcome.facts.get("structured_output") is not None:
         return None
     text = f"{standing.terms.vendor.name} said that it was done, but these calls of its last reply have no result"
-    return Outcome("failed", f"{text}: {standing.open_calls}", "truncated", facts=outcome.facts)
+    return TurnOutcome("failed", f"{text}: {standing.open_calls}", "truncated", facts=outcome.facts)
 
 
-def open_calls(calls: Mapping[str, tuple[str, str, Any]]) -> str:
+def format_open_calls(calls: Mapping[str, tuple[str, str, Any]]) -> str:
     """The names of the calls that have no result, for a sentence."""
     names = [name for _, name, _ in islice(calls.values(), CALLS_NAMED)]
     more = len(calls) - len(names)

@@ -9,7 +9,7 @@ from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.deferred import DeferredCalls
 from shim.core.turn.machine import CLOSED, TurnMachine
-from shim.core.turn.open_calls import QUESTION, read_id
+from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_id
 from shim.core.turn.terms import Terms
 from shim.core.turn.tool_calls import Denials, ToolCalls
 
@@ -56,7 +56,7 @@ class Questions:
         already. The request waits in `asked`. A request that the frontend must not see carries its
         refusal, so that the vendor gets an answer.
         """
-        identity, name = read_id(identity), normalize_tool_name(name)
+        identity, name = normalize_id(identity), normalize_tool_name(name)
         if len(self.asked) > QUESTIONS:
             self._account.record("question_left_out", identity)
             return
@@ -68,7 +68,7 @@ class Questions:
         key = (
             next(iter(table.list_keys(identity)), None)
             if is_unique
-            else table.find(identity, *known, QUESTION)
+            else table.find_repeated_call(identity, *known, PERMISSION_REQUEST)
         )
         refusal = self._unaskable(request, key, name)
         if not refusal and is_deferred:
@@ -78,7 +78,7 @@ class Questions:
                 is_same = is_unique or announced is not None
                 self._calls.ask_about(key, name, arguments, is_same=is_same)
             else:
-                key = self._calls.tool_use(identity, name, arguments, source=QUESTION)
+                key = self._calls.tool_use(identity, name, arguments, source=PERMISSION_REQUEST)
             if self._machine.state is CLOSED or key not in self._calls.open:
                 refusal = TURN_OVER_TEXT
         said_as = self._calls.open[key][0] if key in self._calls.open else identity
@@ -90,7 +90,7 @@ class Questions:
         """Hold back a call of a tool in the frontend's process until its arguments are known."""
         arguments = self.deferred.add(call, name)
         if arguments is not None:
-            self._calls.tool_use(call, name, arguments, source=QUESTION)
+            self._calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
 
     def write_arrived_call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Write a call that arrived at the frontend's own server, if the call waited for its
@@ -100,12 +100,12 @@ class Questions:
             return
         call = self.deferred.add_input(name, arguments)
         if call is not None:
-            self._calls.tool_use(call, name, arguments, source=QUESTION)
+            self._calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
 
     def write_deferred(self, call: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Write a deferred call that was refused, without the arguments that it waited for."""
         if self.deferred.end_refused(call):
-            self._calls.tool_use(call, name, arguments, source=QUESTION)
+            self._calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
 
     def refuse_all(self) -> None:
         """The turn is over: a question behind the result would get no answer (contract S16b)."""
@@ -120,7 +120,7 @@ class Questions:
         if self._machine.is_over:
             return TURN_OVER_TEXT
         if request in self._requests or (
-            key is not None and self._calls.table.is_known_to(key, QUESTION)
+            key is not None and self._calls.table.is_announced_by(key, PERMISSION_REQUEST)
         ):
             return "This call was asked about before."
         if len(self._requests) >= QUESTIONS:

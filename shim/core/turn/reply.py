@@ -8,7 +8,7 @@ from shim.core.claude.usage import NO_USAGE, Usage, get_model_usage, parse_dolla
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
-from shim.core.turn.outcome import End
+from shim.core.turn.outcome import OutcomeTracker
 from shim.core.turn.terms import NAME_CHARACTERS, Pen, Terms
 
 SYNTHETIC = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
@@ -33,7 +33,12 @@ class Reply:
     """The reply that is open, or the last one, and what all replies of the turn used."""
 
     def __init__(
-        self, machine: TurnMachine, pen: Pen, terms: Terms, account: Diagnostics, end: End
+        self,
+        machine: TurnMachine,
+        pen: Pen,
+        terms: Terms,
+        account: Diagnostics,
+        end: OutcomeTracker,
     ) -> None:
         self._machine = machine
         self._pen = pen

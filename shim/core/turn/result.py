@@ -12,7 +12,7 @@ from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import cut_text
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.turn.outcome import MAX_TURNS, ChildExit, Outcome
+from shim.core.turn.outcome import MAX_TURNS, ChildExit, TurnOutcome
 from shim.core.turn.terms import Spent, Terms
 
 INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4
@@ -31,7 +31,7 @@ class EndOfTurn(NamedTuple):
 
     terms: Terms
     account: Diagnostics
-    outcome: Outcome
+    outcome: TurnOutcome
     child_exit: ChildExit | None  # None: we ended the child, or it stays
     began: bool  # something was said before the end
     spoken: bool  # something of the model's was said or done
@@ -169,7 +169,7 @@ def _limit_reached(end: EndOfTurn) -> list[str]:
     ]
 
 
-def _subtype(outcome: Outcome) -> str:
+def _subtype(outcome: TurnOutcome) -> str:
     if outcome.kind == "ended" or outcome.api:
         return "success"
     return outcome.subtype if outcome.subtype in SUBTYPES else "error_during_execution"

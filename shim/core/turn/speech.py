@@ -15,7 +15,7 @@ from shim.core.reading.surrogates import (
     join_surrogates,
 )
 from shim.core.turn.machine import ECHO, MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
-from shim.core.turn.outcome import End
+from shim.core.turn.outcome import OutcomeTracker
 from shim.core.turn.reply import Reply
 from shim.core.turn.terms import Pen, Terms
 
@@ -32,7 +32,7 @@ class Speech:
         terms: Terms,
         account: Diagnostics,
         reply: Reply,
-        end: End,
+        end: OutcomeTracker,
     ) -> None:
         self._machine = machine
         self._pen = pen

@@ -16,15 +16,15 @@ from shim.core.reading.json_text import REPAIRABLE_TYPES, JsonSanitizer, dump_js
 from shim.core.reading.limits import MAX_CHAR_BYTES, fit_images, fit_value
 from shim.core.turn.machine import CLOSED, MESSAGE, READY, TurnMachine
 from shim.core.turn.open_calls import (
-    QUESTION,
+    PERMISSION_REQUEST,
     STREAM,
     UPDATE,
     Announcement,
     OpenCalls,
-    fingerprint,
-    read_id,
+    compute_fingerprint,
+    normalize_id,
 )
-from shim.core.turn.outcome import MAX_TURNS, End
+from shim.core.turn.outcome import MAX_TURNS, OutcomeTracker
 from shim.core.turn.reply import Reply
 from shim.core.turn.terms import NAME_CHARACTERS, SEEN_IDS, Conversation, Pen, Terms
 
@@ -72,7 +72,7 @@ class Denials:
 
     def add(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call was refused; one whose arguments have no room is named without them."""
-        identity = read_id(identity)
+        identity = normalize_id(identity)
         if identity in self.entries:
             return
         name, given = normalize_tool_name(name), self._exact.clean(arguments)
@@ -99,14 +99,14 @@ class Denials:
 
     def resolve_id(self, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the id with which a call of the vendor was written in this turn."""
-        identity, name = read_id(identity), normalize_tool_name(name)
+        identity, name = normalize_id(identity), normalize_tool_name(name)
         renamed = self._renamed.get(identity)
         if renamed is None:
             return identity
         same = [
             written
             for written, tool, known in renamed
-            if tool == name and known == fingerprint(arguments)
+            if tool == name and known == compute_fingerprint(arguments)
         ]
         if same:
             return next((written for written in same if written not in self.entries), same[0])
@@ -126,7 +126,7 @@ class Denials:
             self._unchanged.add(identity)
         elif identity and len(self._renamed) < MAX_RENAMED_CALLS:
             renamed = self._renamed.setdefault(identity, [])
-            renamed.append((said_as, name, fingerprint(arguments)))
+            renamed.append((said_as, name, compute_fingerprint(arguments)))
             del renamed[:-MAX_RENAMED_CALLS]
             # the denial came before the call, with the vendor's id
             if self.has(identity, name, arguments):
@@ -184,7 +184,7 @@ class ToolCalls:
         account: Diagnostics,
         exact: JsonSanitizer,
         reply: Reply,
-        end: End,
+        end: OutcomeTracker,
         denials: Denials,
         finish: Callable[[], None],
     ) -> None:
@@ -237,7 +237,7 @@ class ToolCalls:
         stream, unless a rule forbids the call.
         """
         if identity.__class__ is not str or len(identity) > NAME_CHARACTERS:
-            identity = read_id(identity)
+            identity = normalize_id(identity)
         if name.__class__ is not str:
             name = "unknown"
         elif len(name) > NAME_CHARACTERS:
@@ -250,8 +250,8 @@ class ToolCalls:
             if value.__class__ in REPAIRABLE_TYPES:
                 arguments = self._exact.clean(arguments)
                 break
-        if self.table.has(identity):
-            key = self.table.find(identity, name, arguments, source)
+        if self.table.has_id(identity):
+            key = self.table.find_repeated_call(identity, name, arguments, source)
             if key is not None and not self._unhide_forbidden(key, name, arguments):
                 return self._note_repetition(key, name, arguments, source)
         denied, judge = False, self._terms.judge
@@ -277,7 +277,7 @@ class ToolCalls:
         if said is not None:
             self._account.record("input_cut", name)
             arguments = said
-        known = whole if arguments is whole or not whole else fingerprint(whole)
+        known = whole if arguments is whole or not whole else compute_fingerprint(whole)
         announced = Announcement(identity, tool, known, source)
         key = self.table.add(announced, said_as, (said_as, name, arguments))
         self._open_bytes += self._pen.call_bytes
@@ -298,18 +298,18 @@ class ToolCalls:
         """Note a permission request for an open call. Hooks see its arguments, unless `is_same`
         says they are known.
         """
-        is_new = self.table.note(key, QUESTION, arguments)
+        is_new = self.table.record_repetition(key, PERMISSION_REQUEST, arguments)
         if is_new and not is_same and self.observed is not None:
             self.observed.append(HookEvent("PreToolUse", self.open[key][0], name, arguments))
 
     def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call."""
         name, arguments = normalize_tool_name(name), self._exact.clean(arguments)
-        key = self.table.match_result(read_id(identity))
+        key = self.table.find_call_of_result(normalize_id(identity))
         if key is not None and self._unhide_forbidden(key, name, arguments):
             self.tool_use(identity, name, arguments, source=UPDATE)
             return
-        key = self._find_call(read_id(identity), None, None)
+        key = self._find_call(normalize_id(identity), None, None)
         if key is not None:
             self._note_repetition(key, name, arguments, UPDATE)
 
@@ -332,7 +332,7 @@ class ToolCalls:
         if content.__class__ is not str:
             content = self._exact.clean(content)
         if identity.__class__ is not str or len(identity) > NAME_CHARACTERS:
-            identity = read_id(identity)
+            identity = normalize_id(identity)
         if name.__class__ is str and name.startswith(MCP_PREFIX):
             name = normalize_tool_name(name)
         key = self._find_call(identity, name, arguments)
@@ -361,7 +361,7 @@ class ToolCalls:
             self._forbidden(*call)  # the vendor ran the call although it knew the rule
             return
         if name is not None:
-            self.table.note_end(identity, name, arguments)
+            self.table.record_end(identity, name, arguments)
         self.table.remove(key)
         was_refused = call[0] in self._refusals
         if self._refusals:
@@ -384,7 +384,7 @@ class ToolCalls:
         """The vendor never says what its open calls returned: each gets `content`."""
         if self.open and self._machine.move_to(READY):
             calls = list(self.open.values())
-            self.table.clear()
+            self.table.remove_visible()
             for call in calls:
                 self._answer(call, content, False)
             if self._terms.limits.max_turns is not None:
@@ -439,9 +439,9 @@ class ToolCalls:
 
     def hide(self, identity: str, name: str, arguments: object, source: str = STREAM) -> None:
         """Leave a call and its result out of the stream."""
-        if len(self.table.hidden) >= SEEN_IDS:
+        if len(self.table.hidden_keys) >= SEEN_IDS:
             self.table.clear_hidden()
-        announced = Announcement(identity, name, fingerprint(arguments), source)
+        announced = Announcement(identity, name, compute_fingerprint(arguments), source)
         self.table.add(announced, self._pen.new_uuid(), None)
 
     def find_call(
@@ -451,7 +451,7 @@ class ToolCalls:
         None.
         """
         name = normalize_tool_name(name) if isinstance(name, str) else None
-        key = self._find_call(read_id(identity), name, arguments)
+        key = self._find_call(normalize_id(identity), name, arguments)
         return None if key is None else self.open[key]
 
     @property
@@ -464,7 +464,7 @@ class ToolCalls:
     @property
     def any(self) -> bool:
         """Whether the vendor has called a tool, or a result came before its call."""
-        return bool(self.results or self.open or self.table.hidden or self._early)
+        return bool(self.results or self.open or self.table.hidden_keys or self._early)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -488,7 +488,7 @@ class ToolCalls:
             text = outcome.message
         for call in self.open.values():
             self._answer(call, self._refusals.get(call[0], ("", False))[0] or text, True)
-        self.table.clear()
+        self.table.remove_visible()
         return text
 
     def count_orphans(self) -> None:
@@ -530,7 +530,7 @@ class ToolCalls:
 
         With a `name`, the missing call is announced now.
         """
-        key = self.table.match_result(identity, name, arguments)
+        key = self.table.find_call_of_result(identity, name, arguments)
         if (
             key is not None
             and name is not None
@@ -544,7 +544,7 @@ class ToolCalls:
         elif (
             identity
             and self._conversation.knows(identity)
-            and not self.table.is_another(identity, name, arguments)
+            and not self.table.is_other_call(identity, name, arguments)
         ):
             self._account.record("second_tool_result", identity)
         elif name is not None:
@@ -558,7 +558,7 @@ class ToolCalls:
 
     def _find_call(self, identity: str, name: str | None, arguments: object) -> str | None:
         """Return the key of the open call that a result belongs to, or None."""
-        key = self.table.match_result(identity, name, arguments)
+        key = self.table.find_call_of_result(identity, name, arguments)
         if key is None and identity and not self._conversation.knows(identity):
             # a call that was announced without its id
             key = next(iter(self.table.list_keys("")), None)
@@ -593,7 +593,7 @@ class ToolCalls:
 
         Return the key of the call, or None if the call is hidden.
         """
-        is_new = self.table.note(key, source, arguments)
+        is_new = self.table.record_repetition(key, source, arguments)
         if key not in self.open:
             return None
         judge = self._terms.judge
@@ -602,13 +602,13 @@ class ToolCalls:
             self.observed.append(HookEvent("PreToolUse", said_as, name, arguments))
         if (
             not is_new
-            or source == QUESTION
+            or source == PERMISSION_REQUEST
             or judge is None
             or not judge.is_violation(name, arguments)
         ):
             return key
         if judge.is_refused_by_vendor(name):
-            self.table.forbid(key)
+            self.table.set_forbidden(key)
         else:
             self._forbidden(said_as, name, arguments)
         return key
@@ -618,7 +618,11 @@ class ToolCalls:
         whether it was.
         """
         judge = self._terms.judge
-        if key not in self.table.hidden or judge is None or not judge.is_violation(name, arguments):
+        if (
+            key not in self.table.hidden_keys
+            or judge is None
+            or not judge.is_violation(name, arguments)
+        ):
             return False
         self.table.remove(key)
         return True

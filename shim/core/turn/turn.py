@@ -37,8 +37,8 @@ from shim.core.turn.machine import (
     TurnState,
 )
 from shim.core.turn.nested import Subagent, SubagentCall, SubagentTracker
-from shim.core.turn.opening import Opening
-from shim.core.turn.outcome import ChildExit, End, Outcome
+from shim.core.turn.opening import TurnStart
+from shim.core.turn.outcome import ChildExit, OutcomeTracker, TurnOutcome
 from shim.core.turn.questions import Questions
 from shim.core.turn.reply import Reply
 from shim.core.turn.result import Result
@@ -75,9 +75,9 @@ class Turn:
         self.account = account
         exact = JsonSanitizer(account)
         self.machine = machine = TurnMachine(account)
-        self.end = end = End(machine)
+        self.end = end = OutcomeTracker(machine)
         self.reply = reply = Reply(machine, pen, terms, account, end)
-        self.opening = opening = Opening(pen, terms, conversation, exact, reply)
+        self.opening = opening = TurnStart(pen, terms, conversation, exact, reply)
         self.speech = speech = Speech(machine, pen, terms, account, reply, end)
         denials = Denials(account, exact, pen.room // 2)
         self.calls = calls = ToolCalls(
@@ -102,7 +102,7 @@ class Turn:
         self.add_tool_result = calls.tool_result
         self.message_end = reply.over if terms.limits.budget is None else self._end_with_budget
         machine.set_steps(
-            init=opening.init,
+            init=opening.write_init,
             start=self._start,
             text=speech.open_text,
             thinking=speech.open_thinking,
@@ -116,8 +116,8 @@ class Turn:
     # -- what the shell and the translators read ---------------------------------------------------
 
     state: TurnState = part("machine.state")
-    terms: Terms = part("opening.terms")
-    facts: dict[str, Any] = part("opening.facts")  # what the vendor said of itself
+    terms: Terms = part("opening.config")
+    facts: dict[str, Any] = part("opening.vendor_info")  # what the vendor said of itself
     model: str = part("reply.model")  # of the last reply, or the one that `init` named
     replies: int = part("reply.number")  # that said something
     last_text: str = part("reply.last_text")
@@ -130,7 +130,7 @@ class Turn:
     asked: list[PermissionRequest] = part("questions.asked")  # that wait for the shell
     observed: list[HookEvent] | None = part("calls.observed")
     spoken: bool = part("closing.has_output")
-    outcome: Outcome | None = part("end.outcome")
+    outcome: TurnOutcome | None = part("end.outcome")
     settled: bool = part("end.settled")
     paused: bool = part("end.paused")
     began: bool = part("end.began")
@@ -176,8 +176,10 @@ class Turn:
         """
         session = facts.pop("session_id", None)
         if session and isinstance(session, str):
-            self.opening.session(session, self.account, closed=self.machine.state is CLOSED)
-        self.opening.believe(facts)
+            self.opening.set_vendor_session(
+                session, self.account, is_closed=self.machine.state is CLOSED
+            )
+        self.opening.update_vendor_info(facts)
         if session and self.machine.state is NEW:
             self.machine.move_to(READY)
 
@@ -194,10 +196,14 @@ class Turn:
         `takes` gives what the vendor is given of it beside the text: known when it has said who it
         is.
         """
-        self.opening.message, self.opening.replays, self.opening.takes = message, echo, takes
+        self.opening.user_message, self.opening.replays_message, self.opening.get_accepted_kinds = (
+            message,
+            echo,
+            takes,
+        )
         # a child that stays had its session before the message, and init is said
         if self.machine.state is not NEW:
-            self.opening.user(message)
+            self.opening.write_user_message(message)
         self.pen.asked(message.text)
 
     def steered(self, message: UserMessage) -> None:
@@ -207,14 +213,14 @@ class Turn:
         It is said again in front of the next reply, as the real claude does: by then the vendor has
         taken it.
         """
-        self.opening.steered.append(message)
+        self.opening.steering_messages.append(message)
         self.pen.asked(message.text)
 
     # -- replies -----------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if self.opening.steered:
-            self.opening.take()
+        if self.opening.steering_messages:
+            self.opening.write_steering_messages()
         self.reply.start()
 
     def message(self, model: str | None = None, usage: Usage | None = None) -> None:
@@ -519,11 +525,11 @@ class Turn:
         turn = Turn(self.pen, terms or self.terms, self.conversation, account or self.account)
         if terms is not None and terms.vendor.name != self.terms.vendor.name:
             return turn  # what another vendor said of itself is not this one's
-        turn.opening.facts = dict(self.opening.facts)
+        turn.opening.vendor_info = dict(self.opening.vendor_info)
         if terms is None or terms.model == self.terms.model:
             turn.reply.model = self.reply.model
         else:
-            turn.opening.facts.pop("model", None)
+            turn.opening.vendor_info.pop("model", None)
         return turn
 
     def _end_with_budget(self, *given: Any, **named: Any) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.turn.open_calls import read_id
+from shim.core.turn.open_calls import normalize_id
 from shim.profiles.acp.calls import KINDS, PLACE, Call, Form, read_object, text_of
 
 MAX_CALLS = 1000  # open calls of a turn; beyond that the oldest is removed
@@ -33,7 +33,7 @@ class CallList:
         """Return the call of a `tool_call`. It is a new call if the update contradicts all calls
         with its id.
         """
-        agent_id = read_id(update.get("toolCallId"))
+        agent_id = normalize_id(update.get("toolCallId"))
         self._ended.pop(agent_id, None)  # a new call may reuse the id of an ended call
         for call in self.list_calls(agent_id):
             if not is_another_call(call, update, self._form):
@@ -44,7 +44,7 @@ class CallList:
         """Return the call of a `tool_call_update`: a call with the same input, or else the next
         call in order.
         """
-        agent_id = read_id(update.get("toolCallId"))
+        agent_id = normalize_id(update.get("toolCallId"))
         calls = self.list_calls(agent_id)
         if not calls:
             return self._add(agent_id, create_id)
@@ -73,7 +73,7 @@ class CallList:
         While the request for a call is undecided, a request with another input is about another
         call. After the decision it is about the same call, described again.
         """
-        agent_id, given = read_id(question.get("toolCallId")), question.get("rawInput")
+        agent_id, given = normalize_id(question.get("toolCallId")), question.get("rawInput")
         self._ended.pop(agent_id, None)
         calls = self.list_calls(agent_id)
         if not calls:
@@ -114,7 +114,7 @@ class CallList:
 
     def has_ended(self, update: Mapping[str, Any]) -> bool:
         """Return whether an update is about a call that has ended."""
-        return read_id(update.get("toolCallId")) in self._ended
+        return normalize_id(update.get("toolCallId")) in self._ended
 
     def _add(self, agent_id: str, create_id: Callable[[str], str]) -> Call:
         is_free = agent_id and not self.list_calls(agent_id)

@@ -10,7 +10,7 @@ from ruling import judge
 from support import Stage
 from sweeps import each
 
-from shim.core.turn.open_calls import read_id
+from shim.core.turn.open_calls import normalize_id
 
 LONG = "call_" + "x" * 300
 
@@ -179,7 +179,7 @@ def test_a_vendor_may_use_an_id_of_our_form():
 
 
 def test_long_ids_that_differ_at_their_end_are_two_ids():
-    one, other = read_id(f"{LONG}1"), read_id(f"{LONG}2")
+    one, other = normalize_id(f"{LONG}1"), normalize_id(f"{LONG}2")
     assert one != other and len(one) == len(other) == 200
     stage = started()
     stage.turn.tool_use(f"{LONG}1", *read("/w/a"))
