@@ -82,9 +82,13 @@ class PassthroughTurn:
                 self._is_in_turn(raw) and self._track_stream_event(event) and self._writer.partial,
             )
         else:
-            if self._turn_end.stated[0]:
+            if self._turn_end.vendor_result[0]:
                 self._finish_turn()
-            if self._machine.state is CLOSED and self._turn_end.sealed and self._writer.terminates:
+            if (
+                self._machine.state is CLOSED
+                and self._turn_end.is_terminated
+                and self._writer.terminates
+            ):
                 self._machine.record_late_event()  # the terminator was said: the end, for whoever asked for one
             else:
                 self._writer.verbatim(raw)
@@ -106,7 +110,7 @@ class PassthroughTurn:
         Behind the result a line passes that belongs to background work, or that says a message of
         the user's again.
         """
-        if self._turn_end.stated[0] and self._machine.state is not CLOSED:
+        if self._turn_end.vendor_result[0] and self._machine.state is not CLOSED:
             self._finish_turn()
         if self._machine.state is CLOSED:
             if self._pending_result_count or (user and self._accepts_every_line):
@@ -141,7 +145,7 @@ class PassthroughTurn:
 
     def _store_result(self, raw: bytes, event: ClaudeLine) -> None:
         """The result of a real claude, which waits."""
-        if self._machine.state is CLOSED or self._turn_end.stated[0]:
+        if self._machine.state is CLOSED or self._turn_end.vendor_result[0]:
             self._diagnostics.record("second_result", raw)
             if self._pending_result_count:
                 self._pending_result_count -= 1
@@ -163,9 +167,9 @@ class PassthroughTurn:
             )
             outcome = TurnOutcome("failed", message=str(message), cause="vendor_error")
         else:
-            outcome = TurnOutcome("ended", facts={"result": event.get("result")})
+            outcome = TurnOutcome("ended", fields={"result": event.get("result")})
             self._assistant_message.last_text = str(event.get("result") or "")
-        self._turn_end.outcome, self._turn_end.stated = outcome, (raw, outcome)
+        self._turn_end.outcome, self._turn_end.vendor_result = outcome, (raw, outcome)
 
     # -- what the lines say ------------------------------------------------------------------------
 
@@ -195,10 +199,10 @@ class PassthroughTurn:
                 self._assistant_message.last_text = block["text"]
         if parent:
             return True
-        self._text_blocks.parts = []
+        self._text_blocks.fragments = []
         if self._machine.state in (TEXT, THINKING):
             self._machine.move_to(MESSAGE, True)
-            self._assistant_message.stop_due = self._writer.partial
+            self._assistant_message.has_open_block = self._writer.partial
         return True
 
     def _track_user(self, event: ClaudeLine) -> bool:
@@ -229,8 +233,8 @@ class PassthroughTurn:
         """A claude that is interrupted says so, and as it starts it ends without a result."""
         said = {block.get("text") for block in content}
         if said & {INTERRUPTED, INTERRUPTED_IN_TOOL}:
-            self._turn_end.interrupt({})
-            self._turn_end.told = True
+            self._turn_end.record_interrupt({})
+            self._turn_end.has_interrupt_line = True
             self._tool_calls.interrupted = INTERRUPTED_IN_TOOL in said
 
     def _track_stream_event(self, event: ClaudeLine) -> bool:
@@ -258,9 +262,9 @@ class PassthroughTurn:
         elif kind == "content_block_delta":
             fragment = inner["delta"].get("text") or inner["delta"].get("thinking")
             if isinstance(fragment, str) and self._machine.state in (TEXT, THINKING):
-                self._text_blocks.follow(fragment)
+                self._text_blocks.record_fragment(fragment)
         elif kind == "content_block_stop":
-            self._assistant_message.stop_due = False
+            self._assistant_message.has_open_block = False
             if self._machine.state is not READY:
                 self._machine.move_to(MESSAGE, True)
         elif kind == "message_stop":
@@ -276,8 +280,10 @@ class PassthroughTurn:
             )
         self._writer.adopt_block(index)
         self._machine.move_to(BLOCK_STATES.get(kind, MESSAGE), True)
-        self._text_blocks.follow_block()
-        self._assistant_message.stop_due = self._writer.partial and self._machine.state is MESSAGE
+        self._text_blocks.clear_block()
+        self._assistant_message.has_open_block = (
+            self._writer.partial and self._machine.state is MESSAGE
+        )
 
 
 def _track_call(table: OpenCalls[Any], block: ClaudeLine, entry: Any) -> None:

@@ -9,7 +9,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.pump import ChildStream
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.reply import SAID_CHARACTERS
+from shim.core.turn.reply import MAX_MESSAGE_CHARS
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 
 SESSION = "851d713a-886d-4d24-bc21-276f94dd1653"
@@ -467,7 +467,7 @@ def test_a_streamed_block_without_end_is_not_remembered_without_end():
         type="content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 100_000}
     )
     translation.feed(("\n".join([INIT, *opening, *[delta] * 60]) + "\n").encode())
-    assert 0 < sum(map(len, translation.turn.speech.parts)) <= SAID_CHARACTERS
+    assert 0 < sum(map(len, translation.turn.speech.fragments)) <= MAX_MESSAGE_CHARS
     assert translation.close(ChildExit(code=1)).endswith(END.encode() + b"\n")
 
 

@@ -21,7 +21,7 @@ from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.account import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.reply import SAID_CHARACTERS
+from shim.core.turn.reply import MAX_MESSAGE_CHARS
 from shim.core.turn.terms import SEEN_IDS, Conversation, SessionTerms, Terms, VendorTerms
 from shim.core.turn.turn import Turn
 from shim.process.exit_status import parse_exit
@@ -437,7 +437,7 @@ def check_account(account: Diagnostics) -> None:
 # Of any one table of a Turn, a conversation or a translator: the largest that has a name is
 # `SEEN_IDS`.
 ENTRIES_REMEMBERED = SEEN_IDS
-TEXT_REMEMBERED = SAID_CHARACTERS
+TEXT_REMEMBERED = MAX_MESSAGE_CHARS
 # What the shell takes after every chunk is not memory.
 _TAKEN = frozenset({"asked", "observed", "outbox"})
 _TABLES = frozenset({dict, list, set, tuple})

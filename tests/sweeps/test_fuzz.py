@@ -125,7 +125,7 @@ def _with_an_unbounded_memory(monkeypatch):
 
 
 def _raising(monkeypatch):
-    monkeypatch.setattr("shim.core.turn.result._num_turns", lambda *_: 1 // 0)
+    monkeypatch.setattr("shim.core.turn.result._count_turns", lambda *_: 1 // 0)
 
 
 def _by_chunks(monkeypatch):

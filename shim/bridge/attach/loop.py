@@ -21,7 +21,7 @@ from shim.conversation.loop import (
     explain_error,
 )
 from shim.core.api_errors import Cause
-from shim.core.turn.result import INTERRUPTED, bare
+from shim.core.turn.result import INTERRUPTED, build_bare_error
 from shim.io.raw_output import tell
 from shim.io.stamps import fresh_uuid
 from shim.io.stdin import Source
@@ -214,7 +214,11 @@ class AttachLoop(ConversationLoop):
     def _add_error_result(self, reason: str, cause: Cause) -> None:
         welcome = self._frontend.welcome
         session = {"session_id": welcome.get("session"), "uuid": fresh_uuid()}
-        line = {"type": "result", **bare(str(welcome.get("vendor")), reason, cause), **session}
+        line = {
+            "type": "result",
+            **build_bare_error(str(welcome.get("vendor")), reason, cause),
+            **session,
+        }
         self._frontend.lines += self._frontend.turn_filter.finish_with_result(line)
 
     async def _write_last_result(self, reason: str, cause: Cause) -> None:

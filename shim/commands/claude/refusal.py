@@ -28,7 +28,7 @@ from shim.core.errors import (
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.core.turn.result import bare
+from shim.core.turn.result import build_bare_error
 from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
 from shim.io import early_signals
 from shim.io.raw_output import insist, tell
@@ -178,7 +178,7 @@ def refuse_turn(
         if invocation.streams.output_format == "json":
             return 1
         pen.adopt_session(terms.session.chosen_id or fresh)
-        pen.result(bare(terms.vendor.name, str(error), "not_found"))
+        pen.result(build_bare_error(terms.vendor.name, str(error), "not_found"))
         lines = pen.take()
     else:
         cause = "not_found" if isinstance(error, UnknownSessionError) else cause

@@ -50,9 +50,9 @@ class RedactedTextBlocks:
         machine, speech, stream = self._machine, self._text_blocks, self._stream_redactor
         if (
             machine.state is not TEXT
-            or block_key != speech.key
+            or block_key != speech.block_key
             or fragment.__class__ is not str
-            or speech.carry
+            or speech.half_character
         ):
             self.add_fragment(TEXT, fragment, block_key)
             return
@@ -62,14 +62,14 @@ class RedactedTextBlocks:
             stream.record_passed(fragment)
         elif not (fragment := stream.feed(fragment)):
             return
-        speech.more(fragment)
+        speech.append_text(fragment)
         if stream.is_busy and machine.state is not TEXT:
             self._open_block(stream, TEXT, block_key)
 
     def add_block(self, whole: str, kind: str = TEXT) -> None:
         if self._machine.state is ECHO:
             self.write_buffered()
-        self._text_blocks.say(
+        self._text_blocks.add_block(
             self._redactor.redact_text(whole) if whole.__class__ is str else whole, kind
         )
 
@@ -80,7 +80,7 @@ class RedactedTextBlocks:
 
     def add_fragment(self, kind: TurnState, fragment: str, key: object) -> None:
         if fragment.__class__ is not str or self._machine.is_over:
-            self._text_blocks.fragment(kind, fragment, key)
+            self._text_blocks.add_fragment(kind, fragment, key)
             return
         key = self._switch_block(kind, key)
         stream = self._stream_redactor
@@ -101,7 +101,7 @@ class RedactedTextBlocks:
         """Say a fragment before what `stream` holds back, and open the block for that."""
         self._stream_redactor = self._spare_redactor
         if said:
-            self._text_blocks.fragment(kind, said, key)
+            self._text_blocks.add_fragment(kind, said, key)
         self._open_block(stream, kind, key)
         self._stream_redactor = stream
 
@@ -111,24 +111,24 @@ class RedactedTextBlocks:
         if (
             stream.has_buffered_text
             and state is not ECHO
-            and not (state is kind and key == self._text_blocks.key)
+            and not (state is kind and key == self._text_blocks.block_key)
         ):
             self._stream_redactor = self._spare_redactor
-            self._text_blocks.open(kind, "…", key)
+            self._text_blocks.open_block(kind, "…", key)
             self._stream_redactor = kept
 
     def write_buffered(self) -> None:
         """The block is at its end: what was held back is said."""
-        open_ = self._machine.state in (TEXT, THINKING, ECHO) and not self._text_blocks.cutting
+        open_ = self._machine.state in (TEXT, THINKING, ECHO) and not self._text_blocks.is_splitting
         if open_ and (rest := self._stream_redactor.flush()):
-            self._text_blocks.fragment(self._block_of_stream[0], rest, self._block_of_stream[1])
+            self._text_blocks.add_fragment(self._block_of_stream[0], rest, self._block_of_stream[1])
 
     def update_block(self, kind: TurnState, full: str, key: object) -> None:
         if full.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
         key = self._switch_block(kind, key)
         stream = StreamRedactor({})
-        said, clean = self._text_blocks.said_of(kind, key, stream.feed(full))
+        said, clean = self._text_blocks.compare_block(kind, key, stream.feed(full))
         if clean.startswith(said):
             stream.counts = self._counts
             count_placeholders(clean[len(said) :], self._counts)

@@ -10,15 +10,15 @@ from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
 from shim.core.turn.nested import SubagentTracker
 from shim.core.turn.opening import TurnStart
 from shim.core.turn.outcome import ChildExit, OutcomeTracker, TurnOutcome, TurnSnapshot
-from shim.core.turn.questions import Questions
-from shim.core.turn.reply import Reply
+from shim.core.turn.questions import PermissionRequests
+from shim.core.turn.reply import AssistantMessage
 from shim.core.turn.result import (
     INTERRUPTED,
     INTERRUPTED_IN_TOOL,
-    EndOfTurn,
-    Result,
-    bare,
-    conclude,
+    TurnEnd,
+    TurnResult,
+    build_bare_error,
+    build_result,
 )
 from shim.core.turn.terms import Conversation, Pen, Structured
 from shim.core.turn.tool_calls import ToolCalls
@@ -34,13 +34,13 @@ class TurnFinisher:
         conversation: Conversation,
         account: Diagnostics,
         opening: TurnStart,
-        reply: Reply,
+        reply: AssistantMessage,
         calls: ToolCalls,
         nested: SubagentTracker,
-        questions: Questions,
+        questions: PermissionRequests,
         end: OutcomeTracker,
     ) -> None:
-        self.result: Result | None = None
+        self.result: TurnResult | None = None
         self._machine = machine
         self._writer = pen
         self._conversation = conversation
@@ -61,7 +61,7 @@ class TurnFinisher:
             self._assistant_message.number
             or self._tool_calls.any
             or self._subagents.open_calls
-            or self._permission_requests.asked
+            or self._permission_requests.pending
         )
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
@@ -72,13 +72,13 @@ class TurnFinisher:
         if machine.state is DONE:
             machine.move_to(READY, True)
         else:
-            end.began = machine.state is not NEW
+            end.has_started = machine.state is not NEW
         end.outcome = outcomes.decide_outcome(self._take_snapshot(), child_exit, stderr)
         if read is not None and end.outcome.kind == "ended":
             end.outcome = self._read_structured_answer(read, end.outcome)
         if end.outcome.kind == "ended" and self._is_over_budget(end.outcome):
             end.outcome = outcomes.make_budget_outcome(
-                self._turn_start.config.limits.budget or 0.0, end.outcome.facts
+                self._turn_start.config.limits.budget or 0.0, end.outcome.fields
             )
         end.child_exit = child_exit
         self._permission_requests.refuse_all()
@@ -91,7 +91,7 @@ class TurnFinisher:
         answer.
         """
         return outcomes.find_fallback_reason(
-            self._take_snapshot(), child_exit, stderr, whatever=any_cause
+            self._take_snapshot(), child_exit, stderr, any_cause=any_cause
         )
 
     def can_retry(self, child_exit: ChildExit | None, stderr: str) -> bool:
@@ -106,15 +106,15 @@ class TurnFinisher:
         """
         self._machine.move_to(CLOSED, True)
         terms, text = self._turn_start.config, f"the shim failed: {reason}"
-        self.result = Result(bare(terms.vendor.name, text), True, "internal", text)
-        if not self._outcome_tracker.began:
+        self.result = TurnResult(build_bare_error(terms.vendor.name, text), True, "internal", text)
+        if not self._outcome_tracker.has_started:
             self._writer.init(self._conversation.session_id or terms.session.fresh_id, {})
         self._writer.result(self.result.line)
 
     def write_terminator(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
-        if not self._outcome_tracker.sealed:
-            self._outcome_tracker.sealed = True
+        if not self._outcome_tracker.is_terminated:
+            self._outcome_tracker.is_terminated = True
             self._writer.end_of_stream()
 
     # -- the steps of the table --------------------------------------------------------------------
@@ -124,7 +124,7 @@ class TurnFinisher:
         text = self._tool_calls.fill()
         self._subagents.answer_open_calls(text)
         self._tool_calls.count_orphans()
-        if self._outcome_tracker.interrupted and not self._outcome_tracker.told:
+        if self._outcome_tracker.is_interrupted and not self._outcome_tracker.has_interrupt_line:
             self._writer.user_text(
                 INTERRUPTED_IN_TOOL if self._tool_calls.interrupted else INTERRUPTED
             )
@@ -137,32 +137,34 @@ class TurnFinisher:
             self._outcome_tracker.outcome,
         )
         assert outcome is not None
-        stated, meant = end.stated
+        stated, meant = end.vendor_result
         if stated and outcome is meant:
             text = reply.last_text if outcome.kind == "ended" else outcome.message
-            self.result = Result({}, outcome.kind != "ended", outcome.cause, text)
+            self.result = TurnResult({}, outcome.kind != "ended", outcome.cause, text)
             self._writer.verbatim_result(stated)
-            end.sealed = False
+            end.is_terminated = False
             return
         opening, conversation = self._turn_start, self._conversation
-        self.result = result = conclude(
-            EndOfTurn(
-                terms=opening.config,
-                account=self._diagnostics,
+        self.result = result = build_result(
+            TurnEnd(
+                config=opening.config,
+                diagnostics=self._diagnostics,
                 outcome=outcome,
                 child_exit=end.child_exit,
-                began=end.began,
-                spoken=self.has_output,
-                results=self._tool_calls.results,
-                interrupted_call=self._tool_calls.interrupted,
+                has_started=end.has_started,
+                has_output=self.has_output,
+                result_count=self._tool_calls.results,
+                has_interrupted_call=self._tool_calls.interrupted,
                 stop_reason=reply.stop_reason,
                 last_text=reply.last_text,
                 model=reply.model,
                 vendor_version=opening.vendor_info.get("vendor_version")
                 or opening.config.vendor.version,
                 denials=list(self._permission_requests.denials.entries.values()),
-                spent=conversation.spend(outcome.facts, reply.usage, reply.cost, reply.model),
-                room=self._writer.room,
+                usage_totals=conversation.spend(
+                    outcome.fields, reply.usage_by_model, reply.cost_usd, reply.model
+                ),
+                max_bytes=self._writer.room,
                 origin=None if opening.user_message is None else opening.user_message.origin,
             )
         )
@@ -177,7 +179,7 @@ class TurnFinisher:
         budget = self._turn_start.config.limits.budget
         if budget is None:
             return False
-        spent = parse_dollars(outcome.facts.get("cost")) or self._assistant_message.cost
+        spent = parse_dollars(outcome.fields.get("cost")) or self._assistant_message.cost_usd
         return self._conversation.cost + spent > budget
 
     # -- how it is done ----------------------------------------------------------------------------
@@ -193,18 +195,18 @@ class TurnFinisher:
             or self._permission_requests.denials.entries
         )
         return TurnSnapshot(
-            terms=self._turn_start.config,
+            config=self._turn_start.config,
             outcome=self._outcome_tracker.outcome,
             state=self._machine.state,
-            began=self._outcome_tracker.began,
-            spoken=self.has_output,
-            acted=bool(acted) or reply.number > 1,
-            repeatable=reply.said.repeatable,
-            open_calls=outcomes.format_open_calls(calls.open)
-            if calls.open and reply.asked_tools
+            has_started=self._outcome_tracker.has_started,
+            has_output=self.has_output,
+            has_effects=bool(acted) or reply.number > 1,
+            is_repeatable=reply.written_text.is_repeatable,
+            open_call_names=outcomes.format_open_calls(calls.open)
+            if calls.open and reply.has_ended_with_calls
             else "",
-            unknown=bool(account.unknown_events),
-            misunderstood=account.has_unreadable_output,
+            has_unknown_events=bool(account.unknown_events),
+            has_misread_output=account.has_unreadable_output,
         )
 
     def _read_structured_answer(
@@ -213,14 +215,16 @@ class TurnFinisher:
         """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit
         the schema.
         """
-        if outcome.facts.get("structured_output") is not None:
+        if outcome.fields.get("structured_output") is not None:
             return outcome
         self._machine.move_to(READY)
         value, fault = read(
-            self._assistant_message.last_text or str(outcome.facts.get("result") or "")
+            self._assistant_message.last_text or str(outcome.fields.get("result") or "")
         )
         if value is None:
             message = f"the answer does not fit --json-schema: {fault}"
-            return TurnOutcome("failed", message=message, cause="vendor_error", facts=outcome.facts)
+            return TurnOutcome(
+                "failed", message=message, cause="vendor_error", fields=outcome.fields
+            )
         self._tool_calls.structured(value)
-        return outcome._replace(facts={**outcome.facts, "structured_output": value})
+        return outcome._replace(fields={**outcome.fields, "structured_output": value})

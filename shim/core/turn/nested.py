@@ -17,7 +17,7 @@ from shim.core.turn.open_calls import (
     compute_fingerprint,
     normalize_id,
 )
-from shim.core.turn.reply import Reply
+from shim.core.turn.reply import AssistantMessage
 from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen
 
 MAX_SUBAGENT_CALLS = 1000  # of nested agents, open at one time
@@ -43,7 +43,7 @@ class SubagentTracker:
         conversation: Conversation,
         account: Diagnostics,
         exact: JsonSanitizer,
-        reply: Reply,
+        reply: AssistantMessage,
     ) -> None:
         self.machine = machine
         self.writer = pen
@@ -72,7 +72,7 @@ class SubagentTracker:
         of its reply.
         """
         if usage is not None:
-            self.assistant_message.count(usage)
+            self.assistant_message.add_usage(usage)
         if said_as is None and not self.conversation.knows(parent):
             self.diagnostics.record("unknown_parent", parent)
             return Subagent(self, None, usage)

@@ -9,7 +9,7 @@ from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import JsonSanitizer
-from shim.core.turn.reply import SYNTHETIC, Reply
+from shim.core.turn.reply import SYNTHETIC_MODEL, AssistantMessage
 from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen, Terms
 
 # What a fact must be to be believed: it goes into the init line, and some clients end on another
@@ -30,7 +30,12 @@ class TurnStart:
     """What is known of the vendor before it says anything, and the message that the turn answers."""
 
     def __init__(
-        self, pen: Pen, terms: Terms, conversation: Conversation, exact: JsonSanitizer, reply: Reply
+        self,
+        pen: Pen,
+        terms: Terms,
+        conversation: Conversation,
+        exact: JsonSanitizer,
+        reply: AssistantMessage,
     ) -> None:
         self._writer = pen
         self._conversation = conversation
@@ -65,7 +70,7 @@ class TurnStart:
             if (
                 isinstance(value, INFO_TYPES.get(name, object))
                 and value is not None
-                and value != SYNTHETIC
+                and value != SYNTHETIC_MODEL
             ):
                 if isinstance(value, list):
                     value = [

@@ -16,18 +16,24 @@ from shim.core.turn.machine import CLOSED, NEW, TurnMachine, TurnState
 from shim.core.turn.terms import Terms
 
 # of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
-STDERR_CHARACTERS = 2000
-MAX_BUDGET = "error_max_budget_usd"
-MAX_TURNS = "Reached maximum number of turns"
-CALLS_NAMED = 8  # of those that are open; the rest is a number
+STDERR_EXCERPT_CHARS = 2000
+BUDGET_SUBTYPE = "error_max_budget_usd"
+MAX_TURNS_TEXT = "Reached maximum number of turns"
+MAX_NAMED_CALLS = 8  # of those that are open; the rest is a number
 
 # Why another vendor of a list may answer: this one is not logged in, or may not be asked now. Where
 # its stream never began also that its program is gone: it could not start. What nobody understood
 # of a stream may have been work.
 FALLBACK_CAUSES = frozenset(("auth", "rate_limit"))
-UNSTARTED_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
+START_FAILURE_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
 
-CUT = ("stream ended", "stream disconnected", "stream closed", "premature close", "premature end")
+DISCONNECT_PHRASES = (
+    "stream ended",
+    "stream disconnected",
+    "stream closed",
+    "premature close",
+    "premature end",
+)
 
 
 class ChildExit(NamedTuple):
@@ -47,10 +53,12 @@ class TurnOutcome(NamedTuple):
     message: str = ""
     cause: Cause = "clean"
     failure: ApiFailure = ApiFailure()
-    api: bool = False  # a request to the model's API failed
+    is_api_error: bool = False  # a request to the model's API failed
     subtype: str | None = None
-    facts: Mapping[str, Any] = {}  # usage, cost, result … as the vendor gave them
-    ours: bool = False  # we ended the turn: what the vendor says of it afterwards is no reason
+    fields: Mapping[str, Any] = {}  # usage, cost, result … as the vendor gave them
+    ended_by_shim: bool = (
+        False  # we ended the turn: what the vendor says of it afterwards is no reason
+    )
 
 
 class OutcomeTracker:
@@ -59,26 +67,28 @@ class OutcomeTracker:
     def __init__(self, machine: TurnMachine) -> None:
         self._machine = machine
         self.outcome: TurnOutcome | None = None
-        self.judged = False  # the vendor said how the turn ended
-        self.settled = False  # the vendor said that it is done
-        self.paused = False  # only a silence will tell whether the vendor is done
-        self.began = False  # something was said before the end
+        self.has_vendor_outcome = False  # the vendor said how the turn ended
+        self.is_finalized = False  # the vendor said that it is done
+        self.is_paused = False  # only a silence will tell whether the vendor is done
+        self.has_started = False  # something was said before the end
         self.child_exit: ChildExit | None = None  # None: we ended the child, or it stays
         # a real claude's own result line, and what it means
-        self.stated: tuple[bytes, TurnOutcome | None] = (b"", None)
-        self.sealed = True  # no terminator is owed
-        self.told = False  # the line about an interrupt that stands for the user has passed
+        self.vendor_result: tuple[bytes, TurnOutcome | None] = (b"", None)
+        self.is_terminated = True  # no terminator is owed
+        self.has_interrupt_line = (
+            False  # the line about an interrupt that stands for the user has passed
+        )
 
-    def ended(self, facts: Mapping[str, Any]) -> None:
-        if self._over():
+    def record_end(self, facts: Mapping[str, Any]) -> None:
+        if self._is_too_late():
             return
-        self.judged = True
+        self.has_vendor_outcome = True
         if self.outcome is None or self.outcome.kind == "ended":
-            self.outcome = TurnOutcome("ended", facts=facts)
-        elif self.outcome.kind == "interrupted" or self.outcome.ours:
-            self.outcome = self.outcome._replace(facts=facts)
+            self.outcome = TurnOutcome("ended", fields=facts)
+        elif self.outcome.kind == "interrupted" or self.outcome.ended_by_shim:
+            self.outcome = self.outcome._replace(fields=facts)
 
-    def failed(
+    def record_failure(
         self,
         message: str,
         facts: Mapping[str, Any],
@@ -88,11 +98,13 @@ class OutcomeTracker:
         subtype: str | None = None,
     ) -> None:
         """The vendor said, or showed, that the turn failed, as `Turn.failed`."""
-        if self._over():
+        if self._is_too_late():
             return
-        self.judged = True
-        if self.outcome is not None and (self.outcome.kind == "interrupted" or self.outcome.ours):
-            self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
+        self.has_vendor_outcome = True
+        if self.outcome is not None and (
+            self.outcome.kind == "interrupted" or self.outcome.ended_by_shim
+        ):
+            self.outcome = self.outcome._replace(fields=facts or self.outcome.fields)
             return
         failure = classify_error(message, status)
         if api is None:
@@ -100,40 +112,40 @@ class OutcomeTracker:
         cause: Cause = kind or (failure.cause if api else "vendor_error")
         self.outcome = TurnOutcome("failed", message, cause, failure, api, subtype, facts)
 
-    def stopped(self, message: str, cause: Cause) -> None:
+    def stop(self, message: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
-        if self._machine.state is CLOSED or self.interrupted:
+        if self._machine.state is CLOSED or self.is_interrupted:
             return
-        facts = {} if self.outcome is None else self.outcome.facts
-        self.outcome = TurnOutcome("failed", message, cause, facts=facts, ours=True)
+        facts = {} if self.outcome is None else self.outcome.fields
+        self.outcome = TurnOutcome("failed", message, cause, fields=facts, ended_by_shim=True)
 
-    def interrupt(self, facts: Mapping[str, Any]) -> None:
+    def record_interrupt(self, facts: Mapping[str, Any]) -> None:
         """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
         its end.
         """
         if self._machine.is_over:
             return
-        if self.outcome is not None and self.outcome.ours:
-            self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
+        if self.outcome is not None and self.outcome.ended_by_shim:
+            self.outcome = self.outcome._replace(fields=facts or self.outcome.fields)
         else:
-            self.outcome = TurnOutcome("interrupted", cause="interrupted", facts=facts)
+            self.outcome = TurnOutcome("interrupted", cause="interrupted", fields=facts)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Another attempt begins: the end of this one was none."""
         self.outcome = None
-        self.settled = self.paused = self.judged = False
+        self.is_finalized = self.is_paused = self.has_vendor_outcome = False
 
     @property
-    def interrupted(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Whether the turn was interrupted."""
         return self.outcome is not None and self.outcome.kind == "interrupted"
 
     @property
-    def broken(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether the turn failed or was interrupted."""
         return self.outcome is not None and self.outcome.kind != "ended"
 
-    def _over(self) -> bool:
+    def _is_too_late(self) -> bool:
         """Whether the vendor's word about the end was said before: the first stands, and another
         comes too late.
         """
@@ -146,16 +158,18 @@ class OutcomeTracker:
 class TurnSnapshot(NamedTuple):
     """Where a turn stands when its child is at its end."""
 
-    terms: Terms
+    config: Terms
     outcome: TurnOutcome | None  # what the vendor, or we, said of the end
     state: TurnState
-    began: bool  # something was said before the end
-    spoken: bool  # something of the model's was said or done
-    acted: bool  # something happened that must not happen twice
-    repeatable: bool  # what was said is remembered, and is not said again
-    open_calls: str  # the names of the calls without a result, if the last reply ended with calls
-    unknown: bool  # there were events that are not translated
-    misunderstood: bool  # something was printed that is no event, or none that is known
+    has_started: bool  # something was said before the end
+    has_output: bool  # something of the model's was said or done
+    has_effects: bool  # something happened that must not happen twice
+    is_repeatable: bool  # what was said is remembered, and is not said again
+    open_call_names: (
+        str  # the names of the calls without a result, if the last reply ended with calls
+    )
+    has_unknown_events: bool  # there were events that are not translated
+    has_misread_output: bool  # something was printed that is no event, or none that is known
 
 
 def decide_outcome(
@@ -164,7 +178,7 @@ def decide_outcome(
     """The outcome, now that the child is gone. `child_exit` is None when we ended the child
     ourselves.
     """
-    outcome, terms = standing.outcome, standing.terms
+    outcome, terms = standing.outcome, standing.config
     vendor = terms.vendor.name
     if outcome is not None and outcome.kind != "ended":
         return outcome
@@ -172,14 +186,14 @@ def decide_outcome(
         if child_exit is None or (
             child_exit.signal is None and child_exit.code in terms.vendor.clean_exits
         ):
-            return _unfinished(standing, outcome) or outcome
-        text = f"{vendor} said that it was done, but {child_exit}" + _reason(stderr)
+            return _check_open_calls(standing, outcome) or outcome
+        text = f"{vendor} said that it was done, but {child_exit}" + _format_reason(stderr)
         return TurnOutcome(
-            "failed", text, "signal" if child_exit.signal else "exit_code", facts=outcome.facts
+            "failed", text, "signal" if child_exit.signal else "exit_code", fields=outcome.fields
         )
     if terms.vendor.gate and terms.vendor.gate in stderr:
         hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
-        return TurnOutcome("failed", message=_clean(stderr) + hint, cause="refused")
+        return TurnOutcome("failed", message=_clean_stderr(stderr) + hint, cause="refused")
     failure = classify_error(stderr)
     ended = "was ended" if child_exit is None else str(child_exit)
     cause: Cause = "truncated"
@@ -187,15 +201,21 @@ def decide_outcome(
         cause = "signal"
     elif failure.is_api_failure:
         return TurnOutcome(
-            "failed", message=_clean(stderr), cause=failure.cause, failure=failure, api=True
+            "failed",
+            message=_clean_stderr(stderr),
+            cause=failure.cause,
+            failure=failure,
+            is_api_error=True,
         )
     elif child_exit is not None and child_exit.code:
         cause = "exit_code"
-    elif child_exit is not None and not standing.began and standing.misunderstood:
+    elif child_exit is not None and not standing.has_started and standing.has_misread_output:
         text = f"{vendor} {ended}, and nothing that it printed was what it was started to print"
-        return TurnOutcome("failed", text + _reason(stderr), "protocol")
+        return TurnOutcome("failed", text + _format_reason(stderr), "protocol")
     return TurnOutcome(
-        "failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause
+        "failed",
+        message=f"{vendor} {ended} before it finished" + _format_reason(stderr),
+        cause=cause,
     )
 
 
@@ -205,27 +225,29 @@ def make_budget_outcome(budget: float, facts: Mapping[str, Any]) -> TurnOutcome:
     """
     amount = f"{budget:.12f}".rstrip("0").rstrip(".")
     text = f"Reached maximum budget (${amount})"
-    return TurnOutcome("failed", text, "limit", subtype=MAX_BUDGET, facts=facts, ours=True)
+    return TurnOutcome(
+        "failed", text, "limit", subtype=BUDGET_SUBTYPE, fields=facts, ended_by_shim=True
+    )
 
 
 def find_fallback_reason(
-    standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str, *, whatever: bool
+    standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str, *, any_cause: bool
 ) -> FailedAttempt | None:
     """Why a vendor that is at its end said nothing, where another may be asked; None where its turn
     is the answer.
 
     `whatever`: whatever the cause is; else only causes for which another vendor would do better.
     """
-    if standing.spoken or standing.unknown or standing.state is CLOSED:
+    if standing.has_output or standing.has_unknown_events or standing.state is CLOSED:
         return None
     outcome = decide_outcome(standing, child_exit, stderr)
     if outcome.kind != "failed":
         return None
     unstarted = standing.state is NEW and child_exit is not None and standing.outcome is None
-    passes = whatever or outcome.cause in FALLBACK_CAUSES
-    if not passes and not (unstarted and outcome.cause in UNSTARTED_CAUSES):
+    passes = any_cause or outcome.cause in FALLBACK_CAUSES
+    if not passes and not (unstarted and outcome.cause in START_FAILURE_CAUSES):
         return None
-    return create_failed_attempt(standing.terms.vendor.name, outcome.cause, outcome.message)
+    return create_failed_attempt(standing.config.vendor.name, outcome.cause, outcome.message)
 
 
 def can_retry(standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str) -> bool:
@@ -233,10 +255,10 @@ def can_retry(standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str)
     (Yume's R11).
     """
     if (
-        not standing.terms.retries
+        not standing.config.retries
         or standing.state is CLOSED
-        or standing.acted
-        or not standing.repeatable
+        or standing.has_effects
+        or not standing.is_repeatable
     ):
         return False
     outcome = decide_outcome(standing, child_exit, stderr)
@@ -244,44 +266,46 @@ def can_retry(standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str)
         return False
     cut = (
         outcome.cause == "truncated"
-        and not outcome.api
+        and not outcome.is_api_error
         and child_exit is not None
         and standing.state is not NEW
     )
-    return cut or outcome.failure.kind == "connection" or lost(outcome.message)
+    return cut or outcome.failure.kind == "connection" or is_disconnect(outcome.message)
 
 
-def lost(message: str) -> bool:
+def is_disconnect(message: str) -> bool:
     """Whether an error text is about a stream that broke off."""
-    return any(word in message.lower() for word in CUT)
+    return any(word in message.lower() for word in DISCONNECT_PHRASES)
 
 
-def _unfinished(standing: TurnSnapshot, outcome: TurnOutcome) -> TurnOutcome | None:
+def _check_open_calls(standing: TurnSnapshot, outcome: TurnOutcome) -> TurnOutcome | None:
     """A failure in the place of a good end in the middle of the work: calls of the last reply have
     no result.
 
     A vendor that meant it gives a result of its own, in words or as structured output. A call that
     has its result may be the last thing: some models have nothing to add (acai page, section 1).
     """
-    if not standing.open_calls:
+    if not standing.open_call_names:
         return None
-    if outcome.facts.get("result") or outcome.facts.get("structured_output") is not None:
+    if outcome.fields.get("result") or outcome.fields.get("structured_output") is not None:
         return None
-    text = f"{standing.terms.vendor.name} said that it was done, but these calls of its last reply have no result"
-    return TurnOutcome("failed", f"{text}: {standing.open_calls}", "truncated", facts=outcome.facts)
+    text = f"{standing.config.vendor.name} said that it was done, but these calls of its last reply have no result"
+    return TurnOutcome(
+        "failed", f"{text}: {standing.open_call_names}", "truncated", fields=outcome.fields
+    )
 
 
 def format_open_calls(calls: Mapping[str, tuple[str, str, Any]]) -> str:
     """The names of the calls that have no result, for a sentence."""
-    names = [name for _, name, _ in islice(calls.values(), CALLS_NAMED)]
+    names = [name for _, name, _ in islice(calls.values(), MAX_NAMED_CALLS)]
     more = len(calls) - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
 
 
-def _clean(stderr: str) -> str:
-    return shorten_middle(strip_colors(stderr.strip()), STDERR_CHARACTERS, "\n…\n")
+def _clean_stderr(stderr: str) -> str:
+    return shorten_middle(strip_colors(stderr.strip()), STDERR_EXCERPT_CHARS, "\n…\n")
 
 
-def _reason(stderr: str) -> str:
-    text = _clean(stderr)
+def _format_reason(stderr: str) -> str:
+    text = _clean_stderr(stderr)
     return f": {text}" if text else ""

@@ -13,10 +13,12 @@ from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_id
 from shim.core.turn.terms import Terms
 from shim.core.turn.tool_calls import Denials, ToolCalls
 
-QUESTIONS = 1000  # calls that a vendor may ask about in one turn; more is no work but a flood
+MAX_PERMISSION_REQUESTS = (
+    1000  # calls that a vendor may ask about in one turn; more is no work but a flood
+)
 
 
-class Questions:
+class PermissionRequests:
     """The permissions that a vendor asks for. `asked` waits for the shell."""
 
     def __init__(
@@ -30,15 +32,15 @@ class Questions:
     ) -> None:
         self.denials = denials
         self._machine = machine
-        self._terms = terms
-        self._account = account
-        self._exact = exact
-        self._calls = calls
-        self.asked: list[PermissionRequest] = []
-        self._requests: set[str] = set()
-        self.deferred = DeferredCalls()
+        self._config = terms
+        self._diagnostics = account
+        self._sanitizer = exact
+        self._tool_calls = calls
+        self.pending: list[PermissionRequest] = []
+        self._request_ids: set[str] = set()
+        self.deferred_calls = DeferredCalls()
 
-    def permission(
+    def add(
         self,
         request: str,
         identity: str,
@@ -46,7 +48,7 @@ class Questions:
         arguments: Mapping[str, Any],
         own: tuple[str, Mapping[str, Any]],
         *,
-        announced: tuple[str, Mapping[str, Any]] | None = None,
+        announced_call: tuple[str, Mapping[str, Any]] | None = None,
         is_unique: bool = False,
         is_deferred: bool = False,
     ) -> None:
@@ -57,75 +59,77 @@ class Questions:
         refusal, so that the vendor gets an answer.
         """
         identity, name = normalize_id(identity), normalize_tool_name(name)
-        if len(self.asked) > QUESTIONS:
-            self._account.record("question_left_out", identity)
+        if len(self.pending) > MAX_PERMISSION_REQUESTS:
+            self._diagnostics.record("question_left_out", identity)
             return
-        arguments = self._exact.clean(arguments)
-        table = self._calls.table
+        arguments = self._sanitizer.clean(arguments)
+        table = self._tool_calls.table
         known = name, arguments
-        if announced is not None:
-            known = normalize_tool_name(announced[0]), self._exact.clean(announced[1])
+        if announced_call is not None:
+            known = normalize_tool_name(announced_call[0]), self._sanitizer.clean(announced_call[1])
         key = (
             next(iter(table.list_keys(identity)), None)
             if is_unique
             else table.find_repeated_call(identity, *known, PERMISSION_REQUEST)
         )
-        refusal = self._unaskable(request, key, name)
+        refusal = self._find_refusal(request, key, name)
         if not refusal and is_deferred:
-            self.defer(identity, name)
+            self.defer_call(identity, name)
         elif not refusal:
-            if key in self._calls.open:
-                is_same = is_unique or announced is not None
-                self._calls.ask_about(key, name, arguments, is_same=is_same)
+            if key in self._tool_calls.open:
+                is_same = is_unique or announced_call is not None
+                self._tool_calls.ask_about(key, name, arguments, is_same=is_same)
             else:
-                key = self._calls.tool_use(identity, name, arguments, source=PERMISSION_REQUEST)
-            if self._machine.state is CLOSED or key not in self._calls.open:
+                key = self._tool_calls.tool_use(
+                    identity, name, arguments, source=PERMISSION_REQUEST
+                )
+            if self._machine.state is CLOSED or key not in self._tool_calls.open:
                 refusal = TURN_OVER_TEXT
-        said_as = self._calls.open[key][0] if key in self._calls.open else identity
+        said_as = self._tool_calls.open[key][0] if key in self._tool_calls.open else identity
         if not refusal:
-            self._requests.add(request)
-        self.asked.append(PermissionRequest(request, said_as, name, arguments, *own, refusal))
+            self._request_ids.add(request)
+        self.pending.append(PermissionRequest(request, said_as, name, arguments, *own, refusal))
 
-    def defer(self, call: str, name: str) -> None:
+    def defer_call(self, call: str, name: str) -> None:
         """Hold back a call of a tool in the frontend's process until its arguments are known."""
-        arguments = self.deferred.add(call, name)
+        arguments = self.deferred_calls.add(call, name)
         if arguments is not None:
-            self._calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
+            self._tool_calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
 
     def write_arrived_call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Write a call that arrived at the frontend's own server, if the call waited for its
         arguments.
         """
-        if any(call[1:] == (name, arguments) for call in self._calls.open.values()):
+        if any(call[1:] == (name, arguments) for call in self._tool_calls.open.values()):
             return
-        call = self.deferred.add_input(name, arguments)
+        call = self.deferred_calls.add_input(name, arguments)
         if call is not None:
-            self._calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
+            self._tool_calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
 
-    def write_deferred(self, call: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def write_refused_call(self, call: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Write a deferred call that was refused, without the arguments that it waited for."""
-        if self.deferred.end_refused(call):
-            self._calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
+        if self.deferred_calls.end_refused(call):
+            self._tool_calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
 
     def refuse_all(self) -> None:
         """The turn is over: a question behind the result would get no answer (contract S16b)."""
-        self.asked = [
-            asked._replace(refusal=asked.refusal or TURN_OVER_TEXT) for asked in self.asked
+        self.pending = [
+            asked._replace(refusal=asked.refusal or TURN_OVER_TEXT) for asked in self.pending
         ]
 
-    def _unaskable(self, request: str, key: str | None, name: str) -> str:
+    def _find_refusal(self, request: str, key: str | None, name: str) -> str:
         """Return why the frontend must not be asked, or "". `key` is the key of the call if it is
         open.
         """
         if self._machine.is_over:
             return TURN_OVER_TEXT
-        if request in self._requests or (
-            key is not None and self._calls.table.is_announced_by(key, PERMISSION_REQUEST)
+        if request in self._request_ids or (
+            key is not None and self._tool_calls.table.is_announced_by(key, PERMISSION_REQUEST)
         ):
             return "This call was asked about before."
-        if len(self._requests) >= QUESTIONS:
+        if len(self._request_ids) >= MAX_PERMISSION_REQUESTS:
             return "Too many calls were asked about in this turn."
-        judge = self._terms.judge
+        judge = self._config.judge
         if judge is not None and judge.is_hidden(name):
             return f"{name} is hidden in this session."
         return ""

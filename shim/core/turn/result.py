@@ -12,43 +12,43 @@ from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import cut_text
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.turn.outcome import MAX_TURNS, ChildExit, TurnOutcome
+from shim.core.turn.outcome import MAX_TURNS_TEXT, ChildExit, TurnOutcome
 from shim.core.turn.terms import Spent, Terms
 
 INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
 
 # Claude's own number for a model that it does not know; clients divide by it (contract 5.3, ACP).
-OUTPUT_TOKENS = 32_000
+MAX_OUTPUT_TOKENS = 32_000
 
 # The subtypes of an error (contract 5.3); what a vendor calls its own is none of them.
-SUBTYPES = frozenset(("error_during_execution", "error_max_turns", "error_max_budget_usd"))
+ERROR_SUBTYPES = frozenset(("error_during_execution", "error_max_turns", "error_max_budget_usd"))
 _TERMINAL_REASONS = {"limit": "budget_exhausted", "interrupted": "aborted_streaming"}
 
 
-class EndOfTurn(NamedTuple):
+class TurnEnd(NamedTuple):
     """All that a result is made of."""
 
-    terms: Terms
-    account: Diagnostics
+    config: Terms
+    diagnostics: Diagnostics
     outcome: TurnOutcome
     child_exit: ChildExit | None  # None: we ended the child, or it stays
-    began: bool  # something was said before the end
-    spoken: bool  # something of the model's was said or done
-    results: int  # of calls
-    interrupted_call: bool  # a call was open when the turn was interrupted
+    has_started: bool  # something was said before the end
+    has_output: bool  # something of the model's was said or done
+    result_count: int  # of calls
+    has_interrupted_call: bool  # a call was open when the turn was interrupted
     stop_reason: str | None  # of the last reply
     last_text: str  # of the last reply
     model: str
     vendor_version: str | None
     denials: list[dict[str, Any]]
-    spent: Spent
-    room: int  # characters of a line
+    usage_totals: Spent
+    max_bytes: int  # characters of a line
     # `origin` of the message that this turn answers, sent by the frontend
     origin: Mapping[str, Any] | None = None
 
 
-class ApiError(NamedTuple):
+class ApiErrorLine(NamedTuple):
     """The line of a failed request to the model's API, which stands before the result."""
 
     text: str
@@ -57,59 +57,61 @@ class ApiError(NamedTuple):
     error_type: str | None
 
 
-class Result(NamedTuple):
+class TurnResult(NamedTuple):
     """What is said at the end: `line` is the result without the members of every line."""
 
     line: dict[str, Any]
     is_error: bool
     cause: Cause
     final_text: str
-    api_error: ApiError | None = None
+    api_error: ApiErrorLine | None = None
 
 
-def conclude(end: EndOfTurn) -> Result:
+def build_result(end: TurnEnd) -> TurnResult:
     """The end of a turn: the line of an API failure, if it was one, and the result."""
     outcome, failure, text = end.outcome, end.outcome.failure, end.outcome.message
     is_error = outcome.kind != "ended"
     api_error = None
-    if is_error and outcome.api:
+    if is_error and outcome.is_api_error:
         # the error's line and the result say the same
-        text = cut_text(_api_text(end), end.room // 4) + _others(end)
-        api_error = ApiError(text, failure.error, failure.status, failure.error_type)
+        text = cut_text(_format_api_error(end), end.max_bytes // 4) + _format_failed_attempts(end)
+        api_error = ApiErrorLine(text, failure.error, failure.status, failure.error_type)
     line: dict[str, Any] = {
-        "subtype": _subtype(outcome),
+        "subtype": _choose_subtype(outcome),
         "is_error": is_error,
-        "duration_ms": parse_count(outcome.facts.get("duration_ms")) or end.terms.clock(),
-        "duration_api_ms": parse_count(outcome.facts.get("api_ms")),
-        "num_turns": _num_turns(end),
+        "duration_ms": parse_count(outcome.fields.get("duration_ms")) or end.config.clock(),
+        "duration_api_ms": parse_count(outcome.fields.get("api_ms")),
+        "num_turns": _count_turns(end),
     }
     if not is_error:
-        final_text = line["result"] = end.last_text or str(outcome.facts.get("result") or "")
-    elif outcome.api:
+        final_text = line["result"] = end.last_text or str(outcome.fields.get("result") or "")
+    elif outcome.is_api_error:
         final_text = line["result"] = text
     else:
-        line["errors"] = _limit_reached(end) or [(text or INTERRUPTED) + _others(end)]
+        line["errors"] = _list_limit_errors(end) or [
+            (text or INTERRUPTED) + _format_failed_attempts(end)
+        ]
         final_text = line["errors"][0]
-    structured = outcome.facts.get("structured_output")
+    structured = outcome.fields.get("structured_output")
     if structured is not None and not is_error:
         final_text = line["result"] = dump_json(structured).decode()
         line["structured_output"] = structured
-    if not is_error or outcome.api:
+    if not is_error or outcome.is_api_error:
         line["api_error_status"] = failure.status
-    if outcome.api and failure.error_type:
+    if outcome.is_api_error and failure.error_type:
         line["api_error_type"] = failure.error_type
-    line["stop_reason"] = _stop_reason(end, is_error)
-    line |= _accounts(end.spent)
+    line["stop_reason"] = _choose_stop_reason(end, is_error)
+    line |= _format_usage(end.usage_totals)
     line["permission_denials"] = end.denials
-    line["terminal_reason"] = _terminal_reason(end)
+    line["terminal_reason"] = _choose_terminal_reason(end)
     if end.origin is not None:
         line["origin"] = end.origin
     line["fast_mode_state"] = "off"
-    line["shim"] = _shim(end)
-    return Result(line, is_error, outcome.cause, final_text, api_error)
+    line["shim"] = _build_shim_member(end)
+    return TurnResult(line, is_error, outcome.cause, final_text, api_error)
 
 
-def bare(vendor: str, text: str, cause: Cause = "internal") -> dict[str, Any]:
+def build_bare_error(vendor: str, text: str, cause: Cause = "internal") -> dict[str, Any]:
     """An error result that depends on nothing that happened; a session that is not there had no
     turn (5.10).
     """
@@ -130,19 +132,19 @@ def bare(vendor: str, text: str, cause: Cause = "internal") -> dict[str, Any]:
     }
 
 
-def _others(end: EndOfTurn) -> str:
+def _format_failed_attempts(end: TurnEnd) -> str:
     """Why the vendors that were asked before did not answer either, where this one said nothing
     too.
     """
     return (
         ""
-        if end.spoken or end.outcome.kind == "interrupted"
-        else format_failed_attempts(end.terms.tried)
+        if end.has_output or end.outcome.kind == "interrupted"
+        else format_failed_attempts(end.config.tried)
     )
 
 
-def _api_text(end: EndOfTurn) -> str:
-    terms, outcome = end.terms, end.outcome
+def _format_api_error(end: TurnEnd) -> str:
+    terms, outcome = end.config, end.outcome
     if terms.vendor.worded:
         return outcome.message
     model = terms.model or end.model
@@ -155,49 +157,49 @@ def _api_text(end: EndOfTurn) -> str:
     )
 
 
-def _limit_reached(end: EndOfTurn) -> list[str]:
+def _list_limit_errors(end: TurnEnd) -> list[str]:
     """A turn limit that the vendor itself counted, in Claude's words (contract F10) and then in its
     own.
     """
     outcome = end.outcome
-    if outcome.subtype != "error_max_turns" or outcome.message.startswith(MAX_TURNS):
+    if outcome.subtype != "error_max_turns" or outcome.message.startswith(MAX_TURNS_TEXT):
         return []
-    asked = end.terms.limits.turns_asked
+    asked = end.config.limits.turns_asked
     return [
-        MAX_TURNS if asked is None else f"{MAX_TURNS} ({asked})",
+        MAX_TURNS_TEXT if asked is None else f"{MAX_TURNS_TEXT} ({asked})",
         *([outcome.message] if outcome.message else []),
     ]
 
 
-def _subtype(outcome: TurnOutcome) -> str:
-    if outcome.kind == "ended" or outcome.api:
+def _choose_subtype(outcome: TurnOutcome) -> str:
+    if outcome.kind == "ended" or outcome.is_api_error:
         return "success"
-    return outcome.subtype if outcome.subtype in SUBTYPES else "error_during_execution"
+    return outcome.subtype if outcome.subtype in ERROR_SUBTYPES else "error_during_execution"
 
 
-def _num_turns(end: EndOfTurn) -> int:
+def _count_turns(end: TurnEnd) -> int:
     """Contract 5.3: one, and one for each tool result, and one for an interrupt; none if it never
     began (5.10).
 
     What a command of the vendor's answered without its model counts as none too.
     """
     outcome = end.outcome
-    if outcome.facts.get("local") or outcome.facts.get("unsent"):
+    if outcome.fields.get("local") or outcome.fields.get("unsent"):
         return 0
-    if not end.began and outcome.kind == "failed" and not outcome.api:
+    if not end.has_started and outcome.kind == "failed" and not outcome.is_api_error:
         return 0
-    return 1 + end.results + (outcome.kind == "interrupted")
+    return 1 + end.result_count + (outcome.kind == "interrupted")
 
 
-def _stop_reason(end: EndOfTurn, is_error: bool) -> str | None:
-    if end.outcome.api:
+def _choose_stop_reason(end: TurnEnd, is_error: bool) -> str | None:
+    if end.outcome.is_api_error:
         return "refusal" if end.outcome.failure.kind == "filtered" else "stop_sequence"
-    if is_error or end.outcome.facts.get("unsent"):
+    if is_error or end.outcome.fields.get("unsent"):
         return end.stop_reason
     return end.stop_reason or "end_turn"
 
 
-def _accounts(spent: Spent) -> dict[str, Any]:
+def _format_usage(spent: Spent) -> dict[str, Any]:
     only = len(spent.session_usage) == 1
     return {
         "total_cost_usd": spent.session_cost,
@@ -211,37 +213,37 @@ def _accounts(spent: Spent) -> dict[str, Any]:
                 "webSearchRequests": 0,
                 "costUSD": spent.session_cost if only else 0,
                 "contextWindow": CONTEXT_WINDOW_TOKENS,
-                "maxOutputTokens": OUTPUT_TOKENS,
+                "maxOutputTokens": MAX_OUTPUT_TOKENS,
             }
             for model, counted in spent.session_usage.items()
         },
     }
 
 
-def _terminal_reason(end: EndOfTurn) -> str:
+def _choose_terminal_reason(end: TurnEnd) -> str:
     outcome = end.outcome
     if outcome.kind == "ended":
         return "completed"
-    if outcome.api:
+    if outcome.is_api_error:
         return outcome.failure.terminal_reason if outcome.failure.is_api_failure else "api_error"
     if outcome.subtype == "error_max_turns":
         return "max_turns"
-    if outcome.kind == "interrupted" and end.interrupted_call:
+    if outcome.kind == "interrupted" and end.has_interrupted_call:
         return "aborted_tools"
     return _TERMINAL_REASONS.get(outcome.cause, "model_error")
 
 
-def _shim(end: EndOfTurn) -> dict[str, Any]:
+def _build_shim_member(end: TurnEnd) -> dict[str, Any]:
     """The member that is ours: who answered, why it ended, and what had to be mended."""
-    account, ended = end.account, end.child_exit
-    shim: dict[str, Any] = {"vendor": end.terms.vendor.name}
+    account, ended = end.diagnostics, end.child_exit
+    shim: dict[str, Any] = {"vendor": end.config.vendor.name}
     if end.vendor_version:
         shim["vendor_version"] = end.vendor_version
-    if end.terms.vendor.replays:
+    if end.config.vendor.replays:
         shim["replay"] = True
-    if end.terms.tried:
-        shim["tried"] = [it.to_json() for it in end.terms.tried]
-    if end.terms.unhonoured and (wanted := _allowed_in_vain(end)):
+    if end.config.tried:
+        shim["tried"] = [it.to_json() for it in end.config.tried]
+    if end.config.unhonoured and (wanted := _list_unsupported_rules(end)):
         shim["not_honoured"] = wanted
     shim["cause"] = end.outcome.cause
     if ended is not None and ended.signal:
@@ -254,13 +256,13 @@ def _shim(end: EndOfTurn) -> dict[str, Any]:
     return shim
 
 
-def _allowed_in_vain(end: EndOfTurn) -> list[dict[str, str]]:
+def _list_unsupported_rules(end: TurnEnd) -> list[dict[str, str]]:
     """The rules that allow a tool of which a call was denied, because the vendor could not be told
     them.
     """
     denied = {denial["tool_name"] for denial in end.denials}
     return [
         it.to_json()
-        for it in end.terms.unhonoured
+        for it in end.config.unhonoured
         if any(parse_rule(it.what).matches_tool(str(name)) for name in denied)
     ]

@@ -24,8 +24,8 @@ from shim.core.turn.open_calls import (
     compute_fingerprint,
     normalize_id,
 )
-from shim.core.turn.outcome import MAX_TURNS, OutcomeTracker
-from shim.core.turn.reply import Reply
+from shim.core.turn.outcome import MAX_TURNS_TEXT, OutcomeTracker
+from shim.core.turn.reply import AssistantMessage
 from shim.core.turn.terms import NAME_CHARACTERS, SEEN_IDS, Conversation, Pen, Terms
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class ToolCalls:
         conversation: Conversation,
         account: Diagnostics,
         exact: JsonSanitizer,
-        reply: Reply,
+        reply: AssistantMessage,
         end: OutcomeTracker,
         denials: Denials,
         finish: Callable[[], None],
@@ -272,7 +272,7 @@ class ToolCalls:
             own, name, arguments = self.redact(own), self.redact(name), self.redact(arguments)
         said_as = self._conversation.claim(own, self._account) if own else self._pen.new_uuid()
         self._denials.note_id(own, said_as, name, arguments)
-        self._reply.asks_tools = True
+        self._reply.ends_with_call = True
         said = self._pen.tool_use(said_as, name, arguments)
         if said is not None:
             self._account.record("input_cut", name)
@@ -397,7 +397,7 @@ class ToolCalls:
                 self._forbidden(call, name, arguments, reason)
                 return
         if self._machine.state is not CLOSED and self._conversation.knows(call):
-            self._end.stopped(f"{reason}: the turn was stopped; the call has run", "denied")
+            self._end.stop(f"{reason}: the turn was stopped; the call has run", "denied")
             self._finish()
 
     def judge_nested(
@@ -472,7 +472,7 @@ class ToolCalls:
         """Say the structured answer as the call that Claude makes of it (contract F11, 5.11)."""
         identity = self._pen.new_uuid()
         self._machine.move_to(MESSAGE)
-        self._reply.asks_tools = True
+        self._reply.ends_with_call = True
         self._pen.tool_use(identity, STRUCTURED_OUTPUT_TOOL, value)
         self._machine.move_to(READY)
         self.results += 1
@@ -480,7 +480,7 @@ class ToolCalls:
 
     def fill(self) -> str:
         """Answer the calls that are open at the end; gives back what their results say."""
-        interrupted = self._end.interrupted
+        interrupted = self._end.is_interrupted
         text = UNANSWERED_INTERRUPTED if interrupted else UNANSWERED
         self.interrupted = interrupted and (self.interrupted or bool(self.open))
         outcome = self._end.outcome
@@ -500,8 +500,8 @@ class ToolCalls:
 
     def _answer(self, call: Call, content: object, is_error: bool) -> object:
         """Say the result of a call; gives back its content as it was said."""
-        if self._reply.said.size:
-            self._reply.said.forget()
+        if self._reply.written_text.char_count:
+            self._reply.written_text.clear()
         self.results += 1
         if content.__class__ is not str or len(content) * MAX_CHAR_BYTES > self._room:
             content = self._fitted(content)
@@ -646,7 +646,9 @@ class ToolCalls:
         (contract F10).
         """
         if self._reply.number >= limit and not self.open:
-            self._end.failed(f"{MAX_TURNS} ({limit})", {}, kind="limit", subtype="error_max_turns")
+            self._end.record_failure(
+                f"{MAX_TURNS_TEXT} ({limit})", {}, kind="limit", subtype="error_max_turns"
+            )
             self._finish()
 
     def count_cost(self, budget: float) -> None:
@@ -655,11 +657,11 @@ class ToolCalls:
 
         A turn that is over is over: the limit ends one that would go on (contract F10).
         """
-        beyond = self._conversation.cost + self._reply.cost > budget
+        beyond = self._conversation.cost + self._reply.cost_usd > budget
         if beyond and self.open and self._end.outcome is None:
             amount = f"{budget:.12f}".rstrip("0").rstrip(".")
             text = f"Reached maximum budget (${amount})"
-            self._end.failed(text, {}, kind="limit", subtype="error_max_budget_usd")
+            self._end.record_failure(text, {}, kind="limit", subtype="error_max_budget_usd")
             self._finish()
 
     def _forbidden(
@@ -672,5 +674,5 @@ class ToolCalls:
         if self.redact is not None:
             identity, name, arguments, text = map(self.redact, (identity, name, arguments, text))
         self._denials.add(identity, name, arguments)
-        self._end.stopped(text, "denied")
+        self._end.stop(text, "denied")
         self._finish()

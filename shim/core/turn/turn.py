@@ -39,10 +39,10 @@ from shim.core.turn.machine import (
 from shim.core.turn.nested import Subagent, SubagentCall, SubagentTracker
 from shim.core.turn.opening import TurnStart
 from shim.core.turn.outcome import ChildExit, OutcomeTracker, TurnOutcome
-from shim.core.turn.questions import Questions
-from shim.core.turn.reply import Reply
-from shim.core.turn.result import Result
-from shim.core.turn.speech import Speech
+from shim.core.turn.questions import PermissionRequests
+from shim.core.turn.reply import AssistantMessage
+from shim.core.turn.result import TurnResult
+from shim.core.turn.speech import TextBlocks
 from shim.core.turn.terms import Conversation, Pen, Terms
 from shim.core.turn.tool_calls import Call, Denials, ToolCalls
 
@@ -76,9 +76,9 @@ class Turn:
         exact = JsonSanitizer(account)
         self.machine = machine = TurnMachine(account)
         self.end = end = OutcomeTracker(machine)
-        self.reply = reply = Reply(machine, pen, terms, account, end)
+        self.reply = reply = AssistantMessage(machine, pen, terms, account, end)
         self.opening = opening = TurnStart(pen, terms, conversation, exact, reply)
-        self.speech = speech = Speech(machine, pen, terms, account, reply, end)
+        self.speech = speech = TextBlocks(machine, pen, terms, account, reply, end)
         denials = Denials(account, exact, pen.room // 2)
         self.calls = calls = ToolCalls(
             machine, pen, terms, conversation, account, exact, reply, end, denials, self.finish
@@ -88,7 +88,9 @@ class Turn:
         nested.check_call = calls.judge_nested
         nested.report_forbidden_run = calls.report_forbidden_run
         nested.forwards_text = terms.forwards_subagent_text
-        self.questions = questions = Questions(machine, terms, account, exact, calls, denials)
+        self.questions = questions = PermissionRequests(
+            machine, terms, account, exact, calls, denials
+        )
         self.closing = closing = TurnFinisher(
             machine, pen, conversation, account, opening, reply, calls, nested, questions, end
         )
@@ -96,19 +98,19 @@ class Turn:
         self.waits: ApiFailure | None = None
         self.beating = False  # the vendor gives signs of life, so its silence says something
         self.open: dict[str, Call] = calls.open  # the calls without a result
-        self.text = speech.text
-        self.say = speech.say
+        self.text = speech.add_text
+        self.say = speech.add_block
         self.tool_use = calls.tool_use
         self.add_tool_result = calls.tool_result
-        self.message_end = reply.over if terms.limits.budget is None else self._end_with_budget
+        self.message_end = reply.end if terms.limits.budget is None else self._end_with_budget
         machine.set_steps(
             init=opening.write_init,
             start=self._start,
-            text=speech.open_text,
-            thinking=speech.open_thinking,
-            close=speech.close,
+            text=speech.start_text,
+            thinking=speech.start_thinking,
+            close=speech.close_block,
             stop=reply.stop,
-            unecho=speech.end_of_repeat,
+            unecho=speech.end_repeat,
             fill=closing.fill_results,
             end=closing.write_result,
         )
@@ -122,20 +124,20 @@ class Turn:
     replies: int = part("reply.number")  # that said something
     last_text: str = part("reply.last_text")
     stop_reason: str | None = part("reply.stop_reason")
-    asks_tools: bool = part("reply.asked_tools")
-    usage: dict[str, Usage] = part("reply.usage")  # of the replies, by model
+    asks_tools: bool = part("reply.has_ended_with_calls")
+    usage: dict[str, Usage] = part("reply.usage_by_model")  # of the replies, by model
     nested_calls: Mapping[str, SubagentCall] = part("nested.open_calls")
     denials: Mapping[str, dict[str, Any]] = part("questions.denials.entries")
     denied_tool_that_ran: str = part("questions.denials.tool_that_ran")
-    asked: list[PermissionRequest] = part("questions.asked")  # that wait for the shell
+    asked: list[PermissionRequest] = part("questions.pending")  # that wait for the shell
     observed: list[HookEvent] | None = part("calls.observed")
     spoken: bool = part("closing.has_output")
     outcome: TurnOutcome | None = part("end.outcome")
-    settled: bool = part("end.settled")
-    paused: bool = part("end.paused")
-    began: bool = part("end.began")
-    sealed: bool = part("end.sealed")
-    result: Result | None = part("closing.result")  # None until it was said
+    settled: bool = part("end.is_finalized")
+    paused: bool = part("end.is_paused")
+    began: bool = part("end.has_started")
+    sealed: bool = part("end.is_terminated")
+    result: TurnResult | None = part("closing.result")  # None until it was said
 
     def clean_lines(self, verbatim: Verbatim) -> Verbatim:
         """What the lines of a real claude are said to, where they pass: `verbatim` itself."""
@@ -148,7 +150,7 @@ class Turn:
     @property
     def stated(self) -> bytes:
         """A real claude's own result line."""
-        return self.end.stated[0]
+        return self.end.vendor_result[0]
 
     @property
     def is_error(self) -> bool:
@@ -227,45 +229,45 @@ class Turn:
         """A new reply begins; nothing is said before its first block."""
         if self.machine.state not in (NEW, READY, ECHO):
             self.machine.move_to(READY)
-        self.reply.facts(model, usage)
+        self.reply.update(model, usage)
 
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
-        self.reply.facts(model, usage)
+        self.reply.update(model, usage)
 
     def spent(self, usage: Usage, cost: float) -> None:
         """Usage and cost of a request that is no reply of this turn (one that failed, a
         compaction).
         """
-        self.reply.count(usage)
-        self.reply.cost += parse_dollars(cost)
+        self.reply.add_usage(usage)
+        self.reply.cost_usd += parse_dollars(cost)
 
     def thinking(self, fragment: str, key: object = None) -> None:
-        self.speech.fragment(THINKING, fragment, key)
+        self.speech.add_fragment(THINKING, fragment, key)
 
     def think(self, whole: str) -> None:
         """A whole block of thinking that was never streamed."""
-        self.speech.say(whole, THINKING)
+        self.speech.add_block(whole, THINKING)
 
     def text_snapshot(self, full: str, key: object = None) -> None:
         """The block's text so far: says only what is new; a contradiction is counted, nothing is
         taken back.
         """
-        self.speech.snapshot(TEXT, full, key)
+        self.speech.update_block(TEXT, full, key)
 
     def thinking_snapshot(self, full: str, key: object = None) -> None:
         """The block's thinking so far, as `text_snapshot`."""
-        self.speech.snapshot(THINKING, full, key)
+        self.speech.update_block(THINKING, full, key)
 
     def block_end(self) -> None:
         """The open block is complete: its line is said now instead of at the next event."""
-        self.speech.block_end()
+        self.speech.end_block()
 
     def retract(self) -> None:
         """The reply was cut and comes again: what was unsaid is forgotten, what was said is not
         said twice.
         """
-        self.speech.retract()
+        self.speech.retract_message()
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -312,20 +314,20 @@ class Turn:
         arguments with which the call was announced. `is_unique`: the adapter gives each open call
         an id of its own. `is_deferred`: the call is written when its arguments are known.
         """
-        self.questions.permission(
+        self.questions.add(
             request,
             identity,
             name,
             arguments,
             own,
-            announced=announced,
+            announced_call=announced,
             is_unique=is_unique,
             is_deferred=is_deferred,
         )
 
     def defer(self, call: str, name: str) -> None:
         """Hold back a call of a tool in the frontend's process until its arguments are known."""
-        self.questions.defer(call, name)
+        self.questions.defer_call(call, name)
 
     def write_arrived_call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Write a call that arrived at the frontend's own server, if the call waited for its
@@ -335,7 +337,7 @@ class Turn:
 
     def end_deferral(self, call: str) -> bool:
         """Stop waiting for the arguments of a call. Return whether it was written already."""
-        return self.questions.deferred.stop_waiting(call)
+        return self.questions.deferred_calls.stop_waiting(call)
 
     def refused(
         self,
@@ -350,7 +352,9 @@ class Turn:
 
         `vendor_knows`: the vendor received the denial before the call ran.
         """
-        self.questions.write_deferred(permission.call_id, permission.tool, permission.tool_input)
+        self.questions.write_refused_call(
+            permission.call_id, permission.tool, permission.tool_input
+        )
         self.questions.denials.add(permission.call_id, permission.tool, permission.tool_input)
         if not announced and self.machine.state is not CLOSED:
             self.system(
@@ -427,7 +431,7 @@ class Turn:
         """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result,
         stop_reason …
         """
-        self.end.ended(facts)
+        self.end.record_end(facts)
 
     def failed(
         self,
@@ -444,11 +448,11 @@ class Turn:
 
         `api` says whether the model's API failed (contract S10); None leaves that to the text.
         """
-        self.end.failed(message, facts, api, kind, status, subtype)
+        self.end.record_failure(message, facts, api, kind, status, subtype)
 
     def stopped(self, message: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
-        self.end.stopped(message, cause)
+        self.end.stop(message, cause)
 
     def interrupted(self, **facts: Any) -> None:
         """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
@@ -456,8 +460,8 @@ class Turn:
         """
         if self.machine.is_over:
             return
-        self.end.interrupt(facts)
-        if self.end.interrupted and self.calls.open:
+        self.end.record_interrupt(facts)
+        if self.end.is_interrupted and self.calls.open:
             self.calls.interrupted = True
 
     def settle(self) -> None:
@@ -465,30 +469,30 @@ class Turn:
 
         If it also said how, that stands: whatever it prints from now on is too late.
         """
-        self.end.settled = True
-        if self.end.judged and not self.machine.is_over:
-            self.end.began = self.machine.state is not NEW
+        self.end.is_finalized = True
+        if self.end.has_vendor_outcome and not self.machine.is_over:
+            self.end.has_started = self.machine.state is not NEW
             self.machine.move_to(READY)
             self.machine.move_to(DONE, True)
 
     def unsettle(self) -> None:
         """The vendor goes on after all. Once it said how it ended, it is too late for that."""
-        self.end.settled = self.machine.state is DONE
-        self.end.paused = False
+        self.end.is_finalized = self.machine.state is DONE
+        self.end.is_paused = False
 
     def pause(self) -> None:
         """The vendor may be done, and has no word for it: for a child that stays, a silence is the
         end.
         """
-        self.end.paused = not self.machine.is_over
+        self.end.is_paused = not self.machine.is_over
 
     def again(self) -> None:
         """The whole turn is asked for once more: what was said stays said, and is not said twice."""
-        self.end.forget()
+        self.end.reset()
         if self.machine.state is DONE:
-            self.machine.move_to(READY if self.end.began else NEW, True)
+            self.machine.move_to(READY if self.end.has_started else NEW, True)
         if self.machine.state is not NEW:
-            self.speech.retract()
+            self.speech.retract_message()
 
     def finish(self) -> None:
         """Say the result now, without waiting for the child's end."""
@@ -533,5 +537,5 @@ class Turn:
         return turn
 
     def _end_with_budget(self, *given: Any, **named: Any) -> None:
-        self.reply.over(*given, **named)
+        self.reply.end(*given, **named)
         self.calls.count_cost(self.terms.limits.budget or 0.0)

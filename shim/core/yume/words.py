@@ -6,7 +6,7 @@ import re
 
 from shim.core.api_errors import MAX_READ_CHARS, classify_error
 from shim.core.reading.json_text import as_text
-from shim.core.turn.outcome import lost
+from shim.core.turn.outcome import is_disconnect
 
 # The `code` of an error line, by the `error` of Claude's line for a failure of the API, else by our
 # cause.
@@ -60,7 +60,7 @@ def yume_mode(name: object) -> tuple[str, bool, bool]:
 def error_code(error: str, cause: str, message: str) -> str:
     """The code of a failure: `error` is Claude's word for one of the API, `cause` ours for any."""
     if error in ("", "server_error") and (
-        lost(message) or classify_error(message).kind == "connection"
+        is_disconnect(message) or classify_error(message).kind == "connection"
     ):
         return CODES["truncated"]
     return CODES.get(error) or CODES.get(cause) or cause.upper()

@@ -312,7 +312,7 @@ class Engine(Translator):
         """More is known of an end that was said before."""
         outcome = self.turn.outcome
         if outcome is not None:
-            self.turn.outcome = outcome._replace(facts={**outcome.facts, **facts})
+            self.turn.outcome = outcome._replace(fields={**outcome.fields, **facts})
 
     def spend(self) -> None:
         """A total that no end has named is this turn's all the same, however it ended."""

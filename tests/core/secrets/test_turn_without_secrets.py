@@ -76,8 +76,8 @@ def test_what_was_held_back_comes_before_whatever_closes_the_block():
     ):
         for held in ("ghp_abc", "gh"):
             stage = started(True)
-            stage.turn.text("a ", key=1)
-            stage.turn.text(held, key=1)
+            stage.turn.text("a ", block_key=1)
+            stage.turn.text(held, block_key=1)
             close(stage.turn)
             words = stage.brief()
             assert words[2:4] == ["+a ", f"+{held}"]
@@ -96,7 +96,7 @@ def test_a_block_that_begins_with_what_is_held_back_is_a_block(partial):
 def test_a_held_back_end_belongs_to_the_block_it_came_in(partial):
     stage = started(partial)
     stage.turn.thinking("think ghp_", key=0)
-    stage.turn.text("text ghp_", key=1)
+    stage.turn.text("text ghp_", block_key=1)
     stage.turn.thinking("x", key=0)
     words = [word for word in ended(stage) if word.startswith(("text:", "think:"))]
     assert words == ["think:think ghp_", "text:text ghp_", "think:x"]

@@ -7,7 +7,7 @@ from support import Stage, check_turns
 from sweeps import each
 
 from shim.core.claude.pen import NO_USAGE as NOTHING
-from shim.core.turn.outcome import STDERR_CHARACTERS, ChildExit
+from shim.core.turn.outcome import STDERR_EXCERPT_CHARS, ChildExit
 from shim.core.turn.terms import LimitTerms
 
 NO_USAGE = dict(NOTHING)
@@ -184,7 +184,7 @@ def test_of_a_long_stderr_the_beginning_and_the_end_are_told():
     line = result(stage, ONE, "FIRST" + "x" * 100_000 + "LAST")
     (text,) = line["errors"]
     assert "FIRST" in text and text.endswith("LAST") and "…" in text
-    assert len(text) < STDERR_CHARACTERS + 200
+    assert len(text) < STDERR_EXCERPT_CHARS + 200
 
 
 def test_control_characters_of_stderr_are_made_visible():

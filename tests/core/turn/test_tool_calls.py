@@ -9,7 +9,7 @@ from support import Stage, check_turns
 from sweeps import each
 
 from shim.core.policy.judge import PolicyEvaluator
-from shim.core.turn.questions import QUESTIONS
+from shim.core.turn.questions import MAX_PERMISSION_REQUESTS
 from shim.core.turn.tool_calls import EARLY_RESULTS
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
@@ -480,10 +480,10 @@ def test_a_question_is_remembered_when_the_shell_has_taken_it():
 def test_a_flood_of_questions_is_not_remembered():
     """Threats: every table is bounded."""
     stage = started()
-    for number in range(QUESTIONS + 500):
+    for number in range(MAX_PERMISSION_REQUESTS + 500):
         ask(stage, f"q{number}", f"t{number}")
     questions = stage.turn.questions
-    assert len(questions._requests) <= QUESTIONS
+    assert len(questions._request_ids) <= MAX_PERMISSION_REQUESTS
 
 
 def test_a_question_behind_the_end_is_refused():
