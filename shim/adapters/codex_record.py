@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.policy.rules import MCP_PREFIX
-from shim.core.turn.terms import Home
+from shim.core.turn.terms import VendorDataReader
 
 # calls and changes of a turn that are remembered until they are said; no real turn has more
 MAX_PENDING_ENTRIES = 1000
@@ -82,7 +82,7 @@ class MissingCall(NamedTuple):
 class CodexRollout:
     """The record of one thread; `model` is that of the turn, as far as it was read ("" before)."""
 
-    def __init__(self, home: Home, thread: str) -> None:
+    def __init__(self, home: VendorDataReader, thread: str) -> None:
         self.model = ""
         self._data_dir, self._thread_id = home, thread
         self._path: str | None = None

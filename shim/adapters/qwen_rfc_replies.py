@@ -10,7 +10,7 @@ from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import Usage, create_usage
 from shim.core.turn.machine import DONE
-from shim.core.turn.terms import NAME_CHARACTERS
+from shim.core.turn.terms import MAX_NAME_CHARS
 from shim.core.turn.turn import Turn
 
 COMPLETION_OBJECT, CHUNK_OBJECT = "chat.completion", "chat.completion.chunk"
@@ -78,7 +78,7 @@ class RepliesTranslator(CallsTranslator):
             return
         if self._prompt_id and self.turn.state is DONE:
             self.start_next_turn()
-        self._prompt_id = prompt[:NAME_CHARACTERS]
+        self._prompt_id = prompt[:MAX_NAME_CHARS]
 
     # -- whole replies -----------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from shim.core.claude.pen import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.account import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.reply import MAX_MESSAGE_CHARS
-from shim.core.turn.terms import SEEN_IDS, Conversation, SessionTerms, Terms, VendorTerms
+from shim.core.turn.terms import SEEN_IDS, Conversation, SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.turn import Turn
 from shim.process.exit_status import parse_exit
 
@@ -155,13 +155,13 @@ def bytewise(data: bytes) -> Iterator[bytes]:
     return (data[position : position + 1] for position in range(len(data)))
 
 
-def terms_of(vendor: str = "demo", **facts: Any) -> Terms:
+def terms_of(vendor: str = "demo", **facts: Any) -> TurnConfig:
     """The terms of a turn from facts side by side, each put into the group that has it."""
     groups: dict[str, Any] = {
-        "vendor": VendorTerms(vendor),
-        "session": SessionTerms(STABLE_SESSION_ID),
+        "vendor": VendorInfo(vendor),
+        "session": SessionConfig(STABLE_SESSION_ID),
     }
-    terms = Terms(**groups)
+    terms = TurnConfig(**groups)
     for name, value in facts.items():
         group = next(
             (it for it in ("vendor", "session", "limits") if hasattr(getattr(terms, it), name)),

@@ -29,7 +29,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.result import build_bare_error
-from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
+from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
 from shim.io import early_signals
 from shim.io.raw_output import insist, tell
 from shim.io.signals import StoppedError
@@ -159,11 +159,11 @@ def refuse_turn(
     asked = invocation.model
     unsaid = asked is not None and is_claude_model(asked) and error.vendor != "claude"
     distrust = error.distrust_reason if isinstance(error, PromiseError) else ""
-    terms = Terms(
-        vendor=VendorTerms(
+    terms = TurnConfig(
+        vendor=VendorInfo(
             error.vendor or "none", unattended=bool(distrust), unattended_reason=distrust
         ),
-        session=SessionTerms(
+        session=SessionConfig(
             fresh, invocation.session.session_id or check_uuid(invocation.session.resume or "")
         ),
         model=None if unsaid else asked,

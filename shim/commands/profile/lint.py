@@ -21,7 +21,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
+from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
 from shim.profiles.compile.tools import RuledTool
 
 MAX_SAMPLE_CHARS = 200  # of a line or a value that is shown
@@ -192,14 +192,14 @@ class Checker:
         self._has_session_id = False
         self._run_count += 1
         vendor = self._adapter
-        terms = Terms(
-            vendor=VendorTerms(
+        terms = TurnConfig(
+            vendor=VendorInfo(
                 vendor.name,
                 unattended=vendor.unattended,
                 retracts=vendor.abilities.can_repeat_reply,
                 clean_exits=vendor.shutdown.clean_exit_codes,
             ),
-            session=SessionTerms(SAMPLE_SESSION_ID),
+            session=SessionConfig(SAMPLE_SESSION_ID),
             tools=vendor.listed_tools,
         )
         pen = StreamJsonWriter(ID_PREFIX, terminator=TERMINATORS["none"])

@@ -15,7 +15,7 @@ from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import StoreText
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
+from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
 from shim.io.stamps import fresh_identity
 from shim.state.config import LINE_BYTES
 from shim.state.files import aside_for, write_all
@@ -94,8 +94,8 @@ def open_translation(
     clock: Callable[[], int] = (
         (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))
     )
-    terms = Terms(
-        vendor=VendorTerms(
+    terms = TurnConfig(
+        vendor=VendorInfo(
             vendor.name,
             unattended=vendor.unattended,
             retracts=vendor.abilities.can_repeat_reply or DIALECTS[dialect].retries_broken_answers,
@@ -103,7 +103,7 @@ def open_translation(
             login=vendor.login_hint,
             clean_exits=vendor.shutdown.clean_exit_codes,
         ),
-        session=SessionTerms(fresh, session_id),
+        session=SessionConfig(fresh, session_id),
         cwd="" if stable else os.getcwd(),
         tools=vendor.listed_tools,
         retries=DIALECTS[dialect].retries_broken_answers,

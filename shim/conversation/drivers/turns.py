@@ -13,7 +13,7 @@ from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.facts import SessionState
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.limits import StoreText
-from shim.core.turn.terms import NO_THREAD, LimitTerms, Pen, SessionTerms, Terms, VendorTerms
+from shim.core.turn.terms import NO_THREAD, LimitTerms, Pen, SessionConfig, TurnConfig, VendorInfo
 from shim.io.raw_output import tell
 from shim.process.environment import old_sdk
 from shim.process.vendor_home import home_of
@@ -98,7 +98,7 @@ class TurnLifecycle:
         known = {} if previous is None else {"known": previous.resume_info}
         return self.create_stream(translation, saves_late=vendor.session_traits.saves_late, **known)
 
-    def build_turn_config(self) -> Terms:
+    def build_turn_config(self) -> TurnConfig:
         """What is agreed for the turn that begins now."""
         setup, facts, standing = self._context, self._state, self._resume_state
         vendor, invocation, began = setup.adapter, setup.invocation, time.monotonic()
@@ -115,8 +115,8 @@ class TurnLifecycle:
         )
         model = facts.model if vendor.abilities.accepts_model else None
         counts = vendor.abilities.can_limit_turns and not standing.persistent
-        return Terms(
-            vendor=VendorTerms(
+        return TurnConfig(
+            vendor=VendorInfo(
                 vendor.display_name,
                 version=standing.version_check.version
                 if standing.version_check.distrust or standing.version_check.note
@@ -131,7 +131,7 @@ class TurnLifecycle:
                 login=vendor.login_hint,
                 clean_exits=vendor.shutdown.clean_exit_codes,
             ),
-            session=SessionTerms(
+            session=SessionConfig(
                 facts.options.session_id,
                 chosen_id=self._choose_session_id(),
                 thread=NO_THREAD

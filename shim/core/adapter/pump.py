@@ -29,7 +29,7 @@ from shim.core.errors import FailedAttempt, ShimError
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.turn.machine import CLOSED, NEW
 from shim.core.turn.outcome import ChildExit, format_open_calls
-from shim.core.turn.terms import Terms
+from shim.core.turn.terms import TurnConfig
 from shim.core.turn.turn import Turn
 
 # Said into one turn: each is kept until it ends, since another child has to be told those that were
@@ -96,7 +96,7 @@ class ChildStream:
 
     # -- a turn begins -----------------------------------------------------------------------------
 
-    def start_turn(self, terms: Terms | None = None) -> None:
+    def start_turn(self, terms: TurnConfig | None = None) -> None:
         """The next turn of the same child, on the terms of the last one where there are no others."""
         self.translation.start_turn(terms)
 

@@ -14,7 +14,7 @@ from shim.core.reading.decode import PADDING, JsonRepairer
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter, OpenSpillFile
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import Conversation, Terms
+from shim.core.turn.terms import Conversation, TurnConfig
 from shim.core.turn.turn import Turn
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class StreamTranslation:
     def __init__(
         self,
         translator: Callable[..., Translator],
-        terms: Terms,
+        terms: TurnConfig,
         pen: "Pen",
         previous: Turn | None = None,
         *,
@@ -190,7 +190,7 @@ class StreamTranslation:
         """The last lines now, for a child that stays for the next turn."""
         return self._end_turn(None, "")
 
-    def start_turn(self, terms: Terms | None = None) -> None:
+    def start_turn(self, terms: TurnConfig | None = None) -> None:
         """The next turn of the same child; its account counts the lines that were skipped since the
         last turn.
         """

@@ -23,7 +23,7 @@ from shim.core.secrets.lines import LineRedactor
 from shim.core.secrets.redactor import Redactor, StreamRedactor, count_placeholders
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, TurnState
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import Terms
+from shim.core.turn.terms import TurnConfig
 from shim.core.turn.turn import Turn, Verbatim, part
 
 
@@ -176,7 +176,7 @@ class RedactedTurn:
         return getattr(self.turn, name)
 
     def create_next(
-        self, terms: Terms | None = None, account: Diagnostics | None = None
+        self, terms: TurnConfig | None = None, account: Diagnostics | None = None
     ) -> "RedactedTurn":
         return RedactedTurn(self.turn.next(terms, account))
 

@@ -18,7 +18,7 @@ from shim.core.turn.open_calls import (
     normalize_id,
 )
 from shim.core.turn.reply import AssistantMessage
-from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen
+from shim.core.turn.terms import MAX_NAME_CHARS, Conversation, Pen
 
 MAX_SUBAGENT_CALLS = 1000  # of nested agents, open at one time
 
@@ -115,7 +115,7 @@ class Subagent:
         """
         agents = self._tracker
         identity = normalize_id(identity)
-        name = normalize_tool_name(name[:NAME_CHARACTERS]) if isinstance(name, str) else "unknown"
+        name = normalize_tool_name(name[:MAX_NAME_CHARS]) if isinstance(name, str) else "unknown"
         given = agents.sanitizer.clean(
             arguments if isinstance(arguments, dict) else {"raw": arguments}
         )

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from shim.core.reading.json_text import dump_json
-from shim.core.turn.terms import NAME_CHARACTERS
+from shim.core.turn.terms import MAX_NAME_CHARS
 
 STREAM = "stream"  # the source of a call whose vendor announces each call once
 PERMISSION_REQUEST = "question"  # the source of a call that a vendor asks about
@@ -33,12 +33,12 @@ def normalize_id(value: object) -> str:
         return str(value)
     if not isinstance(value, str):
         return ""
-    if len(value) <= NAME_CHARACTERS:
+    if len(value) <= MAX_NAME_CHARS:
         return value
     from hashlib import blake2b  # rarely needed
 
     digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).hexdigest()
-    return f"{value[: NAME_CHARACTERS - len(digest) - 1]}~{digest}"
+    return f"{value[: MAX_NAME_CHARS - len(digest) - 1]}~{digest}"
 
 
 def compute_fingerprint(arguments: object) -> int:

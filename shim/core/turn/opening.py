@@ -10,7 +10,7 @@ from shim.core.reading.account import Diagnostics
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.reply import SYNTHETIC_MODEL, AssistantMessage
-from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen, Terms
+from shim.core.turn.terms import MAX_NAME_CHARS, Conversation, Pen, TurnConfig
 
 # What a fact must be to be believed: it goes into the init line, and some clients end on another
 # type there.
@@ -32,7 +32,7 @@ class TurnStart:
     def __init__(
         self,
         pen: Pen,
-        terms: Terms,
+        terms: TurnConfig,
         conversation: Conversation,
         exact: JsonSanitizer,
         reply: AssistantMessage,
@@ -110,7 +110,7 @@ class TurnStart:
             "shim": shim,
         }
         named = reply.model or self.vendor_info.get("model") or terms.model or terms.model_known
-        reply.model = (named or "unknown")[:NAME_CHARACTERS]
+        reply.model = (named or "unknown")[:MAX_NAME_CHARS]
         facts |= {"model": terms.model or reply.model} | self.vendor_info
         self._add_servers(facts)
         if self.redact is not None:

@@ -13,7 +13,7 @@ from shim.core.reading.account import strip_colors
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.machine import CLOSED, NEW, TurnMachine, TurnState
-from shim.core.turn.terms import Terms
+from shim.core.turn.terms import TurnConfig
 
 # of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
 STDERR_EXCERPT_CHARS = 2000
@@ -158,7 +158,7 @@ class OutcomeTracker:
 class TurnSnapshot(NamedTuple):
     """Where a turn stands when its child is at its end."""
 
-    config: Terms
+    config: TurnConfig
     outcome: TurnOutcome | None  # what the vendor, or we, said of the end
     state: TurnState
     has_started: bool  # something was said before the end

@@ -10,7 +10,7 @@ from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.deferred import DeferredCalls
 from shim.core.turn.machine import CLOSED, TurnMachine
 from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_id
-from shim.core.turn.terms import Terms
+from shim.core.turn.terms import TurnConfig
 from shim.core.turn.tool_calls import Denials, ToolCalls
 
 MAX_PERMISSION_REQUESTS = (
@@ -24,7 +24,7 @@ class PermissionRequests:
     def __init__(
         self,
         machine: TurnMachine,
-        terms: Terms,
+        terms: TurnConfig,
         account: Diagnostics,
         exact: JsonSanitizer,
         calls: ToolCalls,

@@ -9,7 +9,7 @@ from shim.core.reading.account import Diagnostics
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
 from shim.core.turn.outcome import OutcomeTracker
-from shim.core.turn.terms import NAME_CHARACTERS, Pen, Terms
+from shim.core.turn.terms import MAX_NAME_CHARS, Pen, TurnConfig
 
 SYNTHETIC_MODEL = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
 
@@ -36,7 +36,7 @@ class AssistantMessage:
         self,
         machine: TurnMachine,
         pen: Pen,
-        terms: Terms,
+        terms: TurnConfig,
         account: Diagnostics,
         end: OutcomeTracker,
     ) -> None:
@@ -103,7 +103,7 @@ class AssistantMessage:
     def update(self, model: str | None, usage: Usage | None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
         if model and model != self.model and isinstance(model, str) and model != SYNTHETIC_MODEL:
-            self.model = model[:NAME_CHARACTERS]
+            self.model = model[:MAX_NAME_CHARS]
         if usage is not None:
             if usage.__class__ is not Usage:
                 usage = parse_usage(usage)

@@ -13,7 +13,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import cut_text
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.outcome import MAX_TURNS_TEXT, ChildExit, TurnOutcome
-from shim.core.turn.terms import Spent, Terms
+from shim.core.turn.terms import Spent, TurnConfig
 
 INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
@@ -29,7 +29,7 @@ _TERMINAL_REASONS = {"limit": "budget_exhausted", "interrupted": "aborted_stream
 class TurnEnd(NamedTuple):
     """All that a result is made of."""
 
-    config: Terms
+    config: TurnConfig
     diagnostics: Diagnostics
     outcome: TurnOutcome
     child_exit: ChildExit | None  # None: we ended the child, or it stays

@@ -17,7 +17,7 @@ from shim.core.reading.surrogates import (
 from shim.core.turn.machine import ECHO, MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
 from shim.core.turn.outcome import OutcomeTracker
 from shim.core.turn.reply import AssistantMessage
-from shim.core.turn.terms import Pen, Terms
+from shim.core.turn.terms import Pen, TurnConfig
 
 MAX_ESCAPE_FACTOR = 3  # times longer is a text at most once its separators are escaped
 
@@ -29,7 +29,7 @@ class TextBlocks:
         self,
         machine: TurnMachine,
         pen: Pen,
-        terms: Terms,
+        terms: TurnConfig,
         account: Diagnostics,
         reply: AssistantMessage,
         end: OutcomeTracker,

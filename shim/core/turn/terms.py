@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Thread = tuple[str | None, Usage]
 NO_THREAD: Thread = (None, NO_USAGE)
 # of an id or a name that a vendor gives: they stand in every line of ours, and are remembered
-NAME_CHARACTERS = 200
+MAX_NAME_CHARS = 200
 SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
 
 
@@ -113,14 +113,14 @@ class Conversation:
         while True:
             self.minted += 1
             suffix = f"~{self.minted}"
-            if not self.knows(minted := identity[: NAME_CHARACTERS - len(suffix)] + suffix):
+            if not self.knows(minted := identity[: MAX_NAME_CHARS - len(suffix)] + suffix):
                 return minted
 
     def knows(self, identity: str) -> bool:
         return identity in self.seen or identity in self.seen_before
 
 
-class Home(Protocol):
+class VendorDataReader(Protocol):
     """The folder in which the vendor keeps its own records: `shim.home`, with its bounds."""
 
     def find(self, folder: str, ending: str) -> str | None:
@@ -137,7 +137,7 @@ class Structured(NamedTuple):
     fault: str = ""
 
 
-class VendorTerms(NamedTuple):
+class VendorInfo(NamedTuple):
     """What the turn knows of its vendor.
 
     version_note  remark about that version, such as "newer than tested"
@@ -165,7 +165,7 @@ class VendorTerms(NamedTuple):
     clean_exits: frozenset[int] = frozenset({0})
 
 
-class SessionTerms(NamedTuple):
+class SessionConfig(NamedTuple):
     """The session that the turn belongs to.
 
     fresh_id   its id, where neither the frontend nor the vendor has one
@@ -196,7 +196,7 @@ class LimitTerms(NamedTuple):
     budget: float | None = None
 
 
-class Terms(NamedTuple):
+class TurnConfig(NamedTuple):
     """What is agreed before a turn begins.
 
     model       that the vendor was told
@@ -219,8 +219,8 @@ class Terms(NamedTuple):
     clock       milliseconds since the turn began
     """
 
-    vendor: VendorTerms
-    session: SessionTerms
+    vendor: VendorInfo
+    session: SessionConfig
     limits: LimitTerms = LimitTerms()
     model: str | None = None
     model_asked: str | None = None
@@ -233,7 +233,7 @@ class Terms(NamedTuple):
     read: Callable[[str], Structured] | None = None
     redact: bool = False
     questions: Callable[[], bool] | None = None
-    home: Home | None = None
+    home: VendorDataReader | None = None
     keep: StoreText | None = None
     old_reader: bool = False
     output_style: str = ""

@@ -26,7 +26,7 @@ from shim.core.turn.open_calls import (
 )
 from shim.core.turn.outcome import MAX_TURNS_TEXT, OutcomeTracker
 from shim.core.turn.reply import AssistantMessage
-from shim.core.turn.terms import NAME_CHARACTERS, SEEN_IDS, Conversation, Pen, Terms
+from shim.core.turn.terms import MAX_NAME_CHARS, SEEN_IDS, Conversation, Pen, TurnConfig
 
 if TYPE_CHECKING:
     from shim.core.policy.judge import PolicyEvaluator
@@ -76,7 +76,7 @@ class Denials:
         if identity in self.entries:
             return
         name, given = normalize_tool_name(name), self._exact.clean(arguments)
-        entry = {"tool_name": name[:NAME_CHARACTERS], "tool_use_id": identity, "tool_input": given}
+        entry = {"tool_name": name[:MAX_NAME_CHARS], "tool_use_id": identity, "tool_input": given}
         room = self._room - self._bytes
         size = len(dump_json(entry))
         has_room = size <= room
@@ -179,7 +179,7 @@ class ToolCalls:
         self,
         machine: TurnMachine,
         pen: Pen,
-        terms: Terms,
+        terms: TurnConfig,
         conversation: Conversation,
         account: Diagnostics,
         exact: JsonSanitizer,
@@ -236,12 +236,12 @@ class ToolCalls:
         call with other arguments. With `hidden`, the call and its result are left out of the
         stream, unless a rule forbids the call.
         """
-        if identity.__class__ is not str or len(identity) > NAME_CHARACTERS:
+        if identity.__class__ is not str or len(identity) > MAX_NAME_CHARS:
             identity = normalize_id(identity)
         if name.__class__ is not str:
             name = "unknown"
-        elif len(name) > NAME_CHARACTERS:
-            name = name[:NAME_CHARACTERS]
+        elif len(name) > MAX_NAME_CHARS:
+            name = name[:MAX_NAME_CHARS]
         if name.startswith(MCP_PREFIX):
             name = normalize_tool_name(name)
         if arguments.__class__ is not dict:
@@ -331,7 +331,7 @@ class ToolCalls:
         """
         if content.__class__ is not str:
             content = self._exact.clean(content)
-        if identity.__class__ is not str or len(identity) > NAME_CHARACTERS:
+        if identity.__class__ is not str or len(identity) > MAX_NAME_CHARS:
             identity = normalize_id(identity)
         if name.__class__ is str and name.startswith(MCP_PREFIX):
             name = normalize_tool_name(name)

@@ -43,7 +43,7 @@ from shim.core.turn.questions import PermissionRequests
 from shim.core.turn.reply import AssistantMessage
 from shim.core.turn.result import TurnResult
 from shim.core.turn.speech import TextBlocks
-from shim.core.turn.terms import Conversation, Pen, Terms
+from shim.core.turn.terms import Conversation, Pen, TurnConfig
 from shim.core.turn.tool_calls import Call, Denials, ToolCalls
 
 Verbatim = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and as parsed
@@ -68,7 +68,7 @@ class Turn:
     """
 
     def __init__(
-        self, pen: Pen, terms: Terms, conversation: Conversation, account: Diagnostics
+        self, pen: Pen, terms: TurnConfig, conversation: Conversation, account: Diagnostics
     ) -> None:
         self.pen = pen
         self.conversation = conversation
@@ -118,7 +118,7 @@ class Turn:
     # -- what the shell and the translators read ---------------------------------------------------
 
     state: TurnState = part("machine.state")
-    terms: Terms = part("opening.config")
+    terms: TurnConfig = part("opening.config")
     facts: dict[str, Any] = part("opening.vendor_info")  # what the vendor said of itself
     model: str = part("reply.model")  # of the last reply, or the one that `init` named
     replies: int = part("reply.number")  # that said something
@@ -524,7 +524,7 @@ class Turn:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
         self.closing.write_terminator()
 
-    def next(self, terms: Terms | None = None, account: Diagnostics | None = None) -> "Turn":
+    def next(self, terms: TurnConfig | None = None, account: Diagnostics | None = None) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
         turn = Turn(self.pen, terms or self.terms, self.conversation, account or self.account)
         if terms is not None and terms.vendor.name != self.terms.vendor.name:
