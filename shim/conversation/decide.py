@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from shim.conversation.fallback.candidates import Candidate, FallbackChain
     from shim.conversation.wire import ConversationRunner, Transport
     from shim.core.adapter.vendor import Adapter
-    from shim.core.turn.terms import Pen
+    from shim.core.turn.terms import OutputWriter
     from shim.io.signals import Signals
     from shim.io.stdin import Source
     from shim.recording.choice import Recordings
@@ -517,7 +517,7 @@ class ConversationStartup:
             else get_adapter(name, flat=True)
         )
 
-    def _open_writer(self, identity: str) -> "Pen":
+    def _open_writer(self, identity: str) -> "OutputWriter":
         from shim.conversation.drivers.open_translation import open_writer
 
         return open_writer(

@@ -17,7 +17,7 @@ from shim.io.raw_output import GONE, SAFE_BYTES, tell
 from shim.io.transcript import Transcript
 
 if TYPE_CHECKING:
-    from shim.core.turn.terms import Pen
+    from shim.core.turn.terms import OutputWriter
     from shim.io.tap import Tap
 
 WHOLE_BYTES = 1024 * 1024
@@ -147,7 +147,7 @@ class Output:
         verbose: bool,
         stdout: Outbound,
         transcript: Transcript | None = None,
-        history: "Pen | None" = None,
+        history: "OutputWriter | None" = None,
     ) -> None:
         """`history` gives Claude's lines for the transcript, if the lines that go out are in
         another dialect.

@@ -23,7 +23,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import Structured
+from shim.core.turn.terms import StructuredAnswer
 
 # -- the choices that knobs make -------------------------------------------------------------------
 
@@ -44,9 +44,11 @@ STDERRS = (
 LIMITS = (100_000, 10_000, 10_000, 1_000_000, 12_345)
 
 
-def _read_answer(text: str) -> Structured:
+def _read_answer(text: str) -> StructuredAnswer:
     return (
-        Structured({"answer": text[:100]}) if len(text) % 2 else Structured(None, "it is no JSON")
+        StructuredAnswer({"answer": text[:100]})
+        if len(text) % 2
+        else StructuredAnswer(None, "it is no JSON")
     )
 
 

@@ -12,7 +12,7 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_tr
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.reading.account import Diagnostics
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import Conversation
+from shim.core.turn.terms import ConversationState
 from shim.core.turn.turn import Turn
 from shim.core.yume.pen import YumePen
 
@@ -63,7 +63,7 @@ class FlatStage:
     def __init__(self, *, limit: int = 0, **terms: Any) -> None:
         self.pen = YumePen(STABLE_ID_PREFIX, limit=limit)
         self.turn = Turn(
-            self.pen, terms_of(**{"retries": True} | terms), Conversation(), Diagnostics()
+            self.pen, terms_of(**{"retries": True} | terms), ConversationState(), Diagnostics()
         )
         self.bytes = b""
 

@@ -22,7 +22,7 @@ from shim.core.claude.pen import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.account import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.reply import MAX_MESSAGE_CHARS
-from shim.core.turn.terms import SEEN_IDS, Conversation, SessionConfig, TurnConfig, VendorInfo
+from shim.core.turn.terms import SEEN_IDS, ConversationState, SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.turn import Turn
 from shim.process.exit_status import parse_exit
 
@@ -194,7 +194,7 @@ class Stage:
             max_line_bytes=limit,
         )
         self.account = Diagnostics()
-        self.conversation = Conversation()
+        self.conversation = ConversationState()
         self.terms = terms_of(**terms)
         if room:
             self.pen.room = room

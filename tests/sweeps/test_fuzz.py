@@ -20,7 +20,7 @@ from sweeps import each
 from shim.adapters import VENDORS
 from shim.core.claude.control import ControlSession
 from shim.core.claude.pen import StreamJsonWriter
-from shim.core.turn.terms import Conversation
+from shim.core.turn.terms import ConversationState
 
 NAMES = tuple(TARGETS)
 ROUNDS = 150 if sweeps.full else 100
@@ -109,7 +109,9 @@ def _without_escapes(monkeypatch):
 
 
 def _with_reused_ids(monkeypatch):
-    monkeypatch.setattr(Conversation, "claim", lambda conversation, identity, account: identity)
+    monkeypatch.setattr(
+        ConversationState, "claim", lambda conversation, identity, account: identity
+    )
 
 
 def _without_ends_of_blocks(monkeypatch):
@@ -121,7 +123,7 @@ def _with_an_unbounded_account(monkeypatch):
 
 
 def _with_an_unbounded_memory(monkeypatch):
-    monkeypatch.setattr(Conversation, "forget", lambda conversation: None)
+    monkeypatch.setattr(ConversationState, "forget", lambda conversation: None)
 
 
 def _raising(monkeypatch):

@@ -12,7 +12,7 @@ from shim.core.reading.typed import TYPE_CHECKING
 from shim.state.config import state_directory
 
 if TYPE_CHECKING:
-    from shim.core.turn.terms import Pen
+    from shim.core.turn.terms import OutputWriter
     from shim.state.store import Session
 
 
@@ -29,7 +29,7 @@ class DryLauncher(ChildLauncher):
         setup: ConversationContext,
         *,
         facts: SessionState,
-        pen: "Callable[[], Pen]",
+        pen: "Callable[[], OutputWriter]",
         known: "Session | None" = None,
     ) -> None:
         super().__init__(setup, state=facts, open_writer=pen, stored_session=known)

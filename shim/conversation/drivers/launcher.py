@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from shim.conversation.drivers.turns import TurnLifecycle
     from shim.core.claude.facts import SessionState
     from shim.core.policy.policy import Policy
-    from shim.core.turn.terms import Pen
+    from shim.core.turn.terms import OutputWriter
     from shim.process.probe import Probe
     from shim.process.usage_file import ReportFile
     from shim.recording.recorder import Recorder
@@ -167,7 +167,7 @@ class ChildLauncher:
         setup: ConversationContext,
         *,
         state: "SessionState",
-        open_writer: "Callable[[], Pen]",
+        open_writer: "Callable[[], OutputWriter]",
         stored_session: "Session | None" = None,
     ) -> None:
         vendor, settings = setup.adapter, setup.settings
@@ -227,7 +227,7 @@ class ChildLauncher:
         return self.context.settings.end_grace
 
     @cached_property
-    def writer(self) -> "Pen":
+    def writer(self) -> "OutputWriter":
         """The pen of the conversation, opened when it is first asked for: a child is started
         without it.
         """

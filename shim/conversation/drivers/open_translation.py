@@ -21,7 +21,7 @@ from shim.state.config import LINE_BYTES
 from shim.state.files import aside_for, write_all
 
 if TYPE_CHECKING:
-    from shim.core.turn.terms import Pen
+    from shim.core.turn.terms import OutputWriter
     from shim.state.spill import Spill
 
 CHUNK_BYTES = 256 * 1024
@@ -45,7 +45,7 @@ def open_writer(
     max_line_bytes: int = 0,
     display_name: str = "",
     has_history: bool = False,
-) -> "Pen":
+) -> "OutputWriter":
     """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always.
 
     `history`: there is a transcript. A dialect that is not Claude's keeps Claude's lines for it

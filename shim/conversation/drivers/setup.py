@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from shim.core.claude.permissions import PermissionDecision
     from shim.core.policy.rules import Rule
-    from shim.core.turn.terms import Structured
+    from shim.core.turn.terms import StructuredAnswer
     from shim.recording.recorder import Recorder
     from shim.state.spill import Spill
     from shim.state.store import Session
@@ -209,7 +209,7 @@ class AnswerSchema:
 
     def __init__(self, setup: ConversationContext) -> None:
         self._schema, self._adapter = setup.invocation.json_schema, setup.adapter
-        self._parse_answer: Callable[[str], Structured] | None = None
+        self._parse_answer: Callable[[str], StructuredAnswer] | None = None
         if self._schema is None:
             return
         from shim.conversation.drivers import structured
@@ -219,7 +219,7 @@ class AnswerSchema:
         else:
             self._parse_answer = structured.build_answer_parser(self._schema)
 
-    def select_parser(self, *, persistent: bool) -> "Callable[[str], Structured] | None":
+    def select_parser(self, *, persistent: bool) -> "Callable[[str], StructuredAnswer] | None":
         """What reads the answer; None where the vendor keeps to the schema, as no vendor does in a
         conversation.
         """

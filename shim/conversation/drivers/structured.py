@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from shim.core.errors import ArgumentError
-from shim.core.turn.terms import Structured
+from shim.core.turn.terms import StructuredAnswer
 
 MAX_NAMED_ERRORS = 3  # of an answer that are named: enough to see what went wrong
 MAX_ERROR_CHARS = 300  # a fault quotes the value that does not fit, whatever its size
@@ -42,7 +42,7 @@ def parse_schema(schema: str) -> dict[str, Any]:
     return value
 
 
-def build_answer_parser(schema: str) -> Callable[[str], Structured]:
+def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
     """What reads an answer by this schema. ArgumentError when it is not a JSON Schema."""
     import jsonschema
     from jsonschema_specifications import REGISTRY
@@ -59,18 +59,18 @@ def build_answer_parser(schema: str) -> Callable[[str], Structured]:
     # else.
     validator = kind(table, registry=REGISTRY)
 
-    def read(text: str) -> Structured:
+    def read(text: str) -> StructuredAnswer:
         value = extract_object(text)
         if isinstance(value, str):
-            return Structured(fault=value)
+            return StructuredAnswer(fault=value)
         try:
             faults = [
                 f"{fault.json_path}: {fault.message[:MAX_ERROR_CHARS]}"
                 for fault in islice(validator.iter_errors(value), MAX_NAMED_ERRORS)
             ]
         except Exception as error:  # a $ref to nowhere, a pattern that is none: known only now
-            return Structured(fault=f"it cannot be checked: {str(error)[:MAX_ERROR_CHARS]}")
-        return Structured(fault="; ".join(faults)) if faults else Structured(value)
+            return StructuredAnswer(fault=f"it cannot be checked: {str(error)[:MAX_ERROR_CHARS]}")
+        return StructuredAnswer(fault="; ".join(faults)) if faults else StructuredAnswer(value)
 
     return read
 

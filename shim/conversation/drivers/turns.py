@@ -13,7 +13,14 @@ from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.facts import SessionState
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.limits import StoreText
-from shim.core.turn.terms import NO_THREAD, LimitTerms, Pen, SessionConfig, TurnConfig, VendorInfo
+from shim.core.turn.terms import (
+    NO_THREAD_USAGE,
+    ConversationLimits,
+    OutputWriter,
+    SessionConfig,
+    TurnConfig,
+    VendorInfo,
+)
 from shim.io.raw_output import tell
 from shim.process.environment import old_sdk
 from shim.process.vendor_home import home_of
@@ -43,7 +50,7 @@ class TurnLifecycle:
         facts: SessionState,
         standing: ResumeState,
         schema: AnswerSchema,
-        pen: Pen,
+        pen: OutputWriter,
         *,
         store_text: StoreText,
         environment: Mapping[str, str],
@@ -134,13 +141,13 @@ class TurnLifecycle:
             session=SessionConfig(
                 facts.options.session_id,
                 chosen_id=self._choose_session_id(),
-                thread=NO_THREAD
+                thread=NO_THREAD_USAGE
                 if standing.stored_session is None
                 else standing.stored_session.thread,
                 servers=lambda: (facts.describe_mcp_servers(), facts.list_sdk_tools()),
                 server_names=lambda: self._list_server_names(policy),
             ),
-            limits=LimitTerms(
+            limits=ConversationLimits(
                 max_turns=None if counts else invocation.limits.max_turns,
                 turns_asked=invocation.limits.max_turns,
                 budget=None if vendor.passthrough else invocation.limits.max_budget_usd,

@@ -14,11 +14,11 @@ from shim.core.reading.decode import PADDING, JsonRepairer
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter, OpenSpillFile
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import Conversation, TurnConfig
+from shim.core.turn.terms import ConversationState, TurnConfig
 from shim.core.turn.turn import Turn
 
 if TYPE_CHECKING:
-    from shim.core.turn.terms import Pen
+    from shim.core.turn.terms import OutputWriter
 
 # Events that make a person or a program act. They are never believed from a repaired line (threats:
 # forged lines).
@@ -45,7 +45,7 @@ class StreamTranslation:
         self,
         translator: Callable[..., Translator],
         terms: TurnConfig,
-        pen: "Pen",
+        pen: "OutputWriter",
         previous: Turn | None = None,
         *,
         max_line_bytes: int = MAX_LINE_BYTES,
@@ -64,7 +64,7 @@ class StreamTranslation:
         self._remaining_stderr: str | None = None
         self._skipped_count, self._first_skipped_line = 0, b""  # lines between two turns
         if previous is None:
-            turn = Turn(pen, terms, Conversation(terms.session.thread), self.diagnostics)
+            turn = Turn(pen, terms, ConversationState(terms.session.thread), self.diagnostics)
         else:
             turn = previous.inner.next(terms, self.diagnostics)
         self._set_translator(translator(redact_turn(turn), partial=pen.partial))

@@ -20,7 +20,7 @@ from shim.core.turn.result import (
     build_bare_error,
     build_result,
 )
-from shim.core.turn.terms import Conversation, Pen, Structured
+from shim.core.turn.terms import ConversationState, OutputWriter, StructuredAnswer
 from shim.core.turn.tool_calls import ToolCalls
 
 
@@ -30,8 +30,8 @@ class TurnFinisher:
     def __init__(
         self,
         machine: TurnMachine,
-        pen: Pen,
-        conversation: Conversation,
+        pen: OutputWriter,
+        conversation: ConversationState,
         account: Diagnostics,
         opening: TurnStart,
         reply: AssistantMessage,
@@ -210,7 +210,7 @@ class TurnFinisher:
         )
 
     def _read_structured_answer(
-        self, read: Callable[[str], Structured], outcome: TurnOutcome
+        self, read: Callable[[str], StructuredAnswer], outcome: TurnOutcome
     ) -> TurnOutcome:
         """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit
         the schema.

@@ -18,7 +18,7 @@ from shim.core.turn.open_calls import (
     normalize_id,
 )
 from shim.core.turn.reply import AssistantMessage
-from shim.core.turn.terms import MAX_NAME_CHARS, Conversation, Pen
+from shim.core.turn.terms import MAX_NAME_CHARS, ConversationState, OutputWriter
 
 MAX_SUBAGENT_CALLS = 1000  # of nested agents, open at one time
 
@@ -39,8 +39,8 @@ class SubagentTracker:
     def __init__(
         self,
         machine: TurnMachine,
-        pen: Pen,
-        conversation: Conversation,
+        pen: OutputWriter,
+        conversation: ConversationState,
         account: Diagnostics,
         exact: JsonSanitizer,
         reply: AssistantMessage,

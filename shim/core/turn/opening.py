@@ -10,7 +10,7 @@ from shim.core.reading.account import Diagnostics
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.reply import SYNTHETIC_MODEL, AssistantMessage
-from shim.core.turn.terms import MAX_NAME_CHARS, Conversation, Pen, TurnConfig
+from shim.core.turn.terms import MAX_NAME_CHARS, ConversationState, OutputWriter, TurnConfig
 
 # What a fact must be to be believed: it goes into the init line, and some clients end on another
 # type there.
@@ -31,9 +31,9 @@ class TurnStart:
 
     def __init__(
         self,
-        pen: Pen,
+        pen: OutputWriter,
         terms: TurnConfig,
-        conversation: Conversation,
+        conversation: ConversationState,
         exact: JsonSanitizer,
         reply: AssistantMessage,
     ) -> None:

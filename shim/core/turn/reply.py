@@ -9,7 +9,7 @@ from shim.core.reading.account import Diagnostics
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
 from shim.core.turn.outcome import OutcomeTracker
-from shim.core.turn.terms import MAX_NAME_CHARS, Pen, TurnConfig
+from shim.core.turn.terms import MAX_NAME_CHARS, OutputWriter, TurnConfig
 
 SYNTHETIC_MODEL = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
 
@@ -35,7 +35,7 @@ class AssistantMessage:
     def __init__(
         self,
         machine: TurnMachine,
-        pen: Pen,
+        pen: OutputWriter,
         terms: TurnConfig,
         account: Diagnostics,
         end: OutcomeTracker,

@@ -13,7 +13,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import cut_text
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.outcome import MAX_TURNS_TEXT, ChildExit, TurnOutcome
-from shim.core.turn.terms import Spent, TurnConfig
+from shim.core.turn.terms import TurnConfig, UsageTotals
 
 INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
@@ -42,7 +42,7 @@ class TurnEnd(NamedTuple):
     model: str
     vendor_version: str | None
     denials: list[dict[str, Any]]
-    usage_totals: Spent
+    usage_totals: UsageTotals
     max_bytes: int  # characters of a line
     # `origin` of the message that this turn answers, sent by the frontend
     origin: Mapping[str, Any] | None = None
@@ -199,7 +199,7 @@ def _choose_stop_reason(end: TurnEnd, is_error: bool) -> str | None:
     return end.stop_reason or "end_turn"
 
 
-def _format_usage(spent: Spent) -> dict[str, Any]:
+def _format_usage(spent: UsageTotals) -> dict[str, Any]:
     only = len(spent.session_usage) == 1
     return {
         "total_cost_usd": spent.session_cost,

@@ -17,7 +17,7 @@ from shim.core.reading.surrogates import (
 from shim.core.turn.machine import ECHO, MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
 from shim.core.turn.outcome import OutcomeTracker
 from shim.core.turn.reply import AssistantMessage
-from shim.core.turn.terms import Pen, TurnConfig
+from shim.core.turn.terms import OutputWriter, TurnConfig
 
 MAX_ESCAPE_FACTOR = 3  # times longer is a text at most once its separators are escaped
 
@@ -28,7 +28,7 @@ class TextBlocks:
     def __init__(
         self,
         machine: TurnMachine,
-        pen: Pen,
+        pen: OutputWriter,
         terms: TurnConfig,
         account: Diagnostics,
         reply: AssistantMessage,

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 # a vendor's session, and all that it used, where the vendor counts that
 Thread = tuple[str | None, Usage]
-NO_THREAD: Thread = (None, NO_USAGE)
+NO_THREAD_USAGE: Thread = (None, NO_USAGE)
 # of an id or a name that a vendor gives: they stand in every line of ours, and are remembered
 MAX_NAME_CHARS = 200
 SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
 
 
-class Spent(NamedTuple):
+class UsageTotals(NamedTuple):
     """Usage of a turn, and cost in dollars and usage by model of the session so far (contract 5.3)."""
 
     usage: Usage
@@ -37,7 +37,7 @@ class Spent(NamedTuple):
     session_usage: Mapping[str, Usage]
 
 
-class Conversation:
+class ConversationState:
     """What outlives a turn: one session id, the tool ids used, cost and usage so far.
 
     `thread` is what the vendor's own session had used when its last turn had ended.
@@ -54,7 +54,7 @@ class Conversation:
         "vendor_session",
     )
 
-    def __init__(self, thread: Thread = NO_THREAD) -> None:
+    def __init__(self, thread: Thread = NO_THREAD_USAGE) -> None:
         self.session_id: str | None = None
         self.vendor_session: str | None = None
         self.seen: set[str] = set()
@@ -70,7 +70,7 @@ class Conversation:
 
     def spend(
         self, facts: Mapping[str, Any], usage: dict[str, Usage], cost: float, model: str
-    ) -> Spent:
+    ) -> UsageTotals:
         """Add what a turn used; `usage` by model and `cost` in dollars are those of its replies.
 
         A usage or a cost that the vendor stated for the whole turn, in `facts`, beats what the
@@ -88,7 +88,7 @@ class Conversation:
                     total[name] += counted[name]
         stated_cost = facts.get("cost")
         self.cost += cost if stated_cost is None else parse_dollars(stated_cost)
-        return Spent(total, self.cost, self.usage)
+        return UsageTotals(total, self.cost, self.usage)
 
     def claim(self, identity: str, account: Diagnostics) -> str:
         """The id under which a call is said: its own, or a minted one when that was used before."""
@@ -130,7 +130,7 @@ class VendorDataReader(Protocol):
         """What a file in it has behind `start`, the end of it at least, and where that begins."""
 
 
-class Structured(NamedTuple):
+class StructuredAnswer(NamedTuple):
     """An answer read by `--json-schema`: its `value`, or the `fault` why it is none."""
 
     value: dict[str, Any] | None = None
@@ -178,12 +178,12 @@ class SessionConfig(NamedTuple):
 
     fresh_id: str
     chosen_id: str | None = None
-    thread: Thread = NO_THREAD
+    thread: Thread = NO_THREAD_USAGE
     servers: Callable[[], tuple[list[dict[str, Any]], list[str]]] = lambda: ([], [])
     server_names: Callable[[], list[str]] = list
 
 
-class LimitTerms(NamedTuple):
+class ConversationLimits(NamedTuple):
     """How long the turn may go on.
 
     max_turns    the limit that is counted here; None where the vendor counts for itself
@@ -221,7 +221,7 @@ class TurnConfig(NamedTuple):
 
     vendor: VendorInfo
     session: SessionConfig
-    limits: LimitTerms = LimitTerms()
+    limits: ConversationLimits = ConversationLimits()
     model: str | None = None
     model_asked: str | None = None
     model_known: str = ""
@@ -230,7 +230,7 @@ class TurnConfig(NamedTuple):
     mode: str = "default"
     judge: "PolicyEvaluator | None" = None
     retries: bool = False
-    read: Callable[[str], Structured] | None = None
+    read: Callable[[str], StructuredAnswer] | None = None
     redact: bool = False
     questions: Callable[[], bool] | None = None
     home: VendorDataReader | None = None
@@ -243,7 +243,7 @@ class TurnConfig(NamedTuple):
     clock: Callable[[], int] = lambda: 0
 
 
-class Pen(Protocol):
+class OutputWriter(Protocol):
     """Collects whole lines; `take` hands over their bytes. `history` has them in Claude's, where
     those are kept.
 
@@ -262,7 +262,7 @@ class Pen(Protocol):
         """Whether a terminator follows each result."""
 
     @property
-    def history(self) -> "Pen | None":
+    def history(self) -> "OutputWriter | None":
         """The pen that keeps Claude's lines beside another dialect's."""
 
     def take(self) -> bytes:

@@ -26,7 +26,13 @@ from shim.core.turn.open_calls import (
 )
 from shim.core.turn.outcome import MAX_TURNS_TEXT, OutcomeTracker
 from shim.core.turn.reply import AssistantMessage
-from shim.core.turn.terms import MAX_NAME_CHARS, SEEN_IDS, Conversation, Pen, TurnConfig
+from shim.core.turn.terms import (
+    MAX_NAME_CHARS,
+    SEEN_IDS,
+    ConversationState,
+    OutputWriter,
+    TurnConfig,
+)
 
 if TYPE_CHECKING:
     from shim.core.policy.judge import PolicyEvaluator
@@ -178,9 +184,9 @@ class ToolCalls:
     def __init__(
         self,
         machine: TurnMachine,
-        pen: Pen,
+        pen: OutputWriter,
         terms: TurnConfig,
-        conversation: Conversation,
+        conversation: ConversationState,
         account: Diagnostics,
         exact: JsonSanitizer,
         reply: AssistantMessage,

@@ -43,7 +43,7 @@ from shim.core.turn.questions import PermissionRequests
 from shim.core.turn.reply import AssistantMessage
 from shim.core.turn.result import TurnResult
 from shim.core.turn.speech import TextBlocks
-from shim.core.turn.terms import Conversation, Pen, TurnConfig
+from shim.core.turn.terms import ConversationState, OutputWriter, TurnConfig
 from shim.core.turn.tool_calls import Call, Denials, ToolCalls
 
 Verbatim = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and as parsed
@@ -68,7 +68,11 @@ class Turn:
     """
 
     def __init__(
-        self, pen: Pen, terms: TurnConfig, conversation: Conversation, account: Diagnostics
+        self,
+        pen: OutputWriter,
+        terms: TurnConfig,
+        conversation: ConversationState,
+        account: Diagnostics,
     ) -> None:
         self.pen = pen
         self.conversation = conversation

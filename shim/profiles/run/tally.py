@@ -3,7 +3,7 @@
 from typing import Any
 
 from shim.core.claude.usage import NO_USAGE, USAGE_KEYS, Usage, create_usage
-from shim.core.turn.terms import NO_THREAD, Conversation, Thread
+from shim.core.turn.terms import NO_THREAD_USAGE, ConversationState, Thread
 
 MEANINGS = ("request", "run_total", "thread_total", "none")
 
@@ -15,7 +15,7 @@ class Tally:
     others are totals, of which the last one counts; a `thread_total` includes the turns before.
     """
 
-    def __init__(self, means: str, conversation: Conversation) -> None:
+    def __init__(self, means: str, conversation: ConversationState) -> None:
         self.means = means
         self._conversation = conversation
         self._resumed = conversation.vendor_session is not None
@@ -53,7 +53,7 @@ class Tally:
         """
         conversation = self._conversation
         anew = conversation.session_id is not None and conversation.vendor_session is None
-        return NO_THREAD if anew else conversation.thread
+        return NO_THREAD_USAGE if anew else conversation.thread
 
     def _of_this_turn(self, total: Usage) -> Usage:
         """A thread's total without what it had when this turn began; the total is remembered for

@@ -16,7 +16,7 @@ from shim.conversation.drivers.structured import (
 )
 from shim.core.errors import ArgumentError
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import Structured
+from shim.core.turn.terms import StructuredAnswer
 
 SCHEMA = '{"type":"object","properties":{"answer":{"type":"string"},"n":{"type":"number"}},"required":["answer","n"]}'
 GOOD = '{"answer": "42",\n "n": 7}'
@@ -239,7 +239,7 @@ def test_every_turn_of_a_conversation_has_its_own():
 @pytest.mark.parametrize("before", ["call", "echo", "thinking", "nothing"])
 @pytest.mark.parametrize("settles", [False, True], ids=["", "settled"])
 def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles):
-    stage = Stage(partial=partial, read=lambda text: Structured(VALUE))
+    stage = Stage(partial=partial, read=lambda text: StructuredAnswer(VALUE))
     if before == "call":
         stage.turn.tool_use("c1", "Bash", {"command": "ls"})
         stage.turn.add_tool_result("c1", "a")

@@ -8,7 +8,7 @@ from sweeps import each
 
 from shim.core.claude.pen import NO_USAGE as NOTHING
 from shim.core.turn.outcome import STDERR_EXCERPT_CHARS, ChildExit
-from shim.core.turn.terms import LimitTerms
+from shim.core.turn.terms import ConversationLimits
 
 NO_USAGE = dict(NOTHING)
 
@@ -502,7 +502,7 @@ def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budge
     """F10: also if the turn is already over. A vendor may report the cost with its replies or at
     the end.
     """
-    stage = Stage(limits=LimitTerms(budget=budget))
+    stage = Stage(limits=ConversationLimits(budget=budget))
     stage.turn.text("Hello.")
     stage.turn.message_end(None, "end_turn", 0.0 if stated else 0.02)
     stage.turn.ended(**({"cost": 0.02} if stated else {}))
