@@ -46,7 +46,9 @@ class PassthroughTurn:
         self._nested_agents = turn.nested
         self._turn_end = turn.end
         self._hidden_tools = (
-            frozenset[str]() if turn.terms.judge is None else turn.terms.judge.policy.hidden_tools
+            frozenset[str]()
+            if turn.terms.evaluator is None
+            else turn.terms.evaluator.policy.hidden_tools
         )
         self._hidden_block_index: int | None = (
             None  # the index of a hidden call's block that is open

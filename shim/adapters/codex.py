@@ -202,7 +202,7 @@ class CodexTranslator(ProfileTranslator):
         """Whether all changes are allowed. A denied change is said at once, so that the turn is
         stopped.
         """
-        judge = self.turn.terms.judge
+        judge = self.turn.terms.evaluator
         return judge is None or not any(
             judge.is_violation(CHANGE_TOOL_NAMES.get(kind, "Edit"), {"file_path": path})
             for path, kind in changes

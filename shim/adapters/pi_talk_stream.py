@@ -264,7 +264,7 @@ class PiRpcTranslator(PiTranslator):
         """
         if replaced is not True and (own in TOOLS or not own[:1].isupper()):
             return False
-        judge = self.turn.terms.judge
+        judge = self.turn.terms.evaluator
         return judge is None or judge.find_restriction(name, arguments) is None
 
     def _refuse_request(self, identity: Any) -> None:

@@ -16,7 +16,7 @@ from shim.core.claude.usage import parse_usage as known_usage
 from shim.core.reading.ids import is_vendor_name, parse_uuid, validate_vendor_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import NamedTuple
-from shim.core.turn.terms import Thread
+from shim.core.turn.terms import ThreadUsage
 from shim.state.config import state_directory
 from shim.state.files import by_age, newest_files, read_file, remove, usable, write_file
 
@@ -47,7 +47,7 @@ class Session(NamedTuple):
     shown: str = ""
 
     @property
-    def thread(self) -> Thread:
+    def thread(self) -> ThreadUsage:
         """The vendor's session, and its usage so far."""
         return self.vendor_session, self.used
 

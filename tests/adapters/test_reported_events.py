@@ -549,7 +549,7 @@ def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny
         "part": {"tool": own, "callID": "c1", "state": {"output": "o"}},
     }
     events = gemini_call(own) if name == "gemini" else [event]
-    terms = terms_of(name, server_names=lambda: ["s", "s_x"])._replace(judge=judge(deny=deny))
+    terms = terms_of(name, server_names=lambda: ["s", "s_x"])._replace(evaluator=judge(deny=deny))
     translation = StreamTranslation(
         vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )

@@ -22,7 +22,13 @@ from shim.core.claude.pen import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.account import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.reply import MAX_MESSAGE_CHARS
-from shim.core.turn.terms import SEEN_IDS, ConversationState, SessionConfig, TurnConfig, VendorInfo
+from shim.core.turn.terms import (
+    MAX_USED_IDS,
+    ConversationState,
+    SessionConfig,
+    TurnConfig,
+    VendorInfo,
+)
 from shim.core.turn.turn import Turn
 from shim.process.exit_status import parse_exit
 
@@ -436,7 +442,7 @@ def check_account(account: Diagnostics) -> None:
 
 # Of any one table of a Turn, a conversation or a translator: the largest that has a name is
 # `SEEN_IDS`.
-ENTRIES_REMEMBERED = SEEN_IDS
+ENTRIES_REMEMBERED = MAX_USED_IDS
 TEXT_REMEMBERED = MAX_MESSAGE_CHARS
 # What the shell takes after every chunk is not memory.
 _TAKEN = frozenset({"asked", "observed", "outbox"})
@@ -553,7 +559,7 @@ class _Ids:
 
     def add(self, identity: str) -> None:
         before = self._last.get(identity)
-        assert before is None or self._count - before > SEEN_IDS // 2, (
+        assert before is None or self._count - before > MAX_USED_IDS // 2, (
             f"tool id {identity!r} used twice"
         )
         self._last[identity] = self._count

@@ -605,7 +605,7 @@ def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small
     stage = FlatStage()
     stage.turn.started(session_id=STABLE_SESSION_ID)
     stage.turn.tool_use("open", "Bash", {})
-    for identity in ("a", *(f"b{number}" for number in range(3 * terms.SEEN_IDS)), "a"):
+    for identity in ("a", *(f"b{number}" for number in range(3 * terms.MAX_USED_IDS)), "a"):
         stage.turn.tool_use(identity, "Bash", {})
         stage.turn.add_tool_result(identity, "")
     stage.turn.ended()

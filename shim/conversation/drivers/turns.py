@@ -160,7 +160,7 @@ class TurnLifecycle:
             mode=facts.mode,
             redact=setup.settings.redaction() == "all",
             questions=(lambda: facts.answers_prompts) if setup.dialect.asks_by_line else None,
-            judge=_build_evaluator(vendor, request, standing),
+            evaluator=_build_evaluator(vendor, request, standing),
             retries=self.retries_cut_streams,
             read=self._schema.select_parser(persistent=standing.persistent),
             home=home_of(vendor, self._environment),

@@ -120,8 +120,8 @@ class TurnStart:
             }
         if terms.read is not None and STRUCTURED_OUTPUT_TOOL not in facts["tools"]:
             facts["tools"] = [*facts["tools"], STRUCTURED_OUTPUT_TOOL]
-        if terms.judge is not None:
-            facts["tools"] = terms.judge.policy.list_visible_tools(facts["tools"])
+        if terms.evaluator is not None:
+            facts["tools"] = terms.evaluator.policy.list_visible_tools(facts["tools"])
         self._writer.init(conversation.session_id, facts)
         if self.user_message is not None:
             self.write_user_message(self.user_message)

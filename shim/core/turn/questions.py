@@ -129,7 +129,7 @@ class PermissionRequests:
             return "This call was asked about before."
         if len(self._request_ids) >= MAX_PERMISSION_REQUESTS:
             return "Too many calls were asked about in this turn."
-        judge = self._config.judge
+        judge = self._config.evaluator
         if judge is not None and judge.is_hidden(name):
             return f"{name} is hidden in this session."
         return ""

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from shim.core.policy.rules import UnsupportedRule
 
 # a vendor's session, and all that it used, where the vendor counts that
-Thread = tuple[str | None, Usage]
-NO_THREAD_USAGE: Thread = (None, NO_USAGE)
+ThreadUsage = tuple[str | None, Usage]
+NO_THREAD_USAGE: ThreadUsage = (None, NO_USAGE)
 # of an id or a name that a vendor gives: they stand in every line of ours, and are remembered
 MAX_NAME_CHARS = 200
-SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
+MAX_USED_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
 
 
 class UsageTotals(NamedTuple):
@@ -54,7 +54,7 @@ class ConversationState:
         "vendor_session",
     )
 
-    def __init__(self, thread: Thread = NO_THREAD_USAGE) -> None:
+    def __init__(self, thread: ThreadUsage = NO_THREAD_USAGE) -> None:
         self.session_id: str | None = None
         self.vendor_session: str | None = None
         self.seen: set[str] = set()
@@ -98,7 +98,7 @@ class ConversationState:
             account.record("reused_tool_id", identity)
             identity = self.mint(identity)
             seen.add(identity)
-        if size > SEEN_IDS // 2:
+        if size > MAX_USED_IDS // 2:
             self.forget()
         return identity
 
@@ -178,7 +178,7 @@ class SessionConfig(NamedTuple):
 
     fresh_id: str
     chosen_id: str | None = None
-    thread: Thread = NO_THREAD_USAGE
+    thread: ThreadUsage = NO_THREAD_USAGE
     servers: Callable[[], tuple[list[dict[str, Any]], list[str]]] = lambda: ([], [])
     server_names: Callable[[], list[str]] = list
 
@@ -228,7 +228,7 @@ class TurnConfig(NamedTuple):
     cwd: str = ""
     tools: tuple[str, ...] = ()
     mode: str = "default"
-    judge: "PolicyEvaluator | None" = None
+    evaluator: "PolicyEvaluator | None" = None
     retries: bool = False
     read: Callable[[str], StructuredAnswer] | None = None
     redact: bool = False

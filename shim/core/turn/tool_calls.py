@@ -28,7 +28,7 @@ from shim.core.turn.outcome import MAX_TURNS_TEXT, OutcomeTracker
 from shim.core.turn.reply import AssistantMessage
 from shim.core.turn.terms import (
     MAX_NAME_CHARS,
-    SEEN_IDS,
+    MAX_USED_IDS,
     ConversationState,
     OutputWriter,
     TurnConfig,
@@ -127,7 +127,7 @@ class Denials:
         its own id.
         """
         if said_as == identity:
-            if len(self._unchanged) >= SEEN_IDS:
+            if len(self._unchanged) >= MAX_USED_IDS:
                 self._unchanged.clear()
             self._unchanged.add(identity)
         elif identity and len(self._renamed) < MAX_RENAMED_CALLS:
@@ -260,7 +260,7 @@ class ToolCalls:
             key = self.table.find_repeated_call(identity, name, arguments, source)
             if key is not None and not self._unhide_forbidden(key, name, arguments):
                 return self._note_repetition(key, name, arguments, source)
-        denied, judge = False, self._terms.judge
+        denied, judge = False, self._terms.evaluator
         if hidden or judge is not None:
             # it never ran, so there is nothing to stop
             refused = self._was_refused(identity, name, arguments)
@@ -350,7 +350,7 @@ class ToolCalls:
         if self._machine.state is not READY and not self._machine.move_to(READY):
             return  # it is answered with the end, as every call is
         # a vendor may call what it stopped complete
-        judge, is_error = self._terms.judge, is_error or self.interrupted
+        judge, is_error = self._terms.evaluator, is_error or self.interrupted
         if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP_PREFIX):
             is_error = is_error or is_failed_result(content)
             content = format_content(content, call[1], failed=is_error)
@@ -415,7 +415,7 @@ class ToolCalls:
         Return True if the vendor knows the rule and should refuse the call itself.
         `report_forbidden_run` is called if the vendor runs the call nevertheless.
         """
-        judge = self._terms.judge
+        judge = self._terms.evaluator
         if (
             judge is None
             or not judge.is_violation(name, arguments)
@@ -445,7 +445,7 @@ class ToolCalls:
 
     def hide(self, identity: str, name: str, arguments: object, source: str = STREAM) -> None:
         """Leave a call and its result out of the stream."""
-        if len(self.table.hidden_keys) >= SEEN_IDS:
+        if len(self.table.hidden_keys) >= MAX_USED_IDS:
             self.table.clear_hidden()
         announced = Announcement(identity, name, compute_fingerprint(arguments), source)
         self.table.add(announced, self._pen.new_uuid(), None)
@@ -602,7 +602,7 @@ class ToolCalls:
         is_new = self.table.record_repetition(key, source, arguments)
         if key not in self.open:
             return None
-        judge = self._terms.judge
+        judge = self._terms.evaluator
         said_as = self.open[key][0]
         if is_new and self.observed is not None:  # hooks have seen only the earlier arguments
             self.observed.append(HookEvent("PreToolUse", said_as, name, arguments))
@@ -623,7 +623,7 @@ class ToolCalls:
         """Remove a hidden call that turns out to be forbidden, so that it can be announced. Return
         whether it was.
         """
-        judge = self._terms.judge
+        judge = self._terms.evaluator
         if (
             key not in self.table.hidden_keys
             or judge is None

@@ -357,7 +357,7 @@ class AcpTranslator(Translator):
         """Return whether a call waits for its input, which arrives in the frontend's process."""
         if call.told or name not in self.turn.terms.session.servers()[1]:
             return False
-        judge = self.turn.terms.judge
+        judge = self.turn.terms.evaluator
         return judge is None or not (judge.is_violation(name, {}) or judge.is_hidden(name))
 
     def _words(self, call: Call) -> tuple[str, dict[str, Any]]:
@@ -373,7 +373,7 @@ class AcpTranslator(Translator):
             return ""
         if self._server_names is None:
             self._server_names = [*self.link.servers, *self.turn.terms.session.server_names()]
-        return tool_of(self.server_tool, self._server_names, own, self.turn.terms.judge)
+        return tool_of(self.server_tool, self._server_names, own, self.turn.terms.evaluator)
 
     def _returned(self, call: Call) -> object:
         """Return the content of a call, or its raw output if there is no content.

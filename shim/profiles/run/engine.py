@@ -164,7 +164,7 @@ class Engine(Translator):
 
         if self._server_names is None:
             self._server_names = self.turn.terms.session.server_names()
-        claude_name = tool_of(self.server_tool, self._server_names, name, self.turn.terms.judge)
+        claude_name = tool_of(self.server_tool, self._server_names, name, self.turn.terms.evaluator)
         tools = {name: Tool(claude_name)} if claude_name else self.tools
         return translate_tool_call(tools, name, arguments)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from shim.core.claude.usage import NO_USAGE, USAGE_KEYS, Usage, create_usage
-from shim.core.turn.terms import NO_THREAD_USAGE, ConversationState, Thread
+from shim.core.turn.terms import NO_THREAD_USAGE, ConversationState, ThreadUsage
 
 MEANINGS = ("request", "run_total", "thread_total", "none")
 
@@ -47,7 +47,7 @@ class Tally:
             total = total and self._of_this_turn(total)
         return {"usage": total} | ({"cost": cost} if cost else {})
 
-    def _known_thread(self) -> Thread:
+    def _known_thread(self) -> ThreadUsage:
         """What the thread that goes on had used before, also in another process; one of its own
         begins at nothing.
         """
