@@ -81,7 +81,9 @@ class PassthroughTurn:
         elif kind == "stream_event":
             self._write_if_allowed(
                 raw,
-                self._is_in_turn(raw) and self._track_stream_event(event) and self._writer.partial,
+                self._is_in_turn(raw)
+                and self._track_stream_event(event)
+                and self._writer.writes_partial_messages,
             )
         else:
             if self._turn_end.vendor_result[0]:
@@ -89,22 +91,22 @@ class PassthroughTurn:
             if (
                 self._machine.state is CLOSED
                 and self._turn_end.is_terminated
-                and self._writer.terminates
+                and self._writer.has_terminator
             ):
                 self._machine.record_late_event()  # the terminator was said: the end, for whoever asked for one
             else:
-                self._writer.verbatim(raw)
+                self._writer.write_passthrough(raw)
 
     def _write_if_allowed(self, raw: bytes, passes: bool) -> None:
         if passes:
-            self._writer.verbatim(raw)
+            self._writer.write_passthrough(raw)
 
     @property
     def _accepts_every_line(self) -> bool:
         """Whether the frontend can take all that a real claude says: it reads to no terminator,
         nothing is hidden.
         """
-        return not (self._writer.terminates or self._hidden_tools)
+        return not (self._writer.has_terminator or self._hidden_tools)
 
     def _is_in_turn(self, raw: bytes, *, user: bool = False) -> bool:
         """Whether a line belongs to the turn; the first one says the `init` that did not come.
@@ -116,7 +118,7 @@ class PassthroughTurn:
             self._finish_turn()
         if self._machine.state is CLOSED:
             if self._pending_result_count or (user and self._accepts_every_line):
-                self._writer.verbatim(raw)
+                self._writer.write_passthrough(raw)
             else:
                 self._machine.record_late_event()
             return False
@@ -127,10 +129,10 @@ class PassthroughTurn:
             self._diagnostics.record("second_init")
             if self._accepts_every_line:
                 self._pending_result_count += 1
-                self._writer.verbatim(raw)
+                self._writer.write_passthrough(raw)
             return
         session = str(event.get("session_id"))
-        self._conversation.session_id = self._conversation.vendor_session = session
+        self._conversation.session_id = self._conversation.vendor_session_id = session
         self._turn_start.vendor_info["vendor_version"] = event.get("claude_code_version")
         self._assistant_message.model = str(event.get("model"))
         self._writer.adopt_session(session)
@@ -142,7 +144,7 @@ class PassthroughTurn:
             raw = dump_json(
                 event | {"shim": {"vendor": self._turn_start.config.vendor.name, **facts}}
             )
-        self._writer.verbatim(raw)
+        self._writer.write_passthrough(raw)
         self._machine.move_to(READY, True)
 
     def _store_result(self, raw: bytes, event: ClaudeLine) -> None:
@@ -152,11 +154,11 @@ class PassthroughTurn:
             if self._pending_result_count:
                 self._pending_result_count -= 1
                 self._finish_turn()
-                self._writer.verbatim(raw)
+                self._writer.write_passthrough(raw)
             return
         session = event.get("session_id")
         if self._machine.state is NEW and isinstance(session, str):
-            self._conversation.vendor_session = session
+            self._conversation.vendor_session_id = session
         # a turn that never began has no `init` (contract 5.10), and a call may be left open
         if self._accepts_every_line:
             self._tool_calls.table.remove_visible()
@@ -204,7 +206,7 @@ class PassthroughTurn:
         self._text_blocks.fragments = []
         if self._machine.state in (TEXT, THINKING):
             self._machine.move_to(MESSAGE, True)
-            self._assistant_message.has_open_block = self._writer.partial
+            self._assistant_message.has_open_block = self._writer.writes_partial_messages
         return True
 
     def _track_user(self, event: ClaudeLine) -> bool:
@@ -284,7 +286,7 @@ class PassthroughTurn:
         self._machine.move_to(BLOCK_STATES.get(kind, MESSAGE), True)
         self._text_blocks.clear_block()
         self._assistant_message.has_open_block = (
-            self._writer.partial and self._machine.state is MESSAGE
+            self._writer.writes_partial_messages and self._machine.state is MESSAGE
         )
 
 

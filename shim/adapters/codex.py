@@ -70,7 +70,7 @@ class CodexTranslator(ProfileTranslator):
         if of not in CHECKPOINT_ITEMS and kind not in TURN_END_EVENTS:
             return is_repeated
         self._state.rollout = self._state.rollout or CodexRollout(
-            home, self.turn.conversation.vendor_session or ""
+            home, self.turn.conversation.vendor_session_id or ""
         )
         unsaid = self._state.rollout.take_missing_calls()
         self.turn.message_facts(model=self._state.rollout.model)

@@ -307,7 +307,7 @@ class Teller:
             if (last := self._translation) is not None:
                 if vendor != last.turn.terms.vendor.name:
                     # the other vendor has its own session
-                    last.turn.conversation.vendor_session = None
+                    last.turn.conversation.vendor_session_id = None
                 return StreamTranslation(
                     get_adapter(vendor).translator_class, opened.turn.terms, last.writer, last.turn
                 )

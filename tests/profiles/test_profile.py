@@ -155,7 +155,7 @@ def two_turns(vendor, first, second, *, forgotten=False):
     results, before = [], None
     for events in (first, second):
         if before is not None and forgotten:
-            before.turn.conversation.vendor_session = None
+            before.turn.conversation.vendor_session_id = None
         before = translation_of(vendor, previous=before)
         data = "".join(json.dumps(event) + "\n" for event in events).encode()
         results.append(result_line(parse(before.feed(data) + before.close(ChildExit(code=0)))))
@@ -342,7 +342,7 @@ def test_a_session_that_only_stderr_names_is_remembered():
     translation = translation_of(vendor)
     translation.feed(b'{"type":"say","words":"a"}\n{"type":"end"}\n')
     translation.close(ChildExit(code=0), f"noise\nresume with {SESSION}\n")
-    assert translation.turn.conversation.vendor_session == SESSION
+    assert translation.turn.conversation.vendor_session_id == SESSION
     assert not translation.turn.is_error
 
 
@@ -352,7 +352,7 @@ def test_a_session_is_read_off_a_line_that_never_is_a_reason():
     translation = translation_of(vendor)
     said = translation.feed(b'{"type":"say","words":"a"}\n')
     said += translation.close(ChildExit(code=1), f"resume with {SESSION}\nfatal: no trust\n")
-    assert translation.turn.conversation.vendor_session == SESSION
+    assert translation.turn.conversation.vendor_session_id == SESSION
     assert result_line(parse(said))["errors"] == ["no trust"]
 
 

@@ -91,7 +91,7 @@ class TurnLifecycle:
         if self._resume_state.vendor_session_id is None:
             self._resume_state.has_system_prompt = False
             if before is not None:
-                before.conversation.vendor_session = None
+                before.conversation.vendor_session_id = None
         inbound = setup.settings.max_inbound_bytes
         translator = vendor.translator_class if reader is None else reader(vendor.translator_class)
         translation = StreamTranslation(
@@ -222,7 +222,7 @@ class TurnLifecycle:
         """The next child answers the same message: in the vendor's session, if it can be resumed."""
         self.store_session(pump)
         if self._resume_state.vendor_session_id is None:
-            pump.turn.conversation.vendor_session = None
+            pump.turn.conversation.vendor_session_id = None
 
     def store_session(self, pump: ChildStream) -> None:
         """What the next child, and a later `--resume`, need to know. A real claude keeps its own
@@ -253,7 +253,11 @@ class TurnLifecycle:
             if vendor.cli.read_replay_position is not None
             else None
         )
-        own = place or conversation.vendor_session or (standing.assigned_id if turn.began else None)
+        own = (
+            place
+            or conversation.vendor_session_id
+            or (standing.assigned_id if turn.began else None)
+        )
         keeps_itself = vendor.passthrough and not setup.is_translated
         if (keeps_itself and not place) or conversation.session_id is None or own is None:
             return

@@ -152,7 +152,7 @@ class FallbackDriver:
         driver = self._create_driver(candidate)
         driver.stream = self._last_stream
         if self._last_stream is not None:
-            self._last_stream.turn.conversation.vendor_session = None
+            self._last_stream.turn.conversation.vendor_session_id = None
         return driver
 
     def _buffer_output(self, launcher: ChildLauncher) -> None:

@@ -326,7 +326,7 @@ class ChildStream:
         return RunHooks((HookEvent("Stop"),), text), StoreSession(self._find_vendor_session())
 
     def _find_vendor_session(self) -> str | None:
-        return self.turn.conversation.vendor_session
+        return self.turn.conversation.vendor_session_id
 
     def _collect_commands(self) -> StreamCommands:
         """What the Turn wants done, and what has changed since the last time."""
@@ -345,7 +345,7 @@ class ChildStream:
         timeout = (
             "heartbeat_timeout" if turn.beating else "tool_timeout" if turn.open else "idle_timeout"
         )
-        known = turn.conversation.vendor_session, not self._saves_late or bool(turn.usage)
+        known = turn.conversation.vendor_session_id, not self._saves_late or bool(turn.usage)
         changed = (
             stage is not self._stage or timeout != self._timeout_key or known != self.resume_info
         )

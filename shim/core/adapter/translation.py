@@ -67,7 +67,7 @@ class StreamTranslation:
             turn = Turn(pen, terms, ConversationState(terms.session.thread), self.diagnostics)
         else:
             turn = previous.inner.next(terms, self.diagnostics)
-        self._set_translator(translator(redact_turn(turn), partial=pen.partial))
+        self._set_translator(translator(redact_turn(turn), partial=pen.writes_partial_messages))
 
     @property
     def turn(self) -> Turn:
@@ -365,5 +365,5 @@ class StreamTranslation:
         ):
             return False
         session = event.get("session_id")
-        ours = self.turn.conversation.vendor_session
+        ours = self.turn.conversation.vendor_session_id
         return session is None or ours is None or session == ours

@@ -74,7 +74,7 @@ class StreamJsonWriter:
         max_line_bytes: int = 0,
         usage_counter: UsageCounter | None = None,
     ) -> None:
-        self.partial = writes_partial_messages
+        self.writes_partial_messages = writes_partial_messages
         self.room = max(
             (max_line_bytes or NO_LIMIT_BYTES) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
         )
@@ -137,7 +137,7 @@ class StreamJsonWriter:
     def adopt_block(self, index: int) -> None:
         self._block_index = index
 
-    def verbatim(self, line: bytes) -> None:
+    def write_passthrough(self, line: bytes) -> None:
         """A line that is Claude's already (pass-through), without its LF."""
         if not line.isascii():
             line = escape_line_separators(line)
@@ -199,11 +199,11 @@ class StreamJsonWriter:
 
     def verbatim_result(self, line: bytes) -> None:
         """A result that is Claude's already; its terminator comes later."""
-        self.verbatim(line)
+        self.write_passthrough(line)
         self.last_result = self._lines[-1]
 
     @property
-    def terminates(self) -> bool:
+    def has_terminator(self) -> bool:
         return bool(self._terminator)
 
     def end_of_stream(self) -> None:
@@ -230,7 +230,7 @@ class StreamJsonWriter:
         self._message_head = MESSAGE_HEAD + identity + middle
         if self.usage_counter is not None:
             self.usage_counter.start_message(identity)
-        if self.partial:
+        if self.writes_partial_messages:
             pieces = (
                 MESSAGE_START_EVENT,
                 identity,
@@ -280,7 +280,7 @@ class StreamJsonWriter:
         self._lines.append(
             b"".join((self._message_head, head, dumped, behind, tail, next(self._line_ends)))
         )
-        if self.partial:
+        if self.writes_partial_messages:
             self.block_stop()
         else:
             self._block_index += 1
@@ -289,7 +289,7 @@ class StreamJsonWriter:
         """The open block is over (only said with partial messages); the next one has the next
         index.
         """
-        if self.partial:
+        if self.writes_partial_messages:
             self._lines.append(
                 b"".join(
                     (
@@ -310,7 +310,7 @@ class StreamJsonWriter:
         head, behind, _, _ = BLOCK_PIECES[kind]
         end, tail, index = self._line_ends, self._line_tail, self._block_index
         self._block_index = index + 1
-        if not self.partial:
+        if not self.writes_partial_messages:
             self._lines.append(
                 b"".join((self._message_head, head, dumped, behind, self._message_tail, next(end)))
             )
@@ -344,7 +344,7 @@ class StreamJsonWriter:
         self.call_bytes = size
         end, tail, index = self._line_ends, self._line_tail, self._block_index
         self._block_index = index + 1
-        if not self.partial:
+        if not self.writes_partial_messages:
             line = (
                 self._message_head,
                 TOOL_USE_START,
@@ -373,7 +373,7 @@ class StreamJsonWriter:
 
     def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
         """The reply is over (only said with partial messages)."""
-        if not self.partial:
+        if not self.writes_partial_messages:
             return
         end, tail = self._line_ends, self._line_tail
         counted = NO_USAGE_JSON if usage is NO_USAGE else dump_json(usage)

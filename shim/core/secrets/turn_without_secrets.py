@@ -38,7 +38,7 @@ class RedactedTextBlocks:
         self._text_blocks = turn.speech
         self._machine = turn.machine
         self._diagnostics = turn.account
-        self._writes_partial_messages = turn.pen.partial
+        self._writes_partial_messages = turn.pen.writes_partial_messages
         self._redactor = redactor
         self._counts = redactor.counts
         self._stream_redactor = StreamRedactor(self._counts)

@@ -58,11 +58,11 @@ class TurnStart:
     def set_vendor_session(self, session: str, account: Diagnostics, *, is_closed: bool) -> None:
         """The vendor named its session."""
         conversation = self._conversation
-        if conversation.vendor_session not in (None, session):
+        if conversation.vendor_session_id not in (None, session):
             account.record("session_id_changed", session)
             if self.config.retries and not is_closed:
                 self._change_session_id(session)
-        conversation.vendor_session = session
+        conversation.vendor_session_id = session
 
     def update_vendor_info(self, facts: Mapping[str, Any]) -> None:
         """What the vendor said of itself, as far as it can be."""
@@ -86,7 +86,7 @@ class TurnStart:
         if conversation.session_id is None:
             conversation.session_id = (
                 terms.session.chosen_id
-                or parse_uuid(conversation.vendor_session or "")
+                or parse_uuid(conversation.vendor_session_id or "")
                 or terms.session.fresh_id
             )
         shim: dict[str, Any] = {"vendor": terms.vendor.name, "unattended": terms.vendor.unattended}
@@ -174,7 +174,7 @@ class TurnStart:
         if (
             found
             and conversation.session_id is not None
-            and conversation.session_id == conversation.vendor_session
+            and conversation.session_id == conversation.vendor_session_id
         ):
             conversation.session_id = found
             self._writer.session_changed(found)

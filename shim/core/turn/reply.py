@@ -43,7 +43,7 @@ class AssistantMessage:
         self._machine = machine
         self._writer = pen
         self._can_retry = terms.retries  # what it said is remembered to the end of the turn
-        self._partial = pen.partial
+        self._partial = pen.writes_partial_messages
         self._outcome_tracker = end
         self.written_blocks = WrittenBlocks(account, self.shorten_text)
         self.written_text = WrittenText()

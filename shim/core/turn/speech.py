@@ -39,7 +39,7 @@ class TextBlocks:
         self._diagnostics = account
         self._assistant_message = reply
         self._outcome_tracker = end
-        self._partial = pen.partial
+        self._partial = pen.writes_partial_messages
         self.max_bytes = pen.room  # bytes of a block in a line
         self._safe_bytes = (
             pen.room // MAX_ESCAPE_FACTOR

@@ -51,12 +51,12 @@ class ConversationState:
         "session_id",
         "thread",
         "usage",
-        "vendor_session",
+        "vendor_session_id",
     )
 
     def __init__(self, thread: ThreadUsage = NO_THREAD_USAGE) -> None:
         self.session_id: str | None = None
-        self.vendor_session: str | None = None
+        self.vendor_session_id: str | None = None
         self.seen: set[str] = set()
         self.seen_before: set[str] = set()
         self.minted = 1
@@ -252,13 +252,13 @@ class OutputWriter(Protocol):
     `call_bytes` the size of the last call as it was said.
     """
 
-    partial: bool
+    writes_partial_messages: bool
     room: int
     last_result: bytes
     call_bytes: int
 
     @property
-    def terminates(self) -> bool:
+    def has_terminator(self) -> bool:
         """Whether a terminator follows each result."""
 
     @property
@@ -289,7 +289,7 @@ class OutputWriter(Protocol):
     def adopt_block(self, index: int) -> None:
         """The block that a passed line opened."""
 
-    def verbatim(self, line: bytes) -> None:
+    def write_passthrough(self, line: bytes) -> None:
         """A line that is in the dialect already, without its LF."""
 
     def verbatim_result(self, line: bytes) -> None:

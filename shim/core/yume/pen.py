@@ -56,8 +56,8 @@ class YumePen:
     same messages in Claude's lines, for the transcript that history lists read.
     """
 
-    partial = True
-    terminates = True
+    writes_partial_messages = True
+    has_terminator = True
 
     def __init__(
         self,
@@ -380,7 +380,7 @@ class YumePen:
     def adopt_block(self, index: int) -> None:
         """Nothing passes."""
 
-    def verbatim(self, line: bytes) -> None:
+    def write_passthrough(self, line: bytes) -> None:
         """Nothing passes."""
 
     def verbatim_result(self, line: bytes) -> None:

@@ -106,7 +106,7 @@ class Engine(Translator):
         """An event that may be of anybody names its session. DoubtfulError where that is another
         one.
         """
-        if session and self.turn.conversation.vendor_session not in (None, session):
+        if session and self.turn.conversation.vendor_session_id not in (None, session):
             raise DoubtfulError
 
     def follow(self, session: Any) -> None:

@@ -18,7 +18,7 @@ class Tally:
     def __init__(self, means: str, conversation: ConversationState) -> None:
         self.means = means
         self._conversation = conversation
-        self._resumed = conversation.vendor_session is not None
+        self._resumed = conversation.vendor_session_id is not None
         self.begin()
 
     def begin(self) -> None:
@@ -52,7 +52,7 @@ class Tally:
         begins at nothing.
         """
         conversation = self._conversation
-        anew = conversation.session_id is not None and conversation.vendor_session is None
+        anew = conversation.session_id is not None and conversation.vendor_session_id is None
         return NO_THREAD_USAGE if anew else conversation.thread
 
     def _of_this_turn(self, total: Usage) -> Usage:
@@ -61,7 +61,7 @@ class Tally:
         """
         conversation = self._conversation
         session, before = self._before
-        if session != conversation.vendor_session:
+        if session != conversation.vendor_session_id:
             before = NO_USAGE
-        conversation.thread = (conversation.vendor_session, total)
+        conversation.thread = (conversation.vendor_session_id, total)
         return create_usage(*(max(total[name] - before[name], 0) for name in USAGE_KEYS))

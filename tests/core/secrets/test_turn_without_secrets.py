@@ -33,7 +33,7 @@ def ended(stage: Stage) -> list[str]:
     """The rest of a stream in short; its contract is kept."""
     stage.turn.ended()
     words = stage.finish()
-    check_turns(stage.bytes, stage.pen.partial)
+    check_turns(stage.bytes, stage.pen.writes_partial_messages)
     return words
 
 

@@ -21,7 +21,7 @@ def with_a_task(partial: bool = False) -> Stage:
 def finish(stage: Stage) -> list[str]:
     stage.turn.ended()
     words = stage.finish()
-    check_turns(stage.bytes, stage.pen.partial)
+    check_turns(stage.bytes, stage.pen.writes_partial_messages)
     return words
 
 

@@ -39,7 +39,7 @@ def result(stage: Stage, child_exit: ChildExit | None, stderr: str = "") -> dict
     """The result line of a turn that said something; the stream keeps the contract."""
     stage.turn.closed(child_exit, stderr)
     lines = stage.lines()
-    check_turns(stage.bytes, stage.pen.partial)
+    check_turns(stage.bytes, stage.pen.writes_partial_messages)
     return lines[-2]
 
 

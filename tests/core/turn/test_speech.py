@@ -28,7 +28,7 @@ def texts(stage: Stage) -> list[str]:
     """The words of all blocks, in order, when the turn is ended well."""
     stage.turn.ended()
     words = stage.finish()
-    check_turns(stage.bytes, stage.pen.partial)
+    check_turns(stage.bytes, stage.pen.writes_partial_messages)
     return [word for word in words if word.startswith(("text:", "think:", "call:"))]
 
 

@@ -27,7 +27,7 @@ def ended(stage: Stage) -> list[str]:
     """What is left to say when the vendor ends well."""
     stage.turn.ended()
     words = stage.finish()
-    check_turns(stage.bytes, stage.pen.partial)
+    check_turns(stage.bytes, stage.pen.writes_partial_messages)
     return words
 
 
@@ -367,7 +367,7 @@ def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn()
     stage.turn.add_tool_result("t", "a.txt")
     assert stage.turn.cause == "denied"
     stage.lines()
-    check_turns(stage.bytes, stage.pen.partial)
+    check_turns(stage.bytes, stage.pen.writes_partial_messages)
 
 
 def test_a_call_against_a_rule_that_no_vendor_can_be_told_of_stops_the_turn_at_once():

@@ -75,7 +75,7 @@ def test_the_frontends_session_id_goes_before_the_vendors():
     stage.turn.started(session_id=OTHER)
     (init,) = stage.lines()
     assert init["session_id"] == UUID
-    assert stage.conversation.vendor_session == OTHER
+    assert stage.conversation.vendor_session_id == OTHER
 
 
 @pytest.mark.parametrize("vendors", ["chat-1", "../../etc", "-rf"])
@@ -112,7 +112,7 @@ def test_the_session_id_does_not_change_in_the_middle():
     stage.turn.closed(ChildExit(code=0), "")
     assert {line["session_id"] for line in stage.lines() if "session_id" in line} == {UUID}
     assert stage.account.repairs == {"session_id_changed": 1}
-    assert stage.conversation.vendor_session == OTHER, "the store resumes with the newest"
+    assert stage.conversation.vendor_session_id == OTHER, "the store resumes with the newest"
 
 
 def test_facts_fall_back_to_what_was_agreed():

@@ -319,7 +319,7 @@ def test_an_event_out_of_a_broken_line_is_of_this_session_wherever_its_id_stands
     assert ("forged" in json.dumps(lines)) is heard
     assert ("doubtful_event" in result_line(lines)["shim"]["repairs"]) is not heard
     if not heard:
-        assert translation.turn.conversation.vendor_session == "mine"
+        assert translation.turn.conversation.vendor_session_id == "mine"
 
 
 def test_a_denial_of_what_has_no_name_is_named_so():
