@@ -135,7 +135,7 @@ class PassthroughTurn:
         self._conversation.session_id = self._conversation.vendor_session_id = session
         self._turn_start.vendor_info["vendor_version"] = event.get("claude_code_version")
         self._assistant_message.model = str(event.get("model"))
-        self._writer.adopt_session(session)
+        self._writer.set_session(session)
         tools = event.get("tools")
         if self._hidden_tools and isinstance(tools, list):
             event = event | {"tools": [name for name in tools if name not in self._hidden_tools]}
@@ -254,7 +254,7 @@ class PassthroughTurn:
         if kind == "message_start":
             message = inner["message"]
             self._assistant_message.model = str(message.get("model"))
-            self._writer.adopt_message(
+            self._writer.set_message(
                 str(message.get("id")),
                 self._assistant_message.model,
                 message.get("usage") or NO_USAGE,
@@ -279,10 +279,10 @@ class PassthroughTurn:
         if index.__class__ is not int:
             raise TypeError("the index of a block is no number")
         if self._machine.state is READY:
-            self._writer.adopt_message(
-                self._writer.new_message_id(), self._assistant_message.model, NO_USAGE
+            self._writer.set_message(
+                self._writer.create_message_id(), self._assistant_message.model, NO_USAGE
             )
-        self._writer.adopt_block(index)
+        self._writer.set_block_index(index)
         self._machine.move_to(BLOCK_STATES.get(kind, MESSAGE), True)
         self._text_blocks.clear_block()
         self._assistant_message.has_open_block = (

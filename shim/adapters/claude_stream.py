@@ -35,7 +35,9 @@ class ClaudeTranslator(Translator):
         self._raw_line: bytes | None = None
         self._pass_line = turn.clean_lines(PassthroughTurn(turn).pass_line)
         pen = turn.pen
-        self._normalizer = LineNormalizer(turn.account, pen.new_uuid, pen.room, turn.terms.keep)
+        self._normalizer = LineNormalizer(
+            turn.account, pen.create_uuid, pen.max_bytes, turn.terms.store_text
+        )
         self._split_delta: tuple[Event, str, str] | None = None
 
     def start_turn(self, turn: Turn) -> None:
@@ -57,7 +59,8 @@ class ClaudeTranslator(Translator):
             return
         kind = event["type"]
         if kind not in LEGACY_KINDS and (
-            self.turn.terms.old_reader or (kind not in EARLY_KINDS and not self.has_message)
+            self.turn.terms.rejects_unknown_lines
+            or (kind not in EARLY_KINDS and not self.has_message)
         ):
             self.turn.unknown(kind, event)
             return
@@ -68,15 +71,15 @@ class ClaudeTranslator(Translator):
         turn = self.turn
         session = (
             turn.conversation.session_id
-            or turn.terms.session.chosen_id
-            or turn.terms.session.fresh_id
+            or turn.terms.session.requested_id
+            or turn.terms.session.new_id
         )
         whole = self._normalizer.normalize(event, session, turn.model or "unknown")
         if whole is None:
             return
         if raw is None or whole is not event:
             raw = dump_json(whole)
-        if len(raw) <= turn.pen.room:
+        if len(raw) <= turn.pen.max_bytes:
             self._write_event(raw, whole)
             return
         if kind == "control_request":

@@ -435,7 +435,7 @@ def test_a_question_that_is_longer_than_a_line_is_denied_in_place_of_the_fronten
     request = {
         "subtype": "can_use_tool",
         "tool_name": "Write",
-        "input": {"content": "x" * translation.writer.room},
+        "input": {"content": "x" * translation.writer.max_bytes},
     }
     said = translation.feed(
         f"{INIT}\n{line('control_request', request_id='q', request=request)}\n".encode()

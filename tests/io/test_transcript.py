@@ -363,7 +363,7 @@ def test_the_frontend_that_started_us_is_named(home, file):
 
 def test_a_nested_agents_messages_are_left_out(transcript, file):
     pen = StreamJsonWriter(IDENTITY)
-    pen.adopt_session(U)
+    pen.set_session(U)
     pen.nested("call_1", "user", {"role": "user", "content": "find it"})
     pen.nested("call_1", "assistant", {"role": "assistant", "content": []})
     wrote(transcript, pen.take() + stream())
@@ -382,7 +382,7 @@ def test_a_prompt_that_is_said_back_is_written_once(transcript, file):
 
 def test_an_interrupt_is_part_of_the_history(transcript, file):
     pen = StreamJsonWriter(IDENTITY)
-    pen.adopt_session(U)
+    pen.set_session(U)
     pen.user_text("[Request interrupted by user]")
     wrote(transcript, pen.take())
     assert messages(file)[1]["message"]["content"][0]["text"] == "[Request interrupted by user]"
@@ -390,7 +390,7 @@ def test_an_interrupt_is_part_of_the_history(transcript, file):
 
 def test_a_failed_request_is_part_of_the_history(transcript, file):
     pen = StreamJsonWriter(IDENTITY)
-    pen.adopt_session(U)
+    pen.set_session(U)
     pen.api_error("API Error: 529", "overloaded", 529)
     wrote(transcript, pen.take())
     line = messages(file)[1]

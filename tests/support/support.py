@@ -203,7 +203,7 @@ class Stage:
         self.conversation = ConversationState()
         self.terms = terms_of(**terms)
         if room:
-            self.pen.room = room
+            self.pen.max_bytes = room
         self.turn = redact_turn(Turn(self.pen, self.terms, self.conversation, self.account))
         self.bytes = b""
 

@@ -177,7 +177,7 @@ def refuse_turn(
     if isinstance(error, UnknownSessionError) and not dialect.is_flat:
         if invocation.streams.output_format == "json":
             return 1
-        pen.adopt_session(terms.session.chosen_id or fresh)
+        pen.set_session(terms.session.requested_id or fresh)
         pen.result(build_bare_error(terms.vendor.name, str(error), "not_found"))
         lines = pen.take()
     else:

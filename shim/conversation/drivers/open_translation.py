@@ -107,7 +107,7 @@ def open_translation(
         cwd="" if stable else os.getcwd(),
         tools=vendor.listed_tools,
         retries=DIALECTS[dialect].retries_broken_answers,
-        keep=None if stable else _create_text_store(fresh),
+        store_text=None if stable else _create_text_store(fresh),
         redact=redact,
         clock=clock,
     )

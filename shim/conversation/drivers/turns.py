@@ -140,7 +140,7 @@ class TurnLifecycle:
             ),
             session=SessionConfig(
                 facts.options.session_id,
-                chosen_id=self._choose_session_id(),
+                requested_id=self._choose_session_id(),
                 thread=NO_THREAD_USAGE
                 if standing.stored_session is None
                 else standing.stored_session.thread,
@@ -164,8 +164,8 @@ class TurnLifecycle:
             retries=self.retries_cut_streams,
             read=self._schema.select_parser(persistent=standing.persistent),
             home=home_of(vendor, self._environment),
-            keep=self._store_text,
-            old_reader=old_sdk(setup.environment),
+            store_text=self._store_text,
+            rejects_unknown_lines=old_sdk(setup.environment),
             output_style=setup.claude_settings.output_style,
             forwards_subagent_text=self._forwards_subagent_text(),
             tried=standing.failed_attempts,

@@ -75,7 +75,7 @@ class StreamJsonWriter:
         usage_counter: UsageCounter | None = None,
     ) -> None:
         self.writes_partial_messages = writes_partial_messages
-        self.room = max(
+        self.max_bytes = max(
             (max_line_bytes or NO_LIMIT_BYTES) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
         )
         self.last_result = b""
@@ -112,11 +112,11 @@ class StreamJsonWriter:
     def fold(self) -> None:
         self._lines.join_new_lines()
 
-    def new_uuid(self) -> str:
+    def create_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
         return (self._uuid_prefix + next(self._line_ends)[:12]).decode()
 
-    def adopt_session(self, session_id: str) -> None:
+    def set_session(self, session_id: str) -> None:
         """The session that further lines belong to. Tails end where the uuid's counter begins."""
         self._line_tail = (
             b',"session_id":' + dump_json(session_id) + b',"uuid":"' + self._uuid_prefix
@@ -126,7 +126,7 @@ class StreamJsonWriter:
             (NO_STOP_REASON_MEMBERS, NO_USAGE_JSON, b"}", MAIN_AGENT_MEMBER, self._line_tail)
         )
 
-    def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
+    def set_message(self, identity: str, model: str, usage: Usage) -> None:
         middle = (
             b'","type":"message","role":"assistant","model":' + dump_json(model) + b',"content":['
         )
@@ -134,7 +134,7 @@ class StreamJsonWriter:
         self._block_index = 0
         self.message_usage(usage)
 
-    def adopt_block(self, index: int) -> None:
+    def set_block_index(self, index: int) -> None:
         self._block_index = index
 
     def write_passthrough(self, line: bytes) -> None:
@@ -149,7 +149,7 @@ class StreamJsonWriter:
         """`system/init` (contract 5.1); `facts` has cwd, tools, model, mode, shim and what else is
         known.
         """
-        self.adopt_session(session_id)
+        self.set_session(session_id)
         line = {
             "type": "system",
             "subtype": "init",
@@ -168,7 +168,7 @@ class StreamJsonWriter:
             "plugins": [],
             "analytics_disabled": True,
             "product_feedback_disabled": True,
-            "uuid": self.new_uuid(),
+            "uuid": self.create_uuid(),
             "fast_mode_state": "off",
             "shim": facts.get("shim") or {},
         }
@@ -335,8 +335,8 @@ class StreamJsonWriter:
         self._last_call = identity, called
         cut: Mapping[str, Any] | None = None
         size = TOOL_USE_BYTES + len(called) + len(named) + len(dumped)
-        if size > self.room // 2:  # its input as a fragment is dumped twice
-            fitted = fit_value(arguments, self.room // 2)
+        if size > self.max_bytes // 2:  # its input as a fragment is dumped twice
+            fitted = fit_value(arguments, self.max_bytes // 2)
             cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
             size -= len(dumped)
             dumped = dump_json(cut)
@@ -442,7 +442,7 @@ class StreamJsonWriter:
 
     def _build_synthetic_message(self, text: str) -> dict[str, object]:
         return {
-            "id": self.new_uuid(),
+            "id": self.create_uuid(),
             "type": "message",
             "role": "assistant",
             "model": "<synthetic>",
@@ -472,13 +472,15 @@ class StreamJsonWriter:
         line = {"type": role, "message": message, "parent_tool_use_id": parent}
         self._append_line(self._encode_line(line)[:-1] + self._line_tail)
 
-    def new_message_id(self) -> str:
+    def create_message_id(self) -> str:
         return next(self._message_ids).decode()
 
     def _encode_line(self, line: Mapping[str, Any]) -> bytes:
         """A line that is made whole, with its longest strings cut where it would be too long."""
         dumped = dump_json(line)
-        return dumped if len(dumped) <= self.room else dump_json(fit_line(line, self.room))
+        return (
+            dumped if len(dumped) <= self.max_bytes else dump_json(fit_line(line, self.max_bytes))
+        )
 
     def _append_line(self, body: bytes) -> None:
         self._lines.append(body + next(self._line_ends))

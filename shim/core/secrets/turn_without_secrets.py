@@ -315,9 +315,11 @@ class RedactedTurn:
         secrets.
         """
         pen, account = self.turn.pen, self.turn.account
-        passing = LineNormalizer(account, pen.new_uuid, pen.room, self.turn.terms.keep)
+        passing = LineNormalizer(
+            account, pen.create_uuid, pen.max_bytes, self.turn.terms.store_text
+        )
         self._line_redactor = LineRedactor(
-            self._redactor, pen.new_uuid, pen.room, passing.split_long_line
+            self._redactor, pen.create_uuid, pen.max_bytes, passing.split_long_line
         )
         self._write_line = verbatim
         return self._write_redacted_line

@@ -108,7 +108,7 @@ class TurnFinisher:
         terms, text = self._turn_start.config, f"the shim failed: {reason}"
         self.result = TurnResult(build_bare_error(terms.vendor.name, text), True, "internal", text)
         if not self._outcome_tracker.has_started:
-            self._writer.init(self._conversation.session_id or terms.session.fresh_id, {})
+            self._writer.init(self._conversation.session_id or terms.session.new_id, {})
         self._writer.result(self.result.line)
 
     def write_terminator(self) -> None:
@@ -164,7 +164,7 @@ class TurnFinisher:
                 usage_totals=conversation.spend(
                     outcome.fields, reply.usage_by_model, reply.cost_usd, reply.model
                 ),
-                max_bytes=self._writer.room,
+                max_bytes=self._writer.max_bytes,
                 origin=None if opening.user_message is None else opening.user_message.origin,
             )
         )

@@ -128,7 +128,7 @@ class Subagent:
         said_as = (
             agents.conversation.claim(identity, agents.diagnostics)
             if identity
-            else agents.writer.new_uuid()
+            else agents.writer.create_uuid()
         )
         agents.record_id(identity, said_as, name, given)
         announced = Announcement(identity, name, compute_fingerprint(given), STREAM)
@@ -199,7 +199,7 @@ class Subagent:
     def _write_assistant_message(self, block: Mapping[str, Any]) -> None:
         agents = self._tracker
         message = {
-            "id": agents.writer.new_message_id(),
+            "id": agents.writer.create_message_id(),
             "type": "message",
             "role": "assistant",
             "model": agents.assistant_message.model or "unknown",

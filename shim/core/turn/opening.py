@@ -85,9 +85,9 @@ class TurnStart:
         terms, conversation, reply = self.config, self._conversation, self._assistant_message
         if conversation.session_id is None:
             conversation.session_id = (
-                terms.session.chosen_id
+                terms.session.requested_id
                 or parse_uuid(conversation.vendor_session_id or "")
-                or terms.session.fresh_id
+                or terms.session.new_id
             )
         shim: dict[str, Any] = {"vendor": terms.vendor.name, "unattended": terms.vendor.unattended}
         if version := self.vendor_info.get("vendor_version") or terms.vendor.version:

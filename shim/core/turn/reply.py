@@ -96,7 +96,7 @@ class AssistantMessage:
 
     def shorten_text(self, text: str) -> str:
         """What of an answer a line can hold."""
-        return shorten_middle(text, self._writer.room, OMISSION_TEXT)
+        return shorten_middle(text, self._writer.max_bytes, OMISSION_TEXT)
 
     # -- what the vendor says of it ----------------------------------------------------------------
 

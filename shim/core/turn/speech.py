@@ -40,9 +40,9 @@ class TextBlocks:
         self._assistant_message = reply
         self._outcome_tracker = end
         self._partial = pen.writes_partial_messages
-        self.max_bytes = pen.room  # bytes of a block in a line
+        self.max_bytes = pen.max_bytes  # bytes of a block in a line
         self._safe_bytes = (
-            pen.room // MAX_ESCAPE_FACTOR
+            pen.max_bytes // MAX_ESCAPE_FACTOR
         )  # bytes that fit a line whatever is escaped in them
         self._can_retract = terms.vendor.retracts
         self._can_retry = terms.retries

@@ -176,8 +176,8 @@ class SessionConfig(NamedTuple):
     own settings
     """
 
-    fresh_id: str
-    chosen_id: str | None = None
+    new_id: str
+    requested_id: str | None = None
     thread: ThreadUsage = NO_THREAD_USAGE
     servers: Callable[[], tuple[list[dict[str, Any]], list[str]]] = lambda: ([], [])
     server_names: Callable[[], list[str]] = list
@@ -234,8 +234,8 @@ class TurnConfig(NamedTuple):
     redact: bool = False
     questions: Callable[[], bool] | None = None
     home: VendorDataReader | None = None
-    keep: StoreText | None = None
-    old_reader: bool = False
+    store_text: StoreText | None = None
+    rejects_unknown_lines: bool = False
     output_style: str = ""
     forwards_subagent_text: bool = True
     tried: tuple[FailedAttempt, ...] = ()
@@ -253,7 +253,7 @@ class OutputWriter(Protocol):
     """
 
     writes_partial_messages: bool
-    room: int
+    max_bytes: int
     last_result: bytes
     call_bytes: int
 
@@ -274,19 +274,19 @@ class OutputWriter(Protocol):
     def fold(self) -> None:
         """Make what was written smaller in memory, where many long lines are."""
 
-    def new_uuid(self) -> str:
+    def create_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
 
-    def new_message_id(self) -> str:
+    def create_message_id(self) -> str:
         """A minted message id, for a nested agent's reply."""
 
-    def adopt_session(self, session_id: str) -> None:
+    def set_session(self, session_id: str) -> None:
         """The session that further lines belong to."""
 
-    def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
+    def set_message(self, identity: str, model: str, usage: Usage) -> None:
         """The reply that a passed line opened."""
 
-    def adopt_block(self, index: int) -> None:
+    def set_block_index(self, index: int) -> None:
         """The block that a passed line opened."""
 
     def write_passthrough(self, line: bytes) -> None:

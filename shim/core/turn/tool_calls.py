@@ -208,7 +208,7 @@ class ToolCalls:
         self._denials = denials
         self._finish = finish
         # characters of a result: its text stands in a line twice for some tools
-        self._room = pen.room // 2
+        self._room = pen.max_bytes // 2
         # what a call's id, name and arguments are said as
         self.redact: Callable[[Any], Any] | None = None
         self.table: OpenCalls[Call] = OpenCalls()
@@ -276,7 +276,7 @@ class ToolCalls:
         own = identity  # a result and another announcement have it as it is
         if self.redact is not None and not self.asks_by_line:
             own, name, arguments = self.redact(own), self.redact(name), self.redact(arguments)
-        said_as = self._conversation.claim(own, self._account) if own else self._pen.new_uuid()
+        said_as = self._conversation.claim(own, self._account) if own else self._pen.create_uuid()
         self._denials.note_id(own, said_as, name, arguments)
         self._reply.ends_with_call = True
         said = self._pen.tool_use(said_as, name, arguments)
@@ -448,7 +448,7 @@ class ToolCalls:
         if len(self.table.hidden_keys) >= MAX_USED_IDS:
             self.table.clear_hidden()
         announced = Announcement(identity, name, compute_fingerprint(arguments), source)
-        self.table.add(announced, self._pen.new_uuid(), None)
+        self.table.add(announced, self._pen.create_uuid(), None)
 
     def find_call(
         self, identity: object, name: str | None = None, arguments: object = None
@@ -476,7 +476,7 @@ class ToolCalls:
 
     def structured(self, value: Mapping[str, Any]) -> None:
         """Say the structured answer as the call that Claude makes of it (contract F11, 5.11)."""
-        identity = self._pen.new_uuid()
+        identity = self._pen.create_uuid()
         self._machine.move_to(MESSAGE)
         self._reply.ends_with_call = True
         self._pen.tool_use(identity, STRUCTURED_OUTPUT_TOOL, value)
@@ -518,7 +518,7 @@ class ToolCalls:
         """A result that fits a line (contract 5.4)."""
         if isinstance(content, str) and len(content) * MAX_CHAR_BYTES <= self._room:
             return content
-        fitted = fit_value(fit_images(content, self._room), self._room, self._terms.keep)
+        fitted = fit_value(fit_images(content, self._room), self._room, self._terms.store_text)
         if fitted is not content:
             self._account.record("result_cut")
         return fitted

@@ -83,7 +83,7 @@ class Turn:
         self.reply = reply = AssistantMessage(machine, pen, terms, account, end)
         self.opening = opening = TurnStart(pen, terms, conversation, exact, reply)
         self.speech = speech = TextBlocks(machine, pen, terms, account, reply, end)
-        denials = Denials(account, exact, pen.room // 2)
+        denials = Denials(account, exact, pen.max_bytes // 2)
         self.calls = calls = ToolCalls(
             machine, pen, terms, conversation, account, exact, reply, end, denials, self.finish
         )

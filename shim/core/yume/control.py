@@ -201,7 +201,7 @@ class YumeControl(ControlSession):
                 frontend_knows=False,
             )
         size = len(dump_json(request.tool_input))
-        if size > self._pen.room:
+        if size > self._pen.max_bytes:
             return PermissionDecision(
                 False, message=f"The call is too large to be asked about ({size} bytes)."
             )

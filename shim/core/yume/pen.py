@@ -68,7 +68,7 @@ class YumePen:
         history: StreamJsonWriter | None = None,
     ) -> None:
         most = DIALECTS["yume"].max_line_bytes
-        self.room = max(
+        self.max_bytes = max(
             min(limit or most, most) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
         )
         self.last_result = b""
@@ -111,11 +111,11 @@ class YumePen:
     def fold(self) -> None:
         """Its lines are short."""
 
-    def new_uuid(self) -> str:
+    def create_uuid(self) -> str:
         self._number += 1
         return f"{self._identity}{self._number:012x}"
 
-    def new_message_id(self) -> str:
+    def create_message_id(self) -> str:
         """Nothing of Yume's has one."""
         return ""
 
@@ -143,7 +143,7 @@ class YumePen:
             "tools": list(
                 dict.fromkeys(TOOLS.get(name, name) for name in facts.get("tools") or [])
             ),
-            "uuid": self.new_uuid(),
+            "uuid": self.create_uuid(),
         }
         self._append(line | {"shim": facts.get("shim") or {}})
 
@@ -200,7 +200,7 @@ class YumePen:
             line["shim"] = ours | {
                 "repairs": {**(ours.get("repairs") or {}), "late_tool_result": late}
             }
-        line |= {"uuid": self.new_uuid(), "session_id": self._known_as()}
+        line |= {"uuid": self.create_uuid(), "session_id": self._known_as()}
         self._append({"type": "result", **line})
         self.last_result = self._lines[-1]
         if self.history:
@@ -365,19 +365,19 @@ class YumePen:
                 )
                 self._lanes.result(parent, block["tool_use_id"], line)
             elif role == "assistant" and kind in ("text", "thinking"):
-                for piece in split_text(block[kind], self.room):
+                for piece in split_text(block[kind], self.max_bytes):
                     self._lanes.say(parent, self._text_line(kind, dump_json(piece), parent))
 
     # -- pass-through: Yume is told nothing as it came ---------------------------------------------
 
-    def adopt_session(self, session_id: str) -> None:
+    def set_session(self, session_id: str) -> None:
         """Begin the session of a result without an `init`: Yume needs one."""
         self.init(session_id, {})
 
-    def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
+    def set_message(self, identity: str, model: str, usage: Usage) -> None:
         """Nothing passes."""
 
-    def adopt_block(self, index: int) -> None:
+    def set_block_index(self, index: int) -> None:
         """Nothing passes."""
 
     def write_passthrough(self, line: bytes) -> None:
@@ -389,7 +389,7 @@ class YumePen:
     # -- lines -------------------------------------------------------------------------------------
 
     def _say_text(self, kind: str, text: str) -> None:
-        for piece in split_text(text, self.room):
+        for piece in split_text(text, self.max_bytes):
             self._kind = kind
             self.delta(dump_json(piece))
 
@@ -415,7 +415,7 @@ class YumePen:
         outcome = b"true" if failed else b"false"
         said = (
             dump_json(identity),
-            dump_json(cut_text(text, self.room)),
+            dump_json(cut_text(text, self.max_bytes)),
             outcome,
             self._behind(parent),
         )
@@ -428,14 +428,14 @@ class YumePen:
     def _fitted(self, arguments: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
         """A call's input as JSON, cut where it is too long for a line."""
         dumped = dump_json(arguments)
-        if len(dumped) <= self.room:
+        if len(dumped) <= self.max_bytes:
             return dumped, arguments
-        fitted = fit_value(arguments, self.room)
+        fitted = fit_value(arguments, self.max_bytes)
         fitted = fitted if isinstance(fitted, dict) else {"raw": fitted}
         return dump_json(fitted), fitted
 
     def _append(self, line: Mapping[str, Any]) -> None:
         dumped = dump_json(line)
-        if len(dumped) > self.room:
-            dumped = dump_json(fit_line(line, self.room))
+        if len(dumped) > self.max_bytes:
+            dumped = dump_json(fit_line(line, self.max_bytes))
         self._lines.append(dumped + b"\n")

@@ -334,7 +334,7 @@ class AcpTranslator(Translator):
 
     def _create_id(self, agent_id: str) -> str:
         """Return a new id for a call whose own id is taken or empty."""
-        return self.turn.conversation.mint(agent_id) if agent_id else self.turn.pen.new_uuid()
+        return self.turn.conversation.mint(agent_id) if agent_id else self.turn.pen.create_uuid()
 
     def _content(self, update: Event) -> None:
         """One more piece of a call's content."""
@@ -419,7 +419,7 @@ class AcpTranslator(Translator):
         if entries == self._plan:
             return
         self._plan, self._plans = entries, self._plans + 1
-        identity = f"plan_{self.turn.pen.new_uuid()[-6:]}_{self._plans}"
+        identity = f"plan_{self.turn.pen.create_uuid()[-6:]}_{self._plans}"
         self.turn.tool_use(identity, "TodoWrite", {"todos": todos(entries)})
         self.turn.add_tool_result(identity, "The plan was noted.")
 
@@ -455,7 +455,7 @@ class AcpTranslator(Translator):
                 error={"code": INVALID_PARAMS, "message": "only a form of this session is asked"},
             )
             return
-        call = f"ask_{self.turn.pen.new_uuid()[-12:]}"
+        call = f"ask_{self.turn.pen.create_uuid()[-12:]}"
         request = self.link.form(identity, call, params)
         if request is not None:
             self.turn.permission(
