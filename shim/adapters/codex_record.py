@@ -112,7 +112,7 @@ class CodexRollout:
             self._path = self._find_path()
         if self._path is None:
             return
-        start, data = self._data_dir.tail(self._path, self._read_offset)
+        start, data = self._data_dir.read_tail(self._path, self._read_offset)
         end = data.rfind(b"\n") + 1  # the rest of a line may be on its way
         self._read_offset = start + end
         for line in data[max(data.rfind(TASK_STARTED_MARKER, 0, end), 0) : end].split(b"\n"):
@@ -140,7 +140,9 @@ class CodexRollout:
             folders = [f"sessions/{began + timedelta(days):%Y/%m/%d}" for days in DAY_OFFSETS]
         except (ValueError, OverflowError, OSError):
             return None
-        found = (self._data_dir.find(folder, f"-{self._thread_id}.jsonl") for folder in folders)
+        found = (
+            self._data_dir.find_file(folder, f"-{self._thread_id}.jsonl") for folder in folders
+        )
         return next((path for path in found if path), None)
 
     def _record_payload(self, payload: Mapping[str, Any], kind: str) -> None:

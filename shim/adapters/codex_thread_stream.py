@@ -209,7 +209,7 @@ class ThreadTranslator(Translator):
 
     def _write_missing_calls(self, params: Event) -> None:
         """Say the calls since the last time that have no item."""
-        home = self.turn.terms.home
+        home = self.turn.terms.data_dir
         if home is None or not self._is_main_thread(params):
             return
         self._rollout = self._rollout or CodexRollout(home, self.thread.thread_id)

@@ -346,7 +346,7 @@ class PiTranslator(Translator):
         is_error = bool(result.get("isError"))
         if turn.find_call(call, name) is not None:
             turn.add_tool_result(call, blocks, is_error, name)
-        elif not turn.conversation.knows(call):
+        elif not turn.conversation.has_used_id(call):
             turn.add_tool_result(call, blocks, is_error)
 
     # -- compaction --------------------------------------------------------------------------------

@@ -182,7 +182,9 @@ class CallsTranslator(Translator):
         for spelling in spellings:
             if spelling in turn.open or self._partial_calls.has_call(spelling):
                 return spelling
-        return next((spelling for spelling in spellings if turn.conversation.knows(spelling)), own)
+        return next(
+            (spelling for spelling in spellings if turn.conversation.has_used_id(spelling)), own
+        )
 
     def _write_tool_message(self, message: dict[str, Any]) -> None:
         """Row 4: a message of the tool's; a display may have said the same before."""
@@ -190,7 +192,7 @@ class CallsTranslator(Translator):
         # this message repeats a displayed result; another open call may have its id
         if self._displayed_counts.get(call):
             self._displayed_counts[call] -= 1
-        elif call in turn.open or not turn.conversation.knows(call):
+        elif call in turn.open or not turn.conversation.has_used_id(call):
             self._resume_turn()
             name = message.get("name")
             made: dict[str, Any] = (
@@ -219,7 +221,7 @@ class CallsTranslator(Translator):
             return
         if self._partial_calls.has_call(call):
             self._write_partial_calls()
-        if turn.find_call(call) is None and not turn.conversation.knows(call):
+        if turn.find_call(call) is None and not turn.conversation.has_used_id(call):
             name, arguments = build_displayed_call(event, turn.account)
             if not name and status in RUNNING_STATUSES:
                 return
@@ -256,7 +258,7 @@ class CallsTranslator(Translator):
             if not isinstance(one, dict) or not one.get("callId"):
                 continue
             identity, child = normalize_id(one["callId"]), turn.child(call)
-            if not turn.conversation.knows(identity):
+            if not turn.conversation.has_used_id(identity):
                 child.add_tool_call(
                     identity, *translate_rfc_call(one.get("name"), one.get("args"), turn.account)
                 )

@@ -34,7 +34,7 @@ class Home:
             named if os.path.isabs(named) else os.path.join(person, folder)
         )
 
-    def find(self, folder: str, ending: str) -> str | None:
+    def find_file(self, folder: str, ending: str) -> str | None:
         """The path of a file below `folder` whose name has this end."""
         place = self._inside(folder)
         if place is None:
@@ -48,7 +48,7 @@ class Home:
             pass
         return None
 
-    def tail(self, path: str, start: int = 0) -> tuple[int, bytes]:
+    def read_tail(self, path: str, start: int = 0) -> tuple[int, bytes]:
         """The bytes of a file after `start`, at most the last TAIL_BYTES, and where they begin."""
         place = self._inside(path)
         if place is None:

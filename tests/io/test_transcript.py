@@ -62,7 +62,7 @@ def stream(partial=False, number=0):
     pen.tool_result("call_1", "Bash", {"command": "ls"}, "a.txt", False)
     pen.message_start("m1", NO_USAGE)
     pen.block("text", b'"There is a.txt."')
-    pen.result({"subtype": "success", "result": "There is a.txt."})
+    pen.write_result({"subtype": "success", "result": "There is a.txt."})
     return pen.take()
 
 
@@ -186,7 +186,7 @@ def answers(pen):
 
 
 def concludes(total):
-    return lambda pen: pen.result({"subtype": "success", "result": "x", "usage": total})
+    return lambda pen: pen.write_result({"subtype": "success", "result": "x", "usage": total})
 
 
 @pytest.mark.parametrize("partial", [False, True])
@@ -299,7 +299,7 @@ def test_the_yume_dialect_keeps_the_same_usage(file, home):
     pen.used(USED)
     pen.message_start("m1", NO_USAGE)
     pen.block("text", b'"two"')
-    pen.result({"subtype": "success", "result": "x", "usage": create_usage(150, 20, 3, 31)})
+    pen.write_result({"subtype": "success", "result": "x", "usage": create_usage(150, 20, 3, 31)})
     transcript.lines(pen.history.take())
     transcript.close()
     assert [list(entry["message"]["usage"].values()) for entry in messages(file)] == [

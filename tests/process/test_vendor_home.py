@@ -23,37 +23,43 @@ def opened(place, **environment):
 
 def test_a_record_is_found_by_the_end_of_its_name_and_read(place):
     records = opened(place)
-    assert records.find("sessions", "-1.jsonl") == "sessions/one-1.jsonl"
-    assert records.tail("sessions/one-1.jsonl") == (0, b"first\nsecond\n")
-    assert records.find("sessions", "-2.jsonl") is None and records.find("elsewhere", "") is None
+    assert records.find_file("sessions", "-1.jsonl") == "sessions/one-1.jsonl"
+    assert records.read_tail("sessions/one-1.jsonl") == (0, b"first\nsecond\n")
+    assert (
+        records.find_file("sessions", "-2.jsonl") is None
+        and records.find_file("elsewhere", "") is None
+    )
 
 
 def test_the_vendors_variable_names_another_folder(place, tmp_path):
     (tmp_path / "other" / "sessions").mkdir(parents=True)
     (tmp_path / "other" / "sessions" / "two-1.jsonl").write_bytes(b"x")
     assert (
-        opened(place, CODEX_HOME=str(tmp_path / "other")).find("sessions", ".jsonl")
+        opened(place, CODEX_HOME=str(tmp_path / "other")).find_file("sessions", ".jsonl")
         == "sessions/two-1.jsonl"
     )
     for unfit in ("", "other"):
-        assert opened(place, CODEX_HOME=unfit).find("sessions", ".jsonl") == "sessions/one-1.jsonl"
+        assert (
+            opened(place, CODEX_HOME=unfit).find_file("sessions", ".jsonl")
+            == "sessions/one-1.jsonl"
+        )
 
 
 def test_only_the_end_of_a_long_record_is_read(place, monkeypatch):
     monkeypatch.setattr(vendor_home, "TAIL_BYTES", 7)
-    assert opened(place).tail("sessions/one-1.jsonl") == (6, b"second\n")
+    assert opened(place).read_tail("sessions/one-1.jsonl") == (6, b"second\n")
 
 
 @pytest.mark.parametrize(
     ("start", "expected"), [(0, b"first\nsecond\n"), (6, b"second\n"), (13, b""), (99, b"")]
 )
 def test_what_was_read_before_is_not_read_again(place, start, expected):
-    assert opened(place).tail("sessions/one-1.jsonl", start) == (start, expected)
+    assert opened(place).read_tail("sessions/one-1.jsonl", start) == (start, expected)
 
 
 def test_only_so_many_names_are_looked_at(place, monkeypatch):
     monkeypatch.setattr(vendor_home, "ENTRIES", 0)
-    assert opened(place).find("sessions", ".jsonl") is None
+    assert opened(place).find_file("sessions", ".jsonl") is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +67,7 @@ def test_only_so_many_names_are_looked_at(place, monkeypatch):
 )
 def test_nothing_but_a_file_of_the_folder_is_read(place, path):
     """Threats: vendor output, session ids that become file names."""
-    assert opened(place).tail(path) == (0, b"")
+    assert opened(place).read_tail(path) == (0, b"")
 
 
 def test_a_link_out_of_the_folder_is_not_followed(place):
@@ -69,10 +75,12 @@ def test_a_link_out_of_the_folder_is_not_followed(place):
     os.symlink(place / "secret", place / ".codex" / "sessions" / "two-1.jsonl")
     os.symlink(place, place / ".codex" / "out")
     records = opened(place)
-    assert records.tail("sessions/two-1.jsonl") == (0, b"")
-    assert records.tail("out/secret") == (0, b"") and records.find("out", "secret") is None
+    assert records.read_tail("sessions/two-1.jsonl") == (0, b"")
+    assert (
+        records.read_tail("out/secret") == (0, b"") and records.find_file("out", "secret") is None
+    )
 
 
 def test_nobody_waits_at_a_pipe(place):
     os.mkfifo(place / ".codex" / "sessions" / "pipe")
-    assert opened(place).tail("sessions/pipe") == (0, b"")
+    assert opened(place).read_tail("sessions/pipe") == (0, b"")

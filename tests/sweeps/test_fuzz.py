@@ -96,9 +96,9 @@ def _without_results(monkeypatch):
 
 
 def _twice(monkeypatch):
-    says = StreamJsonWriter.result
+    says = StreamJsonWriter.write_result
     monkeypatch.setattr(
-        StreamJsonWriter, "result", lambda pen, facts: (says(pen, facts), says(pen, facts))
+        StreamJsonWriter, "write_result", lambda pen, facts: (says(pen, facts), says(pen, facts))
     )
 
 

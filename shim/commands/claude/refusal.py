@@ -161,15 +161,15 @@ def refuse_turn(
     distrust = error.distrust_reason if isinstance(error, PromiseError) else ""
     terms = TurnConfig(
         vendor=VendorInfo(
-            error.vendor or "none", unattended=bool(distrust), unattended_reason=distrust
+            error.vendor or "none", is_unattended=bool(distrust), unattended_reason=distrust
         ),
         session=SessionConfig(
             fresh, invocation.session.session_id or check_uuid(invocation.session.resume or "")
         ),
         model=None if unsaid else asked,
-        model_asked=asked if unsaid else None,
+        requested_model=asked if unsaid else None,
         cwd=working_directory(),
-        tried=error.failed_attempts,
+        failed_attempts=error.failed_attempts,
     )
     chosen = invocation.shim_flags.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     ending = choose_terminator(invocation, chosen if chosen in TERMINATORS else "auto")
@@ -178,7 +178,7 @@ def refuse_turn(
         if invocation.streams.output_format == "json":
             return 1
         pen.set_session(terms.session.requested_id or fresh)
-        pen.result(build_bare_error(terms.vendor.name, str(error), "not_found"))
+        pen.write_result(build_bare_error(terms.vendor.name, str(error), "not_found"))
         lines = pen.take()
     else:
         cause = "not_found" if isinstance(error, UnknownSessionError) else cause

@@ -195,7 +195,7 @@ class Checker:
         terms = TurnConfig(
             vendor=VendorInfo(
                 vendor.name,
-                unattended=vendor.unattended,
+                is_unattended=vendor.unattended,
                 retracts=vendor.abilities.can_repeat_reply,
                 clean_exits=vendor.shutdown.clean_exit_codes,
             ),

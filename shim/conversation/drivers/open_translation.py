@@ -97,7 +97,7 @@ def open_translation(
     terms = TurnConfig(
         vendor=VendorInfo(
             vendor.name,
-            unattended=vendor.unattended,
+            is_unattended=vendor.unattended,
             retracts=vendor.abilities.can_repeat_reply or DIALECTS[dialect].retries_broken_answers,
             worded=vendor.passthrough,
             login=vendor.login_hint,

@@ -129,7 +129,7 @@ class TurnLifecycle:
                 if standing.version_check.distrust or standing.version_check.note
                 else None,
                 version_note=standing.version_check.note,
-                unattended=vendor.unattended or bool(standing.version_check.distrust),
+                is_unattended=vendor.unattended or bool(standing.version_check.distrust),
                 unattended_reason=standing.version_check.distrust,
                 retracts=vendor.abilities.can_repeat_reply or self.retries_cut_streams,
                 worded=vendor.passthrough,
@@ -153,7 +153,7 @@ class TurnLifecycle:
                 budget=None if vendor.passthrough else invocation.limits.max_budget_usd,
             ),
             model=model,
-            model_asked=None if facts.requested_model == model else facts.requested_model,
+            requested_model=None if facts.requested_model == model else facts.requested_model,
             model_known="" if model else facts.reported_model,
             cwd=setup.cwd,
             tools=vendor.list_available_tools(request),
@@ -163,12 +163,12 @@ class TurnLifecycle:
             evaluator=_build_evaluator(vendor, request, standing),
             retries=self.retries_cut_streams,
             read=self._schema.select_parser(persistent=standing.persistent),
-            home=home_of(vendor, self._environment),
+            data_dir=home_of(vendor, self._environment),
             store_text=self._store_text,
             rejects_unknown_lines=old_sdk(setup.environment),
             output_style=setup.claude_settings.output_style,
             forwards_subagent_text=self._forwards_subagent_text(),
-            tried=standing.failed_attempts,
+            failed_attempts=standing.failed_attempts,
             unhonoured=_list_unsupported_rules(
                 vendor, request, setup.claude_settings.unsupported_keys
             ),

@@ -163,7 +163,7 @@ class ChildStream:
         """Another child continues the turn; `tried` are the vendors that were asked before it."""
         self._reset_stage()
         self.translation.reset_line_buffers()
-        self.turn.terms = self.turn.terms._replace(tried=tried)
+        self.turn.terms = self.turn.terms._replace(failed_attempts=tried)
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Make ready for the same message once more, if the stream of its answer was cut; see

@@ -179,7 +179,7 @@ class StreamJsonWriter:
         body = self._encode_line({"type": "system", "subtype": subtype, **said})
         self._append_line(body[:-1] + self._line_tail)
 
-    def result(self, facts: Mapping[str, Any]) -> None:
+    def write_result(self, facts: Mapping[str, Any]) -> None:
         """`result` (contract 5.3), then the terminator if this stream has one."""
         self.finalize_usage(facts)
         body = self._encode_line({"type": "result", **facts})

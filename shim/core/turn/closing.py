@@ -109,7 +109,7 @@ class TurnFinisher:
         self.result = TurnResult(build_bare_error(terms.vendor.name, text), True, "internal", text)
         if not self._outcome_tracker.has_started:
             self._writer.init(self._conversation.session_id or terms.session.new_id, {})
-        self._writer.result(self.result.line)
+        self._writer.write_result(self.result.line)
 
     def write_terminator(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
@@ -170,7 +170,7 @@ class TurnFinisher:
         )
         if result.api_error is not None:
             self._writer.api_error(*result.api_error)
-        self._writer.result(result.line)
+        self._writer.write_result(result.line)
 
     def _is_over_budget(self, outcome: TurnOutcome) -> bool:
         """Return whether the session has cost more than `--max-budget-usd` allows, by the vendor's

@@ -73,7 +73,7 @@ class SubagentTracker:
         """
         if usage is not None:
             self.assistant_message.add_usage(usage)
-        if said_as is None and not self.conversation.knows(parent):
+        if said_as is None and not self.conversation.has_used_id(parent):
             self.diagnostics.record("unknown_parent", parent)
             return Subagent(self, None, usage)
         return Subagent(self, said_as or parent, usage)

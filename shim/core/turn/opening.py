@@ -89,7 +89,10 @@ class TurnStart:
                 or parse_uuid(conversation.vendor_session_id or "")
                 or terms.session.new_id
             )
-        shim: dict[str, Any] = {"vendor": terms.vendor.name, "unattended": terms.vendor.unattended}
+        shim: dict[str, Any] = {
+            "vendor": terms.vendor.name,
+            "unattended": terms.vendor.is_unattended,
+        }
         if version := self.vendor_info.get("vendor_version") or terms.vendor.version:
             shim["vendor_version"] = version
         shim |= self.describe_version()
@@ -97,10 +100,10 @@ class TurnStart:
             shim["replay"] = True
         if terms.output_style:
             self.vendor_info["output_style"] = terms.output_style
-        if terms.model_asked:
-            shim["model_asked"] = terms.model_asked
-        if terms.tried:
-            shim["tried"] = [it.to_json() for it in terms.tried]
+        if terms.requested_model:
+            shim["model_asked"] = terms.requested_model
+        if terms.failed_attempts:
+            shim["tried"] = [it.to_json() for it in terms.failed_attempts]
         if terms.unhonoured:
             shim["not_honoured"] = [it.to_json() for it in terms.unhonoured]
         facts: dict[str, Any] = {

@@ -139,7 +139,7 @@ def _format_failed_attempts(end: TurnEnd) -> str:
     return (
         ""
         if end.has_output or end.outcome.kind == "interrupted"
-        else format_failed_attempts(end.config.tried)
+        else format_failed_attempts(end.config.failed_attempts)
     )
 
 
@@ -241,8 +241,8 @@ def _build_shim_member(end: TurnEnd) -> dict[str, Any]:
         shim["vendor_version"] = end.vendor_version
     if end.config.vendor.replays:
         shim["replay"] = True
-    if end.config.tried:
-        shim["tried"] = [it.to_json() for it in end.config.tried]
+    if end.config.failed_attempts:
+        shim["tried"] = [it.to_json() for it in end.config.failed_attempts]
     if end.config.unhonoured and (wanted := _list_unsupported_rules(end)):
         shim["not_honoured"] = wanted
     shim["cause"] = end.outcome.cause

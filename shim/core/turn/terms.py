@@ -113,20 +113,20 @@ class ConversationState:
         while True:
             self.minted += 1
             suffix = f"~{self.minted}"
-            if not self.knows(minted := identity[: MAX_NAME_CHARS - len(suffix)] + suffix):
+            if not self.has_used_id(minted := identity[: MAX_NAME_CHARS - len(suffix)] + suffix):
                 return minted
 
-    def knows(self, identity: str) -> bool:
+    def has_used_id(self, identity: str) -> bool:
         return identity in self.seen or identity in self.seen_before
 
 
 class VendorDataReader(Protocol):
     """The folder in which the vendor keeps its own records: `shim.home`, with its bounds."""
 
-    def find(self, folder: str, ending: str) -> str | None:
+    def find_file(self, folder: str, ending: str) -> str | None:
         """The path in it of a file of `folder` whose name ends so."""
 
-    def tail(self, path: str, start: int = 0) -> tuple[int, bytes]:
+    def read_tail(self, path: str, start: int = 0) -> tuple[int, bytes]:
         """What a file in it has behind `start`, the end of it at least, and where that begins."""
 
 
@@ -155,7 +155,7 @@ class VendorInfo(NamedTuple):
     name: str
     version: str | None = None
     version_note: str = ""
-    unattended: bool = False
+    is_unattended: bool = False
     unattended_reason: str = ""
     retracts: bool = True
     worded: bool = False
@@ -223,7 +223,7 @@ class TurnConfig(NamedTuple):
     session: SessionConfig
     limits: ConversationLimits = ConversationLimits()
     model: str | None = None
-    model_asked: str | None = None
+    requested_model: str | None = None
     model_known: str = ""
     cwd: str = ""
     tools: tuple[str, ...] = ()
@@ -233,12 +233,12 @@ class TurnConfig(NamedTuple):
     read: Callable[[str], StructuredAnswer] | None = None
     redact: bool = False
     questions: Callable[[], bool] | None = None
-    home: VendorDataReader | None = None
+    data_dir: VendorDataReader | None = None
     store_text: StoreText | None = None
     rejects_unknown_lines: bool = False
     output_style: str = ""
     forwards_subagent_text: bool = True
-    tried: tuple[FailedAttempt, ...] = ()
+    failed_attempts: tuple[FailedAttempt, ...] = ()
     unhonoured: "tuple[UnsupportedRule, ...]" = ()
     clock: Callable[[], int] = lambda: 0
 
@@ -307,7 +307,7 @@ class OutputWriter(Protocol):
     def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """A line beside the conversation."""
 
-    def result(self, facts: Mapping[str, Any]) -> None:
+    def write_result(self, facts: Mapping[str, Any]) -> None:
         """The result, then the terminator if this stream has one."""
 
     def end_of_stream(self) -> None:

@@ -402,7 +402,7 @@ class ToolCalls:
             if said_as == call:
                 self._forbidden(call, name, arguments, reason)
                 return
-        if self._machine.state is not CLOSED and self._conversation.knows(call):
+        if self._machine.state is not CLOSED and self._conversation.has_used_id(call):
             self._end.stop(f"{reason}: the turn was stopped; the call has run", "denied")
             self._finish()
 
@@ -549,7 +549,7 @@ class ToolCalls:
             self.table.remove(key)
         elif (
             identity
-            and self._conversation.knows(identity)
+            and self._conversation.has_used_id(identity)
             and not self.table.is_other_call(identity, name, arguments)
         ):
             self._account.record("second_tool_result", identity)
@@ -565,7 +565,7 @@ class ToolCalls:
     def _find_call(self, identity: str, name: str | None, arguments: object) -> str | None:
         """Return the key of the open call that a result belongs to, or None."""
         key = self.table.find_call_of_result(identity, name, arguments)
-        if key is None and identity and not self._conversation.knows(identity):
+        if key is None and identity and not self._conversation.has_used_id(identity):
             # a call that was announced without its id
             key = next(iter(self.table.list_keys("")), None)
         return key if key in self.open else None

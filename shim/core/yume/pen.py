@@ -173,7 +173,7 @@ class YumePen:
             }
             self._append(line)
 
-    def result(self, facts: Mapping[str, Any]) -> None:
+    def write_result(self, facts: Mapping[str, Any]) -> None:
         """The end of the turn, whatever it was (R6, R7, R9, R10, R11)."""
         self._lanes.settle()
         cause = str((facts.get("shim") or {}).get("cause") or "")

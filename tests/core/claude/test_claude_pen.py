@@ -41,7 +41,7 @@ def said(verbs, partial: bool = False) -> list[dict]:
 def test_the_last_result_is_its_line_without_the_terminator():
     pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["dollar"])
     pen.set_session(STABLE_SESSION_ID)
-    pen.result({"subtype": "success"})
+    pen.write_result({"subtype": "success"})
     assert pen.take() == pen.last_result + b"$\n"
 
 

@@ -184,7 +184,7 @@ def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
 def test_r8_the_old_terminator_is_never_said(chosen):
     pen = open_writer("yume", STABLE_ID_PREFIX, terminator=chosen)
     pen.init(U, {})
-    pen.result({"is_error": False, "shim": {"cause": "clean"}})
+    pen.write_result({"is_error": False, "shim": {"cause": "clean"}})
     assert pen.take().endswith(b'}\n{"type":"message_stop"}\n')
 
 
@@ -400,7 +400,7 @@ def test_the_images_of_a_message_that_were_left_out_are_told_of(stage):
 def test_a_session_is_called_what_the_frontend_calls_it():
     pen = YumePen(STABLE_ID_PREFIX, shown="sess-123")
     pen.init(U, {})
-    pen.result({"is_error": False, "shim": {"cause": "clean"}})
+    pen.write_result({"is_error": False, "shim": {"cause": "clean"}})
     ids = [json.loads(line).get("session_id") for line in pen.take().splitlines()]
     assert ids == ["sess-123", None, "sess-123", None]
 
