@@ -182,7 +182,7 @@ class Output:
             try:
                 await self._lines(data)
             finally:
-                kept = data if self._history is None else self._history.take()
+                kept = data if self._history is None else self._history.take_bytes()
                 if self._transcript is not None and kept:
                     self._transcript.lines(kept)
 
@@ -198,7 +198,7 @@ class Output:
     async def end(self, turn: Turn) -> None:
         """The turn is over; said once."""
         told = self._ended
-        await self.close(turn.final_text, turn.pen.last_result)
+        await self.close(turn.final_text, turn.pen.last_result_line)
         if (
             self._text
             and not told

@@ -156,10 +156,10 @@ async def printed(output_format, *, verbose=True, code=0, terminator="none", say
     for fragment in (say, "", " More."):
         if fragment:
             stage.turn.say(fragment)
-        await output.lines(stage.pen.take())
+        await output.lines(stage.pen.take_bytes())
     stage.turn.ended()
     stage.turn.closed(ChildExit(code=code), "")
-    await output.lines(stage.pen.take())
+    await output.lines(stage.pen.take_bytes())
     await output.end(stage.turn)
     return memory.said
 

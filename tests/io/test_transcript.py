@@ -63,7 +63,7 @@ def stream(partial=False, number=0):
     pen.message_start("m1", NO_USAGE)
     pen.block("text", b'"There is a.txt."')
     pen.write_result({"subtype": "success", "result": "There is a.txt."})
-    return pen.take()
+    return pen.take_bytes()
 
 
 UUID_ELSEWHERE = b'{"type":"user","parent_tool_use_id":null,"uuid":"%b","more":true}\n' % U.encode()
@@ -152,10 +152,10 @@ def spend(file, home, *turns, partial=False):
     transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
     pen = StreamJsonWriter(IDENTITY, writes_partial_messages=partial, usage_counter=tally)
     pen.init(U, {"cwd": CWD})
-    transcript.lines(pen.take())
+    transcript.lines(pen.take_bytes())
     for turn in turns:
         turn(pen)
-        transcript.lines(pen.take())
+        transcript.lines(pen.take_bytes())
     transcript.close()
     return [
         (entry["message"]["id"][-1], entry["requestId"], list(entry["message"]["usage"].values()))
@@ -300,7 +300,7 @@ def test_the_yume_dialect_keeps_the_same_usage(file, home):
     pen.message_start("m1", NO_USAGE)
     pen.block("text", b'"two"')
     pen.write_result({"subtype": "success", "result": "x", "usage": create_usage(150, 20, 3, 31)})
-    transcript.lines(pen.history.take())
+    transcript.lines(pen.history.take_bytes())
     transcript.close()
     assert [list(entry["message"]["usage"].values()) for entry in messages(file)] == [
         NUMBERS,
@@ -366,7 +366,7 @@ def test_a_nested_agents_messages_are_left_out(transcript, file):
     pen.set_session(U)
     pen.nested("call_1", "user", {"role": "user", "content": "find it"})
     pen.nested("call_1", "assistant", {"role": "assistant", "content": []})
-    wrote(transcript, pen.take() + stream())
+    wrote(transcript, pen.take_bytes() + stream())
     assert len(messages(file)) == 6
     assert chained(file)
 
@@ -384,7 +384,7 @@ def test_an_interrupt_is_part_of_the_history(transcript, file):
     pen = StreamJsonWriter(IDENTITY)
     pen.set_session(U)
     pen.user_text("[Request interrupted by user]")
-    wrote(transcript, pen.take())
+    wrote(transcript, pen.take_bytes())
     assert messages(file)[1]["message"]["content"][0]["text"] == "[Request interrupted by user]"
 
 
@@ -392,7 +392,7 @@ def test_a_failed_request_is_part_of_the_history(transcript, file):
     pen = StreamJsonWriter(IDENTITY)
     pen.set_session(U)
     pen.api_error("API Error: 529", "overloaded", 529)
-    wrote(transcript, pen.take())
+    wrote(transcript, pen.take_bytes())
     line = messages(file)[1]
     assert line["message"]["content"][0]["text"] == "API Error: 529"
     assert line["isApiErrorMessage"] is True

@@ -69,7 +69,7 @@ class FlatStage:
 
     def lines(self) -> list[Line]:
         """What was said since the last look."""
-        data = self.pen.take()
+        data = self.pen.take_bytes()
         self.bytes += data
         return [json.loads(line) for line in data.splitlines()]
 

@@ -208,7 +208,7 @@ class Stage:
         self.bytes = b""
 
     def lines(self) -> list[Line]:
-        data = self.pen.take()
+        data = self.pen.take_bytes()
         self.bytes += data
         return parse(data)
 

@@ -233,11 +233,11 @@ def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
 
     def step(number: int) -> None:
         FLOODS[name](stage, number)
-        said.append(stage.pen.take())
+        said.append(stage.pen.take_bytes())
 
     check_flat(lambda: reachable(stage.turn), step)
     stage.turn.closed(ChildExit(code=0), "")
-    whole = b"".join(said) + stage.pen.take()
+    whole = b"".join(said) + stage.pen.take_bytes()
     assert max(map(len, whole.split(b"\n"))) <= LINE_BYTES
     check_turns(whole, partial)
 
@@ -252,7 +252,7 @@ def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
             stage.turn.closed(ChildExit(code=0), "")
             stage.turn = stage.turn.next()
             stage.account.clear()
-        stage.pen.take()
+        stage.pen.take_bytes()
 
     check_flat(lambda: reachable(stage.turn), step)
 
@@ -515,7 +515,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
             stage.turn.say("a")
             stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
     stage.turn.closed(ChildExit(code=0), "")
-    data = stage.pen.take()
+    data = stage.pen.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LINE_BYTES
     (turn,) = check_turns(data, partial=False)
     result = result_of(turn)
@@ -532,7 +532,7 @@ def test_large_calls_that_stay_open_take_no_more_memory_than_they_may():
     stage = Stage(limit=1_000_000)
     for number in range(150):
         stage.turn.tool_use(f"t{number}", "Write", {"content": f"{number}" * 100_000})
-        stage.pen.take()
+        stage.pen.take_bytes()
     assert reachable(stage.turn) < 2 * tool_calls.OPEN_BYTES
     assert f"t{149}" in stage.turn.open, "the newest is the one that may still be answered"
 
@@ -559,7 +559,7 @@ def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
     stage.turn.child("t").add_tool_call("n", "Odd", {"value": value})
     stage.turn.ended(structured_output=value, result="x")
     stage.turn.closed(ChildExit(code=0), "")
-    for line in (pen.take() + stage.pen.take()).splitlines():
+    for line in (pen.take_bytes() + stage.pen.take_bytes()).splitlines():
         assert len(line) < LINE_BYTES
         said = json.loads(line)
         assert said["type"] in ("system", "assistant", "user", "result", "message_stop")

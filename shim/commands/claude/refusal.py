@@ -179,7 +179,7 @@ def refuse_turn(
             return 1
         pen.set_session(terms.session.requested_id or fresh)
         pen.write_result(build_bare_error(terms.vendor.name, str(error), "not_found"))
-        lines = pen.take()
+        lines = pen.take_bytes()
     else:
         cause = "not_found" if isinstance(error, UnknownSessionError) else cause
         translation = StreamTranslation(Translator, terms, pen)
@@ -187,7 +187,7 @@ def refuse_turn(
         lines = translation.close(None)
     if invocation.streams.output_format == "json":
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
-        lines = array if invocation.streams.verbose else pen.last_result
+        lines = array if invocation.streams.verbose else pen.last_result_line
     try:
         insist(1, lines, stopped)
     except OSError:

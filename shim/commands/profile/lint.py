@@ -196,7 +196,7 @@ class Checker:
             vendor=VendorInfo(
                 vendor.name,
                 is_unattended=vendor.unattended,
-                retracts=vendor.abilities.can_repeat_reply,
+                can_retract=vendor.abilities.can_repeat_reply,
                 clean_exits=vendor.shutdown.clean_exit_codes,
             ),
             session=SessionConfig(SAMPLE_SESSION_ID),

@@ -98,7 +98,8 @@ def open_translation(
         vendor=VendorInfo(
             vendor.name,
             is_unattended=vendor.unattended,
-            retracts=vendor.abilities.can_repeat_reply or DIALECTS[dialect].retries_broken_answers,
+            can_retract=vendor.abilities.can_repeat_reply
+            or DIALECTS[dialect].retries_broken_answers,
             worded=vendor.passthrough,
             login=vendor.login_hint,
             clean_exits=vendor.shutdown.clean_exit_codes,

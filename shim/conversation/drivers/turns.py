@@ -131,7 +131,7 @@ class TurnLifecycle:
                 version_note=standing.version_check.note,
                 is_unattended=vendor.unattended or bool(standing.version_check.distrust),
                 unattended_reason=standing.version_check.distrust,
-                retracts=vendor.abilities.can_repeat_reply or self.retries_cut_streams,
+                can_retract=vendor.abilities.can_repeat_reply or self.retries_cut_streams,
                 worded=vendor.passthrough,
                 replays=bool(vendor.cli.replayed_vendor),
                 gate=vendor.environment.trust_prompt_text,

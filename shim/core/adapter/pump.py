@@ -319,7 +319,7 @@ class ChildStream:
     # -- commands ----------------------------------------------------------------------------------
 
     def _take_output(self) -> StreamOutput:
-        return self.translation.writer.take(), self._collect_commands()
+        return self.translation.writer.take_bytes(), self._collect_commands()
 
     def _build_last_commands(self, text: str) -> StreamCommands:
         self._stage = TurnStage.FINISHED

@@ -86,7 +86,7 @@ class StreamTranslation:
         """Claude's lines for a chunk of the child's stdout."""
         # no name for the lines: a large one is gone before what it said is joined
         self._translate(self.split_lines(chunk))
-        return self.writer.take()
+        return self.writer.take_bytes()
 
     def split_lines(self, chunk: bytes) -> list[bytes]:
         """The lines that a chunk of the child's stdout completes; lines that were too long are
@@ -100,7 +100,7 @@ class StreamTranslation:
     def translate_lines(self, lines: list[bytes]) -> bytes:
         """Claude's lines for lines of the child's."""
         self._translate(lines)
-        return self.writer.take()
+        return self.writer.take_bytes()
 
     def _record_long_lines(self) -> None:
         for _ in range(self._splitter.skipped_lines):
@@ -110,7 +110,7 @@ class StreamTranslation:
     def drain(self) -> bytes:
         """What the end of the child's stdout adds: a last line without its end."""
         self._translate_rest()
-        return self.writer.take()
+        return self.writer.take_bytes()
 
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> bytes:
         """The last lines, now that stdout is at its end. `child_exit` is None when we ended the
@@ -238,7 +238,7 @@ class StreamTranslation:
         except Exception as error:
             self.turn.fail_hard(repr(error))
         self.turn.seal()
-        return self.writer.take()
+        return self.writer.take_bytes()
 
     def interrupt(self) -> None:
         self.turn.interrupted()

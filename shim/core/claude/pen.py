@@ -78,7 +78,7 @@ class StreamJsonWriter:
         self.max_bytes = max(
             (max_line_bytes or NO_LIMIT_BYTES) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
         )
-        self.last_result = b""
+        self.last_result_line = b""
         self.call_bytes = 0  # of the last call, as it was said
         self._terminator = terminator
         self.usage_counter = usage_counter
@@ -94,7 +94,7 @@ class StreamJsonWriter:
     history = None  # its own lines are Claude's
     claude_version = CLAUDE_VERSION  # of the claude that is imitated
 
-    def take(self) -> bytes:
+    def take_bytes(self) -> bytes:
         return self._lines.take()
 
     def asked(self, prompt: str) -> None:
@@ -184,7 +184,7 @@ class StreamJsonWriter:
         self.finalize_usage(facts)
         body = self._encode_line({"type": "result", **facts})
         self._append_line(body[:-1] + self._line_tail)
-        self.last_result = self._lines[-1]
+        self.last_result_line = self._lines[-1]
         self.end_of_stream()
 
     def finalize_usage(self, facts: Mapping[str, Any]) -> None:
@@ -200,7 +200,7 @@ class StreamJsonWriter:
     def verbatim_result(self, line: bytes) -> None:
         """A result that is Claude's already; its terminator comes later."""
         self.write_passthrough(line)
-        self.last_result = self._lines[-1]
+        self.last_result_line = self._lines[-1]
 
     @property
     def has_terminator(self) -> bool:

@@ -44,7 +44,7 @@ class TextBlocks:
         self._safe_bytes = (
             pen.max_bytes // MAX_ESCAPE_FACTOR
         )  # bytes that fit a line whatever is escaped in them
-        self._can_retract = terms.vendor.retracts
+        self._can_retract = terms.vendor.can_retract
         self._can_retry = terms.retries
         self.block_key: object = None  # the vendor's name for the open block
         self.fragments: list[str] = []  # of the open block, as they came

@@ -157,7 +157,7 @@ class VendorInfo(NamedTuple):
     version_note: str = ""
     is_unattended: bool = False
     unattended_reason: str = ""
-    retracts: bool = True
+    can_retract: bool = True
     worded: bool = False
     replays: bool = False
     gate: str = ""
@@ -254,7 +254,7 @@ class OutputWriter(Protocol):
 
     writes_partial_messages: bool
     max_bytes: int
-    last_result: bytes
+    last_result_line: bytes
     call_bytes: int
 
     @property
@@ -265,7 +265,7 @@ class OutputWriter(Protocol):
     def history(self) -> "OutputWriter | None":
         """The pen that keeps Claude's lines beside another dialect's."""
 
-    def take(self) -> bytes:
+    def take_bytes(self) -> bytes:
         """All bytes written since the last call: whole lines."""
 
     def forget(self) -> None:

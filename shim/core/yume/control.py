@@ -83,7 +83,7 @@ class YumeControl(ControlSession):
 
     def take_output(self) -> bytes:
         """Nothing: the pen writes all lines."""
-        return self._pen.take()
+        return self._pen.take_bytes()
 
     # -- what the frontend says --------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ class YumePen:
         self.max_bytes = max(
             min(limit or most, most) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
         )
-        self.last_result = b""
+        self.last_result_line = b""
         self.call_bytes = 0  # of the last call, as it was said
         self.history = history
         self._identity = identity
@@ -93,7 +93,7 @@ class YumePen:
         self._read = self._written = 0  # characters
         self._error: tuple[str, int | None] = ("", None)
 
-    def take(self) -> bytes:
+    def take_bytes(self) -> bytes:
         data = b"".join(self._lines)
         self._lines.clear()
         return data
@@ -202,7 +202,7 @@ class YumePen:
             }
         line |= {"uuid": self.create_uuid(), "session_id": self._known_as()}
         self._append({"type": "result", **line})
-        self.last_result = self._lines[-1]
+        self.last_result_line = self._lines[-1]
         if self.history:
             self.history.finalize_usage(facts)
         self.end_of_stream()

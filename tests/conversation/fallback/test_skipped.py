@@ -199,7 +199,7 @@ def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(stays):
         hold.failed_attempt == create_failed_attempt("demo", "auth", "nobody is logged in")
         and hold.child_started
     )
-    assert pump.translation.writer.take() == b""
+    assert pump.translation.writer.take_bytes() == b""
 
 
 def test_a_vendor_that_cannot_start_is_passed_over_and_another_mistake_is_said():

@@ -312,6 +312,6 @@ def test_what_comes_between_two_turns_is_told_of_in_the_next_ones_account():
     translation.start_turn()
     late = {"count": 2, "first": '{"type":"say","text":"late"}'}
     assert translation.diagnostics.build_report()["repairs"] == {"late_event": late}
-    assert b"late" not in translation.writer.take()
+    assert b"late" not in translation.writer.take_bytes()
     translation.start_turn()
     assert translation.diagnostics.repairs == {}

@@ -42,13 +42,13 @@ def test_the_last_result_is_its_line_without_the_terminator():
     pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["dollar"])
     pen.set_session(STABLE_SESSION_ID)
     pen.write_result({"subtype": "success"})
-    assert pen.take() == pen.last_result + b"$\n"
+    assert pen.take_bytes() == pen.last_result_line + b"$\n"
 
 
 def test_a_line_that_is_made_whole_is_cut_where_it_would_be_too_long():
     pen = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=20_000)
     pen.init(STABLE_SESSION_ID, {"cwd": "/" + "x" * 50_000})
-    assert len(pen.take()) <= 20_000
+    assert len(pen.take_bytes()) <= 20_000
 
 
 def message(
@@ -338,7 +338,7 @@ def test_the_terminator_follows_the_result(terminator, last):
     stage = Stage(terminator=terminator)
     stage.turn.ended()
     stage.turn.finish()
-    data = stage.pen.take()
+    data = stage.pen.take_bytes()
     assert TERMINATORS[terminator] == last
     assert data.endswith(last)
     body = data[: len(data) - len(last)]
@@ -361,7 +361,7 @@ def test_uuids_count_up_over_thousands_of_lines():
     stage.turn.say("y")
     stage.turn.ended()
     stage.turn.finish()
-    uuids = re.findall(r'"uuid":"([^"]*)"', stage.pen.take().decode())
+    uuids = re.findall(r'"uuid":"([^"]*)"', stage.pen.take_bytes().decode())
     numbers = [int(uuid.removeprefix(STABLE_ID_PREFIX), 16) for uuid in uuids]
     assert len(numbers) > 70_000
     assert numbers == sorted(set(numbers)), "each once, counting up"
@@ -378,15 +378,15 @@ def test_two_conversations_share_no_message_ids():
         pen.init(STABLE_SESSION_ID, {})
         pen.message_start("m", NONE)
         pen.block("text", b'"x"')
-        ids.add(parse(pen.take())[-1]["message"]["id"])
+        ids.add(parse(pen.take_bytes())[-1]["message"]["id"])
     assert len(ids) == 2
 
 
 def test_what_was_taken_is_not_said_again():
     stage = Stage()
     stage.turn.say("a")
-    assert stage.pen.take()
-    assert stage.pen.take() == b""
+    assert stage.pen.take_bytes()
+    assert stage.pen.take_bytes() == b""
 
 
 # -- any string, key and number --------------------------------------------------------------------
@@ -463,7 +463,7 @@ def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
     stage.turn.denied(text, text, {text: text})
     stage.turn.failed(text)
     stage.turn.finish()
-    data = stage.pen.take()
+    data = stage.pen.take_bytes()
     assert separator.encode() not in data
     texts = json.dumps(parse(data), ensure_ascii=False)
     assert texts.count(separator) > 15, "and nothing is lost"

@@ -149,7 +149,7 @@ def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragmen
         (stage.turn.thinking if thinking else stage.turn.text)(text, key)
     stage.turn.ended()
     stage.turn.closed(None, "")
-    data = stage.pen.take()
+    data = stage.pen.take_bytes()
     assert all(len(line) <= LIMIT for line in data.split(b"\n"))
     lines = [json.loads(line) for line in data.splitlines()]
     kind = "thinking" if thinking else "text"
@@ -189,7 +189,7 @@ def test_halves_of_characters_make_no_line_longer(partial, fragments):
         stage.turn.text(fragment)
     stage.turn.ended()
     stage.turn.closed(None, "")
-    data = stage.pen.take()
+    data = stage.pen.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LIMIT
     lines = [json.loads(line) for line in data.splitlines()]
     blocks = [
@@ -212,7 +212,7 @@ def test_names_and_ids_without_end_make_no_line_longer(partial):
     stage.turn.add_tool_result(endless, "out")
     stage.turn.ended()
     stage.turn.closed(None, "")
-    data = stage.pen.take()
+    data = stage.pen.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LIMIT
     (result,) = [line for line in map(json.loads, data.splitlines()) if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "out"

@@ -367,7 +367,7 @@ def test_a_question_has_the_calls_own_input():
     stage.turn.permission("r", "t", "Bash", given, ("shell", given))
     (asked,) = stage.turn.asked
     assert asked.tool_input is given and asked.vendor_input is given
-    assert GITHUB.encode() not in stage.pen.take(), "the call's own line is redacted"
+    assert GITHUB.encode() not in stage.pen.take_bytes(), "the call's own line is redacted"
 
 
 def test_a_hook_is_asked_about_the_calls_own_input():

@@ -170,7 +170,7 @@ def test_a_call_is_said_before_its_approval_is_awaited():
     pen = control._pen
     pen.tool_use("c0", "Bash", {})
     pen.tool_use("c1", "Bash", {"command": "ls"})
-    assert b'"id":"c1"' not in pen.take()
+    assert b'"id":"c1"' not in pen.take_bytes()
     assert control.ask_permission(ASKED) is None and control.has_open_requests
     assert b'"id":"c1"' in control.take_output()
 

@@ -185,7 +185,7 @@ def test_r8_the_old_terminator_is_never_said(chosen):
     pen = open_writer("yume", STABLE_ID_PREFIX, terminator=chosen)
     pen.init(U, {})
     pen.write_result({"is_error": False, "shim": {"cause": "clean"}})
-    assert pen.take().endswith(b'}\n{"type":"message_stop"}\n')
+    assert pen.take_bytes().endswith(b'}\n{"type":"message_stop"}\n')
 
 
 # -- R9 to R15 -------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def test_a_session_is_called_what_the_frontend_calls_it():
     pen = YumePen(STABLE_ID_PREFIX, shown="sess-123")
     pen.init(U, {})
     pen.write_result({"is_error": False, "shim": {"cause": "clean"}})
-    ids = [json.loads(line).get("session_id") for line in pen.take().splitlines()]
+    ids = [json.loads(line).get("session_id") for line in pen.take_bytes().splitlines()]
     assert ids == ["sess-123", None, "sess-123", None]
 
 
