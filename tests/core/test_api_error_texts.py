@@ -326,6 +326,6 @@ def test_a_turn_inside_its_budget_or_at_its_end_goes_on(cost, call):
 def test_the_budget_is_the_sessions():
     """Contract 5.3: total_cost_usd is the session so far."""
     stage = Stage(budget=1.0)
-    stage.conversation.cost = 0.9
+    stage.conversation.cost_usd = 0.9
     reply(stage, 0.2, call=True)
     assert stage.turn.outcome.subtype == "error_max_budget_usd"

@@ -197,7 +197,7 @@ class Checker:
                 vendor.name,
                 is_unattended=vendor.unattended,
                 can_retract=vendor.abilities.can_repeat_reply,
-                clean_exits=vendor.shutdown.clean_exit_codes,
+                clean_exit_codes=vendor.shutdown.clean_exit_codes,
             ),
             session=SessionConfig(SAMPLE_SESSION_ID),
             tools=vendor.listed_tools,

@@ -100,17 +100,17 @@ def open_translation(
             is_unattended=vendor.unattended,
             can_retract=vendor.abilities.can_repeat_reply
             or DIALECTS[dialect].retries_broken_answers,
-            worded=vendor.passthrough,
-            login=vendor.login_hint,
-            clean_exits=vendor.shutdown.clean_exit_codes,
+            has_claude_errors=vendor.passthrough,
+            login_command=vendor.login_hint,
+            clean_exit_codes=vendor.shutdown.clean_exit_codes,
         ),
         session=SessionConfig(fresh, session_id),
         cwd="" if stable else os.getcwd(),
         tools=vendor.listed_tools,
-        retries=DIALECTS[dialect].retries_broken_answers,
+        can_retry=DIALECTS[dialect].retries_broken_answers,
         store_text=None if stable else _create_text_store(fresh),
-        redact=redact,
-        clock=clock,
+        redacts_secrets=redact,
+        elapsed_ms=clock,
     )
     pen = open_writer(
         dialect, identity, partial=partial, terminator=terminator, max_line_bytes=max_line_bytes

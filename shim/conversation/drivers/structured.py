@@ -62,15 +62,15 @@ def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
     def read(text: str) -> StructuredAnswer:
         value = extract_object(text)
         if isinstance(value, str):
-            return StructuredAnswer(fault=value)
+            return StructuredAnswer(problem=value)
         try:
             faults = [
                 f"{fault.json_path}: {fault.message[:MAX_ERROR_CHARS]}"
                 for fault in islice(validator.iter_errors(value), MAX_NAMED_ERRORS)
             ]
         except Exception as error:  # a $ref to nowhere, a pattern that is none: known only now
-            return StructuredAnswer(fault=f"it cannot be checked: {str(error)[:MAX_ERROR_CHARS]}")
-        return StructuredAnswer(fault="; ".join(faults)) if faults else StructuredAnswer(value)
+            return StructuredAnswer(problem=f"it cannot be checked: {str(error)[:MAX_ERROR_CHARS]}")
+        return StructuredAnswer(problem="; ".join(faults)) if faults else StructuredAnswer(value)
 
     return read
 

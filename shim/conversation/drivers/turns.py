@@ -132,47 +132,47 @@ class TurnLifecycle:
                 is_unattended=vendor.unattended or bool(standing.version_check.distrust),
                 unattended_reason=standing.version_check.distrust,
                 can_retract=vendor.abilities.can_repeat_reply or self.retries_cut_streams,
-                worded=vendor.passthrough,
-                replays=bool(vendor.cli.replayed_vendor),
-                gate=vendor.environment.trust_prompt_text,
-                login=vendor.login_hint,
-                clean_exits=vendor.shutdown.clean_exit_codes,
+                has_claude_errors=vendor.passthrough,
+                is_replay=bool(vendor.cli.replayed_vendor),
+                trust_prompt=vendor.environment.trust_prompt_text,
+                login_command=vendor.login_hint,
+                clean_exit_codes=vendor.shutdown.clean_exit_codes,
             ),
             session=SessionConfig(
                 facts.options.session_id,
                 requested_id=self._choose_session_id(),
-                thread=NO_THREAD_USAGE
+                thread_usage=NO_THREAD_USAGE
                 if standing.stored_session is None
                 else standing.stored_session.thread,
-                servers=lambda: (facts.describe_mcp_servers(), facts.list_sdk_tools()),
-                server_names=lambda: self._list_server_names(policy),
+                list_servers=lambda: (facts.describe_mcp_servers(), facts.list_sdk_tools()),
+                list_server_names=lambda: self._list_server_names(policy),
             ),
             limits=ConversationLimits(
                 max_turns=None if counts else invocation.limits.max_turns,
-                turns_asked=invocation.limits.max_turns,
-                budget=None if vendor.passthrough else invocation.limits.max_budget_usd,
+                requested_max_turns=invocation.limits.max_turns,
+                max_budget_usd=None if vendor.passthrough else invocation.limits.max_budget_usd,
             ),
             model=model,
             requested_model=None if facts.requested_model == model else facts.requested_model,
-            model_known="" if model else facts.reported_model,
+            default_model="" if model else facts.reported_model,
             cwd=setup.cwd,
             tools=vendor.list_available_tools(request),
             mode=facts.mode,
-            redact=setup.settings.redaction() == "all",
-            questions=(lambda: facts.answers_prompts) if setup.dialect.asks_by_line else None,
+            redacts_secrets=setup.settings.redaction() == "all",
+            asks_by_line=(lambda: facts.answers_prompts) if setup.dialect.asks_by_line else None,
             evaluator=_build_evaluator(vendor, request, standing),
-            retries=self.retries_cut_streams,
-            read=self._schema.select_parser(persistent=standing.persistent),
+            can_retry=self.retries_cut_streams,
+            read_answer=self._schema.select_parser(persistent=standing.persistent),
             data_dir=home_of(vendor, self._environment),
             store_text=self._store_text,
             rejects_unknown_lines=old_sdk(setup.environment),
             output_style=setup.claude_settings.output_style,
             forwards_subagent_text=self._forwards_subagent_text(),
             failed_attempts=standing.failed_attempts,
-            unhonoured=_list_unsupported_rules(
+            unsupported_rules=_list_unsupported_rules(
                 vendor, request, setup.claude_settings.unsupported_keys
             ),
-            clock=lambda: int((time.monotonic() - began) * 1000),
+            elapsed_ms=lambda: int((time.monotonic() - began) * 1000),
         )
 
     def _forwards_subagent_text(self) -> bool:
@@ -239,10 +239,10 @@ class TurnLifecycle:
                 "cause": turn.cause,
                 "account": pump.translation.diagnostics.build_report(),
             }
-            setup.log("turn ended", **facts, ms=turn.terms.clock())
+            setup.log("turn ended", **facts, ms=turn.terms.elapsed_ms())
             self._warn_about_secrets(pump)
             self.record_diagnostics(pump)
-        self._state.cost_usd = conversation.cost
+        self._state.cost_usd = conversation.cost_usd
         self._state.context_tokens = (
             sum(turn.reply.last_usage.values()) or self._state.context_tokens
         )
@@ -274,7 +274,7 @@ class TurnLifecycle:
             return
         created = standing.stored_session.created if standing.stored_session else 0.0
         session = store.Session(
-            vendor.name, own, setup.cwd, turn.model, created, conversation.used(own)
+            vendor.name, own, setup.cwd, turn.model, created, conversation.get_thread_usage(own)
         )
         store.remember(conversation.session_id, session, setup.environment)
 

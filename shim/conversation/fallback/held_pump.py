@@ -155,7 +155,7 @@ class BufferedChildStream(ChildStream):
         why = self._find_failed_attempt(child_exit, stderr) if self._buffer.is_active else None
         if why is not None:
             self._buffer.discard(why, started=True)
-            self.translation.writer.forget()
+            self.translation.writer.discard_turn()
         return why is not None
 
     def _find_failed_attempt(

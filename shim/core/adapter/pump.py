@@ -86,8 +86,8 @@ class ChildStream:
     @property
     def is_over_budget(self) -> bool:
         """Return whether the session has cost more than `--max-budget-usd` allows."""
-        budget = self.turn.terms.limits.budget
-        return budget is not None and self.turn.conversation.cost > budget
+        budget = self.turn.terms.limits.max_budget_usd
+        return budget is not None and self.turn.conversation.cost_usd > budget
 
     @property
     def has_model_output(self) -> bool:

@@ -27,7 +27,7 @@ _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request
 
 def redact_turn(turn: Turn) -> Turn:
     """The turn, or where no secret may be said an object in its place that leaves them out."""
-    if not turn.terms.redact:
+    if not turn.terms.redacts_secrets:
         return turn
     from shim.core.secrets.turn_without_secrets import RedactedTurn
 
@@ -64,7 +64,7 @@ class StreamTranslation:
         self._remaining_stderr: str | None = None
         self._skipped_count, self._first_skipped_line = 0, b""  # lines between two turns
         if previous is None:
-            turn = Turn(pen, terms, ConversationState(terms.session.thread), self.diagnostics)
+            turn = Turn(pen, terms, ConversationState(terms.session.thread_usage), self.diagnostics)
         else:
             turn = previous.inner.next(terms, self.diagnostics)
         self._set_translator(translator(redact_turn(turn), partial=pen.writes_partial_messages))

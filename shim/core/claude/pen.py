@@ -103,7 +103,7 @@ class StreamJsonWriter:
     def session_changed(self, session_id: str) -> None:
         """A session of ours never changes its id (contract S3)."""
 
-    def forget(self) -> None:
+    def discard_turn(self) -> None:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
         self._lines.take()
         if self.usage_counter is not None:

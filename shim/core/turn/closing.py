@@ -66,7 +66,11 @@ class TurnFinisher:
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
-        machine, end, read = self._machine, self._outcome_tracker, self._turn_start.config.read
+        machine, end, read = (
+            self._machine,
+            self._outcome_tracker,
+            self._turn_start.config.read_answer,
+        )
         if machine.state is CLOSED:
             return
         if machine.state is DONE:
@@ -78,7 +82,7 @@ class TurnFinisher:
             end.outcome = self._read_structured_answer(read, end.outcome)
         if end.outcome.kind == "ended" and self._is_over_budget(end.outcome):
             end.outcome = outcomes.make_budget_outcome(
-                self._turn_start.config.limits.budget or 0.0, end.outcome.fields
+                self._turn_start.config.limits.max_budget_usd or 0.0, end.outcome.fields
             )
         end.child_exit = child_exit
         self._permission_requests.refuse_all()
@@ -176,11 +180,11 @@ class TurnFinisher:
         """Return whether the session has cost more than `--max-budget-usd` allows, by the vendor's
         own count.
         """
-        budget = self._turn_start.config.limits.budget
+        budget = self._turn_start.config.limits.max_budget_usd
         if budget is None:
             return False
         spent = parse_dollars(outcome.fields.get("cost")) or self._assistant_message.cost_usd
-        return self._conversation.cost + spent > budget
+        return self._conversation.cost_usd + spent > budget
 
     # -- how it is done ----------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class TurnStart:
         conversation = self._conversation
         if conversation.vendor_session_id not in (None, session):
             account.record("session_id_changed", session)
-            if self.config.retries and not is_closed:
+            if self.config.can_retry and not is_closed:
                 self._change_session_id(session)
         conversation.vendor_session_id = session
 
@@ -96,7 +96,7 @@ class TurnStart:
         if version := self.vendor_info.get("vendor_version") or terms.vendor.version:
             shim["vendor_version"] = version
         shim |= self.describe_version()
-        if terms.vendor.replays:
+        if terms.vendor.is_replay:
             shim["replay"] = True
         if terms.output_style:
             self.vendor_info["output_style"] = terms.output_style
@@ -104,15 +104,15 @@ class TurnStart:
             shim["model_asked"] = terms.requested_model
         if terms.failed_attempts:
             shim["tried"] = [it.to_json() for it in terms.failed_attempts]
-        if terms.unhonoured:
-            shim["not_honoured"] = [it.to_json() for it in terms.unhonoured]
+        if terms.unsupported_rules:
+            shim["not_honoured"] = [it.to_json() for it in terms.unsupported_rules]
         facts: dict[str, Any] = {
             "cwd": terms.cwd,
             "tools": list(terms.tools),
             "mode": terms.mode,
             "shim": shim,
         }
-        named = reply.model or self.vendor_info.get("model") or terms.model or terms.model_known
+        named = reply.model or self.vendor_info.get("model") or terms.model or terms.default_model
         reply.model = (named or "unknown")[:MAX_NAME_CHARS]
         facts |= {"model": terms.model or reply.model} | self.vendor_info
         self._add_servers(facts)
@@ -121,7 +121,7 @@ class TurnStart:
             facts |= {
                 name: self.redact(value) for name, value in facts.items() if name in INFO_TYPES
             }
-        if terms.read is not None and STRUCTURED_OUTPUT_TOOL not in facts["tools"]:
+        if terms.read_answer is not None and STRUCTURED_OUTPUT_TOOL not in facts["tools"]:
             facts["tools"] = [*facts["tools"], STRUCTURED_OUTPUT_TOOL]
         if terms.evaluator is not None:
             facts["tools"] = terms.evaluator.policy.list_visible_tools(facts["tools"])
@@ -161,7 +161,7 @@ class TurnStart:
 
     def _add_servers(self, facts: dict[str, Any]) -> None:
         """MCP servers and their tools that the vendor does not list itself."""
-        servers, tools = self.config.session.servers()
+        servers, tools = self.config.session.list_servers()
         if servers:
             listed = {str(server.get("name")): server for server in facts.get("mcp_servers") or ()}
             facts["mcp_servers"] = list(

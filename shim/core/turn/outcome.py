@@ -184,14 +184,14 @@ def decide_outcome(
         return outcome
     if outcome is not None:
         if child_exit is None or (
-            child_exit.signal is None and child_exit.code in terms.vendor.clean_exits
+            child_exit.signal is None and child_exit.code in terms.vendor.clean_exit_codes
         ):
             return _check_open_calls(standing, outcome) or outcome
         text = f"{vendor} said that it was done, but {child_exit}" + _format_reason(stderr)
         return TurnOutcome(
             "failed", text, "signal" if child_exit.signal else "exit_code", fields=outcome.fields
         )
-    if terms.vendor.gate and terms.vendor.gate in stderr:
+    if terms.vendor.trust_prompt and terms.vendor.trust_prompt in stderr:
         hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
         return TurnOutcome("failed", message=_clean_stderr(stderr) + hint, cause="refused")
     failure = classify_error(stderr)
@@ -255,7 +255,7 @@ def can_retry(standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str)
     (Yume's R11).
     """
     if (
-        not standing.config.retries
+        not standing.config.can_retry
         or standing.state is CLOSED
         or standing.has_effects
         or not standing.is_repeatable

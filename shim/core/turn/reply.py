@@ -42,7 +42,7 @@ class AssistantMessage:
     ) -> None:
         self._machine = machine
         self._writer = pen
-        self._can_retry = terms.retries  # what it said is remembered to the end of the turn
+        self._can_retry = terms.can_retry  # what it said is remembered to the end of the turn
         self._partial = pen.writes_partial_messages
         self._outcome_tracker = end
         self.written_blocks = WrittenBlocks(account, self.shorten_text)

@@ -79,7 +79,7 @@ def build_result(end: TurnEnd) -> TurnResult:
     line: dict[str, Any] = {
         "subtype": _choose_subtype(outcome),
         "is_error": is_error,
-        "duration_ms": parse_count(outcome.fields.get("duration_ms")) or end.config.clock(),
+        "duration_ms": parse_count(outcome.fields.get("duration_ms")) or end.config.elapsed_ms(),
         "duration_api_ms": parse_count(outcome.fields.get("api_ms")),
         "num_turns": _count_turns(end),
     }
@@ -145,14 +145,14 @@ def _format_failed_attempts(end: TurnEnd) -> str:
 
 def _format_api_error(end: TurnEnd) -> str:
     terms, outcome = end.config, end.outcome
-    if terms.vendor.worded:
+    if terms.vendor.has_claude_errors:
         return outcome.message
     model = terms.model or end.model
     return format_api_error(
         outcome.failure,
         outcome.message,
         vendor=terms.vendor.name,
-        login_hint=terms.vendor.login,
+        login_hint=terms.vendor.login_command,
         model=model,
     )
 
@@ -164,7 +164,7 @@ def _list_limit_errors(end: TurnEnd) -> list[str]:
     outcome = end.outcome
     if outcome.subtype != "error_max_turns" or outcome.message.startswith(MAX_TURNS_TEXT):
         return []
-    asked = end.config.limits.turns_asked
+    asked = end.config.limits.requested_max_turns
     return [
         MAX_TURNS_TEXT if asked is None else f"{MAX_TURNS_TEXT} ({asked})",
         *([outcome.message] if outcome.message else []),
@@ -239,11 +239,11 @@ def _build_shim_member(end: TurnEnd) -> dict[str, Any]:
     shim: dict[str, Any] = {"vendor": end.config.vendor.name}
     if end.vendor_version:
         shim["vendor_version"] = end.vendor_version
-    if end.config.vendor.replays:
+    if end.config.vendor.is_replay:
         shim["replay"] = True
     if end.config.failed_attempts:
         shim["tried"] = [it.to_json() for it in end.config.failed_attempts]
-    if end.config.unhonoured and (wanted := _list_unsupported_rules(end)):
+    if end.config.unsupported_rules and (wanted := _list_unsupported_rules(end)):
         shim["not_honoured"] = wanted
     shim["cause"] = end.outcome.cause
     if ended is not None and ended.signal:
@@ -263,6 +263,6 @@ def _list_unsupported_rules(end: TurnEnd) -> list[dict[str, str]]:
     denied = {denial["tool_name"] for denial in end.denials}
     return [
         it.to_json()
-        for it in end.config.unhonoured
+        for it in end.config.unsupported_rules
         if any(parse_rule(it.what).matches_tool(str(name)) for name in denied)
     ]

@@ -45,7 +45,7 @@ class TextBlocks:
             pen.max_bytes // MAX_ESCAPE_FACTOR
         )  # bytes that fit a line whatever is escaped in them
         self._can_retract = terms.vendor.can_retract
-        self._can_retry = terms.retries
+        self._can_retry = terms.can_retry
         self.block_key: object = None  # the vendor's name for the open block
         self.fragments: list[str] = []  # of the open block, as they came
         self._size = 0  # of the open block, in bytes as it is streamed, else in characters

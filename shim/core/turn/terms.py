@@ -44,7 +44,7 @@ class ConversationState:
     """
 
     __slots__ = (
-        "cost",
+        "cost_usd",
         "minted",
         "seen",
         "seen_before",
@@ -60,11 +60,11 @@ class ConversationState:
         self.seen: set[str] = set()
         self.seen_before: set[str] = set()
         self.minted = 1
-        self.cost = 0.0
+        self.cost_usd = 0.0
         self.usage: dict[str, Usage] = {}
         self.thread = thread
 
-    def used(self, session: str) -> Usage:
+    def get_thread_usage(self, session: str) -> Usage:
         """What a session of the vendor's had used, if it is the one that is known."""
         return self.thread[1] if self.thread[0] == session else NO_USAGE
 
@@ -87,8 +87,8 @@ class ConversationState:
                 if not any(stated.values()):
                     total[name] += counted[name]
         stated_cost = facts.get("cost")
-        self.cost += cost if stated_cost is None else parse_dollars(stated_cost)
-        return UsageTotals(total, self.cost, self.usage)
+        self.cost_usd += cost if stated_cost is None else parse_dollars(stated_cost)
+        return UsageTotals(total, self.cost_usd, self.usage)
 
     def claim(self, identity: str, account: Diagnostics) -> str:
         """The id under which a call is said: its own, or a minted one when that was used before."""
@@ -134,7 +134,7 @@ class StructuredAnswer(NamedTuple):
     """An answer read by `--json-schema`: its `value`, or the `fault` why it is none."""
 
     value: dict[str, Any] | None = None
-    fault: str = ""
+    problem: str = ""
 
 
 class VendorInfo(NamedTuple):
@@ -158,11 +158,11 @@ class VendorInfo(NamedTuple):
     is_unattended: bool = False
     unattended_reason: str = ""
     can_retract: bool = True
-    worded: bool = False
-    replays: bool = False
-    gate: str = ""
-    login: str = ""
-    clean_exits: frozenset[int] = frozenset({0})
+    has_claude_errors: bool = False
+    is_replay: bool = False
+    trust_prompt: str = ""
+    login_command: str = ""
+    clean_exit_codes: frozenset[int] = frozenset({0})
 
 
 class SessionConfig(NamedTuple):
@@ -178,9 +178,9 @@ class SessionConfig(NamedTuple):
 
     new_id: str
     requested_id: str | None = None
-    thread: ThreadUsage = NO_THREAD_USAGE
-    servers: Callable[[], tuple[list[dict[str, Any]], list[str]]] = lambda: ([], [])
-    server_names: Callable[[], list[str]] = list
+    thread_usage: ThreadUsage = NO_THREAD_USAGE
+    list_servers: Callable[[], tuple[list[dict[str, Any]], list[str]]] = lambda: ([], [])
+    list_server_names: Callable[[], list[str]] = list
 
 
 class ConversationLimits(NamedTuple):
@@ -192,8 +192,8 @@ class ConversationLimits(NamedTuple):
     """
 
     max_turns: int | None = None
-    turns_asked: int | None = None
-    budget: float | None = None
+    requested_max_turns: int | None = None
+    max_budget_usd: float | None = None
 
 
 class TurnConfig(NamedTuple):
@@ -224,23 +224,23 @@ class TurnConfig(NamedTuple):
     limits: ConversationLimits = ConversationLimits()
     model: str | None = None
     requested_model: str | None = None
-    model_known: str = ""
+    default_model: str = ""
     cwd: str = ""
     tools: tuple[str, ...] = ()
     mode: str = "default"
     evaluator: "PolicyEvaluator | None" = None
-    retries: bool = False
-    read: Callable[[str], StructuredAnswer] | None = None
-    redact: bool = False
-    questions: Callable[[], bool] | None = None
+    can_retry: bool = False
+    read_answer: Callable[[str], StructuredAnswer] | None = None
+    redacts_secrets: bool = False
+    asks_by_line: Callable[[], bool] | None = None
     data_dir: VendorDataReader | None = None
     store_text: StoreText | None = None
     rejects_unknown_lines: bool = False
     output_style: str = ""
     forwards_subagent_text: bool = True
     failed_attempts: tuple[FailedAttempt, ...] = ()
-    unhonoured: "tuple[UnsupportedRule, ...]" = ()
-    clock: Callable[[], int] = lambda: 0
+    unsupported_rules: "tuple[UnsupportedRule, ...]" = ()
+    elapsed_ms: Callable[[], int] = lambda: 0
 
 
 class OutputWriter(Protocol):
@@ -268,7 +268,7 @@ class OutputWriter(Protocol):
     def take_bytes(self) -> bytes:
         """All bytes written since the last call: whole lines."""
 
-    def forget(self) -> None:
+    def discard_turn(self) -> None:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
 
     def fold(self) -> None:

@@ -465,7 +465,7 @@ class ToolCalls:
         """Whether a call's line may be the question to the frontend: it decides about what it is
         shown.
         """
-        return self._terms.questions is not None and self._terms.questions()
+        return self._terms.asks_by_line is not None and self._terms.asks_by_line()
 
     @property
     def any(self) -> bool:
@@ -663,7 +663,7 @@ class ToolCalls:
 
         A turn that is over is over: the limit ends one that would go on (contract F10).
         """
-        beyond = self._conversation.cost + self._reply.cost_usd > budget
+        beyond = self._conversation.cost_usd + self._reply.cost_usd > budget
         if beyond and self.open and self._end.outcome is None:
             amount = f"{budget:.12f}".rstrip("0").rstrip(".")
             text = f"Reached maximum budget (${amount})"

@@ -106,7 +106,9 @@ class Turn:
         self.say = speech.add_block
         self.tool_use = calls.tool_use
         self.add_tool_result = calls.tool_result
-        self.message_end = reply.end if terms.limits.budget is None else self._end_with_budget
+        self.message_end = (
+            reply.end if terms.limits.max_budget_usd is None else self._end_with_budget
+        )
         machine.set_steps(
             init=opening.write_init,
             start=self._start,
@@ -542,4 +544,4 @@ class Turn:
 
     def _end_with_budget(self, *given: Any, **named: Any) -> None:
         self.reply.end(*given, **named)
-        self.calls.count_cost(self.terms.limits.budget or 0.0)
+        self.calls.count_cost(self.terms.limits.max_budget_usd or 0.0)

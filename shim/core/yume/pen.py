@@ -98,7 +98,7 @@ class YumePen:
         self._lines.clear()
         return data
 
-    def forget(self) -> None:
+    def discard_turn(self) -> None:
         """Forget the turn that has begun, and the session that was named in it: the frontend got
         none of its lines.
         """
@@ -106,7 +106,7 @@ class YumePen:
         self._lines.clear()
         self._begin()
         if self.history:
-            self.history.forget()
+            self.history.discard_turn()
 
     def fold(self) -> None:
         """Its lines are short."""

@@ -355,7 +355,7 @@ class AcpTranslator(Translator):
 
     def _waits_for_input(self, call: Call, name: str) -> bool:
         """Return whether a call waits for its input, which arrives in the frontend's process."""
-        if call.told or name not in self.turn.terms.session.servers()[1]:
+        if call.told or name not in self.turn.terms.session.list_servers()[1]:
             return False
         judge = self.turn.terms.evaluator
         return judge is None or not (judge.is_violation(name, {}) or judge.is_hidden(name))
@@ -372,7 +372,7 @@ class AcpTranslator(Translator):
         if not self.server_tool:
             return ""
         if self._server_names is None:
-            self._server_names = [*self.link.servers, *self.turn.terms.session.server_names()]
+            self._server_names = [*self.link.servers, *self.turn.terms.session.list_server_names()]
         return tool_of(self.server_tool, self._server_names, own, self.turn.terms.evaluator)
 
     def _returned(self, call: Call) -> object:

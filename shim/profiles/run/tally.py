@@ -43,7 +43,7 @@ class Tally:
         total, cost = counted or self._total, cost or self._cost
         self._total, self._cost = None, 0.0
         if self.means == "thread_total":
-            cost = max(cost - self._conversation.cost, 0.0) if self._resumed else cost
+            cost = max(cost - self._conversation.cost_usd, 0.0) if self._resumed else cost
             total = total and self._of_this_turn(total)
         return {"usage": total} | ({"cost": cost} if cost else {})
 

@@ -88,12 +88,12 @@ def test_a_reference_to_elsewhere_is_never_fetched(schema, monkeypatch):
 
     fetched = []
     monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **_: fetched.append(args))
-    assert build_answer_parser(schema)("{}").fault.startswith("it cannot be checked: ")
+    assert build_answer_parser(schema)("{}").problem.startswith("it cannot be checked: ")
     assert not fetched
 
 
 def test_a_schema_that_never_ends_is_no_end_of_ours():
-    assert build_answer_parser('{"$ref":"#"}')("{}").fault.startswith("it cannot be checked: ")
+    assert build_answer_parser('{"$ref":"#"}')("{}").problem.startswith("it cannot be checked: ")
 
 
 # -- refused at the start --------------------------------------------------------------------------

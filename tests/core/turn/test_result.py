@@ -502,7 +502,7 @@ def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budge
     """F10: also if the turn is already over. A vendor may report the cost with its replies or at
     the end.
     """
-    stage = Stage(limits=ConversationLimits(budget=budget))
+    stage = Stage(limits=ConversationLimits(max_budget_usd=budget))
     stage.turn.text("Hello.")
     stage.turn.message_end(None, "end_turn", 0.0 if stated else 0.02)
     stage.turn.ended(**({"cost": 0.02} if stated else {}))
