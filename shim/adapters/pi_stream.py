@@ -15,7 +15,7 @@ from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count, p
 from shim.core.reading.decode import JsonRepairer
 from shim.core.turn.open_calls import normalize_id
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.tool_calls import OPEN_CALLS
+from shim.core.turn.tool_calls import MAX_OPEN_CALLS
 from shim.core.turn.turn import Turn
 
 UPDATE_PREFIX = b'{"type":"message_update"'
@@ -302,7 +302,7 @@ class PiTranslator(Translator):
         identity = normalize_id(call.get("id"))
         reason = call.get("argumentsError")
         if isinstance(reason, str) and not call.get("arguments"):
-            if len(self._malformed_arguments) < OPEN_CALLS:
+            if len(self._malformed_arguments) < MAX_OPEN_CALLS:
                 self._malformed_arguments[identity] = (
                     reason.partition(ARGUMENTS_MARKER)[2] or reason
                 )
@@ -324,7 +324,7 @@ class PiTranslator(Translator):
 
     def on_tool_execution_end(self, event: Event) -> None:
         call = normalize_id(event.get("toolCallId"))
-        if len(self._result_counts) < OPEN_CALLS:
+        if len(self._result_counts) < MAX_OPEN_CALLS:
             self._result_counts[call] = self._result_counts.get(call, 0) + 1
         self._write_result((event.get("result") or {}) | event)
 

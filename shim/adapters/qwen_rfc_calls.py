@@ -17,7 +17,7 @@ from shim.adapters.qwen_rfc_tools import (
 from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.turn.open_calls import normalize_id
-from shim.core.turn.tool_calls import OPEN_CALLS
+from shim.core.turn.tool_calls import MAX_OPEN_CALLS
 from shim.core.turn.turn import Turn
 from shim.profiles.run.parts import begins_another
 
@@ -236,10 +236,10 @@ class CallsTranslator(Translator):
         text = read_display_text(event)
         if text or event.get("result_display") is not None:
             self.turn.add_tool_result(call, text, failed)
-            if len(self._displayed_counts) < OPEN_CALLS:
+            if len(self._displayed_counts) < MAX_OPEN_CALLS:
                 self._displayed_counts[call] = self._displayed_counts.get(call, 0) + 1
             self._pause_after_result()
-        elif len(self._unreported_results) < OPEN_CALLS:
+        elif len(self._unreported_results) < MAX_OPEN_CALLS:
             self._unreported_results.setdefault(call, []).append(failed)
 
     def _take_unreported_result(self, call: str, *, default: bool) -> bool:

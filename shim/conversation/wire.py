@@ -305,7 +305,7 @@ class ConversationRunner:
 
         pen = self._launcher.writer
         if self._has_transcript:
-            setup, clean, kept = self._launcher.context, None, pen.history or pen
+            setup, clean, kept = self._launcher.context, None, pen.transcript_writer or pen
             if setup.settings.redaction() == "all":
                 from shim.core.secrets.redactor import Redactor
 
@@ -326,7 +326,7 @@ class ConversationRunner:
             if self._transport is None
             else self._transport.stdout,
             transcript=self._transcript,
-            history=pen.history,
+            history=pen.transcript_writer,
         )
 
     def _close_transcript(self) -> None:

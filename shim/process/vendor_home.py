@@ -34,7 +34,7 @@ class Home:
             named if os.path.isabs(named) else os.path.join(person, folder)
         )
 
-    def find_file(self, folder: str, ending: str) -> str | None:
+    def find_file(self, folder: str, suffix: str) -> str | None:
         """The path of a file below `folder` whose name has this end."""
         place = self._inside(folder)
         if place is None:
@@ -42,27 +42,27 @@ class Home:
         try:
             with os.scandir(place) as entries:
                 for entry in islice(entries, ENTRIES):
-                    if entry.name.endswith(ending):
+                    if entry.name.endswith(suffix):
                         return f"{folder}/{entry.name}"
         except OSError:
             pass
         return None
 
-    def read_tail(self, path: str, start: int = 0) -> tuple[int, bytes]:
+    def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
         """The bytes of a file after `start`, at most the last TAIL_BYTES, and where they begin."""
         place = self._inside(path)
         if place is None:
-            return start, b""
+            return min_offset, b""
         try:
             descriptor = open_regular(place, follow=False)
         except OSError:
-            return start, b""
+            return min_offset, b""
         try:
-            begin = max(os.fstat(descriptor).st_size - TAIL_BYTES, start)
+            begin = max(os.fstat(descriptor).st_size - TAIL_BYTES, min_offset)
             os.lseek(descriptor, begin, os.SEEK_SET)
             return begin, os.read(descriptor, TAIL_BYTES)
         except OSError:
-            return start, b""
+            return min_offset, b""
         finally:
             os.close(descriptor)
 

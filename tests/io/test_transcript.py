@@ -50,18 +50,18 @@ def stream(partial=False, number=0):
         writes_partial_messages=partial,
         terminator=b"$\n",
     )
-    pen.init(U, {"cwd": CWD})
-    pen.message_start("m1", NO_USAGE)
+    pen.write_init(U, {"cwd": CWD})
+    pen.start_message("m1", NO_USAGE)
     if partial:
-        pen.block_start("thinking")
-        pen.delta(b'"hm"')
-    pen.block("thinking", b'"hm"')
-    pen.block("text", b'"I look: {\\"type\\":\\"user\\"}\\n"')
-    pen.tool_use("call_1", "Bash", {"command": "ls", "summary": "not a title"})
-    pen.message_stop("tool_use", NO_USAGE)
-    pen.tool_result("call_1", "Bash", {"command": "ls"}, "a.txt", False)
-    pen.message_start("m1", NO_USAGE)
-    pen.block("text", b'"There is a.txt."')
+        pen.start_block("thinking")
+        pen.write_delta(b'"hm"')
+    pen.write_block("thinking", b'"hm"')
+    pen.write_block("text", b'"I look: {\\"type\\":\\"user\\"}\\n"')
+    pen.write_tool_call("call_1", "Bash", {"command": "ls", "summary": "not a title"})
+    pen.end_message("tool_use", NO_USAGE)
+    pen.write_tool_result("call_1", "Bash", {"command": "ls"}, "a.txt", False)
+    pen.start_message("m1", NO_USAGE)
+    pen.write_block("text", b'"There is a.txt."')
     pen.write_result({"subtype": "success", "result": "There is a.txt."})
     return pen.take_bytes()
 
@@ -151,7 +151,7 @@ def spend(file, home, *turns, partial=False):
     tally = UsageCounter()
     transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
     pen = StreamJsonWriter(IDENTITY, writes_partial_messages=partial, usage_counter=tally)
-    pen.init(U, {"cwd": CWD})
+    pen.write_init(U, {"cwd": CWD})
     transcript.lines(pen.take_bytes())
     for turn in turns:
         turn(pen)
@@ -175,14 +175,14 @@ UNUSED = [0, 0, 0, 0]
 
 def looks(pen):
     """A message of two lines."""
-    pen.message_start("m1", USED)
-    pen.block("text", b'"I look"')
-    pen.tool_use("call_1", "Bash", {"command": "ls"})
+    pen.start_message("m1", USED)
+    pen.write_block("text", b'"I look"')
+    pen.write_tool_call("call_1", "Bash", {"command": "ls"})
 
 
 def answers(pen):
-    pen.message_start("m1", USED)
-    pen.block("text", b'"There is \\"usage\\":{a.txt}."')
+    pen.start_message("m1", USED)
+    pen.write_block("text", b'"There is \\"usage\\":{a.txt}."')
 
 
 def concludes(total):
@@ -193,9 +193,9 @@ def concludes(total):
 def test_the_usage_of_a_message_stands_on_its_first_line_alone(file, home, partial):
     turns = (
         looks,
-        lambda pen: pen.used(USED),
+        lambda pen: pen.add_usage(USED),
         answers,
-        lambda pen: pen.used(USED),
+        lambda pen: pen.add_usage(USED),
         concludes(create_usage(200, 40, 6, 60)),
     )
     assert spend(file, home, *turns, partial=partial) == [
@@ -206,9 +206,9 @@ def test_the_usage_of_a_message_stands_on_its_first_line_alone(file, home, parti
 def test_usage_that_comes_with_the_lines_is_written_with_them(file, home):
     def at_once(pen):
         looks(pen)
-        pen.used(USED)
+        pen.add_usage(USED)
         answers(pen)
-        pen.used(USED)
+        pen.add_usage(USED)
 
     assert [numbers for _, _, numbers in spend(file, home, at_once)] == [NUMBERS, UNUSED, NUMBERS]
 
@@ -224,20 +224,30 @@ def test_what_is_said_for_the_whole_turn_belongs_to_its_last_message(file, home)
 
 
 def test_what_no_message_was_said_to_have_used_is_added_to_the_last_one(file, home):
-    turns = (answers, lambda pen: pen.used(USED), answers, concludes(create_usage(150, 20, 3, 31)))
+    turns = (
+        answers,
+        lambda pen: pen.add_usage(USED),
+        answers,
+        concludes(create_usage(150, 20, 3, 31)),
+    )
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS, [50, 0, 0, 1]]
 
 
 def test_what_was_used_before_the_first_message_belongs_to_it(file, home):
     def begins(pen):
-        pen.used(USED)
+        pen.add_usage(USED)
 
     turns = (begins, answers, concludes(USED))
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
 
 
 def test_a_total_below_its_parts_makes_no_number_negative(file, home):
-    turns = (answers, lambda pen: pen.used(USED), answers, concludes(create_usage(10, 20, 3, 30)))
+    turns = (
+        answers,
+        lambda pen: pen.add_usage(USED),
+        answers,
+        concludes(create_usage(10, 20, 3, 30)),
+    )
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS, UNUSED]
 
 
@@ -250,14 +260,14 @@ def test_the_largest_counts_fit_into_the_room_that_is_left_for_them(file, home):
 
 
 def test_the_result_of_a_mistake_of_ours_takes_nothing_back(file, home):
-    turns = (answers, lambda pen: pen.used(USED), concludes(NO_USAGE))
+    turns = (answers, lambda pen: pen.add_usage(USED), concludes(NO_USAGE))
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
 
 
 def test_a_vendor_that_did_not_answer_leaves_no_usage_to_the_next_one(file, home):
     def passes(pen):
         looks(pen)
-        pen.used(USED)
+        pen.add_usage(USED)
         pen.discard_turn()
 
     turns = (passes, answers, concludes(USED))
@@ -293,14 +303,14 @@ def test_the_yume_dialect_keeps_the_same_usage(file, home):
     tally = UsageCounter()
     pen = YumePen(IDENTITY, history=StreamJsonWriter(IDENTITY, usage_counter=tally))
     transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
-    pen.init(U, {"cwd": CWD})
-    pen.message_start("m1", NO_USAGE)
-    pen.block("text", b'"one"')
-    pen.used(USED)
-    pen.message_start("m1", NO_USAGE)
-    pen.block("text", b'"two"')
+    pen.write_init(U, {"cwd": CWD})
+    pen.start_message("m1", NO_USAGE)
+    pen.write_block("text", b'"one"')
+    pen.add_usage(USED)
+    pen.start_message("m1", NO_USAGE)
+    pen.write_block("text", b'"two"')
     pen.write_result({"subtype": "success", "result": "x", "usage": create_usage(150, 20, 3, 31)})
-    transcript.lines(pen.history.take_bytes())
+    transcript.lines(pen.transcript_writer.take_bytes())
     transcript.close()
     assert [list(entry["message"]["usage"].values()) for entry in messages(file)] == [
         NUMBERS,
@@ -364,8 +374,8 @@ def test_the_frontend_that_started_us_is_named(home, file):
 def test_a_nested_agents_messages_are_left_out(transcript, file):
     pen = StreamJsonWriter(IDENTITY)
     pen.set_session(U)
-    pen.nested("call_1", "user", {"role": "user", "content": "find it"})
-    pen.nested("call_1", "assistant", {"role": "assistant", "content": []})
+    pen.write_subagent_message("call_1", "user", {"role": "user", "content": "find it"})
+    pen.write_subagent_message("call_1", "assistant", {"role": "assistant", "content": []})
     wrote(transcript, pen.take_bytes() + stream())
     assert len(messages(file)) == 6
     assert chained(file)
@@ -383,7 +393,7 @@ def test_a_prompt_that_is_said_back_is_written_once(transcript, file):
 def test_an_interrupt_is_part_of_the_history(transcript, file):
     pen = StreamJsonWriter(IDENTITY)
     pen.set_session(U)
-    pen.user_text("[Request interrupted by user]")
+    pen.write_user_text("[Request interrupted by user]")
     wrote(transcript, pen.take_bytes())
     assert messages(file)[1]["message"]["content"][0]["text"] == "[Request interrupted by user]"
 
@@ -391,7 +401,7 @@ def test_an_interrupt_is_part_of_the_history(transcript, file):
 def test_a_failed_request_is_part_of_the_history(transcript, file):
     pen = StreamJsonWriter(IDENTITY)
     pen.set_session(U)
-    pen.api_error("API Error: 529", "overloaded", 529)
+    pen.write_api_error("API Error: 529", "overloaded", 529)
     wrote(transcript, pen.take_bytes())
     line = messages(file)[1]
     assert line["message"]["content"][0]["text"] == "API Error: 529"

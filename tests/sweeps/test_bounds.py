@@ -553,8 +553,8 @@ def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
 def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
     """Cut strings do not help there; the list stays a list, the object an object."""
     pen = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=LINE_BYTES)
-    pen.init("s", {"tools": list(map(str, range(50_000)))})
-    pen.system("note", {"value": value})
+    pen.write_init("s", {"tools": list(map(str, range(50_000)))})
+    pen.write_system("note", {"value": value})
     stage = Stage(limit=LINE_BYTES)
     stage.turn.child("t").add_tool_call("n", "Odd", {"value": value})
     stage.turn.ended(structured_output=value, result="x")

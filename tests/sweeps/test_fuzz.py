@@ -92,7 +92,7 @@ FLOODED = {
 
 
 def _without_results(monkeypatch):
-    monkeypatch.setattr(StreamJsonWriter, "tool_result", lambda *_: None)
+    monkeypatch.setattr(StreamJsonWriter, "write_tool_result", lambda *_: None)
 
 
 def _twice(monkeypatch):
@@ -110,12 +110,12 @@ def _without_escapes(monkeypatch):
 
 def _with_reused_ids(monkeypatch):
     monkeypatch.setattr(
-        ConversationState, "claim", lambda conversation, identity, account: identity
+        ConversationState, "reserve_id", lambda conversation, identity, account: identity
     )
 
 
 def _without_ends_of_blocks(monkeypatch):
-    monkeypatch.setattr(StreamJsonWriter, "block_stop", lambda pen: None)
+    monkeypatch.setattr(StreamJsonWriter, "end_block", lambda pen: None)
 
 
 def _with_an_unbounded_account(monkeypatch):
@@ -123,7 +123,7 @@ def _with_an_unbounded_account(monkeypatch):
 
 
 def _with_an_unbounded_memory(monkeypatch):
-    monkeypatch.setattr(ConversationState, "forget", lambda conversation: None)
+    monkeypatch.setattr(ConversationState, "clear_old_ids", lambda conversation: None)
 
 
 def _raising(monkeypatch):

@@ -79,7 +79,7 @@ class StreamJsonWriter:
             (max_line_bytes or NO_LIMIT_BYTES) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
         )
         self.last_result_line = b""
-        self.call_bytes = 0  # of the last call, as it was said
+        self.last_call_bytes = 0  # of the last call, as it was said
         self._terminator = terminator
         self.usage_counter = usage_counter
         self._lines = LineBuffer()
@@ -91,16 +91,16 @@ class StreamJsonWriter:
         self._encoded_model: tuple[str, bytes] = ("", b"")  # and how it stands in a reply's head
         self._encoded_usage: tuple[Usage | None, bytes] = (None, b"")  # and its JSON
 
-    history = None  # its own lines are Claude's
+    transcript_writer = None  # its own lines are Claude's
     claude_version = CLAUDE_VERSION  # of the claude that is imitated
 
     def take_bytes(self) -> bytes:
         return self._lines.take()
 
-    def asked(self, prompt: str) -> None:
+    def record_prompt(self, prompt: str) -> None:
         """The message that the turn answers: nothing of it is said (but see `replay`)."""
 
-    def session_changed(self, session_id: str) -> None:
+    def write_session_change(self, session_id: str) -> None:
         """A session of ours never changes its id (contract S3)."""
 
     def discard_turn(self) -> None:
@@ -109,7 +109,7 @@ class StreamJsonWriter:
         if self.usage_counter is not None:
             self.usage_counter.discard_turn()
 
-    def fold(self) -> None:
+    def join_lines(self) -> None:
         self._lines.join_new_lines()
 
     def create_uuid(self) -> str:
@@ -126,13 +126,13 @@ class StreamJsonWriter:
             (NO_STOP_REASON_MEMBERS, NO_USAGE_JSON, b"}", MAIN_AGENT_MEMBER, self._line_tail)
         )
 
-    def set_message(self, identity: str, model: str, usage: Usage) -> None:
+    def set_message(self, message_id: str, model: str, usage: Usage) -> None:
         middle = (
             b'","type":"message","role":"assistant","model":' + dump_json(model) + b',"content":['
         )
-        self._message_head = MESSAGE_HEAD + dump_json(identity)[1:-1] + middle
+        self._message_head = MESSAGE_HEAD + dump_json(message_id)[1:-1] + middle
         self._block_index = 0
-        self.message_usage(usage)
+        self.set_message_usage(usage)
 
     def set_block_index(self, index: int) -> None:
         self._block_index = index
@@ -145,7 +145,7 @@ class StreamJsonWriter:
 
     # -- the frame ---------------------------------------------------------------------------------
 
-    def init(self, session_id: str, facts: Mapping[str, Any]) -> None:
+    def write_init(self, session_id: str, fields: Mapping[str, Any]) -> None:
         """`system/init` (contract 5.1); `facts` has cwd, tools, model, mode, shim and what else is
         known.
         """
@@ -153,51 +153,51 @@ class StreamJsonWriter:
         line = {
             "type": "system",
             "subtype": "init",
-            "cwd": facts.get("cwd") or "",
+            "cwd": fields.get("cwd") or "",
             "session_id": session_id,
-            "tools": facts.get("tools") or [],
-            "mcp_servers": facts.get("mcp_servers") or [],
-            "model": facts.get("model") or "unknown",
-            "permissionMode": facts.get("mode") or "default",
-            "slash_commands": facts.get("slash_commands") or [],
-            "apiKeySource": facts.get("key_source") or "none",
+            "tools": fields.get("tools") or [],
+            "mcp_servers": fields.get("mcp_servers") or [],
+            "model": fields.get("model") or "unknown",
+            "permissionMode": fields.get("mode") or "default",
+            "slash_commands": fields.get("slash_commands") or [],
+            "apiKeySource": fields.get("key_source") or "none",
             "claude_code_version": self.claude_version,
-            "output_style": facts.get("output_style") or "default",
-            "agents": facts.get("agents") or [],
+            "output_style": fields.get("output_style") or "default",
+            "agents": fields.get("agents") or [],
             "skills": [],
             "plugins": [],
             "analytics_disabled": True,
             "product_feedback_disabled": True,
             "uuid": self.create_uuid(),
             "fast_mode_state": "off",
-            "shim": facts.get("shim") or {},
+            "shim": fields.get("shim") or {},
         }
         self._lines.append(self._encode_line(line) + b"\n")
 
-    def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
+    def write_system(self, subtype: str, fields: Mapping[str, Any]) -> None:
         said = {name: value for name, value in fields.items() if name not in RESERVED_FIELDS}
         body = self._encode_line({"type": "system", "subtype": subtype, **said})
         self._append_line(body[:-1] + self._line_tail)
 
-    def write_result(self, facts: Mapping[str, Any]) -> None:
+    def write_result(self, fields: Mapping[str, Any]) -> None:
         """`result` (contract 5.3), then the terminator if this stream has one."""
-        self.finalize_usage(facts)
-        body = self._encode_line({"type": "result", **facts})
+        self.finalize_usage(fields)
+        body = self._encode_line({"type": "result", **fields})
         self._append_line(body[:-1] + self._line_tail)
         self.last_result_line = self._lines[-1]
-        self.end_of_stream()
+        self.write_terminator()
 
     def finalize_usage(self, facts: Mapping[str, Any]) -> None:
         """For a transcript: what of a result's usage no message was said to have used."""
         if self.usage_counter is not None:
             self.usage_counter.finalize_turn(parse_usage(facts.get("usage")))
 
-    def used(self, usage: Usage) -> None:
+    def add_usage(self, usage: Usage) -> None:
         """The last message used so much more; only a transcript says so."""
         if self.usage_counter is not None:
             self.usage_counter.add_usage(usage)
 
-    def verbatim_result(self, line: bytes) -> None:
+    def write_passthrough_result(self, line: bytes) -> None:
         """A result that is Claude's already; its terminator comes later."""
         self.write_passthrough(line)
         self.last_result_line = self._lines[-1]
@@ -206,14 +206,14 @@ class StreamJsonWriter:
     def has_terminator(self) -> bool:
         return bool(self._terminator)
 
-    def end_of_stream(self) -> None:
+    def write_terminator(self) -> None:
         """The terminator, if this stream has one; `result` says it by itself."""
         if self._terminator:
             self._lines.append(self._terminator)
 
     # -- a reply -----------------------------------------------------------------------------------
 
-    def message_start(self, model: str, usage: Usage) -> None:
+    def start_message(self, model: str, usage: Usage) -> None:
         """A new reply: a fresh message id; with partial messages its `message_start` line."""
         self._block_index = 0
         named, middle = self._encoded_model
@@ -225,7 +225,7 @@ class StreamJsonWriter:
             )
             self._encoded_model = model, middle
         if usage is not self._encoded_usage[0]:
-            self.message_usage(usage)
+            self.set_message_usage(usage)
         identity = next(self._message_ids)
         self._message_head = MESSAGE_HEAD + identity + middle
         if self.usage_counter is not None:
@@ -242,7 +242,7 @@ class StreamJsonWriter:
             )
             self._lines.append(b"".join(pieces))
 
-    def message_usage(self, usage: Usage) -> None:
+    def set_message_usage(self, usage: Usage) -> None:
         """The usage that the reply's further assistant lines carry (contract S4)."""
         if usage is NO_USAGE:
             self._encoded_usage = usage, NO_USAGE_JSON
@@ -254,38 +254,38 @@ class StreamJsonWriter:
                 (NO_STOP_REASON_MEMBERS, dumped, b"}", MAIN_AGENT_MEMBER, self._line_tail)
             )
 
-    def block_start(self, kind: str) -> None:
+    def start_block(self, kind: str) -> None:
         """A block of `text` or `thinking` opens whose fragments are said as they come."""
         start, self._delta_head, _ = encode_block_events(kind, self._block_index)
         self._lines.append(b"".join((start, self._line_tail, next(self._line_ends))))
 
-    def delta(self, dumped: bytes) -> None:
+    def write_delta(self, text_json: bytes) -> None:
         self._lines.append(
-            b"".join((self._delta_head, dumped, self._event_tail, next(self._line_ends)))
+            b"".join((self._delta_head, text_json, self._event_tail, next(self._line_ends)))
         )
 
-    def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
+    def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
         """The assistant line of a block of `text` or `thinking`, its content already dumped, and
         the block's end.
 
         `aborted`: the frontend stopped the turn before the block was complete (contract 6.4).
         """
-        if not dumped.isascii():
-            dumped = escape_line_separators(dumped)
+        if not text_json.isascii():
+            text_json = escape_line_separators(text_json)
         head, behind, _, _ = BLOCK_PIECES[kind]
         tail = self._message_tail
-        if aborted:
+        if is_aborted:
             main = MAIN_AGENT_MEMBER + self._line_tail
             tail = b"".join((tail.removesuffix(main), b',"aborted":true', main))
         self._lines.append(
-            b"".join((self._message_head, head, dumped, behind, tail, next(self._line_ends)))
+            b"".join((self._message_head, head, text_json, behind, tail, next(self._line_ends)))
         )
         if self.writes_partial_messages:
-            self.block_stop()
+            self.end_block()
         else:
             self._block_index += 1
 
-    def block_stop(self) -> None:
+    def end_block(self) -> None:
         """The open block is over (only said with partial messages); the next one has the next
         index.
         """
@@ -301,47 +301,49 @@ class StreamJsonWriter:
             )
         self._block_index += 1
 
-    def whole(self, kind: str, dumped: bytes) -> None:
+    def write_complete_block(self, kind: str, text_json: bytes) -> None:
         """A whole block that was never streamed, its content already dumped; with partial messages
         it is one delta.
         """
-        if not dumped.isascii():
-            dumped = escape_line_separators(dumped)
+        if not text_json.isascii():
+            text_json = escape_line_separators(text_json)
         head, behind, _, _ = BLOCK_PIECES[kind]
         end, tail, index = self._line_ends, self._line_tail, self._block_index
         self._block_index = index + 1
         if not self.writes_partial_messages:
             self._lines.append(
-                b"".join((self._message_head, head, dumped, behind, self._message_tail, next(end)))
+                b"".join(
+                    (self._message_head, head, text_json, behind, self._message_tail, next(end))
+                )
             )
             return
         start, delta, stop = encode_block_events(kind, index)
         event_end = self._event_tail
         pieces = (
-            start, tail, next(end), delta, dumped, event_end, next(end),
-            self._message_head, head, dumped, behind, self._message_tail, next(end), stop, tail, next(end),
+            start, tail, next(end), delta, text_json, event_end, next(end),
+            self._message_head, head, text_json, behind, self._message_tail, next(end), stop, tail, next(end),
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
 
-    def tool_use(
-        self, identity: str, name: str, arguments: Mapping[str, Any]
+    def write_tool_call(
+        self, call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
         """A whole call: its assistant line, with partial messages between the block's events, its
         input one delta.
 
         Gives back other arguments where these had to be cut.
         """
-        called, named, dumped = dump_json(identity), encode_name(name), dump_json(arguments)
-        self._last_call = identity, called
+        called, named, dumped = dump_json(call_id), encode_name(name), dump_json(tool_input)
+        self._last_call = call_id, called
         cut: Mapping[str, Any] | None = None
         size = TOOL_USE_BYTES + len(called) + len(named) + len(dumped)
         if size > self.max_bytes // 2:  # its input as a fragment is dumped twice
-            fitted = fit_value(arguments, self.max_bytes // 2)
+            fitted = fit_value(tool_input, self.max_bytes // 2)
             cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
             size -= len(dumped)
             dumped = dump_json(cut)
             size += len(dumped)
-        self.call_bytes = size
+        self.last_call_bytes = size
         end, tail, index = self._line_ends, self._line_tail, self._block_index
         self._block_index = index + 1
         if not self.writes_partial_messages:
@@ -371,7 +373,7 @@ class StreamJsonWriter:
         self._lines.append(b"".join(pieces))
         return cut
 
-    def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
+    def end_message(self, stop_reason: str | None, usage: Usage) -> None:
         """The reply is over (only said with partial messages)."""
         if not self.writes_partial_messages:
             return
@@ -385,22 +387,27 @@ class StreamJsonWriter:
 
     # -- what comes back ---------------------------------------------------------------------------
 
-    def tool_result(
-        self, identity: str, name: str, arguments: Mapping[str, Any], content: object, failed: bool
+    def write_tool_result(
+        self,
+        call_id: str,
+        name: str,
+        tool_input: Mapping[str, Any],
+        content: object,
+        is_error: bool,
     ) -> None:
         """A call's result as a user line (contract S7); identity, name and arguments are the
         call's.
         """
         dumped = dump_json(content)
         known, called = self._last_call
-        if identity is not known:
-            called = dump_json(identity)
+        if call_id is not known:
+            called = dump_json(call_id)
         key, value, behind = NO_TOOL_USE_RESULT
         verdict = RESULT_END
-        if failed:
+        if is_error:
             (key, value, behind), verdict = encode_failed_result(dumped), FAILED_RESULT_END
         elif name in RESULT_ENCODERS and content.__class__ is str:
-            key, value, behind = RESULT_ENCODERS[name](arguments, content, dumped)
+            key, value, behind = RESULT_ENCODERS[name](tool_input, content, dumped)
         pieces = (
             TOOL_RESULT_START,
             called,
@@ -415,24 +422,26 @@ class StreamJsonWriter:
         )
         self._lines.append(b"".join(pieces))
 
-    def user_text(self, text: str) -> None:
+    def write_user_text(self, text: str) -> None:
         body = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":'
         self._append_line(body + dump_json(text) + b"}]}" + MAIN_AGENT_MEMBER + self._line_tail)
 
-    def replay(self, message: Mapping[str, Any], identity: str | None, timestamp: str) -> None:
+    def echo_message(
+        self, message: Mapping[str, Any], message_id: str | None, timestamp: str
+    ) -> None:
         """The user's own message, said again (contract C15)."""
         line = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
         if timestamp:
             line["timestamp"] = timestamp
-        if identity is None:
+        if message_id is None:
             self._append_line(self._encode_line(line)[:-1] + self._line_tail)
         else:
             tail = self._line_tail[: -len(self._uuid_prefix)]
             self._lines.append(
-                self._encode_line(line)[:-1] + tail + dump_json(identity)[1:] + b"}\n"
+                self._encode_line(line)[:-1] + tail + dump_json(message_id)[1:] + b"}\n"
             )
 
-    def notice(self, text: str) -> None:
+    def write_notice(self, text: str) -> None:
         line = {
             "type": "assistant",
             "message": self._build_synthetic_message(text),
@@ -452,7 +461,7 @@ class StreamJsonWriter:
             "usage": NO_USAGE,
         }
 
-    def api_error(
+    def write_api_error(
         self, text: str, error: str, status: int | None, error_type: str | None = None
     ) -> None:
         """The assistant line of a failed API request (contract S10, 5.8)."""
@@ -467,9 +476,11 @@ class StreamJsonWriter:
             line |= {"api_error_status": status, "api_error_type": error_type}
         self._append_line(self._encode_line(line)[:-1] + self._line_tail)
 
-    def nested(self, parent: str | None, role: str, message: Mapping[str, Any]) -> None:
+    def write_subagent_message(
+        self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
+    ) -> None:
         """A whole line of a nested agent; `parent` is the id of the call that runs it."""
-        line = {"type": role, "message": message, "parent_tool_use_id": parent}
+        line = {"type": role, "message": message, "parent_tool_use_id": parent_call_id}
         self._append_line(self._encode_line(line)[:-1] + self._line_tail)
 
     def create_message_id(self) -> str:

@@ -112,14 +112,14 @@ class TurnFinisher:
         terms, text = self._turn_start.config, f"the shim failed: {reason}"
         self.result = TurnResult(build_bare_error(terms.vendor.name, text), True, "internal", text)
         if not self._outcome_tracker.has_started:
-            self._writer.init(self._conversation.session_id or terms.session.new_id, {})
+            self._writer.write_init(self._conversation.session_id or terms.session.new_id, {})
         self._writer.write_result(self.result.line)
 
     def write_terminator(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
         if not self._outcome_tracker.is_terminated:
             self._outcome_tracker.is_terminated = True
-            self._writer.end_of_stream()
+            self._writer.write_terminator()
 
     # -- the steps of the table --------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class TurnFinisher:
         self._subagents.answer_open_calls(text)
         self._tool_calls.count_orphans()
         if self._outcome_tracker.is_interrupted and not self._outcome_tracker.has_interrupt_line:
-            self._writer.user_text(
+            self._writer.write_user_text(
                 INTERRUPTED_IN_TOOL if self._tool_calls.interrupted else INTERRUPTED
             )
 
@@ -145,7 +145,7 @@ class TurnFinisher:
         if stated and outcome is meant:
             text = reply.last_text if outcome.kind == "ended" else outcome.message
             self.result = TurnResult({}, outcome.kind != "ended", outcome.cause, text)
-            self._writer.verbatim_result(stated)
+            self._writer.write_passthrough_result(stated)
             end.is_terminated = False
             return
         opening, conversation = self._turn_start, self._conversation
@@ -165,7 +165,7 @@ class TurnFinisher:
                 vendor_version=opening.vendor_info.get("vendor_version")
                 or opening.config.vendor.version,
                 denials=list(self._permission_requests.denials.entries.values()),
-                usage_totals=conversation.spend(
+                usage_totals=conversation.add_turn_usage(
                     outcome.fields, reply.usage_by_model, reply.cost_usd, reply.model
                 ),
                 max_bytes=self._writer.max_bytes,
@@ -173,7 +173,7 @@ class TurnFinisher:
             )
         )
         if result.api_error is not None:
-            self._writer.api_error(*result.api_error)
+            self._writer.write_api_error(*result.api_error)
         self._writer.write_result(result.line)
 
     def _is_over_budget(self, outcome: TurnOutcome) -> bool:

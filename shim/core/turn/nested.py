@@ -126,7 +126,7 @@ class Subagent:
             self._check_call(identity, agents.open_calls[key].call_id, name, given)
             return
         said_as = (
-            agents.conversation.claim(identity, agents.diagnostics)
+            agents.conversation.reserve_id(identity, agents.diagnostics)
             if identity
             else agents.writer.create_uuid()
         )
@@ -214,7 +214,7 @@ class Subagent:
         agents = self._tracker
         if agents.machine.state in (NEW, DONE, CLOSED) and not agents.machine.move_to(READY):
             return
-        agents.writer.nested(
+        agents.writer.write_subagent_message(
             parent,
             role,
             message if agents.redact_message is None else agents.redact_message(message),

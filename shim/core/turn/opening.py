@@ -125,7 +125,7 @@ class TurnStart:
             facts["tools"] = [*facts["tools"], STRUCTURED_OUTPUT_TOOL]
         if terms.evaluator is not None:
             facts["tools"] = terms.evaluator.policy.list_visible_tools(facts["tools"])
-        self._writer.init(conversation.session_id, facts)
+        self._writer.write_init(conversation.session_id, facts)
         if self.user_message is not None:
             self.write_user_message(self.user_message)
 
@@ -153,11 +153,11 @@ class TurnStart:
         of it.
         """
         if self.replays_message:
-            self._writer.replay(message.raw_message, message.uuid, message.timestamp)
+            self._writer.echo_message(message.raw_message, message.uuid, message.timestamp)
         if notice := message.describe_omitted_blocks(
             self.config.vendor.name, self.get_accepted_kinds()
         ):
-            self._writer.notice(notice)
+            self._writer.write_notice(notice)
 
     def _add_servers(self, facts: dict[str, Any]) -> None:
         """MCP servers and their tools that the vendor does not list itself."""
@@ -180,4 +180,4 @@ class TurnStart:
             and conversation.session_id == conversation.vendor_session_id
         ):
             conversation.session_id = found
-            self._writer.session_changed(found)
+            self._writer.write_session_change(found)

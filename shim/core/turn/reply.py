@@ -70,12 +70,12 @@ class AssistantMessage:
             self.written_blocks.clear()
         if self.written_text.char_count:
             self.written_text.clear()
-        self._writer.message_start(self.model, self.start_usage)
+        self._writer.start_message(self.model, self.start_usage)
 
     def stop(self) -> None:
         if self.has_open_block:
             self.has_open_block = False
-            self._writer.block_stop()
+            self._writer.end_block()
         if self.was_aborted or (
             self._outcome_tracker.outcome is not None and self._outcome_tracker.has_failed
         ):
@@ -84,7 +84,7 @@ class AssistantMessage:
         elif self.stop_reason is None:
             self.stop_reason = "tool_use" if self.ends_with_call else "end_turn"
         if self._partial:
-            self._writer.message_stop(self.stop_reason, self.end_usage)
+            self._writer.end_message(self.stop_reason, self.end_usage)
         self.end_usage = self.start_usage = NO_USAGE
         if self.written_blocks.texts:
             self.written_blocks.clear()
@@ -110,7 +110,7 @@ class AssistantMessage:
             self.start_usage = usage
             state = self._machine.state
             if state is MESSAGE or state is TEXT or state is THINKING:
-                self._writer.message_usage(usage)
+                self._writer.set_message_usage(usage)
 
     def end(
         self,
@@ -148,7 +148,7 @@ class AssistantMessage:
         """Add the usage of one reply to its model's (contract 5.3)."""
         if usage.__class__ is not Usage:
             usage = parse_usage(usage)
-        self._writer.used(usage)
+        self._writer.add_usage(usage)
         self.last_usage = usage
         counted = self.usage_by_model.get(self.model)
         if counted is None:

@@ -202,8 +202,8 @@ def _choose_stop_reason(end: TurnEnd, is_error: bool) -> str | None:
 def _format_usage(spent: UsageTotals) -> dict[str, Any]:
     only = len(spent.session_usage) == 1
     return {
-        "total_cost_usd": spent.session_cost,
-        "usage": spent.usage,
+        "total_cost_usd": spent.session_cost_usd,
+        "usage": spent.turn_usage,
         "modelUsage": {
             model: {
                 "inputTokens": counted["input_tokens"],
@@ -211,7 +211,7 @@ def _format_usage(spent: UsageTotals) -> dict[str, Any]:
                 "cacheReadInputTokens": counted["cache_read_input_tokens"],
                 "cacheCreationInputTokens": counted["cache_creation_input_tokens"],
                 "webSearchRequests": 0,
-                "costUSD": spent.session_cost if only else 0,
+                "costUSD": spent.session_cost_usd if only else 0,
                 "contextWindow": CONTEXT_WINDOW_TOKENS,
                 "maxOutputTokens": MAX_OUTPUT_TOKENS,
             }

@@ -110,12 +110,12 @@ class TextBlocks:
             whole = join_surrogates(whole)
             dumped = dump_json(whole)
         if len(dumped) <= self._safe_bytes:
-            self._writer.whole(state, dumped)
+            self._writer.write_complete_block(state, dumped)
         else:
             dumped = b""  # it may be large
             for piece in split_text(whole, self.max_bytes):
-                self._writer.whole(state, dump_json(piece))
-                self._writer.fold()
+                self._writer.write_complete_block(state, dump_json(piece))
+                self._writer.join_lines()
         reply = self._assistant_message
         # a reply of known usage is complete
         if self._can_retract and (self._can_retry or reply.start_usage is NO_USAGE):
@@ -190,11 +190,11 @@ class TextBlocks:
 
     def start_text(self) -> None:
         if self._partial:
-            self._writer.block_start(TEXT)
+            self._writer.start_block(TEXT)
 
     def start_thinking(self) -> None:
         if self._partial:
-            self._writer.block_start(THINKING)
+            self._writer.start_block(THINKING)
 
     def close_block(self) -> None:
         """The open block is complete: its last delta, its line, its stop."""
@@ -202,7 +202,7 @@ class TextBlocks:
         if self.half_character:
             half, self.half_character = self.half_character, ""
             if self._partial:
-                pen.delta(dump_json(half))
+                pen.write_delta(dump_json(half))
         text = parts[0] if len(parts) == 1 else "".join(parts)
         self.fragments = []
         try:
@@ -215,12 +215,12 @@ class TextBlocks:
         if (
             len(dumped) <= self._safe_bytes or self._partial
         ):  # a streamed block was kept short as it went
-            pen.block(kind, dumped, aborted)
+            pen.write_block(kind, dumped, aborted)
         else:
             dumped = b""  # it may be large
             for piece in split_text(join_surrogates(text), self.max_bytes):
-                pen.block(kind, dump_json(piece), aborted)
-                pen.fold()
+                pen.write_block(kind, dump_json(piece), aborted)
+                pen.join_lines()
         self._record_block(kind, text)
 
     def end_repeat(self) -> None:
@@ -284,7 +284,7 @@ class TextBlocks:
             dumped = b""  # it may be large
             self._split_long_block(kind, fragment, key)
         else:
-            self._writer.delta(dumped)
+            self._writer.write_delta(dumped)
 
     def _split_half_character(self, fragment: str) -> str:
         """A fragment without half a character at its end, which waits for the next fragment."""
@@ -328,9 +328,9 @@ class TextBlocks:
                 return
             self.fragments.append(piece)
             if self._partial:
-                self._writer.delta(dump_json(piece))
+                self._writer.write_delta(dump_json(piece))
             self._close_long_block(kind, key)
-            self._writer.fold()
+            self._writer.join_lines()
 
     def _close_long_block(self, kind: TurnState, key: object) -> None:
         """Close the block; what comes for the same one is the same text to the result."""

@@ -32,8 +32,8 @@ MAX_USED_IDS = 10_000  # tool ids remembered in a conversation; an id that comes
 class UsageTotals(NamedTuple):
     """Usage of a turn, and cost in dollars and usage by model of the session so far (contract 5.3)."""
 
-    usage: Usage
-    session_cost: float
+    turn_usage: Usage
+    session_cost_usd: float
     session_usage: Mapping[str, Usage]
 
 
@@ -45,30 +45,30 @@ class ConversationState:
 
     __slots__ = (
         "cost_usd",
-        "minted",
-        "seen",
-        "seen_before",
+        "last_suffix",
+        "used_ids",
+        "older_ids",
         "session_id",
-        "thread",
-        "usage",
+        "thread_usage",
+        "usage_by_model",
         "vendor_session_id",
     )
 
     def __init__(self, thread: ThreadUsage = NO_THREAD_USAGE) -> None:
         self.session_id: str | None = None
         self.vendor_session_id: str | None = None
-        self.seen: set[str] = set()
-        self.seen_before: set[str] = set()
-        self.minted = 1
+        self.used_ids: set[str] = set()
+        self.older_ids: set[str] = set()
+        self.last_suffix = 1
         self.cost_usd = 0.0
-        self.usage: dict[str, Usage] = {}
-        self.thread = thread
+        self.usage_by_model: dict[str, Usage] = {}
+        self.thread_usage = thread
 
     def get_thread_usage(self, session: str) -> Usage:
         """What a session of the vendor's had used, if it is the one that is known."""
-        return self.thread[1] if self.thread[0] == session else NO_USAGE
+        return self.thread_usage[1] if self.thread_usage[0] == session else NO_USAGE
 
-    def spend(
+    def add_turn_usage(
         self, facts: Mapping[str, Any], usage: dict[str, Usage], cost: float, model: str
     ) -> UsageTotals:
         """Add what a turn used; `usage` by model and `cost` in dollars are those of its replies.
@@ -81,52 +81,52 @@ class ConversationState:
             usage[model or "unknown"] = stated
         total = Usage(stated)
         for name_of_model, counted in usage.items():
-            so_far = get_model_usage(self.usage, name_of_model)
+            so_far = get_model_usage(self.usage_by_model, name_of_model)
             for name in USAGE_KEYS:
                 so_far[name] += counted[name]
                 if not any(stated.values()):
                     total[name] += counted[name]
         stated_cost = facts.get("cost")
         self.cost_usd += cost if stated_cost is None else parse_dollars(stated_cost)
-        return UsageTotals(total, self.cost_usd, self.usage)
+        return UsageTotals(total, self.cost_usd, self.usage_by_model)
 
-    def claim(self, identity: str, account: Diagnostics) -> str:
+    def reserve_id(self, identity: str, account: Diagnostics) -> str:
         """The id under which a call is said: its own, or a minted one when that was used before."""
-        seen, size = self.seen, len(self.seen)
+        seen, size = self.used_ids, len(self.used_ids)
         seen.add(identity)
-        if len(seen) == size or identity in self.seen_before:
+        if len(seen) == size or identity in self.older_ids:
             account.record("reused_tool_id", identity)
-            identity = self.mint(identity)
+            identity = self.create_id(identity)
             seen.add(identity)
         if size > MAX_USED_IDS // 2:
-            self.forget()
+            self.clear_old_ids()
         return identity
 
-    def forget(self) -> None:
+    def clear_old_ids(self) -> None:
         """Forget the older half of the tool ids."""
-        self.seen_before, self.seen = self.seen, set()
+        self.older_ids, self.used_ids = self.used_ids, set()
 
-    def mint(self, identity: str) -> str:
+    def create_id(self, identity: str) -> str:
         """Another id for a call whose own was used before; never the same one, whatever is
         forgotten.
         """
         while True:
-            self.minted += 1
-            suffix = f"~{self.minted}"
+            self.last_suffix += 1
+            suffix = f"~{self.last_suffix}"
             if not self.has_used_id(minted := identity[: MAX_NAME_CHARS - len(suffix)] + suffix):
                 return minted
 
     def has_used_id(self, identity: str) -> bool:
-        return identity in self.seen or identity in self.seen_before
+        return identity in self.used_ids or identity in self.older_ids
 
 
 class VendorDataReader(Protocol):
     """The folder in which the vendor keeps its own records: `shim.home`, with its bounds."""
 
-    def find_file(self, folder: str, ending: str) -> str | None:
+    def find_file(self, folder: str, suffix: str) -> str | None:
         """The path in it of a file of `folder` whose name ends so."""
 
-    def read_tail(self, path: str, start: int = 0) -> tuple[int, bytes]:
+    def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
         """What a file in it has behind `start`, the end of it at least, and where that begins."""
 
 
@@ -255,14 +255,14 @@ class OutputWriter(Protocol):
     writes_partial_messages: bool
     max_bytes: int
     last_result_line: bytes
-    call_bytes: int
+    last_call_bytes: int
 
     @property
     def has_terminator(self) -> bool:
         """Whether a terminator follows each result."""
 
     @property
-    def history(self) -> "OutputWriter | None":
+    def transcript_writer(self) -> "OutputWriter | None":
         """The pen that keeps Claude's lines beside another dialect's."""
 
     def take_bytes(self) -> bytes:
@@ -271,7 +271,7 @@ class OutputWriter(Protocol):
     def discard_turn(self) -> None:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
 
-    def fold(self) -> None:
+    def join_lines(self) -> None:
         """Make what was written smaller in memory, where many long lines are."""
 
     def create_uuid(self) -> str:
@@ -283,7 +283,7 @@ class OutputWriter(Protocol):
     def set_session(self, session_id: str) -> None:
         """The session that further lines belong to."""
 
-    def set_message(self, identity: str, model: str, usage: Usage) -> None:
+    def set_message(self, message_id: str, model: str, usage: Usage) -> None:
         """The reply that a passed line opened."""
 
     def set_block_index(self, index: int) -> None:
@@ -292,81 +292,90 @@ class OutputWriter(Protocol):
     def write_passthrough(self, line: bytes) -> None:
         """A line that is in the dialect already, without its LF."""
 
-    def verbatim_result(self, line: bytes) -> None:
+    def write_passthrough_result(self, line: bytes) -> None:
         """A result that is; its terminator comes later."""
 
-    def asked(self, prompt: str) -> None:
+    def record_prompt(self, prompt: str) -> None:
         """The message that the turn answers."""
 
-    def init(self, session_id: str, facts: Mapping[str, Any]) -> None:
+    def write_init(self, session_id: str, fields: Mapping[str, Any]) -> None:
         """The first line of a turn."""
 
-    def session_changed(self, session_id: str) -> None:
+    def write_session_change(self, session_id: str) -> None:
         """The session goes on under another id."""
 
-    def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
+    def write_system(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """A line beside the conversation."""
 
-    def write_result(self, facts: Mapping[str, Any]) -> None:
+    def write_result(self, fields: Mapping[str, Any]) -> None:
         """The result, then the terminator if this stream has one."""
 
-    def end_of_stream(self) -> None:
+    def write_terminator(self) -> None:
         """The terminator that a passed result still owes."""
 
-    def message_start(self, model: str, usage: Usage) -> None:
+    def start_message(self, model: str, usage: Usage) -> None:
         """A new reply."""
 
-    def message_usage(self, usage: Usage) -> None:
+    def set_message_usage(self, usage: Usage) -> None:
         """The usage that the reply has from here on."""
 
-    def block_start(self, kind: str) -> None:
+    def start_block(self, kind: str) -> None:
         """A streamed block of `text` or `thinking` opens."""
 
-    def delta(self, dumped: bytes) -> None:
+    def write_delta(self, text_json: bytes) -> None:
         """A fragment of the open block, already dumped."""
 
-    def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
+    def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
         """The open block is complete, its content dumped as a whole; with `partial` it was said in
         fragments.
         """
 
-    def whole(self, kind: str, dumped: bytes) -> None:
+    def write_complete_block(self, kind: str, text_json: bytes) -> None:
         """A whole block that was never streamed, its content already dumped."""
 
-    def block_stop(self) -> None:
+    def end_block(self) -> None:
         """The block that a passed line opened is over."""
 
-    def tool_use(
-        self, identity: str, name: str, arguments: Mapping[str, Any]
+    def write_tool_call(
+        self, call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
         """A whole call. Gives back other arguments where these had to be cut."""
 
-    def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
+    def end_message(self, stop_reason: str | None, usage: Usage) -> None:
         """The reply is over."""
 
-    def used(self, usage: Usage) -> None:
+    def add_usage(self, usage: Usage) -> None:
         """The last reply, or the next one where there was none, used so much; often known only
         behind its end.
         """
 
-    def tool_result(
-        self, identity: str, name: str, arguments: Mapping[str, Any], content: object, failed: bool
+    def write_tool_result(
+        self,
+        call_id: str,
+        name: str,
+        tool_input: Mapping[str, Any],
+        content: object,
+        is_error: bool,
     ) -> None:
         """A call's result; identity, name and arguments are the call's."""
 
-    def user_text(self, text: str) -> None:
+    def write_user_text(self, text: str) -> None:
         """What is said for the user (the interrupt's line)."""
 
-    def replay(self, message: Mapping[str, Any], identity: str | None, timestamp: str) -> None:
+    def echo_message(
+        self, message: Mapping[str, Any], message_id: str | None, timestamp: str
+    ) -> None:
         """The user's own message, said again."""
 
-    def notice(self, text: str) -> None:
+    def write_notice(self, text: str) -> None:
         """A line of ours to the user, not of the model's."""
 
-    def api_error(
+    def write_api_error(
         self, text: str, error: str, status: int | None, error_type: str | None = None
     ) -> None:
         """A failed request to the model's API, before its result."""
 
-    def nested(self, parent: str | None, role: str, message: Mapping[str, Any]) -> None:
+    def write_subagent_message(
+        self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
+    ) -> None:
         """A whole line of a nested agent; `parent` is the id of the call that runs it."""

@@ -41,7 +41,7 @@ EARLY_RESULTS = 64  # results that came before their call
 # Open calls, and bytes of their arguments as JSON. No agent runs so many at once; beyond a bound
 # the older half is answered with an error, so that memory and the end of the turn stay small if a
 # vendor forgets them.
-OPEN_CALLS = 1000
+MAX_OPEN_CALLS = 1000
 OPEN_BYTES = 8 * 1024 * 1024
 DENIALS = 100  # entries of `permission_denials`; all of them are in one line
 REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say
@@ -276,18 +276,20 @@ class ToolCalls:
         own = identity  # a result and another announcement have it as it is
         if self.redact is not None and not self.asks_by_line:
             own, name, arguments = self.redact(own), self.redact(name), self.redact(arguments)
-        said_as = self._conversation.claim(own, self._account) if own else self._pen.create_uuid()
+        said_as = (
+            self._conversation.reserve_id(own, self._account) if own else self._pen.create_uuid()
+        )
         self._denials.note_id(own, said_as, name, arguments)
         self._reply.ends_with_call = True
-        said = self._pen.tool_use(said_as, name, arguments)
+        said = self._pen.write_tool_call(said_as, name, arguments)
         if said is not None:
             self._account.record("input_cut", name)
             arguments = said
         known = whole if arguments is whole or not whole else compute_fingerprint(whole)
         announced = Announcement(identity, tool, known, source)
         key = self.table.add(announced, said_as, (said_as, name, arguments))
-        self._open_bytes += self._pen.call_bytes
-        if len(self.open) > OPEN_CALLS or self._open_bytes > OPEN_BYTES:
+        self._open_bytes += self._pen.last_call_bytes
+        if len(self.open) > MAX_OPEN_CALLS or self._open_bytes > OPEN_BYTES:
             self._bound_open(said_as)
             key = next((key for key, call in self.open.items() if call[0] == said_as), key)
         if self.observed is not None:
@@ -479,10 +481,10 @@ class ToolCalls:
         identity = self._pen.create_uuid()
         self._machine.move_to(MESSAGE)
         self._reply.ends_with_call = True
-        self._pen.tool_use(identity, STRUCTURED_OUTPUT_TOOL, value)
+        self._pen.write_tool_call(identity, STRUCTURED_OUTPUT_TOOL, value)
         self._machine.move_to(READY)
         self.results += 1
-        self._pen.tool_result(identity, STRUCTURED_OUTPUT_TOOL, value, STRUCTURED_SAID, False)
+        self._pen.write_tool_result(identity, STRUCTURED_OUTPUT_TOOL, value, STRUCTURED_SAID, False)
 
     def fill(self) -> str:
         """Answer the calls that are open at the end; gives back what their results say."""
@@ -511,7 +513,7 @@ class ToolCalls:
         self.results += 1
         if content.__class__ is not str or len(content) * MAX_CHAR_BYTES > self._room:
             content = self._fitted(content)
-        self._pen.tool_result(call[0], call[1], call[2], content, is_error)
+        self._pen.write_tool_result(call[0], call[1], call[2], content, is_error)
         return content
 
     def _fitted(self, content: object) -> object:
@@ -637,10 +639,10 @@ class ToolCalls:
         """Answer the oldest calls where too many are open, or too much of them is remembered."""
         sizes = {call[0]: len(dump_json(call[2])) for call in self.open.values()}
         self._open_bytes = sum(sizes.values())
-        if len(self.open) <= OPEN_CALLS and self._open_bytes <= OPEN_BYTES - OPEN_BYTES // 8:
+        if len(self.open) <= MAX_OPEN_CALLS and self._open_bytes <= OPEN_BYTES - OPEN_BYTES // 8:
             return  # with room for many calls before they are measured again
         for said_as, size in sizes.items():
-            few = len(self.open) <= OPEN_CALLS // 2 and self._open_bytes <= OPEN_BYTES // 2
+            few = len(self.open) <= MAX_OPEN_CALLS // 2 and self._open_bytes <= OPEN_BYTES // 2
             if few or said_as == newest or self._machine.state is CLOSED:
                 return
             self._open_bytes -= size

@@ -212,7 +212,7 @@ class Turn:
         # a child that stays had its session before the message, and init is said
         if self.machine.state is not NEW:
             self.opening.write_user_message(message)
-        self.pen.asked(message.text)
+        self.pen.record_prompt(message.text)
 
     def steered(self, message: UserMessage) -> None:
         """Another message was said to the vendor in the middle of this turn, whose result answers
@@ -222,7 +222,7 @@ class Turn:
         taken it.
         """
         self.opening.steering_messages.append(message)
-        self.pen.asked(message.text)
+        self.pen.record_prompt(message.text)
 
     # -- replies -----------------------------------------------------------------------------------
 
@@ -403,7 +403,7 @@ class Turn:
         if self.machine.state is CLOSED:
             self.machine.record_late_event()
         else:
-            self.pen.system(subtype, self.nested.sanitizer.clean(fields))
+            self.pen.write_system(subtype, self.nested.sanitizer.clean(fields))
 
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""

@@ -72,8 +72,8 @@ class YumePen:
             min(limit or most, most) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
         )
         self.last_result_line = b""
-        self.call_bytes = 0  # of the last call, as it was said
-        self.history = history
+        self.last_call_bytes = 0  # of the last call, as it was said
+        self.transcript_writer = history
         self._identity = identity
         self._shown = shown
         self._number = 0
@@ -105,10 +105,10 @@ class YumePen:
         self._session_id, self._shown = self._before
         self._lines.clear()
         self._begin()
-        if self.history:
-            self.history.discard_turn()
+        if self.transcript_writer:
+            self.transcript_writer.discard_turn()
 
-    def fold(self) -> None:
+    def join_lines(self) -> None:
         """Its lines are short."""
 
     def create_uuid(self) -> str:
@@ -119,41 +119,41 @@ class YumePen:
         """Nothing of Yume's has one."""
         return ""
 
-    def asked(self, prompt: str) -> None:
+    def record_prompt(self, prompt: str) -> None:
         """Its length is what an estimate of the tokens begins with."""
         self._read += len(prompt)
 
     # -- the frame ---------------------------------------------------------------------------------
 
-    def init(self, session_id: str, facts: Mapping[str, Any]) -> None:
+    def write_init(self, session_id: str, fields: Mapping[str, Any]) -> None:
         """The first line of the process; later only a session that has another id (R1, R12)."""
-        if self.history:
-            self.history.init(session_id, facts)
+        if self.transcript_writer:
+            self.transcript_writer.write_init(session_id, fields)
         if self._session_id is not None:
-            self.session_changed(session_id)
+            self.write_session_change(session_id)
             return
         self._session_id = session_id
         line: dict[str, Any] = {
             "type": "system",
             "subtype": "init",
             "session_id": self._shown or session_id,
-            "model": facts.get("model") or "unknown",
-            "cwd": facts.get("cwd") or "",
-            "permissionMode": facts.get("mode") or "default",
+            "model": fields.get("model") or "unknown",
+            "cwd": fields.get("cwd") or "",
+            "permissionMode": fields.get("mode") or "default",
             "tools": list(
-                dict.fromkeys(TOOLS.get(name, name) for name in facts.get("tools") or [])
+                dict.fromkeys(TOOLS.get(name, name) for name in fields.get("tools") or [])
             ),
             "uuid": self.create_uuid(),
         }
-        self._append(line | {"shim": facts.get("shim") or {}})
+        self._append(line | {"shim": fields.get("shim") or {}})
 
-    def session_changed(self, session_id: str) -> None:
+    def write_session_change(self, session_id: str) -> None:
         """The id by which the conversation can be resumed is another now (R12)."""
         if session_id != self._session_id:
             self._session_id, self._shown = session_id, ""
             self._append({"type": "system", "subtype": "session_id", "session_id": session_id})
 
-    def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
+    def write_system(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """Of what stands beside the conversation Yume knows the compaction (R12)."""
         if subtype == "compact_boundary":
             given = fields.get("compact_metadata")
@@ -173,42 +173,42 @@ class YumePen:
             }
             self._append(line)
 
-    def write_result(self, facts: Mapping[str, Any]) -> None:
+    def write_result(self, fields: Mapping[str, Any]) -> None:
         """The end of the turn, whatever it was (R6, R7, R9, R10, R11)."""
         self._lanes.settle()
-        cause = str((facts.get("shim") or {}).get("cause") or "")
-        failed = bool(facts.get("is_error"))
-        answer = facts.get("result")
+        cause = str((fields.get("shim") or {}).get("cause") or "")
+        failed = bool(fields.get("is_error"))
+        answer = fields.get("result")
         if (
             not failed
             and not self._texts
             and isinstance(answer, str)
-            and "structured_output" not in facts
+            and "structured_output" not in fields
         ):
             self._say_text("text", answer)  # it came with the end and never before
-        usage = self._usage(facts.get("usage"))
+        usage = self._usage(fields.get("usage"))
         self._append({"type": "usage", **usage})
         line: dict[str, Any] = {"is_error": failed, "subtype": "success", "usage": usage}
         if cause == "interrupted":
             line["subtype"] = "cancelled"
             self._lines.append(b'{"type":"interrupt"}\n')
         elif failed:
-            line |= self._failure(facts, cause)
-        line |= {name: facts[name] for name in KEPT if name in facts}
+            line |= self._failure(fields, cause)
+        line |= {name: fields[name] for name in KEPT if name in fields}
         if late := self._lanes.late:
-            ours = dict(facts.get("shim") or {})
+            ours = dict(fields.get("shim") or {})
             line["shim"] = ours | {
                 "repairs": {**(ours.get("repairs") or {}), "late_tool_result": late}
             }
         line |= {"uuid": self.create_uuid(), "session_id": self._known_as()}
         self._append({"type": "result", **line})
         self.last_result_line = self._lines[-1]
-        if self.history:
-            self.history.finalize_usage(facts)
-        self.end_of_stream()
+        if self.transcript_writer:
+            self.transcript_writer.finalize_usage(fields)
+        self.write_terminator()
         self._begin()
 
-    def end_of_stream(self) -> None:
+    def write_terminator(self) -> None:
         """The terminator; `result` says it by itself."""
         self._lines.append(STOP)
 
@@ -255,126 +255,142 @@ class YumePen:
 
     # -- a reply -----------------------------------------------------------------------------------
 
-    def message_start(self, model: str, usage: Usage) -> None:
+    def start_message(self, model: str, usage: Usage) -> None:
         """Replies have no lines of their own."""
-        if self.history:
-            self.history.message_start(model, usage)
+        if self.transcript_writer:
+            self.transcript_writer.start_message(model, usage)
 
-    def message_usage(self, usage: Usage) -> None:
+    def set_message_usage(self, usage: Usage) -> None:
         """Usage is said once, at the end."""
-        if self.history:
-            self.history.message_usage(usage)
+        if self.transcript_writer:
+            self.transcript_writer.set_message_usage(usage)
 
-    def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
+    def end_message(self, stop_reason: str | None, usage: Usage) -> None:
         """Replies have no lines of their own."""
 
-    def used(self, usage: Usage) -> None:
-        if self.history:
-            self.history.used(usage)
+    def add_usage(self, usage: Usage) -> None:
+        if self.transcript_writer:
+            self.transcript_writer.add_usage(usage)
 
-    def block_start(self, kind: str) -> None:
+    def start_block(self, kind: str) -> None:
         self._kind = kind
 
-    def delta(self, dumped: bytes) -> None:
+    def write_delta(self, text_json: bytes) -> None:
         """A fragment is a line (R2, R13)."""
-        if not dumped.isascii():
-            dumped = escape_line_separators(dumped)
+        if not text_json.isascii():
+            text_json = escape_line_separators(text_json)
         self._responded = True
-        self._written += (len(dumped) if dumped.isascii() else len(dumped.decode())) - 2
-        self._lanes.say("", self._text_line(self._kind, dumped))
+        self._written += (len(text_json) if text_json.isascii() else len(text_json.decode())) - 2
+        self._lanes.say("", self._text_line(self._kind, text_json))
         self._texts = self._texts or self._kind == "text"
 
-    def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
+    def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
         """Its fragments were said."""
-        if self.history:
-            self.history.block(kind, dumped, aborted)
+        if self.transcript_writer:
+            self.transcript_writer.write_block(kind, text_json, is_aborted)
 
-    def whole(self, kind: str, dumped: bytes) -> None:
+    def write_complete_block(self, kind: str, text_json: bytes) -> None:
         """A whole block is one fragment."""
         self._kind = kind
-        self.delta(dumped)
-        if self.history:
-            self.history.block(kind, dumped)
+        self.write_delta(text_json)
+        if self.transcript_writer:
+            self.transcript_writer.write_block(kind, text_json)
 
-    def block_stop(self) -> None:
+    def end_block(self) -> None:
         """Blocks have no lines of their own."""
 
-    def tool_use(
-        self, identity: str, name: str, arguments: Mapping[str, Any]
+    def write_tool_call(
+        self, call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
         """A whole call (R3, R5)."""
-        dumped, said = self._fitted(arguments)
+        dumped, said = self._fitted(tool_input)
         self._responded = True
         self._written += len(dumped)
-        line = self._call_line(identity, "", name, dumped)
-        self.call_bytes = len(line)
-        self._lanes.call("", identity, line)
-        if self.history:
-            self.history.tool_use(identity, name, said)
-        return None if said is arguments else said
+        line = self._call_line(call_id, "", name, dumped)
+        self.last_call_bytes = len(line)
+        self._lanes.call("", call_id, line)
+        if self.transcript_writer:
+            self.transcript_writer.write_tool_call(call_id, name, said)
+        return None if said is tool_input else said
 
-    def tool_result(
-        self, identity: str, name: str, arguments: Mapping[str, Any], content: object, failed: bool
+    def write_tool_result(
+        self,
+        call_id: str,
+        name: str,
+        tool_input: Mapping[str, Any],
+        content: object,
+        is_error: bool,
     ) -> None:
         """What a call returned, as one text."""
-        if self.history:
-            self.history.tool_result(identity, name, arguments, content, failed)
+        if self.transcript_writer:
+            self.transcript_writer.write_tool_result(call_id, name, tool_input, content, is_error)
         text = readable(content)
         self._read += len(text)
-        self._lanes.result("", identity, self._result_line(identity, "", text, failed))
+        self._lanes.result("", call_id, self._result_line(call_id, "", text, is_error))
 
     def expose(self, identity: str) -> None:
         """Say a call now: the frontend is asked about it."""
         self._lanes.expose(identity)
 
-    def user_text(self, text: str) -> None:
+    def write_user_text(self, text: str) -> None:
         """An interrupt is said by its own line (R9)."""
-        if self.history:
-            self.history.user_text(text)
+        if self.transcript_writer:
+            self.transcript_writer.write_user_text(text)
 
-    def replay(self, message: Mapping[str, Any], identity: str | None, timestamp: str) -> None:
+    def echo_message(
+        self, message: Mapping[str, Any], message_id: str | None, timestamp: str
+    ) -> None:
         """Yume knows what it said."""
 
-    def notice(self, text: str) -> None:
-        if self.history:
-            self.history.notice(text)
+    def write_notice(self, text: str) -> None:
+        if self.transcript_writer:
+            self.transcript_writer.write_notice(text)
         self._append({"type": "text", "content": text, "id": self._chunk_id()})
 
-    def api_error(
+    def write_api_error(
         self, text: str, error: str, status: int | None, error_type: str | None = None
     ) -> None:
         """What failed is said with the result."""
-        if self.history:
-            self.history.api_error(text, error, status, error_type)
+        if self.transcript_writer:
+            self.transcript_writer.write_api_error(text, error, status, error_type)
         self._error = (error, status)
 
     # -- nested agents -----------------------------------------------------------------------------
 
-    def nested(self, parent: str | None, role: str, message: Mapping[str, Any]) -> None:
+    def write_subagent_message(
+        self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
+    ) -> None:
         """A nested agent's step: the same lines with the id of the call that it belongs to."""
         for block in message["content"]:
             kind = block["type"]
             if kind == "tool_use":
                 dumped, _ = self._fitted(block["input"])
                 self._lanes.call(
-                    parent, block["id"], self._call_line(block["id"], parent, block["name"], dumped)
+                    parent_call_id,
+                    block["id"],
+                    self._call_line(block["id"], parent_call_id, block["name"], dumped),
                 )
             elif kind == "tool_result":
                 line = self._result_line(
-                    block["tool_use_id"], parent, readable(block["content"]), block["is_error"]
+                    block["tool_use_id"],
+                    parent_call_id,
+                    readable(block["content"]),
+                    block["is_error"],
                 )
-                self._lanes.result(parent, block["tool_use_id"], line)
+                self._lanes.result(parent_call_id, block["tool_use_id"], line)
             elif role == "assistant" and kind in ("text", "thinking"):
                 for piece in split_text(block[kind], self.max_bytes):
-                    self._lanes.say(parent, self._text_line(kind, dump_json(piece), parent))
+                    self._lanes.say(
+                        parent_call_id, self._text_line(kind, dump_json(piece), parent_call_id)
+                    )
 
     # -- pass-through: Yume is told nothing as it came ---------------------------------------------
 
     def set_session(self, session_id: str) -> None:
         """Begin the session of a result without an `init`: Yume needs one."""
-        self.init(session_id, {})
+        self.write_init(session_id, {})
 
-    def set_message(self, identity: str, model: str, usage: Usage) -> None:
+    def set_message(self, message_id: str, model: str, usage: Usage) -> None:
         """Nothing passes."""
 
     def set_block_index(self, index: int) -> None:
@@ -383,7 +399,7 @@ class YumePen:
     def write_passthrough(self, line: bytes) -> None:
         """Nothing passes."""
 
-    def verbatim_result(self, line: bytes) -> None:
+    def write_passthrough_result(self, line: bytes) -> None:
         """Nothing passes."""
 
     # -- lines -------------------------------------------------------------------------------------
@@ -391,7 +407,7 @@ class YumePen:
     def _say_text(self, kind: str, text: str) -> None:
         for piece in split_text(text, self.max_bytes):
             self._kind = kind
-            self.delta(dump_json(piece))
+            self.write_delta(dump_json(piece))
 
     def _text_line(self, kind: str, dumped: bytes, parent: str | None = "") -> bytes:
         behind = self._behind(parent)

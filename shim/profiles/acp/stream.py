@@ -334,7 +334,9 @@ class AcpTranslator(Translator):
 
     def _create_id(self, agent_id: str) -> str:
         """Return a new id for a call whose own id is taken or empty."""
-        return self.turn.conversation.mint(agent_id) if agent_id else self.turn.pen.create_uuid()
+        return (
+            self.turn.conversation.create_id(agent_id) if agent_id else self.turn.pen.create_uuid()
+        )
 
     def _content(self, update: Event) -> None:
         """One more piece of a call's content."""

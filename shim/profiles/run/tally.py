@@ -53,7 +53,7 @@ class Tally:
         """
         conversation = self._conversation
         anew = conversation.session_id is not None and conversation.vendor_session_id is None
-        return NO_THREAD_USAGE if anew else conversation.thread
+        return NO_THREAD_USAGE if anew else conversation.thread_usage
 
     def _of_this_turn(self, total: Usage) -> Usage:
         """A thread's total without what it had when this turn began; the total is remembered for
@@ -63,5 +63,5 @@ class Tally:
         session, before = self._before
         if session != conversation.vendor_session_id:
             before = NO_USAGE
-        conversation.thread = (conversation.vendor_session_id, total)
+        conversation.thread_usage = (conversation.vendor_session_id, total)
         return create_usage(*(max(total[name] - before[name], 0) for name in USAGE_KEYS))

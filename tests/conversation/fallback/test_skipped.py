@@ -157,7 +157,7 @@ def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
             pen.discard_turn()
     pump.turn.say("words")
     said = pen.take_bytes()
-    kept = said if pen.history is None else pen.history.take_bytes()
+    kept = said if pen.transcript_writer is None else pen.transcript_writer.take_bytes()
     for lines in (said, kept):
         assert (
             b"model-False" in lines and b"model-True" not in lines and lines.count(b'"init"') == 1

@@ -47,7 +47,7 @@ def test_the_last_result_is_its_line_without_the_terminator():
 
 def test_a_line_that_is_made_whole_is_cut_where_it_would_be_too_long():
     pen = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=20_000)
-    pen.init(STABLE_SESSION_ID, {"cwd": "/" + "x" * 50_000})
+    pen.write_init(STABLE_SESSION_ID, {"cwd": "/" + "x" * 50_000})
     assert len(pen.take_bytes()) <= 20_000
 
 
@@ -375,9 +375,9 @@ def test_two_conversations_share_no_message_ids():
     ids = set()
     for identity in (STABLE_ID_PREFIX, "11111111-1111-4111-8111-"):
         pen = StreamJsonWriter(identity)
-        pen.init(STABLE_SESSION_ID, {})
-        pen.message_start("m", NONE)
-        pen.block("text", b'"x"')
+        pen.write_init(STABLE_SESSION_ID, {})
+        pen.start_message("m", NONE)
+        pen.write_block("text", b'"x"')
         ids.add(parse(pen.take_bytes())[-1]["message"]["id"])
     assert len(ids) == 2
 

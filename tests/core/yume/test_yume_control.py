@@ -168,8 +168,8 @@ def test_interactive_is_said_of_a_vendor_that_asks_nobody():
 def test_a_call_is_said_before_its_approval_is_awaited():
     control = opened()
     pen = control._pen
-    pen.tool_use("c0", "Bash", {})
-    pen.tool_use("c1", "Bash", {"command": "ls"})
+    pen.write_tool_call("c0", "Bash", {})
+    pen.write_tool_call("c1", "Bash", {"command": "ls"})
     assert b'"id":"c1"' not in pen.take_bytes()
     assert control.ask_permission(ASKED) is None and control.has_open_requests
     assert b'"id":"c1"' in control.take_output()

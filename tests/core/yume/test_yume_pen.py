@@ -59,8 +59,8 @@ def test_r1_init_is_the_first_line_of_the_process_and_comes_once(stage):
 
 def test_r1_a_turn_of_another_session_has_no_second_init(stage):
     """The next vendor of a list has a session of its own."""
-    stage.pen.init(U, {})
-    stage.pen.init(V, {})
+    stage.pen.write_init(U, {})
+    stage.pen.write_init(V, {})
     assert [line["subtype"] for line in stage.lines()] == ["init", "session_id"]
 
 
@@ -183,7 +183,7 @@ def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
 @pytest.mark.parametrize("chosen", ["dollar", "none", "message_stop"])
 def test_r8_the_old_terminator_is_never_said(chosen):
     pen = open_writer("yume", STABLE_ID_PREFIX, terminator=chosen)
-    pen.init(U, {})
+    pen.write_init(U, {})
     pen.write_result({"is_error": False, "shim": {"cause": "clean"}})
     assert pen.take_bytes().endswith(b'}\n{"type":"message_stop"}\n')
 
@@ -393,13 +393,13 @@ def test_a_text_that_was_said_is_not_said_again_at_the_end(stage):
 
 
 def test_the_images_of_a_message_that_were_left_out_are_told_of(stage):
-    stage.pen.notice("[1 image left out]")
+    stage.pen.write_notice("[1 image left out]")
     assert stage.lines()[-1] == {"type": "text", "content": "[1 image left out]", "id": "chunk-1"}
 
 
 def test_a_session_is_called_what_the_frontend_calls_it():
     pen = YumePen(STABLE_ID_PREFIX, shown="sess-123")
-    pen.init(U, {})
+    pen.write_init(U, {})
     pen.write_result({"is_error": False, "shim": {"cause": "clean"}})
     ids = [json.loads(line).get("session_id") for line in pen.take_bytes().splitlines()]
     assert ids == ["sess-123", None, "sess-123", None]
@@ -466,9 +466,9 @@ def test_very_many_short_names_are_no_long_line_either():
 
 
 def test_arguments_that_had_to_be_cut_are_told_to_the_turn(stage):
-    cut = stage.pen.tool_use("a", "Write", {"content": HUGE})
+    cut = stage.pen.write_tool_call("a", "Write", {"content": HUGE})
     assert cut is not None and "characters left out" in cut["content"]
-    assert stage.pen.tool_use("b", "Write", {"content": "short"}) is None
+    assert stage.pen.write_tool_call("b", "Write", {"content": "short"}) is None
 
 
 # -- nested agents ---------------------------------------------------------------------------------
