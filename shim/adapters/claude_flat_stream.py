@@ -34,7 +34,7 @@ class FlatClaudeTranslator(StreamedTranslator):
         subtype = event.get("subtype")
         if subtype == "init":
             self.start_next_turn()
-            self.turn.started(
+            self.turn.start_session(
                 session_id=event.get("session_id"),
                 cwd=event.get("cwd"),
                 model=event.get("model"),

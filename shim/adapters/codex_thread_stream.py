@@ -160,7 +160,7 @@ class ThreadTranslator(Translator):
         self._completed_items.clear()
         self._plan_steps = None
         if self.thread.thread_id:
-            turn.started(session_id=self.thread.thread_id)
+            turn.start_session(session_id=self.thread.thread_id)
 
     def create_for_retry(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, link=self.thread)
@@ -458,7 +458,7 @@ class ThreadTranslator(Translator):
             if heard.step in (*OPENING_STEPS, TURN):
                 self._fail_turn(heard.error)
         elif heard.step == THREAD:
-            self.turn.started(session_id=self.thread.thread_id, model=self.thread.model)
+            self.turn.start_session(session_id=self.thread.thread_id, model=self.thread.model)
 
     def _start_thread_turn(self, params: Event) -> None:
         if self._is_main_thread(params):

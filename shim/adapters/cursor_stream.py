@@ -60,7 +60,7 @@ class CursorTranslator(Translator):
         if event.get("subtype") != "init":
             self.turn.unknown(f"system/{event.get('subtype')}", event)
             return
-        self.turn.started(
+        self.turn.start_session(
             session_id=event.get("session_id"),
             cwd=event.get("cwd"),
             model=event.get("model"),

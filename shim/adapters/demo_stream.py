@@ -9,7 +9,7 @@ class DemoTranslator(Translator):
     """Event → verb, one to one: the smallest translator there is."""
 
     def on_start(self, event: Event) -> None:
-        self.turn.started(
+        self.turn.start_session(
             session_id=event["session"],
             cwd=event["cwd"],
             model=event.get("model"),

@@ -147,7 +147,7 @@ class PiTranslator(Translator):
 
     def on_session(self, event: Event) -> None:
         self._cwd = str(event.get("cwd") or "")
-        self.turn.started(session_id=event.get("id"), cwd=event.get("cwd"))
+        self.turn.start_session(session_id=event.get("id"), cwd=event.get("cwd"))
 
     def on_agent_settled(self, event: Event) -> None:
         self.turn.settle()

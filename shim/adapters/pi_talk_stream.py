@@ -64,7 +64,7 @@ class PiRpcTranslator(PiTranslator):
             commands = list(self.session.text_commands) or None
             # the one that was asked for goes before
             own = None if self.turn.terms.model else self.session.model or None
-            self.turn.started(
+            self.turn.start_session(
                 session_id=self.session.session_id, model=own, slash_commands=commands
             )
 

@@ -62,7 +62,7 @@ class RepliesTranslator(CallsTranslator):
         if isinstance(given, str) and given:
             self._session_id = given.removeprefix("chatcmpl-")
             self._has_session = True
-            self.turn.started(
+            self.turn.start_session(
                 session_id=self._session_id, **self._read_session_fields(event, metadata)
             )
 

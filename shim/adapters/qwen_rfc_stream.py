@@ -117,7 +117,7 @@ class RfcTranslator(RepliesTranslator):
         speaks.
         """
         if "protocol_version" in metadata:
-            self.turn.started(**self._read_session_fields(event, metadata))
+            self.turn.start_session(**self._read_session_fields(event, metadata))
             if str(metadata["protocol_version"]) != str(PROTOCOL_VERSION):
                 self.turn.unknown(f"protocol_version/{metadata['protocol_version']}", event)
 

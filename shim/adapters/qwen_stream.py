@@ -101,7 +101,7 @@ class QwenTranslator(StreamedTranslator):
             for name in event.get("tools") or ()
             if isinstance(name, str) and name not in UNLISTED_TOOLS
         ]
-        self.turn.started(
+        self.turn.start_session(
             session_id=event.get("session_id"),
             cwd=event.get("cwd"),
             model=event.get("model"),

@@ -134,7 +134,7 @@ class ProfileTranslator(Engine):
             if found is None:
                 continue
             if rule.emit == "session":
-                self.turn.started(session_id=found["session_id"])
+                self.turn.start_session(session_id=found["session_id"])
             elif self.turn.outcome is None and not line.startswith(self.noise):
                 words = found["error"] if "error" in found.re.groupindex else found[0]
                 self.turn.failed(strip_colors(words), kind=rule.cause)

@@ -68,10 +68,12 @@ class AcaiTranslator(Translator):
 
     def on_init(self, event: Event) -> None:
         tools = list_claude_names(TOOLS, event.get("tools"))
-        self.turn.started(session_id=event.get("session_id"), cwd=event.get("cwd"), tools=tools)
+        self.turn.start_session(
+            session_id=event.get("session_id"), cwd=event.get("cwd"), tools=tools
+        )
 
     def on_task_start(self, event: Event) -> None:
-        self.turn.started(session_id=event.get("session_id"))
+        self.turn.start_session(session_id=event.get("session_id"))
 
     def on_message(self, event: Event) -> None:
         role = event["role"]

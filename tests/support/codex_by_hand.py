@@ -81,7 +81,7 @@ class CodexByHand(Translator):
         """Nothing is said."""
 
     def _started(self, event: Event) -> None:
-        self.turn.started(session_id=event["thread_id"])
+        self.turn.start_session(session_id=event["thread_id"])
 
     def _completed(self, event: Event) -> None:
         found = event["usage"]

@@ -228,7 +228,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
 @each("name", FLOODS)
 def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
     stage = Stage(partial=partial, limit=LINE_BYTES, judge=judge(hidden=["Hidden"]))
-    stage.turn.started(session_id="s")
+    stage.turn.start_session(session_id="s")
     said = []
 
     def step(number: int) -> None:
@@ -603,7 +603,7 @@ def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can
 
 def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small):
     stage = FlatStage()
-    stage.turn.started(session_id=STABLE_SESSION_ID)
+    stage.turn.start_session(session_id=STABLE_SESSION_ID)
     stage.turn.tool_use("open", "Bash", {})
     for identity in ("a", *(f"b{number}" for number in range(3 * terms.MAX_USED_IDS)), "a"):
         stage.turn.tool_use(identity, "Bash", {})

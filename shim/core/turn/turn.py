@@ -175,7 +175,7 @@ class Turn:
 
     # -- who the vendor is -------------------------------------------------------------------------
 
-    def started(self, **facts: Any) -> None:
+    def start_session(self, **facts: Any) -> None:
         """The vendor said who it is: session_id, model, cwd, tools (Claude's names), mode,
         slash_commands …
 

@@ -126,7 +126,7 @@ class AcpTranslator(Translator):
         self._end = None
         self._bill.cost, self._plan = 0.0, None
         if self.link.session:
-            turn.started(session_id=self.link.session, mcp_servers=self._left_out())
+            turn.start_session(session_id=self.link.session, mcp_servers=self._left_out())
 
     def create_for_retry(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, link=self.link)
@@ -505,7 +505,7 @@ class AcpTranslator(Translator):
             self._failed(heard)
         elif heard.step == SESSION:
             link = self.link
-            self.turn.started(
+            self.turn.start_session(
                 session_id=link.session, model=link.model, mcp_servers=self._left_out()
             )
         elif heard.step in (PROMPT, TAKEN, MAY_END):

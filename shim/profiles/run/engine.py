@@ -114,7 +114,7 @@ class Engine(Translator):
         if self.doubts:
             self.doubt(session)
         self.session = session
-        self.turn.started(session_id=session)
+        self.turn.start_session(session_id=session)
 
     def shown(self, names: Any) -> Any:
         """The names of a list of tools whose calls are said."""

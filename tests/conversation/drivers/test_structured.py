@@ -139,7 +139,7 @@ def test_the_prompt_asks_for_it_at_its_end():
 def turn(said, *, partial=False, **terms):
     """The lines of a turn whose last text is `said`."""
     stage = Stage(partial=partial, read=build_answer_parser(SCHEMA), **terms)
-    stage.turn.started(session_id="s")
+    stage.turn.start_session(session_id="s")
     for words in said:
         stage.turn.text(words)
         stage.turn.message_end()

@@ -109,7 +109,7 @@ def test_a_recording_may_say_anything_of_it():
 
 def test_what_another_vendor_said_of_itself_is_not_the_next_ones():
     stage = Stage()
-    stage.turn.started(session_id="s", model="m1", tools=["Read"], vendor_version="1")
+    stage.turn.start_session(session_id="s", model="m1", tools=["Read"], vendor_version="1")
     stage.finish()
     then = stage.turn.next(terms_of("another"))
     assert (then.facts, then.model) == ({}, "")
@@ -151,7 +151,7 @@ def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
     pen = make()
     for forgotten in (True, False):
         _, pump = held(pen)
-        pump.turn.started(session_id="s", model=f"model-{forgotten}")
+        pump.turn.start_session(session_id="s", model=f"model-{forgotten}")
         if forgotten:
             assert b"init" in pen.take_bytes()
             pen.discard_turn()

@@ -28,7 +28,7 @@ class Toy(Translator):
     """A vendor whose events are what a test is about."""
 
     def on_hello(self, event):
-        self.turn.started(session_id=event["session"])
+        self.turn.start_session(session_id=event["session"])
 
     def on_say(self, event):
         self.turn.say("words")

@@ -18,7 +18,7 @@ class Toy(Translator):
     """A vendor with the events of these tests; `on_boom` raises."""
 
     def on_hello(self, event: Event) -> None:
-        self.turn.started(session_id=event["session_id"])
+        self.turn.start_session(session_id=event["session_id"])
 
     def on_say(self, event: Event) -> None:
         self.turn.text(event["text"])

@@ -32,7 +32,7 @@ def strip(line: dict) -> dict:
 def said(verbs, partial: bool = False) -> list[dict]:
     """The lines behind init for some verbs."""
     stage = Stage(partial=partial)
-    stage.turn.started(session_id="chat", model="m")
+    stage.turn.start_session(session_id="chat", model="m")
     stage.lines()
     verbs(stage.turn)
     return [strip(line) for line in stage.lines()]
@@ -80,7 +80,7 @@ def event(inner: dict) -> dict:
 def test_init_has_every_key_that_three_versions_of_claude_have():
     """Contract 5.1."""
     stage = Stage(cwd="/repo", tools=("Bash",))
-    stage.turn.started(
+    stage.turn.start_session(
         session_id="550e8400-e29b-41d4-a716-446655440000", model="m", slash_commands=["x"]
     )
     (init,) = stage.lines()
@@ -114,7 +114,7 @@ def test_init_has_every_key_that_three_versions_of_claude_have():
 def test_init_promises_no_capabilities():
     """Contract 5.1: each string promises behaviour."""
     stage = Stage()
-    stage.turn.started(session_id="s")
+    stage.turn.start_session(session_id="s")
     assert "capabilities" not in stage.lines()[0]
 
 
@@ -323,7 +323,7 @@ def test_a_result_has_every_key_that_some_client_needs():
 
 def said_with_end(verbs) -> list[dict]:
     stage = Stage(terminator="none")
-    stage.turn.started(session_id="chat", model="m")
+    stage.turn.start_session(session_id="chat", model="m")
     stage.lines()
     verbs(stage.turn)
     return [strip(line) for line in stage.lines()]
@@ -451,7 +451,7 @@ def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
     """Hostile-input, section 2: Node 24 loses the line silently."""
     stage = Stage(partial=partial)
     text = f"a{separator}b"
-    stage.turn.started(session_id="s", model=text, cwd=text, tools=[text])
+    stage.turn.start_session(session_id="s", model=text, cwd=text, tools=[text])
     stage.turn.text(text)
     stage.turn.think(text)
     stage.turn.tool_use(text, text, {text: text})

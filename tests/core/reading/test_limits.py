@@ -144,7 +144,7 @@ FRAGMENTS = some.lists(
 @example([("x" * 25_000, 1), ("y", 1), ("z" * 9000, 0)], True)
 def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragments, thinking):
     stage = Stage(partial=partial, terminator="none", limit=LIMIT)
-    stage.turn.started(session_id="s")
+    stage.turn.start_session(session_id="s")
     for text, key in fragments:
         (stage.turn.thinking if thinking else stage.turn.text)(text, key)
     stage.turn.ended()
@@ -174,7 +174,7 @@ def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragmen
 def limited(partial):
     """A stage whose lines have a limit."""
     stage = Stage(partial=partial, terminator="none", limit=LIMIT)
-    stage.turn.started(session_id="s")
+    stage.turn.start_session(session_id="s")
     return stage
 
 
@@ -221,7 +221,7 @@ def test_names_and_ids_without_end_make_no_line_longer(partial):
 
 def test_a_line_of_very_many_short_names_stays_a_line():
     stage = Stage(limit=LIMIT)
-    stage.turn.started(
+    stage.turn.start_session(
         session_id="s", model="m", tools=[f"tool{number}" for number in range(50_000)]
     )
     (init,) = stage.lines()

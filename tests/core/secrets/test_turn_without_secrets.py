@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"
 def started(partial: bool = False, **terms: Any) -> Stage:
     """A redacting stage whose init is said already."""
     stage = Stage(partial=partial, redact=True, **terms)
-    stage.turn.started(session_id="s")
+    stage.turn.start_session(session_id="s")
     stage.lines()
     return stage
 

@@ -17,7 +17,7 @@ LONG = "call_" + "x" * 300
 
 def started(**terms: Any) -> Stage:
     stage = Stage(partial=False, **terms)
-    stage.turn.started(session_id="s")
+    stage.turn.start_session(session_id="s")
     stage.lines()
     return stage
 

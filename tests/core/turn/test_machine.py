@@ -34,7 +34,7 @@ def new(turn: Turn) -> None:
 
 
 def ready(turn: Turn) -> None:
-    turn.started(session_id="s")
+    turn.start_session(session_id="s")
 
 
 def message(turn: Turn) -> None:

@@ -198,7 +198,7 @@ def test_an_mcp_result_of_a_nested_agent_has_claudes_form():
 def test_texts_of_a_nested_agent_are_not_written_unless_requested():
     """Measured with claude 2.1.332: texts and thoughts come only with `--forward-subagent-text`."""
     stage = Stage(forwards_subagent_text=False)
-    stage.turn.started(session_id="s")
+    stage.turn.start_session(session_id="s")
     stage.turn.tool_use("task", "Task", {"prompt": "x"})
     child = stage.turn.child("task")
     child.add_thinking("hm")

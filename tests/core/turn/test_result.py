@@ -197,7 +197,7 @@ def test_control_characters_of_stderr_are_made_visible():
 def test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success():
     """Contract S10, 5.8."""
     stage = Stage()
-    stage.turn.started(session_id="s")
+    stage.turn.start_session(session_id="s")
     stage.turn.failed("401 Incorrect API key provided: dummy.")
     stage.turn.closed(ONE, "")
     init, error, line, _ = stage.lines()

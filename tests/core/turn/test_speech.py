@@ -19,7 +19,7 @@ HIGH, LOW = "\ud83d", "\ude00"
 def started(partial: bool) -> Stage:
     """A stage whose init is said already."""
     stage = Stage(partial=partial)
-    stage.turn.started(session_id="s")
+    stage.turn.start_session(session_id="s")
     stage.lines()
     return stage
 

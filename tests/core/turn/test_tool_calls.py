@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"
 def started(partial: bool = False, **terms: object) -> Stage:
     """A stage whose init is said already."""
     stage = Stage(partial=partial, **terms)
-    stage.turn.started(session_id="s")
+    stage.turn.start_session(session_id="s")
     stage.lines()
     return stage
 
@@ -621,5 +621,5 @@ def test_a_permission_request_has_claudes_name_of_an_mcp_tool():
 
 def test_init_lists_mcp_tools_with_claudes_names():
     stage = Stage()
-    stage.turn.started(session_id="s", tools=["Bash", "mcp__s.x__do it"])
+    stage.turn.start_session(session_id="s", tools=["Bash", "mcp__s.x__do it"])
     assert stage.lines()[0]["tools"] == ["Bash", "mcp__s_x__do_it"]

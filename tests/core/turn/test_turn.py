@@ -33,7 +33,7 @@ def init_of(stage: Stage) -> dict:
 
 def test_a_vendor_that_says_who_it_is_says_init():
     stage = Stage()
-    stage.turn.started(session_id=UUID, model="m", cwd="/repo", tools=["Bash"], mode="plan")
+    stage.turn.start_session(session_id=UUID, model="m", cwd="/repo", tools=["Bash"], mode="plan")
     (init,) = stage.lines()
     assert init["session_id"] == UUID
     assert (init["model"], init["cwd"], init["tools"], init["permissionMode"]) == (
@@ -46,10 +46,10 @@ def test_a_vendor_that_says_who_it_is_says_init():
 
 def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
     stage = Stage()
-    stage.turn.started(model="m")
+    stage.turn.start_session(model="m")
     assert stage.lines() == []
-    stage.turn.started(cwd="/repo", model=None)
-    stage.turn.started(session_id=UUID)
+    stage.turn.start_session(cwd="/repo", model=None)
+    stage.turn.start_session(session_id=UUID)
     (init,) = stage.lines()
     assert (init["model"], init["cwd"]) == ("m", "/repo")
 
@@ -72,7 +72,7 @@ def test_init_is_said_before_anything_else(say):
 
 def test_the_frontends_session_id_goes_before_the_vendors():
     stage = Stage(chosen_id=UUID)
-    stage.turn.started(session_id=OTHER)
+    stage.turn.start_session(session_id=OTHER)
     (init,) = stage.lines()
     assert init["session_id"] == UUID
     assert stage.conversation.vendor_session_id == OTHER
@@ -82,7 +82,7 @@ def test_the_frontends_session_id_goes_before_the_vendors():
 def test_a_fresh_id_takes_the_place_of_one_that_is_no_uuid(vendors):
     """Threats: it would become a file name or a flag of somebody else."""
     stage = Stage()
-    stage.turn.started(session_id=vendors)
+    stage.turn.start_session(session_id=vendors)
     (init,) = stage.lines()
     assert init["session_id"] == STABLE_SESSION_ID
 
@@ -91,7 +91,7 @@ def test_a_fresh_id_takes_the_place_of_one_that_is_no_uuid(vendors):
 def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
     stage = Stage()
     try:
-        stage.turn.started(session_id=vendors)
+        stage.turn.start_session(session_id=vendors)
     except (
         Exception
     ):  # a handler's exception is counted by the pump; the turn must be able to go on
@@ -105,9 +105,9 @@ def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
 def test_the_session_id_does_not_change_in_the_middle():
     """Claude's clients drop lines of another session (claude-code#58760)."""
     stage = Stage()
-    stage.turn.started(session_id=UUID)
+    stage.turn.start_session(session_id=UUID)
     stage.turn.say("a")
-    stage.turn.started(session_id=OTHER)
+    stage.turn.start_session(session_id=OTHER)
     stage.turn.say("b")
     stage.turn.closed(ChildExit(code=0), "")
     assert {line["session_id"] for line in stage.lines() if "session_id" in line} == {UUID}
@@ -130,7 +130,7 @@ def test_init_says_when_a_vendor_asks_nobody():
 
 def test_only_the_tools_that_are_left_are_listed():
     stage = Stage(judge=judge(deny=["Bash"], hidden=["Grep"]))
-    stage.turn.started(session_id=UUID, tools=["Bash", "Grep", "Read"])
+    stage.turn.start_session(session_id=UUID, tools=["Bash", "Grep", "Read"])
     (init,) = stage.lines()
     assert init["tools"] == ["Read"]
 
@@ -169,7 +169,7 @@ def test_a_reply_begins_again_after_a_tools_result():
 
 def test_nothing_is_said_of_a_reply_before_its_first_block():
     stage = Stage(partial=True)
-    stage.turn.started(session_id=UUID)
+    stage.turn.start_session(session_id=UUID)
     stage.lines()
     stage.turn.message(model="m")
     assert stage.lines() == []
@@ -296,14 +296,14 @@ def test_the_result_is_the_text_of_the_last_message():
 
 def test_an_empty_reply_has_an_empty_result():
     stage = Stage()
-    stage.turn.started(session_id=UUID)
+    stage.turn.start_session(session_id=UUID)
     stage.turn.ended()
     assert stage.result()["result"] == ""
 
 
 def test_a_text_that_only_the_end_told_is_the_result():
     stage = Stage()
-    stage.turn.started(session_id=UUID)
+    stage.turn.start_session(session_id=UUID)
     stage.turn.ended(result="told")
     assert stage.result()["result"] == "told"
 
@@ -374,7 +374,7 @@ def test_an_unknown_event_is_told_in_the_result():
 
 def two_turns(**terms: object) -> Stage:
     stage = Stage(**terms)
-    stage.turn.started(session_id=UUID, model="m", cwd="/repo", tools=["Bash"])
+    stage.turn.start_session(session_id=UUID, model="m", cwd="/repo", tools=["Bash"])
     stage.turn.say("one")
     stage.turn.message_end(USAGE, cost=1.0)
     stage.turn.ended()
@@ -409,7 +409,7 @@ def test_every_turn_has_its_own_init_and_result_in_one_session():
 
 def test_the_model_of_the_last_reply_is_the_model_of_the_next_turn():
     stage = Stage()
-    stage.turn.started(session_id=UUID)
+    stage.turn.start_session(session_id=UUID)
     stage.turn.message(model="late")
     stage.turn.say("one")
     stage.turn.ended()
@@ -450,12 +450,12 @@ def test_a_tool_id_of_the_older_half_that_is_remembered_is_not_used_again():
 
 def test_a_conversation_keeps_its_session_id_though_the_vendors_changes():
     stage = Stage()
-    stage.turn.started(session_id=UUID)
+    stage.turn.start_session(session_id=UUID)
     stage.turn.ended()
     stage.turn.finish()
     stage.lines()
     stage.turn = stage.turn.next()
-    stage.turn.started(session_id=OTHER)
+    stage.turn.start_session(session_id=OTHER)
     assert init_of(stage)["session_id"] == UUID
 
 
@@ -491,7 +491,7 @@ def test_models_are_counted_by_name_up_to_a_number_of_them():
 
 def test_the_model_of_what_no_model_said_is_ours_to_name():
     stage = Stage()
-    stage.turn.started(session_id="s", model="<synthetic>")
+    stage.turn.start_session(session_id="s", model="<synthetic>")
     stage.turn.message("<synthetic>")
     stage.turn.say("hi")
     stage.turn.ended()
@@ -502,7 +502,7 @@ def test_the_model_of_what_no_model_said_is_ours_to_name():
 @pytest.mark.parametrize("fact", ["tools", "slash_commands", "agents", "mcp_servers"])
 def test_what_is_no_name_in_a_list_of_names_is_left_out(fact):
     stage = Stage()
-    stage.turn.started(session_id="s", **{fact: [None, 7, ["x"]]})
+    stage.turn.start_session(session_id="s", **{fact: [None, 7, ["x"]]})
     stage.turn.ended()
     stage.finish()
     (turn,) = check_turns(stage.bytes, partial=False)

@@ -24,7 +24,7 @@ V = "99999999-2222-4333-8444-555555555555"
 @pytest.fixture
 def stage():
     opened = FlatStage()
-    opened.turn.started(session_id=U, model="m", cwd="/repo", tools=["Read", "Agent"])
+    opened.turn.start_session(session_id=U, model="m", cwd="/repo", tools=["Read", "Agent"])
     return opened
 
 
@@ -251,7 +251,7 @@ CUT = "connection lost"
 )
 def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retried):
     translation = open_translation("demo", dialect="yume", stable=True)
-    translation.turn.started(session_id=U)
+    translation.turn.start_session(session_id=U)
     for verb, *arguments in done:
         getattr(translation.turn, verb)(*arguments)
     assert translation.start_retry(ChildExit(code=1), CUT) is retried
@@ -263,23 +263,23 @@ def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retrie
 )
 def test_r11_other_failures_are_not_asked_for_again(code, stderr):
     translation = open_translation("demo", dialect="yume", stable=True)
-    translation.turn.started(session_id=U)
+    translation.turn.start_session(session_id=U)
     translation.turn.text("half")
     assert not translation.start_retry(ChildExit(code=code), stderr)
 
 
 def test_r11_in_claudes_dialect_nothing_is_asked_for_again():
     translation = open_translation("demo", stable=True)
-    translation.turn.started(session_id=U)
+    translation.turn.start_session(session_id=U)
     assert not translation.start_retry(ChildExit(code=1), CUT)
 
 
 def test_r11_what_was_said_before_the_cut_is_not_said_twice():
     translation = open_translation("demo", dialect="yume", stable=True)
-    translation.turn.started(session_id=U)
+    translation.turn.start_session(session_id=U)
     translation.turn.text("one two")
     assert translation.start_retry(ChildExit(code=0), "")
-    translation.turn.started(session_id=U)
+    translation.turn.start_session(session_id=U)
     for fragment in ("one ", "two", " three"):
         translation.turn.text(fragment)
     translation.turn.ended()
@@ -297,13 +297,13 @@ def test_r11_what_was_said_before_the_cut_is_not_said_twice():
 def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatch):
     monkeypatch.setattr("shim.core.turn.reply.MAX_MESSAGE_CHARS", 10)
     translation = open_translation("demo", dialect="yume", stable=True)
-    translation.turn.started(session_id=U)
+    translation.turn.start_session(session_id=U)
     translation.turn.say("more than ten characters")
     assert not translation.start_retry(ChildExit(code=1), CUT)
 
 
 def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):
-    stage.turn.started(session_id=V)
+    stage.turn.start_session(session_id=V)
     stage.turn.say("x")
     init, changed, *_, result, _ = ended(stage)
     assert changed == {"type": "system", "subtype": "session_id", "session_id": V}
@@ -312,8 +312,8 @@ def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):
 
 def test_r12_an_id_of_the_frontends_choice_stays():
     stage = FlatStage(chosen_id=STABLE_SESSION_ID)
-    stage.turn.started(session_id=U)
-    stage.turn.started(session_id=V)
+    stage.turn.start_session(session_id=U)
+    stage.turn.start_session(session_id=V)
     assert [line.get("subtype") for line in ended(stage)].count("session_id") == 0
 
 
@@ -436,7 +436,7 @@ HUGE = "0123456789é\u2028" * 40_000
 def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     stage = FlatStage(limit=limit)
     turn = stage.turn
-    turn.started(session_id=U, model=HUGE, cwd=HUGE, tools=[HUGE])
+    turn.start_session(session_id=U, model=HUGE, cwd=HUGE, tools=[HUGE])
     turn.text(HUGE)
     turn.think(HUGE)
     turn.tool_use(HUGE, HUGE, {"content": HUGE})
@@ -458,7 +458,9 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
 
 def test_very_many_short_names_are_no_long_line_either():
     stage = FlatStage()
-    stage.turn.started(session_id=U, model="m", tools=[f"tool{number}" for number in range(50_000)])
+    stage.turn.start_session(
+        session_id=U, model="m", tools=[f"tool{number}" for number in range(50_000)]
+    )
     stage.turn.ended()
     init, *_ = stage.finish()
     check_flat(stage.bytes)
