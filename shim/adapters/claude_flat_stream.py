@@ -44,13 +44,15 @@ class FlatClaudeTranslator(StreamedTranslator):
             )
         elif subtype == "compact_boundary":
             given = event.get("compact_metadata") or {}
-            self.turn.compacted(str(given.get("trigger")), parse_count(given.get("pre_tokens")))
+            self.turn.write_compaction(
+                str(given.get("trigger")), parse_count(given.get("pre_tokens"))
+            )
         elif subtype == "api_retry":
             self._retract_reply()
             attempt, limit, delay = (
                 parse_count(event.get(it)) for it in ("attempt", "max_retries", "retry_delay_ms")
             )
-            self.turn.retry(
+            self.turn.write_retry(
                 attempt,
                 limit,
                 delay,
@@ -71,7 +73,7 @@ class FlatClaudeTranslator(StreamedTranslator):
             self._block_number += 1
         elif kind == "message_start":
             self._streamed_blocks.clear()
-            self.turn.message(model=inner["message"].get("model"))
+            self.turn.start_message(model=inner["message"].get("model"))
 
     def on_assistant(self, event: Event) -> None:
         message = event["message"]

@@ -183,7 +183,7 @@ class PassthroughTurn:
             return False
         identity = str(block.get("id"))
         if identity not in self._tool_calls.table.hidden_keys:
-            self._tool_calls.hide(identity, str(block["name"]), block.get("input"))
+            self._tool_calls.hide_call(identity, str(block["name"]), block.get("input"))
         return True
 
     def _track_assistant(self, event: ClaudeLine) -> bool:
@@ -230,7 +230,7 @@ class PassthroughTurn:
                 if not _end_call(self._tool_calls.table, block):
                     self._diagnostics.record("orphan_tool_result", block)
                     return self._accepts_every_line
-                self._tool_calls.results += 1
+                self._tool_calls.result_count += 1
         return True
 
     def _track_interrupt(self, content: list[ClaudeLine]) -> None:
@@ -239,7 +239,7 @@ class PassthroughTurn:
         if said & {INTERRUPTED, INTERRUPTED_IN_TOOL}:
             self._turn_end.record_interrupt({})
             self._turn_end.has_interrupt_line = True
-            self._tool_calls.interrupted = INTERRUPTED_IN_TOOL in said
+            self._tool_calls.has_interrupted_call = INTERRUPTED_IN_TOOL in said
 
     def _track_stream_event(self, event: ClaudeLine) -> bool:
         """Whether the line passes, for a frontend that takes partial messages."""

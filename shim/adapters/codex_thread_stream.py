@@ -136,7 +136,7 @@ class ThreadTranslator(Translator):
             "item/agentMessage/delta": self._write_text_delta,
             "item/reasoning/summaryTextDelta": self._write_thinking_delta,
             "thread/tokenUsage/updated": self._record_usage,
-            "thread/compacted": lambda params: self.turn.compacted("auto", 0),
+            "thread/compacted": lambda params: self.turn.write_compaction("auto", 0),
             "turn/started": self._start_thread_turn,
             "turn/plan/updated": self._write_plan,
             "turn/completed": self._complete_turn,
@@ -246,7 +246,7 @@ class ThreadTranslator(Translator):
             for place, text in enumerate(item.get("summary") or ()):
                 self._write_full_text(params, text, f"{identity}.{place}", thinks=True)
         elif kind == "contextCompaction":
-            self.turn.compacted("auto", 0)
+            self.turn.write_compaction("auto", 0)
         elif kind == "userMessage" and params.get("threadId") == self.thread.thread_id:
             self.thread.record_accepted_message()
         elif self._completed_items.has_item(item):
@@ -492,7 +492,7 @@ class ThreadTranslator(Translator):
         said = str(params["error"].get("message"))
         found, more = RETRY_MESSAGE.match(said), params["error"].get("additionalDetails")
         counts = (int(found[1]), int(found[2])) if found else (1, 1)
-        self.turn.retry(*counts, 0, str(more or said))
+        self.turn.write_retry(*counts, 0, str(more or said))
         self.turn.retract()
 
     def _fail_turn(self, error: Any) -> None:

@@ -228,7 +228,7 @@ class CursorTranslator(Translator):
             given = {"plan": plan.get("plan", "")}
             self.turn.tool_use(plan.get("toolCallId"), "ExitPlanMode", given)
             self.turn.add_tool_result(
-                plan.get("toolCallId"), "", name="ExitPlanMode", arguments=given
+                plan.get("toolCallId"), "", name="ExitPlanMode", tool_input=given
             )
         text = event.get("result")
         failed = event.get("is_error") or event.get("subtype") != "success"

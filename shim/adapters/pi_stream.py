@@ -190,7 +190,7 @@ class PiTranslator(Translator):
         self.turn.unsettle()
         self._write_failed_message()
         self._clear_updates()
-        self.turn.message(model=message.get("model"))
+        self.turn.start_message(model=message.get("model"))
 
     def on_message_update(self, event: Event) -> None:
         update = event["assistantMessageEvent"]
@@ -278,7 +278,7 @@ class PiTranslator(Translator):
             event.get("maxAttempts", 1),
             event.get("delayMs", 0),
         )
-        self.turn.retry(attempt, limit, delay, str(event.get("errorMessage") or ""))
+        self.turn.write_retry(attempt, limit, delay, str(event.get("errorMessage") or ""))
 
     def on_auto_retry_end(self, event: Event) -> None:
         if not event.get("success") and event.get("finalError"):
@@ -365,7 +365,7 @@ class PiTranslator(Translator):
             return
         self._last_message = None
         trigger = "manual" if event.get("reason") == "manual" else "auto"
-        self.turn.compacted(trigger, parse_count(result.get("tokensBefore")))
+        self.turn.write_compaction(trigger, parse_count(result.get("tokensBefore")))
         # its tokens are no reply's (page, section 6)
         self.turn.spent(NO_USAGE, read_cost(result.get("usage")))
 

@@ -149,7 +149,7 @@ class RfcTranslator(RepliesTranslator):
 
     def _record_compaction(self, text: str, event: Event) -> None:
         metrics = event.get("metrics")
-        self.turn.compacted(
+        self.turn.write_compaction(
             "auto", parse_count(metrics.get("original_tokens") if isinstance(metrics, dict) else 0)
         )
 
@@ -245,7 +245,7 @@ class RfcTranslator(RepliesTranslator):
             self._runs_tool = True
         elif kind == "message":
             text = read_text(result.get("content"))
-            self.turn.message()
+            self.turn.start_message()
             self.turn.say(text)
             if result.get("level") == "error":
                 self._fail_turn(text)

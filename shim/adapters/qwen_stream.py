@@ -129,7 +129,7 @@ class QwenTranslator(StreamedTranslator):
         elif kind == "content_block_start":
             self._block_number += 1
         elif kind == "message_start":
-            self.turn.message(model=(inner.get("message") or {}).get("model"))
+            self.turn.start_message(model=(inner.get("message") or {}).get("model"))
         elif kind not in ("content_block_stop", "message_stop", "goal_state", "tool_progress"):
             self.turn.unknown(f"stream_event/{kind}", inner)
 

@@ -245,7 +245,7 @@ def test_a_body_that_is_no_error_is_said_as_it_is(words):
 def test_a_retry_says_overloaded_where_the_result_says_server_error():
     """Contract 5.8: the two lines use two words for a 529."""
     stage = Stage()
-    stage.turn.retry(1, 2, 527, "529 overloaded_error")
+    stage.turn.write_retry(1, 2, 527, "529 overloaded_error")
     stage.turn.failed("529 overloaded_error")
     stage.turn.closed(ChildExit(code=1), "")
     lines = stage.lines()

@@ -160,7 +160,7 @@ def nested_answered(stage: Stage, number: int) -> None:
 
 
 def spent(stage: Stage, number: int) -> None:
-    stage.turn.message(model=f"m{number}" * 30)
+    stage.turn.start_message(model=f"m{number}" * 30)
     stage.turn.say("a")
     stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
 
@@ -511,7 +511,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
         stage.turn.unknown(f"\x01{number}" * 20)
         stage.account.record(f"\x02{number}" * 20)
         if number % 40 == 0:
-            stage.turn.message(model=f"\x03{number}" * 20)
+            stage.turn.start_message(model=f"\x03{number}" * 20)
             stage.turn.say("a")
             stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
     stage.turn.closed(ChildExit(code=0), "")
@@ -533,15 +533,15 @@ def test_large_calls_that_stay_open_take_no_more_memory_than_they_may():
     for number in range(150):
         stage.turn.tool_use(f"t{number}", "Write", {"content": f"{number}" * 100_000})
         stage.pen.take_bytes()
-    assert reachable(stage.turn) < 2 * tool_calls.OPEN_BYTES
+    assert reachable(stage.turn) < 2 * tool_calls.MAX_OPEN_CALL_BYTES
     assert f"t{149}" in stage.turn.open, "the newest is the one that may still be answered"
 
 
 def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
     stage = Stage(limit=LINE_BYTES)
-    for number in range(tool_calls.EARLY_RESULTS):
+    for number in range(tool_calls.MAX_EARLY_RESULTS):
         stage.turn.add_tool_result(f"e{number}", f"{number}" * 200_000)
-    for number in range(tool_calls.DENIALS):
+    for number in range(tool_calls.MAX_DENIALS):
         stage.turn.denied(f"d{number}", "Write", {"content": f"{number}" * 200_000})
     assert reachable(stage.turn) < 1_500_000
     assert len(stage.result()["permission_denials"]) > 10
@@ -618,7 +618,7 @@ def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkey
     for number in range(40):
         stage.turn.tool_use(f"b{number}", "Bash", {"a": "x" * 5000})
     size = sum(len(dump_json(call[2])) for call in stage.turn.open.values())
-    monkeypatch.setattr(tool_calls, "OPEN_BYTES", size + 10)
+    monkeypatch.setattr(tool_calls, "MAX_OPEN_CALL_BYTES", size + 10)
     measured = []
     monkeypatch.setattr(
         tool_calls, "dump_json", lambda value: measured.append(value) or dump_json(value)

@@ -111,7 +111,7 @@ def test_a_child_that_said_nothing_at_all_is_not_called_wrong():
 def late_verbs(stage: Stage) -> None:
     """Everything that a vendor may still say."""
     turn = stage.turn
-    turn.message(model="other")
+    turn.start_message(model="other")
     turn.text("late")
     turn.thinking("late")
     turn.say("late")
@@ -180,7 +180,7 @@ def test_a_vendor_that_is_done_without_a_word_how_may_go_on():
 def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
     """pi settles after an interrupt too, and what it had said of the reply is read at its end."""
     stage = Stage()
-    stage.turn.message()
+    stage.turn.start_message()
     stage.turn.interrupted()
     stage.turn.settle()
     stage.turn.say("Half a")

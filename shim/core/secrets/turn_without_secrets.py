@@ -24,7 +24,7 @@ from shim.core.secrets.redactor import Redactor, StreamRedactor, count_placehold
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, TurnState
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import TurnConfig
-from shim.core.turn.turn import Turn, Verbatim, part
+from shim.core.turn.turn import Turn, WriteLine, forward_attribute
 
 
 class RedactedTextBlocks:
@@ -154,10 +154,10 @@ class RedactedTurn:
     )
 
     # What others set, too.
-    pending_permissions = part("turn.asked")
-    hook_events = part("turn.observed")
-    outcome = part("turn.outcome")
-    config = part("turn.terms")
+    pending_permissions = forward_attribute("turn.asked")
+    hook_events = forward_attribute("turn.observed")
+    outcome = forward_attribute("turn.outcome")
+    config = forward_attribute("turn.terms")
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
@@ -165,7 +165,7 @@ class RedactedTurn:
         self._redactor = redactor = Redactor(self._counts)
         self._text_blocks = speech = RedactedTextBlocks(turn, redactor)
         self._line_redactor: LineRedactor | None = None
-        self._write_line: Verbatim | None = None
+        self._write_line: WriteLine | None = None
         self.add_text = speech.add_text
         self.add_block = speech.add_block
         turn.machine.before_move = speech.write_buffered
@@ -206,7 +206,7 @@ class RedactedTurn:
     # -- who says it -------------------------------------------------------------------------------
 
     def start_message(self, model: str | None = None, usage: Usage | None = None) -> None:
-        self.turn.message(self._redactor.redact_value(model), usage)
+        self.turn.start_message(self._redactor.redact_value(model), usage)
 
     def update_message(self, model: str | None = None, usage: Usage | None = None) -> None:
         self.turn.message_facts(self._redactor.redact_value(model), usage)
@@ -265,7 +265,7 @@ class RedactedTurn:
         self.turn.system(subtype, **self._redactor.redact_value(fields))
 
     def write_compaction(self, trigger: str, before: int) -> None:
-        self.turn.compacted(self._redactor.redact_text(trigger), before)
+        self.turn.write_compaction(self._redactor.redact_text(trigger), before)
 
     def record_unknown_event(self, kind: object, sample: object = "") -> None:
         """An event without a translation: the result names its kind."""
@@ -310,7 +310,7 @@ class RedactedTurn:
 
     # -- pass-through ------------------------------------------------------------------------------
 
-    def wrap_line_writer(self, verbatim: Verbatim) -> Verbatim:
+    def wrap_line_writer(self, verbatim: WriteLine) -> WriteLine:
         """What the lines of a real claude are said to: they go on to `verbatim` without their
         secrets.
         """

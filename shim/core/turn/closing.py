@@ -59,7 +59,7 @@ class TurnFinisher:
         """
         return bool(
             self._assistant_message.number
-            or self._tool_calls.any
+            or self._tool_calls.has_activity
             or self._subagents.open_calls
             or self._permission_requests.pending
         )
@@ -125,12 +125,12 @@ class TurnFinisher:
 
     def fill_results(self) -> None:
         """Results that never came, and the user line of an interrupt."""
-        text = self._tool_calls.fill()
+        text = self._tool_calls.answer_open_calls()
         self._subagents.answer_open_calls(text)
-        self._tool_calls.count_orphans()
+        self._tool_calls.record_orphans()
         if self._outcome_tracker.is_interrupted and not self._outcome_tracker.has_interrupt_line:
             self._writer.write_user_text(
-                INTERRUPTED_IN_TOOL if self._tool_calls.interrupted else INTERRUPTED
+                INTERRUPTED_IN_TOOL if self._tool_calls.has_interrupted_call else INTERRUPTED
             )
 
     def write_result(self) -> None:
@@ -157,8 +157,8 @@ class TurnFinisher:
                 child_exit=end.child_exit,
                 has_started=end.has_started,
                 has_output=self.has_output,
-                result_count=self._tool_calls.results,
-                has_interrupted_call=self._tool_calls.interrupted,
+                result_count=self._tool_calls.result_count,
+                has_interrupted_call=self._tool_calls.has_interrupted_call,
                 stop_reason=reply.stop_reason,
                 last_text=reply.last_text,
                 model=reply.model,
@@ -192,8 +192,8 @@ class TurnFinisher:
         """The facts that decide how the turn ended."""
         calls, reply, account = self._tool_calls, self._assistant_message, self._diagnostics
         acted = (
-            calls.results
-            or calls.open
+            calls.result_count
+            or calls.open_calls
             or calls.table.hidden_keys
             or self._subagents.open_calls
             or self._permission_requests.denials.entries
@@ -206,8 +206,8 @@ class TurnFinisher:
             has_output=self.has_output,
             has_effects=bool(acted) or reply.number > 1,
             is_repeatable=reply.written_text.is_repeatable,
-            open_call_names=outcomes.format_open_calls(calls.open)
-            if calls.open and reply.has_ended_with_calls
+            open_call_names=outcomes.format_open_calls(calls.open_calls)
+            if calls.open_calls and reply.has_ended_with_calls
             else "",
             has_unknown_events=bool(account.unknown_events),
             has_misread_output=account.has_unreadable_output,
@@ -230,5 +230,5 @@ class TurnFinisher:
             return TurnOutcome(
                 "failed", message=message, cause="vendor_error", fields=outcome.fields
             )
-        self._tool_calls.structured(value)
+        self._tool_calls.write_structured_answer(value)
         return outcome._replace(fields={**outcome.fields, "structured_output": value})

@@ -76,16 +76,20 @@ class PermissionRequests:
         if not refusal and is_deferred:
             self.defer_call(identity, name)
         elif not refusal:
-            if key in self._tool_calls.open:
+            if key in self._tool_calls.open_calls:
                 is_same = is_unique or announced_call is not None
-                self._tool_calls.ask_about(key, name, arguments, is_same=is_same)
+                self._tool_calls.record_permission_request(
+                    key, name, arguments, has_same_input=is_same
+                )
             else:
-                key = self._tool_calls.tool_use(
+                key = self._tool_calls.add_tool_call(
                     identity, name, arguments, source=PERMISSION_REQUEST
                 )
-            if self._machine.state is CLOSED or key not in self._tool_calls.open:
+            if self._machine.state is CLOSED or key not in self._tool_calls.open_calls:
                 refusal = TURN_OVER_TEXT
-        said_as = self._tool_calls.open[key][0] if key in self._tool_calls.open else identity
+        said_as = (
+            self._tool_calls.open_calls[key][0] if key in self._tool_calls.open_calls else identity
+        )
         if not refusal:
             self._request_ids.add(request)
         self.pending.append(PermissionRequest(request, said_as, name, arguments, *own, refusal))
@@ -94,22 +98,22 @@ class PermissionRequests:
         """Hold back a call of a tool in the frontend's process until its arguments are known."""
         arguments = self.deferred_calls.add(call, name)
         if arguments is not None:
-            self._tool_calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
+            self._tool_calls.add_tool_call(call, name, arguments, source=PERMISSION_REQUEST)
 
     def write_arrived_call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Write a call that arrived at the frontend's own server, if the call waited for its
         arguments.
         """
-        if any(call[1:] == (name, arguments) for call in self._tool_calls.open.values()):
+        if any(call[1:] == (name, arguments) for call in self._tool_calls.open_calls.values()):
             return
         call = self.deferred_calls.add_input(name, arguments)
         if call is not None:
-            self._tool_calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
+            self._tool_calls.add_tool_call(call, name, arguments, source=PERMISSION_REQUEST)
 
     def write_refused_call(self, call: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Write a deferred call that was refused, without the arguments that it waited for."""
         if self.deferred_calls.end_refused(call):
-            self._tool_calls.tool_use(call, name, arguments, source=PERMISSION_REQUEST)
+            self._tool_calls.add_tool_call(call, name, arguments, source=PERMISSION_REQUEST)
 
     def refuse_all(self) -> None:
         """The turn is over: a question behind the result would get no answer (contract S16b)."""

@@ -37,24 +37,22 @@ from shim.core.turn.terms import (
 if TYPE_CHECKING:
     from shim.core.policy.judge import PolicyEvaluator
 
-EARLY_RESULTS = 64  # results that came before their call
+MAX_EARLY_RESULTS = 64  # results that came before their call
 # Open calls, and bytes of their arguments as JSON. No agent runs so many at once; beyond a bound
 # the older half is answered with an error, so that memory and the end of the turn stay small if a
 # vendor forgets them.
 MAX_OPEN_CALLS = 1000
-OPEN_BYTES = 8 * 1024 * 1024
-DENIALS = 100  # entries of `permission_denials`; all of them are in one line
-REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say
+MAX_OPEN_CALL_BYTES = 8 * 1024 * 1024
+MAX_DENIALS = 100  # entries of `permission_denials`; all of them are in one line
+MAX_REFUSAL_CHARS = 20_000  # of what the result of a refused call will say
 # ids that were replaced, and calls for each id; only denials use the vendor's id later
 MAX_RENAMED_CALLS = 100
 
-UNANSWERED = "No result was reported for this call."
-UNANSWERED_INTERRUPTED = (
-    "Interrupted while this call was running; it may have run in part or in full."
-)
-STRUCTURED_SAID = "Structured output provided successfully"  # contract 5.11
+UNANSWERED_TEXT = "No result was reported for this call."
+INTERRUPTED_TEXT = "Interrupted while this call was running; it may have run in part or in full."
+STRUCTURED_RESULT_TEXT = "Structured output provided successfully"  # contract 5.11
 
-Call = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
+OpenCall = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
 
 
 class Denials:
@@ -63,16 +61,16 @@ class Denials:
     """
 
     def __init__(self, account: Diagnostics, exact: JsonSanitizer, room: int) -> None:
-        self._account = account
-        self._exact = exact
-        self._room = room
-        self._bytes = 0
+        self._diagnostics = account
+        self._sanitizer = exact
+        self._max_bytes = room
+        self._used_bytes = 0
         self.entries: dict[str, dict[str, Any]] = {}  # by id
-        self._cut: set[str] = set()  # ids of entries without their arguments
+        self._truncated_ids: set[str] = set()  # ids of entries without their arguments
         # ids of this turn's calls that were written with the vendor's id
-        self._unchanged: set[str] = set()
+        self._unchanged_ids: set[str] = set()
         # the vendor's id → written id, name, fingerprint
-        self._renamed: dict[str, list[tuple[str, str, int]]] = {}
+        self._renamed_ids: dict[str, list[tuple[str, str, int]]] = {}
         # tool of a call that the vendor ran after it had received the denial
         self.tool_that_ran = ""
 
@@ -81,32 +79,32 @@ class Denials:
         identity = normalize_id(identity)
         if identity in self.entries:
             return
-        name, given = normalize_tool_name(name), self._exact.clean(arguments)
+        name, given = normalize_tool_name(name), self._sanitizer.clean(arguments)
         entry = {"tool_name": name[:MAX_NAME_CHARS], "tool_use_id": identity, "tool_input": given}
-        room = self._room - self._bytes
+        room = self._max_bytes - self._used_bytes
         size = len(dump_json(entry))
         has_room = size <= room
         if not has_room:
-            self._account.record("denial_cut", name)
+            self._diagnostics.record("denial_cut", name)
             entry["tool_input"] = {}
             size = len(dump_json(entry))
-        if len(self.entries) < DENIALS and size <= room:
+        if len(self.entries) < MAX_DENIALS and size <= room:
             self.entries[identity] = entry
-            self._bytes += size + 1
+            self._used_bytes += size + 1
             if not has_room:
-                self._cut.add(identity)
+                self._truncated_ids.add(identity)
 
-    def has(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
+    def has_denial(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call was refused; another call with the same id was not."""
         entry = self.entries.get(identity)
         if entry is None or entry["tool_name"] != name:
             return False
-        return identity in self._cut or bool(entry["tool_input"] == arguments)
+        return identity in self._truncated_ids or bool(entry["tool_input"] == arguments)
 
     def resolve_id(self, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the id with which a call of the vendor was written in this turn."""
         identity, name = normalize_id(identity), normalize_tool_name(name)
-        renamed = self._renamed.get(identity)
+        renamed = self._renamed_ids.get(identity)
         if renamed is None:
             return identity
         same = [
@@ -116,29 +114,31 @@ class Denials:
         ]
         if same:
             return next((written for written in same if written not in self.entries), same[0])
-        if identity in self._unchanged:
+        if identity in self._unchanged_ids:
             return identity
         return next(
             (written for written, tool, _ in reversed(renamed) if tool == name), renamed[-1][0]
         )
 
-    def note_id(self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def record_id(
+        self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]
+    ) -> None:
         """Remember the id with which a call is written: the vendor may deny the call later, with
         its own id.
         """
         if said_as == identity:
-            if len(self._unchanged) >= MAX_USED_IDS:
-                self._unchanged.clear()
-            self._unchanged.add(identity)
-        elif identity and len(self._renamed) < MAX_RENAMED_CALLS:
-            renamed = self._renamed.setdefault(identity, [])
+            if len(self._unchanged_ids) >= MAX_USED_IDS:
+                self._unchanged_ids.clear()
+            self._unchanged_ids.add(identity)
+        elif identity and len(self._renamed_ids) < MAX_RENAMED_CALLS:
+            renamed = self._renamed_ids.setdefault(identity, [])
             renamed.append((said_as, name, compute_fingerprint(arguments)))
             del renamed[:-MAX_RENAMED_CALLS]
             # the denial came before the call, with the vendor's id
-            if self.has(identity, name, arguments):
-                self._rename(identity, said_as)
+            if self.has_denial(identity, name, arguments):
+                self._rename_entry(identity, said_as)
 
-    def _rename(self, old: str, new: str) -> None:
+    def _rename_entry(self, old: str, new: str) -> None:
         """Give the entry of a refused call the id with which the call is written."""
         if old != new and new not in self.entries:
             self.entries[new] = self.entries.pop(old) | {"tool_use_id": new}
@@ -156,8 +156,8 @@ class EarlyResults:
         return self._count > 0
 
     @property
-    def has_room(self) -> bool:
-        return self._count < EARLY_RESULTS
+    def can_add(self) -> bool:
+        return self._count < MAX_EARLY_RESULTS
 
     def add(self, identity: str, content: object, is_error: bool) -> None:
         self._results.setdefault(identity, []).append((content, is_error))
@@ -198,35 +198,35 @@ class ToolCalls:
         has begun.
         """
         self._machine = machine
-        self._pen = pen
-        self._terms = terms
+        self._writer = pen
+        self._config = terms
         self._conversation = conversation
-        self._account = account
-        self._exact = exact
-        self._reply = reply
-        self._end = end
+        self._diagnostics = account
+        self._sanitizer = exact
+        self._assistant_message = reply
+        self._outcome_tracker = end
         self._denials = denials
         self._finish = finish
         # characters of a result: its text stands in a line twice for some tools
-        self._room = pen.max_bytes // 2
+        self._max_bytes = pen.max_bytes // 2
         # what a call's id, name and arguments are said as
         self.redact: Callable[[Any], Any] | None = None
-        self.table: OpenCalls[Call] = OpenCalls()
+        self.table: OpenCalls[OpenCall] = OpenCalls()
         # the vendor's id → the oldest open call with it
-        self.open: dict[str, Call] = self.table.calls
-        self.results = 0  # that were said
+        self.open_calls: dict[str, OpenCall] = self.table.calls
+        self.result_count = 0  # that were said
         # calls and results for a frontend's hooks, if it has any
-        self.observed: list[HookEvent] | None = None
-        self.interrupted = False  # a call was open when the turn was interrupted
-        self._open_bytes = 0  # at least of their arguments
-        self._early = EarlyResults()
+        self.hook_events: list[HookEvent] | None = None
+        self.has_interrupted_call = False  # a call was open when the turn was interrupted
+        self._open_call_bytes = 0  # at least of their arguments
+        self._early_results = EarlyResults()
         # the written id → why the call was refused, and whether the vendor received the denial
         # before the call ran
         self._refusals: dict[str, tuple[str, bool]] = {}
 
     # -- the verbs ---------------------------------------------------------------------------------
 
-    def tool_use(
+    def add_tool_call(
         self,
         identity: str | None,
         name: str,
@@ -254,20 +254,20 @@ class ToolCalls:
             arguments = {"raw": arguments}
         for value in arguments.values():
             if value.__class__ in REPAIRABLE_TYPES:
-                arguments = self._exact.clean(arguments)
+                arguments = self._sanitizer.clean(arguments)
                 break
         if self.table.has_id(identity):
             key = self.table.find_repeated_call(identity, name, arguments, source)
-            if key is not None and not self._unhide_forbidden(key, name, arguments):
+            if key is not None and not self._remove_hidden_call(key, name, arguments):
                 return self._note_repetition(key, name, arguments, source)
-        denied, judge = False, self._terms.evaluator
+        denied, judge = False, self._config.evaluator
         if hidden or judge is not None:
             # it never ran, so there is nothing to stop
-            refused = self._was_refused(identity, name, arguments)
+            refused = self._has_denial(identity, name, arguments)
             denied = judge is not None and not refused and judge.is_violation(name, arguments)
             hidden = hidden or (judge is not None and judge.is_hidden(name))
             if hidden and not denied:
-                self.hide(identity, name, arguments, source)
+                self.hide_call(identity, name, arguments, source)
                 return None
         if self._machine.state is not MESSAGE and not self._machine.move_to(MESSAGE):
             return None
@@ -277,57 +277,61 @@ class ToolCalls:
         if self.redact is not None and not self.asks_by_line:
             own, name, arguments = self.redact(own), self.redact(name), self.redact(arguments)
         said_as = (
-            self._conversation.reserve_id(own, self._account) if own else self._pen.create_uuid()
+            self._conversation.reserve_id(own, self._diagnostics)
+            if own
+            else self._writer.create_uuid()
         )
-        self._denials.note_id(own, said_as, name, arguments)
-        self._reply.ends_with_call = True
-        said = self._pen.write_tool_call(said_as, name, arguments)
+        self._denials.record_id(own, said_as, name, arguments)
+        self._assistant_message.ends_with_call = True
+        said = self._writer.write_tool_call(said_as, name, arguments)
         if said is not None:
-            self._account.record("input_cut", name)
+            self._diagnostics.record("input_cut", name)
             arguments = said
         known = whole if arguments is whole or not whole else compute_fingerprint(whole)
         announced = Announcement(identity, tool, known, source)
         key = self.table.add(announced, said_as, (said_as, name, arguments))
-        self._open_bytes += self._pen.last_call_bytes
-        if len(self.open) > MAX_OPEN_CALLS or self._open_bytes > OPEN_BYTES:
-            self._bound_open(said_as)
-            key = next((key for key, call in self.open.items() if call[0] == said_as), key)
-        if self.observed is not None:
-            self.observed.append(HookEvent("PreToolUse", said_as, name, whole))
+        self._open_call_bytes += self._writer.last_call_bytes
+        if len(self.open_calls) > MAX_OPEN_CALLS or self._open_call_bytes > MAX_OPEN_CALL_BYTES:
+            self._limit_open_calls(said_as)
+            key = next((key for key, call in self.open_calls.items() if call[0] == said_as), key)
+        if self.hook_events is not None:
+            self.hook_events.append(HookEvent("PreToolUse", said_as, name, whole))
         if denied and not (judge is not None and judge.is_refused_by_vendor(name)):
-            self._forbidden(said_as, name, arguments)
-        elif self._early and (early := self._early.take(identity)) is not None:
-            self.tool_result(key, *early)
+            self._stop_for_forbidden_call(said_as, name, arguments)
+        elif self._early_results and (early := self._early_results.take(identity)) is not None:
+            self.add_tool_result(key, *early)
         return key
 
-    def ask_about(
-        self, key: str, name: str, arguments: Mapping[str, Any], *, is_same: bool
+    def record_permission_request(
+        self, key: str, name: str, arguments: Mapping[str, Any], *, has_same_input: bool
     ) -> None:
         """Note a permission request for an open call. Hooks see its arguments, unless `is_same`
         says they are known.
         """
         is_new = self.table.record_repetition(key, PERMISSION_REQUEST, arguments)
-        if is_new and not is_same and self.observed is not None:
-            self.observed.append(HookEvent("PreToolUse", self.open[key][0], name, arguments))
+        if is_new and not has_same_input and self.hook_events is not None:
+            self.hook_events.append(
+                HookEvent("PreToolUse", self.open_calls[key][0], name, arguments)
+            )
 
     def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call."""
-        name, arguments = normalize_tool_name(name), self._exact.clean(arguments)
+        name, arguments = normalize_tool_name(name), self._sanitizer.clean(arguments)
         key = self.table.find_call_of_result(normalize_id(identity))
-        if key is not None and self._unhide_forbidden(key, name, arguments):
-            self.tool_use(identity, name, arguments, source=UPDATE)
+        if key is not None and self._remove_hidden_call(key, name, arguments):
+            self.add_tool_call(identity, name, arguments, source=UPDATE)
             return
-        key = self._find_call(normalize_id(identity), None, None)
+        key = self._find_open_key(normalize_id(identity), None, None)
         if key is not None:
             self._note_repetition(key, name, arguments, UPDATE)
 
-    def tool_result(
+    def add_tool_result(
         self,
         identity: str | None,
         content: object,
         is_error: bool = False,
         name: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
+        tool_input: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the result of a call. `name` and `arguments` stand in for a call that was never
         announced.
@@ -338,21 +342,21 @@ class ToolCalls:
         with them in order.
         """
         if content.__class__ is not str:
-            content = self._exact.clean(content)
+            content = self._sanitizer.clean(content)
         if identity.__class__ is not str or len(identity) > MAX_NAME_CHARS:
             identity = normalize_id(identity)
         if name.__class__ is str and name.startswith(MCP_PREFIX):
             name = normalize_tool_name(name)
-        key = self._find_call(identity, name, arguments)
+        key = self._find_open_key(identity, name, tool_input)
         if key is None:
-            key = self._called_late(identity, content, is_error, name, arguments)
+            key = self._resolve_late_call(identity, content, is_error, name, tool_input)
             if key is None:
                 return
-        call = self.open[key]
+        call = self.open_calls[key]
         if self._machine.state is not READY and not self._machine.move_to(READY):
             return  # it is answered with the end, as every call is
         # a vendor may call what it stopped complete
-        judge, is_error = self._terms.evaluator, is_error or self.interrupted
+        judge, is_error = self._config.evaluator, is_error or self.has_interrupted_call
         if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP_PREFIX):
             is_error = is_error or is_failed_result(content)
             content = format_content(content, call[1], failed=is_error)
@@ -361,15 +365,17 @@ class ToolCalls:
             and judge is not None
             and (
                 self.table.is_forbidden(key)
-                or self._has_run_forbidden(judge, call, name, arguments)
+                or self._has_run_forbidden(judge, call, name, tool_input)
             )
         ):
             if judge.is_refused_by_vendor(call[1]):
                 self._denials.tool_that_ran = call[1]
-            self._forbidden(*call)  # the vendor ran the call although it knew the rule
+            self._stop_for_forbidden_call(
+                *call
+            )  # the vendor ran the call although it knew the rule
             return
         if name is not None:
-            self.table.record_end(identity, name, arguments)
+            self.table.record_end(identity, name, tool_input)
         self.table.remove(key)
         was_refused = call[0] in self._refusals
         if self._refusals:
@@ -377,38 +383,40 @@ class ToolCalls:
             content = (refusal if is_error else "") or content
             if vendor_knows and not is_error:
                 self._denials.tool_that_ran = call[1]
-                self._account.record("denied_call_ran", call[1])
-        content = self._answer(call, content, is_error)
-        if self.observed is not None and not is_error:
-            self.observed.append(
+                self._diagnostics.record("denied_call_ran", call[1])
+        content = self._write_result(call, content, is_error)
+        if self.hook_events is not None and not is_error:
+            self.hook_events.append(
                 HookEvent("PostToolUse", *call, build_tool_response(call[1], call[2], content))
             )
-        elif self.observed is not None and not was_refused:
-            self.observed.append(HookEvent("PostToolUseFailure", *call, content))
-        if self._terms.limits.max_turns is not None:
-            self._count_turns(self._terms.limits.max_turns)
+        elif self.hook_events is not None and not was_refused:
+            self.hook_events.append(HookEvent("PostToolUseFailure", *call, content))
+        if self._config.limits.max_turns is not None:
+            self._check_max_turns(self._config.limits.max_turns)
 
     def fill_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
-        if self.open and self._machine.move_to(READY):
-            calls = list(self.open.values())
+        if self.open_calls and self._machine.move_to(READY):
+            calls = list(self.open_calls.values())
             self.table.remove_visible()
             for call in calls:
-                self._answer(call, content, False)
-            if self._terms.limits.max_turns is not None:
-                self._count_turns(self._terms.limits.max_turns)
+                self._write_result(call, content, False)
+            if self._config.limits.max_turns is not None:
+                self._check_max_turns(self._config.limits.max_turns)
 
-    def forbid(self, call: str, reason: str) -> None:
+    def forbid_call(self, call: str, reason: str) -> None:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
-        for said_as, name, arguments in list(self.open.values()):
+        for said_as, name, arguments in list(self.open_calls.values()):
             if said_as == call:
-                self._forbidden(call, name, arguments, reason)
+                self._stop_for_forbidden_call(call, name, arguments, reason)
                 return
         if self._machine.state is not CLOSED and self._conversation.has_used_id(call):
-            self._end.stop(f"{reason}: the turn was stopped; the call has run", "denied")
+            self._outcome_tracker.stop(
+                f"{reason}: the turn was stopped; the call has run", "denied"
+            )
             self._finish()
 
-    def judge_nested(
+    def check_subagent_call(
         self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]
     ) -> bool:
         """Check a call of a nested agent against the rules, and stop the turn if the call is
@@ -417,16 +425,16 @@ class ToolCalls:
         Return True if the vendor knows the rule and should refuse the call itself.
         `report_forbidden_run` is called if the vendor runs the call nevertheless.
         """
-        judge = self._terms.evaluator
+        judge = self._config.evaluator
         if (
             judge is None
             or not judge.is_violation(name, arguments)
-            or self._was_refused(identity, name, arguments)
+            or self._has_denial(identity, name, arguments)
         ):
             return False
         if judge.is_refused_by_vendor(name):
             return True
-        self._forbidden(said_as, name, arguments)
+        self._stop_for_forbidden_call(said_as, name, arguments)
         return False
 
     def report_forbidden_run(self, said_as: str, name: str, arguments: Mapping[str, Any]) -> None:
@@ -434,98 +442,106 @@ class ToolCalls:
         call.
         """
         self._denials.tool_that_ran = name
-        self._forbidden(said_as, name, arguments)
+        self._stop_for_forbidden_call(said_as, name, arguments)
 
-    def refused(self, call: str, message: str, *, vendor_knows: bool = False) -> None:
+    def record_refusal(self, call: str, message: str, *, vendor_knows: bool = False) -> None:
         """Keep why an open call was refused, for its result.
 
         `vendor_knows`: the vendor received the denial before the call ran.
         """
         # bounds the refusals by the open calls
-        if any(call == said_as for said_as, _, _ in self.open.values()):
-            self._refusals[call] = message[:REFUSAL_CHARACTERS], vendor_knows
+        if any(call == said_as for said_as, _, _ in self.open_calls.values()):
+            self._refusals[call] = message[:MAX_REFUSAL_CHARS], vendor_knows
 
-    def hide(self, identity: str, name: str, arguments: object, source: str = STREAM) -> None:
+    def hide_call(self, identity: str, name: str, arguments: object, source: str = STREAM) -> None:
         """Leave a call and its result out of the stream."""
         if len(self.table.hidden_keys) >= MAX_USED_IDS:
             self.table.clear_hidden()
         announced = Announcement(identity, name, compute_fingerprint(arguments), source)
-        self.table.add(announced, self._pen.create_uuid(), None)
+        self.table.add(announced, self._writer.create_uuid(), None)
 
     def find_call(
         self, identity: object, name: str | None = None, arguments: object = None
-    ) -> Call | None:
+    ) -> OpenCall | None:
         """Return the open call that a result with this id, name and arguments would belong to, or
         None.
         """
         name = normalize_tool_name(name) if isinstance(name, str) else None
-        key = self._find_call(normalize_id(identity), name, arguments)
-        return None if key is None else self.open[key]
+        key = self._find_open_key(normalize_id(identity), name, arguments)
+        return None if key is None else self.open_calls[key]
 
     @property
     def asks_by_line(self) -> bool:
         """Whether a call's line may be the question to the frontend: it decides about what it is
         shown.
         """
-        return self._terms.asks_by_line is not None and self._terms.asks_by_line()
+        return self._config.asks_by_line is not None and self._config.asks_by_line()
 
     @property
-    def any(self) -> bool:
+    def has_activity(self) -> bool:
         """Whether the vendor has called a tool, or a result came before its call."""
-        return bool(self.results or self.open or self.table.hidden_keys or self._early)
+        return bool(
+            self.result_count or self.open_calls or self.table.hidden_keys or self._early_results
+        )
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def structured(self, value: Mapping[str, Any]) -> None:
+    def write_structured_answer(self, value: Mapping[str, Any]) -> None:
         """Say the structured answer as the call that Claude makes of it (contract F11, 5.11)."""
-        identity = self._pen.create_uuid()
+        identity = self._writer.create_uuid()
         self._machine.move_to(MESSAGE)
-        self._reply.ends_with_call = True
-        self._pen.write_tool_call(identity, STRUCTURED_OUTPUT_TOOL, value)
+        self._assistant_message.ends_with_call = True
+        self._writer.write_tool_call(identity, STRUCTURED_OUTPUT_TOOL, value)
         self._machine.move_to(READY)
-        self.results += 1
-        self._pen.write_tool_result(identity, STRUCTURED_OUTPUT_TOOL, value, STRUCTURED_SAID, False)
+        self.result_count += 1
+        self._writer.write_tool_result(
+            identity, STRUCTURED_OUTPUT_TOOL, value, STRUCTURED_RESULT_TEXT, False
+        )
 
-    def fill(self) -> str:
+    def answer_open_calls(self) -> str:
         """Answer the calls that are open at the end; gives back what their results say."""
-        interrupted = self._end.is_interrupted
-        text = UNANSWERED_INTERRUPTED if interrupted else UNANSWERED
-        self.interrupted = interrupted and (self.interrupted or bool(self.open))
-        outcome = self._end.outcome
+        interrupted = self._outcome_tracker.is_interrupted
+        text = INTERRUPTED_TEXT if interrupted else UNANSWERED_TEXT
+        self.has_interrupted_call = interrupted and (
+            self.has_interrupted_call or bool(self.open_calls)
+        )
+        outcome = self._outcome_tracker.outcome
         if outcome is not None and outcome.cause == "denied":
             text = outcome.message
-        for call in self.open.values():
-            self._answer(call, self._refusals.get(call[0], ("", False))[0] or text, True)
+        for call in self.open_calls.values():
+            self._write_result(call, self._refusals.get(call[0], ("", False))[0] or text, True)
         self.table.remove_visible()
         return text
 
-    def count_orphans(self) -> None:
+    def record_orphans(self) -> None:
         """The results whose calls never came."""
-        for identity in self._early.list_ids():
-            self._account.record("orphan_tool_result", identity)
+        for identity in self._early_results.list_ids():
+            self._diagnostics.record("orphan_tool_result", identity)
 
     # -- how it is done ----------------------------------------------------------------------------
 
-    def _answer(self, call: Call, content: object, is_error: bool) -> object:
+    def _write_result(self, call: OpenCall, content: object, is_error: bool) -> object:
         """Say the result of a call; gives back its content as it was said."""
-        if self._reply.written_text.char_count:
-            self._reply.written_text.clear()
-        self.results += 1
-        if content.__class__ is not str or len(content) * MAX_CHAR_BYTES > self._room:
-            content = self._fitted(content)
-        self._pen.write_tool_result(call[0], call[1], call[2], content, is_error)
+        if self._assistant_message.written_text.char_count:
+            self._assistant_message.written_text.clear()
+        self.result_count += 1
+        if content.__class__ is not str or len(content) * MAX_CHAR_BYTES > self._max_bytes:
+            content = self._fit_content(content)
+        self._writer.write_tool_result(call[0], call[1], call[2], content, is_error)
         return content
 
-    def _fitted(self, content: object) -> object:
+    def _fit_content(self, content: object) -> object:
         """A result that fits a line (contract 5.4)."""
-        if isinstance(content, str) and len(content) * MAX_CHAR_BYTES <= self._room:
+        if isinstance(content, str) and len(content) * MAX_CHAR_BYTES <= self._max_bytes:
             return content
-        fitted = fit_value(fit_images(content, self._room), self._room, self._terms.store_text)
+        fitted = fit_value(
+            fit_images(content, self._max_bytes), self._max_bytes, self._config.store_text
+        )
         if fitted is not content:
-            self._account.record("result_cut")
+            self._diagnostics.record("result_cut")
         return fitted
 
-    def _called_late(
+    def _resolve_late_call(
         self,
         identity: str,
         content: object,
@@ -543,10 +559,10 @@ class ToolCalls:
             key is not None
             and name is not None
             and not is_error
-            and self._unhide_forbidden(key, name, arguments or {})
+            and self._remove_hidden_call(key, name, arguments or {})
         ):
-            key = self.tool_use(identity, name, arguments or {})
-            return key if key in self.open else None
+            key = self.add_tool_call(identity, name, arguments or {})
+            return key if key in self.open_calls else None
         if key is not None:  # the call is hidden
             self.table.remove(key)
         elif (
@@ -554,26 +570,26 @@ class ToolCalls:
             and self._conversation.has_used_id(identity)
             and not self.table.is_other_call(identity, name, arguments)
         ):
-            self._account.record("second_tool_result", identity)
+            self._diagnostics.record("second_tool_result", identity)
         elif name is not None:
-            key = self.tool_use(identity, name, arguments or {})
-            return key if key in self.open else None
-        elif identity and self._early.has_room:
-            self._early.add(identity, self._fitted(content), is_error)
+            key = self.add_tool_call(identity, name, arguments or {})
+            return key if key in self.open_calls else None
+        elif identity and self._early_results.can_add:
+            self._early_results.add(identity, self._fit_content(content), is_error)
         else:  # without an id it would be taken for the result of a later call
-            self._account.record("orphan_tool_result", identity)
+            self._diagnostics.record("orphan_tool_result", identity)
         return None
 
-    def _find_call(self, identity: str, name: str | None, arguments: object) -> str | None:
+    def _find_open_key(self, identity: str, name: str | None, arguments: object) -> str | None:
         """Return the key of the open call that a result belongs to, or None."""
         key = self.table.find_call_of_result(identity, name, arguments)
         if key is None and identity and not self._conversation.has_used_id(identity):
             # a call that was announced without its id
             key = next(iter(self.table.list_keys("")), None)
-        return key if key in self.open else None
+        return key if key in self.open_calls else None
 
     def _has_run_forbidden(
-        self, judge: "PolicyEvaluator", call: Call, name: str | None, arguments: object
+        self, judge: "PolicyEvaluator", call: OpenCall, name: str | None, arguments: object
     ) -> bool:
         """Return whether a result proves that a forbidden call ran: the open call, or the call that
         it names.
@@ -584,14 +600,14 @@ class ToolCalls:
             return False
         return judge.is_violation(name, arguments)
 
-    def _was_refused(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
+    def _has_denial(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
         if self.redact is not None:  # the denials are redacted, too
             identity, name, arguments = (
                 self.redact(identity),
                 self.redact(name),
                 self.redact(arguments),
             )
-        return self._denials.has(identity, name, arguments)
+        return self._denials.has_denial(identity, name, arguments)
 
     def _note_repetition(
         self, key: str, name: str, arguments: Mapping[str, Any], source: str
@@ -602,12 +618,12 @@ class ToolCalls:
         Return the key of the call, or None if the call is hidden.
         """
         is_new = self.table.record_repetition(key, source, arguments)
-        if key not in self.open:
+        if key not in self.open_calls:
             return None
-        judge = self._terms.evaluator
-        said_as = self.open[key][0]
-        if is_new and self.observed is not None:  # hooks have seen only the earlier arguments
-            self.observed.append(HookEvent("PreToolUse", said_as, name, arguments))
+        judge = self._config.evaluator
+        said_as = self.open_calls[key][0]
+        if is_new and self.hook_events is not None:  # hooks have seen only the earlier arguments
+            self.hook_events.append(HookEvent("PreToolUse", said_as, name, arguments))
         if (
             not is_new
             or source == PERMISSION_REQUEST
@@ -618,14 +634,14 @@ class ToolCalls:
         if judge.is_refused_by_vendor(name):
             self.table.set_forbidden(key)
         else:
-            self._forbidden(said_as, name, arguments)
+            self._stop_for_forbidden_call(said_as, name, arguments)
         return key
 
-    def _unhide_forbidden(self, key: str, name: str, arguments: Mapping[str, Any]) -> bool:
+    def _remove_hidden_call(self, key: str, name: str, arguments: Mapping[str, Any]) -> bool:
         """Remove a hidden call that turns out to be forbidden, so that it can be announced. Return
         whether it was.
         """
-        judge = self._terms.evaluator
+        judge = self._config.evaluator
         if (
             key not in self.table.hidden_keys
             or judge is None
@@ -635,44 +651,52 @@ class ToolCalls:
         self.table.remove(key)
         return True
 
-    def _bound_open(self, newest: str) -> None:
+    def _limit_open_calls(self, newest: str) -> None:
         """Answer the oldest calls where too many are open, or too much of them is remembered."""
-        sizes = {call[0]: len(dump_json(call[2])) for call in self.open.values()}
-        self._open_bytes = sum(sizes.values())
-        if len(self.open) <= MAX_OPEN_CALLS and self._open_bytes <= OPEN_BYTES - OPEN_BYTES // 8:
+        sizes = {call[0]: len(dump_json(call[2])) for call in self.open_calls.values()}
+        self._open_call_bytes = sum(sizes.values())
+        if (
+            len(self.open_calls) <= MAX_OPEN_CALLS
+            and self._open_call_bytes <= MAX_OPEN_CALL_BYTES - MAX_OPEN_CALL_BYTES // 8
+        ):
             return  # with room for many calls before they are measured again
         for said_as, size in sizes.items():
-            few = len(self.open) <= MAX_OPEN_CALLS // 2 and self._open_bytes <= OPEN_BYTES // 2
+            few = (
+                len(self.open_calls) <= MAX_OPEN_CALLS // 2
+                and self._open_call_bytes <= MAX_OPEN_CALL_BYTES // 2
+            )
             if few or said_as == newest or self._machine.state is CLOSED:
                 return
-            self._open_bytes -= size
-            self._account.record("call_given_up", said_as)
-            self.tool_result(next(iter(self.open)), UNANSWERED, True)
+            self._open_call_bytes -= size
+            self._diagnostics.record("call_given_up", said_as)
+            self.add_tool_result(next(iter(self.open_calls)), UNANSWERED_TEXT, True)
 
-    def _count_turns(self, limit: int) -> None:
+    def _check_max_turns(self, limit: int) -> None:
         """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit
         (contract F10).
         """
-        if self._reply.number >= limit and not self.open:
-            self._end.record_failure(
+        if self._assistant_message.number >= limit and not self.open_calls:
+            self._outcome_tracker.record_failure(
                 f"{MAX_TURNS_TEXT} ({limit})", {}, kind="limit", subtype="error_max_turns"
             )
             self._finish()
 
-    def count_cost(self, budget: float) -> None:
+    def check_budget(self, budget: float) -> None:
         """Claude's `--max-budget-usd` for a vendor that says what a reply cost: no reply follows
         that is beyond it.
 
         A turn that is over is over: the limit ends one that would go on (contract F10).
         """
-        beyond = self._conversation.cost_usd + self._reply.cost_usd > budget
-        if beyond and self.open and self._end.outcome is None:
+        beyond = self._conversation.cost_usd + self._assistant_message.cost_usd > budget
+        if beyond and self.open_calls and self._outcome_tracker.outcome is None:
             amount = f"{budget:.12f}".rstrip("0").rstrip(".")
             text = f"Reached maximum budget (${amount})"
-            self._end.record_failure(text, {}, kind="limit", subtype="error_max_budget_usd")
+            self._outcome_tracker.record_failure(
+                text, {}, kind="limit", subtype="error_max_budget_usd"
+            )
             self._finish()
 
-    def _forbidden(
+    def _stop_for_forbidden_call(
         self, identity: str, name: str, arguments: Mapping[str, Any], reason: str = ""
     ) -> None:
         """The second line of defence: a call that must not run has begun, so the turn is stopped
@@ -682,5 +706,5 @@ class ToolCalls:
         if self.redact is not None:
             identity, name, arguments, text = map(self.redact, (identity, name, arguments, text))
         self._denials.add(identity, name, arguments)
-        self._end.stop(text, "denied")
+        self._outcome_tracker.stop(text, "denied")
         self._finish()

@@ -44,12 +44,12 @@ from shim.core.turn.reply import AssistantMessage
 from shim.core.turn.result import TurnResult
 from shim.core.turn.speech import TextBlocks
 from shim.core.turn.terms import ConversationState, OutputWriter, TurnConfig
-from shim.core.turn.tool_calls import Call, Denials, ToolCalls
+from shim.core.turn.tool_calls import Denials, OpenCall, ToolCalls
 
-Verbatim = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and as parsed
+WriteLine = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and as parsed
 
 
-def part(path: str) -> Any:
+def forward_attribute(path: str) -> Any:
     """An attribute of one of an object's parts, read and set as the object's own; `path` is
     `part.name`.
     """
@@ -88,8 +88,8 @@ class Turn:
             machine, pen, terms, conversation, account, exact, reply, end, denials, self.finish
         )
         self.nested = nested = SubagentTracker(machine, pen, conversation, account, exact, reply)
-        nested.record_id = denials.note_id
-        nested.check_call = calls.judge_nested
+        nested.record_id = denials.record_id
+        nested.check_call = calls.check_subagent_call
         nested.report_forbidden_run = calls.report_forbidden_run
         nested.forwards_text = terms.forwards_subagent_text
         self.questions = questions = PermissionRequests(
@@ -101,11 +101,11 @@ class Turn:
         # why the vendor asks its model again, the last time it said so
         self.waits: ApiFailure | None = None
         self.beating = False  # the vendor gives signs of life, so its silence says something
-        self.open: dict[str, Call] = calls.open  # the calls without a result
+        self.open: dict[str, OpenCall] = calls.open_calls  # the calls without a result
         self.text = speech.add_text
         self.say = speech.add_block
-        self.tool_use = calls.tool_use
-        self.add_tool_result = calls.tool_result
+        self.tool_use = calls.add_tool_call
+        self.add_tool_result = calls.add_tool_result
         self.message_end = (
             reply.end if terms.limits.max_budget_usd is None else self._end_with_budget
         )
@@ -123,29 +123,33 @@ class Turn:
 
     # -- what the shell and the translators read ---------------------------------------------------
 
-    state: TurnState = part("machine.state")
-    terms: TurnConfig = part("opening.config")
-    facts: dict[str, Any] = part("opening.vendor_info")  # what the vendor said of itself
-    model: str = part("reply.model")  # of the last reply, or the one that `init` named
-    replies: int = part("reply.number")  # that said something
-    last_text: str = part("reply.last_text")
-    stop_reason: str | None = part("reply.stop_reason")
-    asks_tools: bool = part("reply.has_ended_with_calls")
-    usage: dict[str, Usage] = part("reply.usage_by_model")  # of the replies, by model
-    nested_calls: Mapping[str, SubagentCall] = part("nested.open_calls")
-    denials: Mapping[str, dict[str, Any]] = part("questions.denials.entries")
-    denied_tool_that_ran: str = part("questions.denials.tool_that_ran")
-    asked: list[PermissionRequest] = part("questions.pending")  # that wait for the shell
-    observed: list[HookEvent] | None = part("calls.observed")
-    spoken: bool = part("closing.has_output")
-    outcome: TurnOutcome | None = part("end.outcome")
-    settled: bool = part("end.is_finalized")
-    paused: bool = part("end.is_paused")
-    began: bool = part("end.has_started")
-    sealed: bool = part("end.is_terminated")
-    result: TurnResult | None = part("closing.result")  # None until it was said
+    state: TurnState = forward_attribute("machine.state")
+    terms: TurnConfig = forward_attribute("opening.config")
+    facts: dict[str, Any] = forward_attribute(
+        "opening.vendor_info"
+    )  # what the vendor said of itself
+    model: str = forward_attribute("reply.model")  # of the last reply, or the one that `init` named
+    replies: int = forward_attribute("reply.number")  # that said something
+    last_text: str = forward_attribute("reply.last_text")
+    stop_reason: str | None = forward_attribute("reply.stop_reason")
+    asks_tools: bool = forward_attribute("reply.has_ended_with_calls")
+    usage: dict[str, Usage] = forward_attribute("reply.usage_by_model")  # of the replies, by model
+    nested_calls: Mapping[str, SubagentCall] = forward_attribute("nested.open_calls")
+    denials: Mapping[str, dict[str, Any]] = forward_attribute("questions.denials.entries")
+    denied_tool_that_ran: str = forward_attribute("questions.denials.tool_that_ran")
+    asked: list[PermissionRequest] = forward_attribute(
+        "questions.pending"
+    )  # that wait for the shell
+    observed: list[HookEvent] | None = forward_attribute("calls.hook_events")
+    spoken: bool = forward_attribute("closing.has_output")
+    outcome: TurnOutcome | None = forward_attribute("end.outcome")
+    settled: bool = forward_attribute("end.is_finalized")
+    paused: bool = forward_attribute("end.is_paused")
+    began: bool = forward_attribute("end.has_started")
+    sealed: bool = forward_attribute("end.is_terminated")
+    result: TurnResult | None = forward_attribute("closing.result")  # None until it was said
 
-    def clean_lines(self, verbatim: Verbatim) -> Verbatim:
+    def clean_lines(self, verbatim: WriteLine) -> WriteLine:
         """What the lines of a real claude are said to, where they pass: `verbatim` itself."""
         return verbatim
 
@@ -231,7 +235,7 @@ class Turn:
             self.opening.write_steering_messages()
         self.reply.start()
 
-    def message(self, model: str | None = None, usage: Usage | None = None) -> None:
+    def start_message(self, model: str | None = None, usage: Usage | None = None) -> None:
         """A new reply begins; nothing is said before its first block."""
         if self.machine.state not in (NEW, READY, ECHO):
             self.machine.move_to(READY)
@@ -279,7 +283,7 @@ class Turn:
 
     def find_call(
         self, identity: object, name: str | None = None, arguments: object = None
-    ) -> Call | None:
+    ) -> OpenCall | None:
         """Return the open call that a result with this id, name and arguments would belong to, or
         None.
         """
@@ -369,21 +373,21 @@ class Turn:
                 tool_use_id=permission.call_id,
                 message=message,
             )
-        self.calls.refused(permission.call_id, message, vendor_knows=vendor_knows)
+        self.calls.record_refusal(permission.call_id, message, vendor_knows=vendor_knows)
 
     def corrected(self, permission: PermissionRequest, message: str) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
-        self.calls.refused(permission.call_id, message)
+        self.calls.record_refusal(permission.call_id, message)
 
     def forbid(self, call: str, reason: str) -> None:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
-        self.calls.forbid(call, reason)
+        self.calls.forbid_call(call, reason)
 
     def child(self, parent: str, usage: Usage | None = None) -> Subagent:
         """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds
         up.
         """
-        call = self.calls.open.get(parent)
+        call = self.calls.open_calls.get(parent)
         if call is not None:
             return self.nested.get_subagent(parent, call[0], usage)
         nested_call = self.nested.open_calls.get(parent)
@@ -405,7 +409,7 @@ class Turn:
         else:
             self.pen.write_system(subtype, self.nested.sanitizer.clean(fields))
 
-    def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
+    def write_retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
         failure = self.waits = classify_error(message)
         self.system(
@@ -417,7 +421,7 @@ class Turn:
             error=failure.retry_error,
         )
 
-    def compacted(self, trigger: str, before: int) -> None:
+    def write_compaction(self, trigger: str, before: int) -> None:
         """The vendor shortened its context; `trigger` is manual or auto, `before` the tokens it
         had.
         """
@@ -467,8 +471,8 @@ class Turn:
         if self.machine.is_over:
             return
         self.end.record_interrupt(facts)
-        if self.end.is_interrupted and self.calls.open:
-            self.calls.interrupted = True
+        if self.end.is_interrupted and self.calls.open_calls:
+            self.calls.has_interrupted_call = True
 
     def settle(self) -> None:
         """The vendor is done: the shell may give it a last moment and then end it.
@@ -544,4 +548,4 @@ class Turn:
 
     def _end_with_budget(self, *given: Any, **named: Any) -> None:
         self.reply.end(*given, **named)
-        self.calls.count_cost(self.terms.limits.max_budget_usd or 0.0)
+        self.calls.check_budget(self.terms.limits.max_budget_usd or 0.0)

@@ -231,7 +231,7 @@ class AcpTranslator(Translator):
             return
         if self.retries is not None and self.retries.fullmatch(text):
             self._retry_count += 1
-            self.turn.retry(self._retry_count, self._retry_count, 0, text)
+            self.turn.write_retry(self._retry_count, self._retry_count, 0, text)
             return
         if self.failures is not None and self.turn.state is not TEXT and self.failures.match(text):
             self._failure = text
@@ -303,7 +303,7 @@ class AcpTranslator(Translator):
 
     def _compacted(self, update: Event) -> None:
         if update.get("status") == "completed":
-            self.turn.compacted("auto", self._bill.used)
+            self.turn.write_compaction("auto", self._bill.used)
 
     def _call(self, update: Event) -> None:
         status = update.get("status")

@@ -303,10 +303,12 @@ class Engine(Translator):
         """The model is asked again."""
         numbers = [parse_count(number) for number in (attempt, most, delay)]
         self.noticed(words)
-        self.turn.retry(numbers[0] or 1, numbers[1] or numbers[0] or 1, numbers[2], self.notice)
+        self.turn.write_retry(
+            numbers[0] or 1, numbers[1] or numbers[0] or 1, numbers[2], self.notice
+        )
 
     def compacted(self, trigger: Any, tokens: Any) -> None:
-        self.turn.compacted("manual" if trigger == "manual" else "auto", parse_count(tokens))
+        self.turn.write_compaction("manual" if trigger == "manual" else "auto", parse_count(tokens))
 
     def _add(self, facts: dict[str, Any]) -> None:
         """More is known of an end that was said before."""

@@ -206,7 +206,7 @@ def test_halves_of_characters_make_no_line_longer(partial, fragments):
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_names_and_ids_without_end_make_no_line_longer(partial):
     stage, endless = limited(partial), "n" * 50_000
-    stage.turn.message(model=endless)
+    stage.turn.start_message(model=endless)
     stage.turn.text("Hello.")
     stage.turn.tool_use(endless, endless, {"command": "ls"})
     stage.turn.add_tool_result(endless, "out")

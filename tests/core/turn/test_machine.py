@@ -217,8 +217,8 @@ LATE_VERBS: dict[str, Callable[[Turn], None]] = {
     "tool_use": lambda turn: turn.tool_use("t", "Bash", {}),
     "tool_result": lambda turn: turn.add_tool_result("t", "", name="Bash"),
     "system": lambda turn: turn.system("note"),
-    "retry": lambda turn: turn.retry(1, 2, 3, "x"),
-    "compacted": lambda turn: turn.compacted("auto", 1),
+    "retry": lambda turn: turn.write_retry(1, 2, 3, "x"),
+    "compacted": lambda turn: turn.write_compaction("auto", 1),
     "retract": lambda turn: turn.retract(),
     "child": lambda turn: turn.child("t").add_text("x"),
 }

@@ -344,7 +344,7 @@ def test_facts_of_another_type_do_not_take_the_result_away(facts):
 @each("partial", [False, True])
 def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
     stage = Stage(partial=partial)
-    stage.turn.message()
+    stage.turn.start_message()
     for verb in (stage.turn.message_facts, stage.turn.message_end):
         try:
             verb(usage=usage)
@@ -366,7 +366,7 @@ def test_a_structured_output_is_passed_on():
 def test_the_model_of_the_usage_has_what_clients_divide_by():
     """Contract 5.3: ACP reads contextWindow."""
     stage = Stage()
-    stage.turn.message(model="m")
+    stage.turn.start_message(model="m")
     stage.turn.say("hi")
     stage.turn.ended(
         usage={

@@ -307,7 +307,7 @@ def test_a_snapshot_of_text_and_one_of_thinking_are_two_blocks(partial):
 def test_the_snapshots_of_a_new_reply_begin_at_nothing(partial):
     stage = started(partial)
     stage.turn.text_snapshot("Hello", 0)
-    stage.turn.message()
+    stage.turn.start_message()
     stage.turn.text_snapshot("Hello", 0)
     assert texts(stage) == ["text:Hello", "text:Hello"]
 

@@ -10,7 +10,7 @@ from sweeps import each
 
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.turn.questions import MAX_PERMISSION_REQUESTS
-from shim.core.turn.tool_calls import EARLY_RESULTS
+from shim.core.turn.tool_calls import MAX_EARLY_RESULTS
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
@@ -154,11 +154,11 @@ def test_a_result_whose_call_never_comes_is_counted(partial):
 def test_results_that_wait_are_bounded():
     """Threats: every table bounded."""
     stage = started()
-    for number in range(EARLY_RESULTS + 10):
+    for number in range(MAX_EARLY_RESULTS + 10):
         stage.turn.add_tool_result(f"t{number}", "x" * 10)
     assert stage.account.repairs == {"orphan_tool_result": 10}
     ended(stage)
-    assert stage.account.repairs == {"orphan_tool_result": EARLY_RESULTS + 10}
+    assert stage.account.repairs == {"orphan_tool_result": MAX_EARLY_RESULTS + 10}
 
 
 def test_a_result_that_names_its_call_makes_up_for_it():
@@ -426,7 +426,7 @@ def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
 def test_a_reply_without_calls_is_no_reason_to_stop():
     stage = started(max_turns=1)
     stage.turn.say("a")
-    stage.turn.message()
+    stage.turn.start_message()
     stage.turn.say("b")
     assert ended(stage)[-2] == "end:success b"
 

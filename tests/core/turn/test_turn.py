@@ -151,7 +151,7 @@ def test_blocks_of_a_reply_share_their_message_id_and_replies_do_not():
     stage = Stage()
     stage.turn.say("a")
     stage.turn.say("b")
-    stage.turn.message()
+    stage.turn.start_message()
     stage.turn.say("c")
     (a, _), (b, _), (c, _) = messages(stage)
     assert a == b != c
@@ -171,7 +171,7 @@ def test_nothing_is_said_of_a_reply_before_its_first_block():
     stage = Stage(partial=True)
     stage.turn.start_session(session_id=UUID)
     stage.lines()
-    stage.turn.message(model="m")
+    stage.turn.start_message(model="m")
     assert stage.lines() == []
     stage.turn.message_end(USAGE)
     assert stage.lines() == []
@@ -179,9 +179,9 @@ def test_nothing_is_said_of_a_reply_before_its_first_block():
 
 def test_the_model_of_a_reply_is_on_its_lines():
     stage = Stage(partial=True)
-    stage.turn.message(model="m1")
+    stage.turn.start_message(model="m1")
     stage.turn.say("a")
-    stage.turn.message(model="m2")
+    stage.turn.start_message(model="m2")
     stage.turn.say("b")
     lines = stage.lines()
     assert [line["message"]["model"] for line in lines if line["type"] == "assistant"] == [
@@ -207,7 +207,7 @@ def test_a_model_that_nobody_named_is_called_unknown():
 def test_usage_of_replies_adds_up():
     stage = Stage()
     for text in ("a", "b"):
-        stage.turn.message(model="m")
+        stage.turn.start_message(model="m")
         stage.turn.say(text)
         stage.turn.message_end(USAGE, cost=0.25)
     stage.turn.ended()
@@ -222,7 +222,7 @@ def test_usage_of_replies_adds_up():
 def test_usage_told_with_the_end_replaces_the_sum():
     """House: `ended(usage=)` replaces sums."""
     stage = Stage()
-    stage.turn.message(model="m")
+    stage.turn.start_message(model="m")
     stage.turn.say("a")
     stage.turn.message_end(USAGE, cost=0.25)
     stage.turn.ended(usage=DOUBLE, cost=1.5)
@@ -233,7 +233,7 @@ def test_usage_told_with_the_end_replaces_the_sum():
 
 def test_usage_told_only_with_the_end_is_counted_for_the_model():
     stage = Stage()
-    stage.turn.message(model="m")
+    stage.turn.start_message(model="m")
     stage.turn.say("a")
     stage.turn.ended(usage=USAGE)
     assert stage.result()["modelUsage"]["m"]["outputTokens"] == 5
@@ -242,7 +242,7 @@ def test_usage_told_only_with_the_end_is_counted_for_the_model():
 def test_the_usage_of_a_reply_is_in_its_message_delta():
     """Contract S13: ACP reads `event.usage.output_tokens`."""
     stage = Stage(partial=True)
-    stage.turn.message(usage={**USAGE, "output_tokens": 1})
+    stage.turn.start_message(usage={**USAGE, "output_tokens": 1})
     stage.turn.text("a")
     stage.turn.message_end(USAGE, "max_tokens")
     events = {
@@ -260,7 +260,7 @@ def test_the_usage_of_a_reply_is_in_its_message_delta():
 
 def test_the_usage_of_a_reply_does_not_leak_into_the_next():
     stage = Stage(partial=True)
-    stage.turn.message(usage=USAGE)
+    stage.turn.start_message(usage=USAGE)
     stage.turn.say("a")
     stage.turn.message_end(USAGE)
     stage.turn.say("b")
@@ -336,7 +336,7 @@ def test_a_system_line_closes_no_block():
 def test_a_retry_is_said_as_claude_says_it():
     """Contract 5.8."""
     stage = Stage()
-    stage.turn.retry(1, 3, 300, "429: Rate limit reached for requests")
+    stage.turn.write_retry(1, 3, 300, "429: Rate limit reached for requests")
     line = stage.lines()[-1]
     assert {
         key: line[key]
@@ -352,7 +352,7 @@ def test_a_retry_is_said_as_claude_says_it():
 
 def test_a_compaction_is_a_boundary_with_its_cost():
     stage = Stage()
-    stage.turn.compacted("auto", 3121)
+    stage.turn.write_compaction("auto", 3121)
     stage.turn.spent(NO_USAGE, 0.5)
     stage.turn.say("going on")
     line = next(line for line in stage.lines() if line.get("subtype") == "compact_boundary")
@@ -410,7 +410,7 @@ def test_every_turn_has_its_own_init_and_result_in_one_session():
 def test_the_model_of_the_last_reply_is_the_model_of_the_next_turn():
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
-    stage.turn.message(model="late")
+    stage.turn.start_message(model="late")
     stage.turn.say("one")
     stage.turn.ended()
     stage.turn.finish()
@@ -477,7 +477,7 @@ def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():
 def test_models_are_counted_by_name_up_to_a_number_of_them():
     stage = Stage()
     for number in range(3 * MAX_MODELS):
-        stage.turn.message(f"model {number}")
+        stage.turn.start_message(f"model {number}")
         stage.turn.say("hi")
         stage.turn.message_end(create_usage(1, 0, 0, 2**62))  # what no client can hold is no count
     stage.turn.ended()
@@ -492,7 +492,7 @@ def test_models_are_counted_by_name_up_to_a_number_of_them():
 def test_the_model_of_what_no_model_said_is_ours_to_name():
     stage = Stage()
     stage.turn.start_session(session_id="s", model="<synthetic>")
-    stage.turn.message("<synthetic>")
+    stage.turn.start_message("<synthetic>")
     stage.turn.say("hi")
     stage.turn.ended()
     stage.finish()

@@ -319,7 +319,7 @@ def test_r12_an_id_of_the_frontends_choice_stays():
 
 @pytest.mark.parametrize("trigger", ["manual", "auto", "threshold"])
 def test_r12_a_compaction_is_said(stage, trigger):
-    stage.turn.compacted(trigger, 50000)
+    stage.turn.write_compaction(trigger, 50000)
     (line,) = (line for line in ended(stage) if line.get("subtype") == "compact_boundary")
     assert line["compact_metadata"] == {
         "trigger": "manual" if trigger == "manual" else "auto",
@@ -328,7 +328,7 @@ def test_r12_a_compaction_is_said(stage, trigger):
 
 
 def test_r12_other_system_lines_are_claudes_alone(stage):
-    stage.turn.retry(1, 3, 500, "503")
+    stage.turn.write_retry(1, 3, 500, "503")
     stage.turn.system("task_started", task_id="x", description="y")
     assert short(ended(stage)) == ["init", "usage", "result success", "message_stop"]
 
