@@ -89,7 +89,7 @@ class FlatClaudeTranslator(StreamedTranslator):
             if kind in ("text", "thinking"):
                 self._write_block(kind, block[kind])
             elif kind == "tool_use":
-                self.turn.tool_use(block.get("id"), block["name"], block["input"])
+                self.turn.add_tool_call(block.get("id"), block["name"], block["input"])
             else:
                 self.turn.unknown(f"block/{kind}", block)
 

@@ -181,7 +181,7 @@ class CodexTranslator(ProfileTranslator):
         for own, (name, arguments) in zip(ids, calls, strict=True):
             if refused:
                 self.turn.denied(own, name, arguments)
-            self.turn.tool_use(own, name, arguments)
+            self.turn.add_tool_call(own, name, arguments)
         return ids
 
     def _write_missing_call(self, unsaid: MissingCall) -> None:

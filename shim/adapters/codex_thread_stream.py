@@ -220,7 +220,7 @@ class ThreadTranslator(Translator):
             for own, (name, given) in zip(_build_call_ids(call.call_id, calls), calls, strict=True):
                 if call.is_denied:
                     self.turn.denied(own, name, given)
-                self.turn.tool_use(own, name, given)
+                self.turn.add_tool_call(own, name, given)
                 self.turn.add_tool_result(own, call.output, call.is_error, name, given)
 
     def _start_item(self, params: Event) -> None:
@@ -291,7 +291,7 @@ class ThreadTranslator(Translator):
         for own, (name, arguments) in zip(
             _build_call_ids(normalize_id(item.get("id")), calls), calls, strict=True
         ):
-            self.turn.tool_use(own, name, arguments, source=source)
+            self.turn.add_tool_call(own, name, arguments, source=source)
 
     def _list_calls(self, item: Event) -> list[ClaudeCall]:
         found = codex_items.list_item_calls(item, self._working_dirs)
@@ -342,7 +342,7 @@ class ThreadTranslator(Translator):
             for one in steps
         ]
         identity = f"plan-{params.get('turnId')}-{self._plan_count}"
-        self.turn.tool_use(identity, "TodoWrite", {"todos": todos})
+        self.turn.add_tool_call(identity, "TodoWrite", {"todos": todos})
         self.turn.add_tool_result(identity, "")
 
     def _record_usage(self, params: Event) -> None:

@@ -157,7 +157,7 @@ class CursorTranslator(Translator):
         name, claude = self._resolve_call(kind, call, body, event.get("call_id"))
         if event.get("subtype") == "started":
             self._plan_query = None
-            self.turn.tool_use(identity, name, claude)
+            self.turn.add_tool_call(identity, name, claude)
             return
         known = self.turn.find_call(identity, name, claude)
         if known is not None and not claude:  # its end does not repeat its arguments
@@ -226,7 +226,7 @@ class CursorTranslator(Translator):
         if self._plan_query is not None:
             plan = self._plan_query
             given = {"plan": plan.get("plan", "")}
-            self.turn.tool_use(plan.get("toolCallId"), "ExitPlanMode", given)
+            self.turn.add_tool_call(plan.get("toolCallId"), "ExitPlanMode", given)
             self.turn.add_tool_result(
                 plan.get("toolCallId"), "", name="ExitPlanMode", tool_input=given
             )

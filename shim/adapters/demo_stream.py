@@ -23,7 +23,7 @@ class DemoTranslator(Translator):
         self.turn.text(event["text"])
 
     def on_call(self, event: Event) -> None:
-        self.turn.tool_use(event["id"], event["name"], event["input"])
+        self.turn.add_tool_call(event["id"], event["name"], event["input"])
 
     def on_result(self, event: Event) -> None:
         self.turn.add_tool_result(event["id"], event["output"], event.get("failed", False))

@@ -291,7 +291,7 @@ class PiTranslator(Translator):
         name, arguments = translate_tool_call(TOOLS, call["name"], self._read_arguments(call))
         if call["name"] in TOOLS:
             arguments = resolve_paths(arguments, self._cwd)
-        self.turn.tool_use(call.get("id"), name, arguments, source=source)
+        self.turn.add_tool_call(call.get("id"), name, arguments, source=source)
 
     def _read_arguments(self, call: dict[str, Any]) -> object:
         """Return a call's arguments, or the model's text if its arguments are not JSON.

@@ -158,7 +158,7 @@ class CallsTranslator(Translator):
         self._reset_state()
 
     def _write_call(self, identity: Any, name: Any, arguments: Any) -> None:
-        self.turn.tool_use(
+        self.turn.add_tool_call(
             normalize_id(identity), *translate_rfc_call(name, arguments, self.turn.account)
         )
 
@@ -225,7 +225,7 @@ class CallsTranslator(Translator):
             name, arguments = build_displayed_call(event, turn.account)
             if not name and status in RUNNING_STATUSES:
                 return
-            turn.tool_use(call, name or "unknown", arguments)
+            turn.add_tool_call(call, name or "unknown", arguments)
         if turn.find_call(call) is not None:
             self._resume_turn()
             self._write_nested_calls(call, event.get("result_display"))

@@ -162,7 +162,7 @@ class QwenTranslator(StreamedTranslator):
             elif kind == "thinking":
                 self._write_block("thinking", block["thinking"])
             elif kind == "tool_use":
-                turn.tool_use(block.get("id"), *translate_tool_use(block))
+                turn.add_tool_call(block.get("id"), *translate_tool_use(block))
             else:
                 self.turn.unknown(f"block/{kind}", block)
         if counted is not None:

@@ -300,7 +300,7 @@ def reply(stage, cost, *, call):
     """One reply that cost so much, with a call in it or not."""
     stage.turn.text("hi")
     if call:
-        stage.turn.tool_use(f"c{cost}", "Bash", {"command": "ls"})
+        stage.turn.add_tool_call(f"c{cost}", "Bash", {"command": "ls"})
     stage.turn.message_end(None, None, cost)
 
 

@@ -110,7 +110,7 @@ class AcaiTranslator(Translator):
         if isinstance(arguments, str):
             arguments = parse_json_text(arguments, self.turn.account)
         name, claude = translate_tool_call(TOOLS, event["name"], arguments)
-        self.turn.tool_use(event.get("call_id") or event.get("id", ""), name, claude)
+        self.turn.add_tool_call(event.get("call_id") or event.get("id", ""), name, claude)
 
     def on_function_call_output(self, event: Event) -> None:
         text = event.get("output")

@@ -46,7 +46,7 @@ class CodexByHand(Translator):
 
     def _command(self, item: Any, whole: bool) -> None:
         own = self._mark + item["id"]
-        self.turn.tool_use(own, "Bash", {"command": unquoted(item["command"])})
+        self.turn.add_tool_call(own, "Bash", {"command": unquoted(item["command"])})
         if whole:
             self.turn.add_tool_result(
                 own, item["aggregated_output"], item["status"] in ("failed", "declined")
@@ -55,7 +55,7 @@ class CodexByHand(Translator):
     def _change(self, item: Any, whole: bool) -> None:
         for index, change in enumerate(item["changes"]):
             own = f"{self._mark}{item['id']}:{index}"
-            self.turn.tool_use(own, CHANGES[change["kind"]], {"file_path": change["path"]})
+            self.turn.add_tool_call(own, CHANGES[change["kind"]], {"file_path": change["path"]})
         if whole:
             for index in range(len(item["changes"])):
                 self.turn.add_tool_result(
@@ -64,7 +64,7 @@ class CodexByHand(Translator):
 
     def _served(self, item: Any, whole: bool) -> None:
         own = self._mark + item["id"]
-        self.turn.tool_use(own, f"mcp__{item['server']}__{item['tool']}", item["arguments"])
+        self.turn.add_tool_call(own, f"mcp__{item['server']}__{item['tool']}", item["arguments"])
         if whole:
             said = item["error"]["message"] if item["error"] else item["result"]["content"]
             self.turn.add_tool_result(own, said, item["status"] == "failed")

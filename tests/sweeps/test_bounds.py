@@ -135,7 +135,7 @@ def asked_and_taken(stage: Stage, number: int) -> None:
 
 
 def refused(stage: Stage, number: int) -> None:
-    stage.turn.tool_use(f"t{number}", "Bash", {})
+    stage.turn.add_tool_call(f"t{number}", "Bash", {})
     stage.turn.refused(
         PermissionRequest(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}),
         LONG,
@@ -149,7 +149,7 @@ def overlapping(stage: Stage, number: int) -> None:
 
 
 def answered(stage: Stage, number: int) -> None:
-    stage.turn.tool_use(f"t{number}", "Write", {"content": LONG})
+    stage.turn.add_tool_call(f"t{number}", "Write", {"content": LONG})
     stage.turn.add_tool_result(f"t{number}", LONG)
 
 
@@ -506,7 +506,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
     """The line limit holds for the result too, and it is still a result."""
     stage = Stage(limit=LINE_BYTES)
     for number in range(MANY):
-        stage.turn.tool_use(f"t{number}", "Bash", {"command": "ls"})
+        stage.turn.add_tool_call(f"t{number}", "Bash", {"command": "ls"})
         stage.turn.denied(f"t{number}", "Bash", {"command": "ls"})
         stage.turn.unknown(f"\x01{number}" * 20)
         stage.account.record(f"\x02{number}" * 20)
@@ -531,7 +531,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
 def test_large_calls_that_stay_open_take_no_more_memory_than_they_may():
     stage = Stage(limit=1_000_000)
     for number in range(150):
-        stage.turn.tool_use(f"t{number}", "Write", {"content": f"{number}" * 100_000})
+        stage.turn.add_tool_call(f"t{number}", "Write", {"content": f"{number}" * 100_000})
         stage.pen.take_bytes()
     assert reachable(stage.turn) < 2 * tool_calls.MAX_OPEN_CALL_BYTES
     assert f"t{149}" in stage.turn.open, "the newest is the one that may still be answered"
@@ -604,9 +604,9 @@ def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can
 def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small):
     stage = FlatStage()
     stage.turn.start_session(session_id=STABLE_SESSION_ID)
-    stage.turn.tool_use("open", "Bash", {})
+    stage.turn.add_tool_call("open", "Bash", {})
     for identity in ("a", *(f"b{number}" for number in range(3 * terms.MAX_USED_IDS)), "a"):
-        stage.turn.tool_use(identity, "Bash", {})
+        stage.turn.add_tool_call(identity, "Bash", {})
         stage.turn.add_tool_result(identity, "")
     stage.turn.ended()
     words = short(stage.finish())
@@ -616,7 +616,7 @@ def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small
 def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkeypatch):
     stage = Stage()
     for number in range(40):
-        stage.turn.tool_use(f"b{number}", "Bash", {"a": "x" * 5000})
+        stage.turn.add_tool_call(f"b{number}", "Bash", {"a": "x" * 5000})
     size = sum(len(dump_json(call[2])) for call in stage.turn.open.values())
     monkeypatch.setattr(tool_calls, "MAX_OPEN_CALL_BYTES", size + 10)
     measured = []
@@ -624,7 +624,7 @@ def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkey
         tool_calls, "dump_json", lambda value: measured.append(value) or dump_json(value)
     )
     for number in range(500):
-        stage.turn.tool_use(f"s{number}", "Bash", {})
+        stage.turn.add_tool_call(f"s{number}", "Bash", {})
         stage.turn.add_tool_result(f"s{number}", "")
     assert len(measured) < 200
 
@@ -635,7 +635,7 @@ def test_the_long_integers_of_a_line_are_looked_for_once(monkeypatch):
     stage = Stage()
     stage.account.line = b"a line"
     for number in range(10):
-        stage.turn.tool_use(f"t{number}", "Bash", {"a": 1e30})
+        stage.turn.add_tool_call(f"t{number}", "Bash", {"a": 1e30})
     assert looked == [b"a line"]
 
 

@@ -36,7 +36,7 @@ def test_a_good_end_behind_calls_that_nothing_came_of_is_truncated():
     """Hostile input, demand 3: stop_reason tool_use, an empty result, success."""
     stage = Stage()
     stage.turn.say("I'll look.")
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.ended(result="")
     line = stage.result()
     assert (line["shim"]["cause"], line["is_error"]) == ("truncated", True)
@@ -48,7 +48,7 @@ def test_a_good_end_behind_calls_that_nothing_came_of_is_truncated():
 def test_a_good_end_with_many_calls_open_names_some():
     stage = Stage()
     for number in range(10):
-        stage.turn.tool_use(f"t{number}", "Bash", {})
+        stage.turn.add_tool_call(f"t{number}", "Bash", {})
     stage.turn.ended()
     (words,) = stage.result()["errors"]
     assert words.endswith(
@@ -59,7 +59,7 @@ def test_a_good_end_with_many_calls_open_names_some():
 def test_a_model_may_have_nothing_to_add_to_what_its_call_returned():
     """The acai page, section 1: an empty reply is a success without a message."""
     stage = Stage()
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "ok")
     stage.turn.ended()
     assert stage.result()["shim"]["cause"] == "clean"
@@ -68,7 +68,7 @@ def test_a_model_may_have_nothing_to_add_to_what_its_call_returned():
 @pytest.mark.parametrize("facts", [{"result": "I left a plan."}, {"structured_output": {"a": 1}}])
 def test_a_vendor_that_gives_a_result_of_its_own_means_its_good_end(facts):
     stage = Stage()
-    stage.turn.tool_use("t", "ExitPlanMode", {})
+    stage.turn.add_tool_call("t", "ExitPlanMode", {})
     stage.turn.ended(**facts)
     assert stage.result()["shim"]["cause"] == "clean"
 
@@ -76,7 +76,7 @@ def test_a_vendor_that_gives_a_result_of_its_own_means_its_good_end(facts):
 def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end():
     """codex#14691: the vendor went on without it, and answered."""
     stage = Stage()
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.say("Never mind.")
     stage.turn.ended()
     assert stage.result()["shim"]["cause"] == "clean"
@@ -116,7 +116,7 @@ def late_verbs(stage: Stage) -> None:
     turn.thinking("late")
     turn.say("late")
     turn.text_snapshot("late", 0)
-    turn.tool_use("late", "Bash", {})
+    turn.add_tool_call("late", "Bash", {})
     turn.add_tool_result("late", "late")
     turn.add_tool_result("t", "late")
     turn.add_tool_result("invented", "late", name="Bash")
@@ -135,7 +135,7 @@ def late_verbs(stage: Stage) -> None:
 def test_what_comes_behind_the_vendors_end_is_counted_and_not_said(partial):
     """Time: the verdict stands; a late event is counted, not printed."""
     stage = Stage(partial=partial)
-    stage.turn.tool_use("t", "Task", {})
+    stage.turn.add_tool_call("t", "Task", {})
     stage.turn.child("t").add_tool_call("n1", "Bash", {})
     stage.turn.text("Done.")
     stage.turn.ended()

@@ -104,7 +104,7 @@ class Turn:
         self.open: dict[str, OpenCall] = calls.open_calls  # the calls without a result
         self.text = speech.add_text
         self.say = speech.add_block
-        self.tool_use = calls.add_tool_call
+        self.add_tool_call = calls.add_tool_call
         self.add_tool_result = calls.add_tool_result
         self.message_end = (
             reply.end if terms.limits.max_budget_usd is None else self._end_with_budget

@@ -353,7 +353,7 @@ class AcpTranslator(Translator):
             return
         call.said = True
         if not self.turn.end_deferral(call.identity):
-            self.turn.tool_use(call.identity, name, arguments)
+            self.turn.add_tool_call(call.identity, name, arguments)
 
     def _waits_for_input(self, call: Call, name: str) -> bool:
         """Return whether a call waits for its input, which arrives in the frontend's process."""
@@ -422,7 +422,7 @@ class AcpTranslator(Translator):
             return
         self._plan, self._plans = entries, self._plans + 1
         identity = f"plan_{self.turn.pen.create_uuid()[-6:]}_{self._plans}"
-        self.turn.tool_use(identity, "TodoWrite", {"todos": todos(entries)})
+        self.turn.add_tool_call(identity, "TodoWrite", {"todos": todos(entries)})
         self.turn.add_tool_result(identity, "The plan was noted.")
 
     # -- what it asks ------------------------------------------------------------------------------

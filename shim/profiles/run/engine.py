@@ -187,7 +187,7 @@ class Engine(Translator):
             return
         if self.held:
             self.calls()
-        self.turn.tool_use(
+        self.turn.add_tool_call(
             own, *self.translate(name, arguments), hidden=self.hidden(name), source=source
         )
 

@@ -157,7 +157,7 @@ class NestedEvents:
         if engine.hidden(name) or (
             judge is not None and judge.is_violation(claude_name, claude_arguments)
         ):
-            turn.tool_use(
+            turn.add_tool_call(
                 own, claude_name, claude_arguments, hidden=engine.hidden(name), source=source
             )
             return

@@ -241,7 +241,7 @@ def test_every_turn_of_a_conversation_has_its_own():
 def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles):
     stage = Stage(partial=partial, read=lambda text: StructuredAnswer(VALUE))
     if before == "call":
-        stage.turn.tool_use("c1", "Bash", {"command": "ls"})
+        stage.turn.add_tool_call("c1", "Bash", {"command": "ls"})
         stage.turn.add_tool_result("c1", "a")
     elif before == "echo":
         stage.turn.text(GOOD)

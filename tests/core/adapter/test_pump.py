@@ -34,7 +34,7 @@ class Toy(Translator):
         self.turn.say("words")
 
     def on_call(self, event):
-        self.turn.tool_use("c1", "Bash", {"command": "ls"})
+        self.turn.add_tool_call("c1", "Bash", {"command": "ls"})
 
     def on_returned(self, event):
         self.turn.add_tool_result("c1", "a.txt")

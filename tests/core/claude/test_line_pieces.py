@@ -8,7 +8,7 @@ from sweeps import each
 def sibling(name: str, arguments: dict, content: object, failed: bool = False) -> object:
     """What stands beside a result, or "absent"."""
     stage = Stage(partial=True)
-    stage.turn.tool_use("t", name, arguments)
+    stage.turn.add_tool_call("t", name, arguments)
     stage.lines()
     stage.turn.add_tool_result("t", content, failed)
     return stage.lines()[-1].get("tool_use_result", "absent")

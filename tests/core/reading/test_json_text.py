@@ -154,7 +154,7 @@ def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
     """The fragment of a streamed call is its input (S14)."""
     call = {"hostile": nested(depth), "half": "\ud83d"}
     stage = Stage(partial=True)
-    stage.turn.tool_use("t", "Bash", call)
+    stage.turn.add_tool_call("t", "Bash", call)
     stage.finish()
     check_turns(stage.bytes, True)
 

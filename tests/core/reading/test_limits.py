@@ -92,7 +92,7 @@ def test_a_result_has_no_half_of_an_image():
         "type": "image",
         "source": {"type": "base64", "data": "A" * 30_000, "media_type": "image/png"},
     }
-    stage.turn.tool_use("c1", "Read", {})
+    stage.turn.add_tool_call("c1", "Read", {})
     stage.turn.add_tool_result("c1", [block])
     (line,) = (line for line in stage.lines() if line["type"] == "user")
     (said,) = line["message"]["content"][0]["content"]
@@ -208,7 +208,7 @@ def test_names_and_ids_without_end_make_no_line_longer(partial):
     stage, endless = limited(partial), "n" * 50_000
     stage.turn.start_message(model=endless)
     stage.turn.text("Hello.")
-    stage.turn.tool_use(endless, endless, {"command": "ls"})
+    stage.turn.add_tool_call(endless, endless, {"command": "ls"})
     stage.turn.add_tool_result(endless, "out")
     stage.turn.ended()
     stage.turn.closed(None, "")

@@ -251,11 +251,13 @@ def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps)
 @BOTH
 def test_inputs_and_results_of_calls_are_redacted(partial):
     stage = started(partial)
-    stage.turn.tool_use("t", "Bash", {"command": f"curl -H 'X: {GITHUB}'", "password": "hunter2"})
+    stage.turn.add_tool_call(
+        "t", "Bash", {"command": f"curl -H 'X: {GITHUB}'", "password": "hunter2"}
+    )
     stage.turn.add_tool_result("t", f"got {GITHUB}")
-    stage.turn.tool_use("u", "Read", {"file_path": "x"})
+    stage.turn.add_tool_call("u", "Read", {"file_path": "x"})
     stage.turn.add_tool_result("u", [{"type": "text", "text": GITHUB}])
-    stage.turn.tool_use("v", "mcp", {})
+    stage.turn.add_tool_call("v", "mcp", {})
     stage.turn.add_tool_result("v", {"token": "abc123def"})
     words = ended(stage)
     assert (
@@ -269,7 +271,7 @@ def test_inputs_and_results_of_calls_are_redacted(partial):
 
 def test_lines_of_a_nested_agent_are_redacted():
     stage = started()
-    stage.turn.tool_use("t", "Task", {})
+    stage.turn.add_tool_call("t", "Task", {})
     nested = stage.turn.child("t")
     nested.add_text(f"a {GITHUB}")
     nested.add_thinking(GITHUB)
@@ -285,7 +287,7 @@ def test_lines_of_a_nested_agent_are_redacted():
 def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does(partial):
     asking = [True]
     stage = started(partial, questions=lambda: asking[0])
-    stage.turn.tool_use("t", "Bash", {"command": f"asked {GITHUB}"})
+    stage.turn.add_tool_call("t", "Bash", {"command": f"asked {GITHUB}"})
     nested = stage.turn.child("t")
     nested.add_tool_call("n", "Bash", {"command": f"nested {GITHUB}"})
     stage.lines()
@@ -296,7 +298,7 @@ def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does
     nested.add_text(GITHUB)
     stage.turn.add_tool_result("t", GITHUB)
     asking[0] = False
-    stage.turn.tool_use("u", "Bash", {"command": GITHUB})
+    stage.turn.add_tool_call("u", "Bash", {"command": GITHUB})
     stage.turn.text(GITHUB)
     ended(stage)
     assert GITHUB.encode() not in stage.bytes[said:]
@@ -305,7 +307,7 @@ def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does
 def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
     stage = started()
     for call in ("t", "u"):
-        stage.turn.tool_use(call, "Task", {})
+        stage.turn.add_tool_call(call, "Task", {})
     stage.turn.child("t").add_tool_call("n", "Bash", {})
     stage.turn.child("u").add_tool_result("n", f"got {GITHUB}")
     ended(stage)
@@ -329,7 +331,7 @@ def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
 )
 def test_errors_and_lines_beside_the_conversation_are_redacted(end):
     stage = started()
-    stage.turn.tool_use("open", "Bash", {"command": "x"})
+    stage.turn.add_tool_call("open", "Bash", {"command": "x"})
     end(stage.turn)
     stage.turn.closed(ChildExit(code=0), "")
     stage.lines()
@@ -353,7 +355,7 @@ def test_the_result_counts_what_was_left_out_only_where_something_was():
 def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
     kept = []
     stage = started(keep=lambda text: kept.append(text) or "/path", room=3000)
-    stage.turn.tool_use("t", "Bash", {"command": "x"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "x"})
     stage.turn.add_tool_result("t", "line\n" * 2000 + GITHUB)
     assert kept and GITHUB not in kept[0] and MARK in kept[0]
 
@@ -374,7 +376,7 @@ def test_a_hook_is_asked_about_the_calls_own_input():
     stage = started()
     stage.turn.observed = []
     given = {"command": f"echo {GITHUB}"}
-    stage.turn.tool_use("t", "Bash", given)
+    stage.turn.add_tool_call("t", "Bash", given)
     stage.turn.add_tool_result("t", GITHUB)
     asked, told = stage.turn.observed
     assert asked.tool_input is given

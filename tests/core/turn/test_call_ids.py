@@ -55,8 +55,8 @@ IDS = pytest.mark.parametrize(
 @IDS
 def test_two_open_calls_with_one_id_are_two_calls(identity):
     stage = started()
-    stage.turn.tool_use(identity, *read("/w/a"))
-    stage.turn.tool_use(identity, *read("/w/b"))
+    stage.turn.add_tool_call(identity, *read("/w/a"))
+    stage.turn.add_tool_call(identity, *read("/w/b"))
     stage.turn.add_tool_result(identity, "A")
     stage.turn.add_tool_result(identity, "B")
     assert pairs(blocks(stage)) == [(A, "A"), (B, "B")]
@@ -68,7 +68,7 @@ def test_results_of_many_calls_are_paired_in_order(identity):
     stage = started()
     paths = [f"/w/{number}" for number in range(5)]
     for path in paths:
-        stage.turn.tool_use(identity, *read(path))
+        stage.turn.add_tool_call(identity, *read(path))
     for path in paths:
         stage.turn.add_tool_result(identity, path)
     assert [(given["file_path"], content) for given, content in pairs(blocks(stage))] == [
@@ -79,25 +79,25 @@ def test_results_of_many_calls_are_paired_in_order(identity):
 def test_a_call_that_comes_again_is_the_same_call():
     stage = started()
     for _ in range(3):
-        stage.turn.tool_use("t", *read("/w/a"))
+        stage.turn.add_tool_call("t", *read("/w/a"))
     stage.turn.add_tool_result("t", "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
 def test_a_call_that_is_completed_later_stays_one_call():
     stage = started()
-    stage.turn.tool_use("t", "Read", {})
-    stage.turn.tool_use("t", *read("/w/a"))
+    stage.turn.add_tool_call("t", "Read", {})
+    stage.turn.add_tool_call("t", *read("/w/a"))
     assert len(stage.turn.open) == 1
 
 
 def test_another_kind_of_event_may_repeat_a_call_with_other_arguments():
     stage = started()
-    stage.turn.tool_use("t", *read("/w/a"), source="said")
-    stage.turn.tool_use("t", "Read", {"file_path": "/w/a", "limit": 2000}, source="started")
-    stage.turn.tool_use("t", "Read", {"file_path": "/w/a", "limit": 2000}, source="started")
+    stage.turn.add_tool_call("t", *read("/w/a"), source="said")
+    stage.turn.add_tool_call("t", "Read", {"file_path": "/w/a", "limit": 2000}, source="started")
+    stage.turn.add_tool_call("t", "Read", {"file_path": "/w/a", "limit": 2000}, source="started")
     assert len(stage.turn.open) == 1
-    stage.turn.tool_use("t", *read("/w/b"), source="started")
+    stage.turn.add_tool_call("t", *read("/w/b"), source="started")
     assert len(stage.turn.open) == 2
 
 
@@ -105,15 +105,15 @@ def test_another_kind_of_event_may_repeat_a_call_with_other_arguments():
 def test_each_kind_of_event_repeats_both_calls(identity):
     stage = started()
     for source in ("said", "whole", "started"):
-        stage.turn.tool_use(identity, *read("/w/a"), source=source)
-        stage.turn.tool_use(identity, *read("/w/b"), source=source)
+        stage.turn.add_tool_call(identity, *read("/w/a"), source=source)
+        stage.turn.add_tool_call(identity, *read("/w/b"), source=source)
     assert [call[2] for call in stage.turn.open.values()] == [A, B]
 
 
 def test_two_equal_calls_without_an_id_are_two_calls():
     stage = started()
-    stage.turn.tool_use("", *read("/w/a"))
-    stage.turn.tool_use("", *read("/w/a"))
+    stage.turn.add_tool_call("", *read("/w/a"))
+    stage.turn.add_tool_call("", *read("/w/a"))
     stage.turn.add_tool_result("", "1")
     stage.turn.add_tool_result(None, "2")
     assert [content for _, content in pairs(blocks(stage))] == ["1", "2"]
@@ -121,8 +121,8 @@ def test_two_equal_calls_without_an_id_are_two_calls():
 
 def test_results_with_names_find_their_calls_in_any_order():
     stage = started()
-    stage.turn.tool_use("", *read("/w/a"))
-    stage.turn.tool_use("", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("", *read("/w/a"))
+    stage.turn.add_tool_call("", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("", "listed", name="Bash")
     stage.turn.add_tool_result("", "read", name="Read")
     assert pairs(blocks(stage)) == [({"command": "ls"}, "listed"), (A, "read")]
@@ -130,14 +130,14 @@ def test_results_with_names_find_their_calls_in_any_order():
 
 def test_a_result_without_an_id_belongs_to_the_open_call():
     stage = started()
-    stage.turn.tool_use("t", *read("/w/a"))
+    stage.turn.add_tool_call("t", *read("/w/a"))
     stage.turn.add_tool_result(None, "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
 def test_a_result_with_an_id_belongs_to_the_call_that_was_announced_without_it():
     stage = started()
-    stage.turn.tool_use(None, *read("/w/a"))
+    stage.turn.add_tool_call(None, *read("/w/a"))
     stage.turn.add_tool_result("call_7", "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
@@ -145,7 +145,7 @@ def test_a_result_with_an_id_belongs_to_the_call_that_was_announced_without_it()
 def test_an_orphan_without_an_id_is_not_kept_for_a_later_call():
     stage = started()
     stage.turn.add_tool_result("", "nobody's")
-    stage.turn.tool_use("", *read("/w/a"))
+    stage.turn.add_tool_call("", *read("/w/a"))
     stage.turn.add_tool_result("", "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
@@ -154,24 +154,24 @@ def test_early_results_of_one_id_are_kept_in_order():
     stage = started()
     stage.turn.add_tool_result("t", "A")
     stage.turn.add_tool_result("t", "B")
-    stage.turn.tool_use("t", *read("/w/a"))
-    stage.turn.tool_use("t", *read("/w/b"))
+    stage.turn.add_tool_call("t", *read("/w/a"))
+    stage.turn.add_tool_call("t", *read("/w/b"))
     assert pairs(blocks(stage)) == [(A, "A"), (B, "B")]
 
 
 def test_an_id_that_was_used_before_gets_a_new_one():
     stage = started()
     for path, text in (("/w/a", "A"), ("/w/b", "B"), ("/w/a", "C")):
-        stage.turn.tool_use("t", *read(path))
+        stage.turn.add_tool_call("t", *read(path))
         stage.turn.add_tool_result("t", text)
     assert pairs(blocks(stage)) == [(A, "A"), (B, "B"), (A, "C")]
 
 
 def test_a_vendor_may_use_an_id_of_our_form():
     stage = started()
-    stage.turn.tool_use("t", *read("/w/a"))
-    stage.turn.tool_use("t", *read("/w/b"))
-    stage.turn.tool_use("t~2", *read("/w/c"))
+    stage.turn.add_tool_call("t", *read("/w/a"))
+    stage.turn.add_tool_call("t", *read("/w/b"))
+    stage.turn.add_tool_call("t~2", *read("/w/c"))
     stage.turn.add_tool_result("t~2", "C")
     stage.turn.add_tool_result("t", "A")
     stage.turn.add_tool_result("t", "B")
@@ -182,8 +182,8 @@ def test_long_ids_that_differ_at_their_end_are_two_ids():
     one, other = normalize_id(f"{LONG}1"), normalize_id(f"{LONG}2")
     assert one != other and len(one) == len(other) == 200
     stage = started()
-    stage.turn.tool_use(f"{LONG}1", *read("/w/a"))
-    stage.turn.tool_use(f"{LONG}2", *read("/w/b"))
+    stage.turn.add_tool_call(f"{LONG}1", *read("/w/a"))
+    stage.turn.add_tool_call(f"{LONG}2", *read("/w/b"))
     stage.turn.add_tool_result(f"{LONG}2", "B")
     stage.turn.add_tool_result(f"{LONG}1", "A")
     assert pairs(blocks(stage)) == [(B, "B"), (A, "A")]
@@ -192,7 +192,7 @@ def test_long_ids_that_differ_at_their_end_are_two_ids():
 def test_the_end_answers_each_call_of_one_id():
     stage = started()
     for path in ("/w/a", "/w/b", "/w/c"):
-        stage.turn.tool_use("t", *read(path))
+        stage.turn.add_tool_call("t", *read(path))
     stage.turn.interrupted()
     stage.turn.closed(None, "")
     assert [given for given, _ in pairs(blocks(stage))] == [
@@ -210,9 +210,9 @@ def denials(stage: Stage) -> list[tuple[str, str]]:
 @IDS
 def test_a_forbidden_second_call_stops_the_turn(identity):
     stage = started(judge=judge(deny=["Bash(rm:*)"]))
-    stage.turn.tool_use(identity, "Bash", {"command": "ls"})
+    stage.turn.add_tool_call(identity, "Bash", {"command": "ls"})
     assert stage.turn.result is None
-    stage.turn.tool_use(identity, "Bash", {"command": "rm x"})
+    stage.turn.add_tool_call(identity, "Bash", {"command": "rm x"})
     assert stage.turn.cause == "denied"
     calls = [block for block in blocks(stage) if block["type"] == "tool_use"]
     assert denials(stage) == [(calls[1]["id"], "Bash")]
@@ -222,30 +222,30 @@ def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
     """The refused call did not run; the other call did."""
     stage = started(judge=judge(deny=["Bash(rm:*)"]))
     stage.turn.denied("t", "Bash", {"command": "rm a"})
-    stage.turn.tool_use("t", "Bash", {"command": "rm a"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.result is None
-    stage.turn.tool_use("t", "Bash", {"command": "rm b"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "rm b"})
     assert stage.turn.cause == "denied"
 
 
 def test_a_forbidden_call_with_the_id_of_a_hidden_call_is_stopped():
     stage = started(judge=judge(deny=["Bash(rm:*)"]))
-    stage.turn.tool_use("t", "todo", {}, hidden=True)
-    stage.turn.tool_use("t", "Bash", {"command": "rm a"})
+    stage.turn.add_tool_call("t", "todo", {}, hidden=True)
+    stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
 @pytest.mark.parametrize("first", [{}, {"command": "ls"}])
 def test_arguments_that_come_later_are_judged(first):
     stage = started(judge=judge(deny=["Bash(rm:*)"]))
-    stage.turn.tool_use("t", "Bash", first, source="said")
-    stage.turn.tool_use("t", "Bash", {"command": "rm a"}, source="started")
+    stage.turn.add_tool_call("t", "Bash", first, source="said")
+    stage.turn.add_tool_call("t", "Bash", {"command": "rm a"}, source="started")
     assert stage.turn.cause == "denied"
 
 
 def test_a_result_that_names_a_forbidden_call_is_judged():
     stage = started(judge=judge(deny=["Bash(rm:*)"]))
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
@@ -255,7 +255,7 @@ RULES = {"deny": ["Bash(rm:*)"], "hidden": ["Bash"]}
 
 def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
     stage = started(judge=judge(**RULES))
-    stage.turn.tool_use("t", "Bash", {"command": "rm a"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
     assert denials(stage) == [("t", "Bash")]
 
@@ -263,30 +263,30 @@ def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
 @IDS
 def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(identity):
     stage = started(judge=judge(**RULES))
-    stage.turn.tool_use(identity, "Bash", {"command": "ls"}, source="said")
+    stage.turn.add_tool_call(identity, "Bash", {"command": "ls"}, source="said")
     assert stage.turn.result is None and not blocks(stage)
-    stage.turn.tool_use(identity, "Bash", {"command": "rm a"}, source="started")
+    stage.turn.add_tool_call(identity, "Bash", {"command": "rm a"}, source="started")
     assert stage.turn.cause == "denied" and len(denials(stage)) == 1
 
 
 def test_a_result_that_names_a_forbidden_call_of_a_hidden_tool_is_judged():
     stage = started(judge=judge(**RULES))
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
 def test_an_update_of_a_hidden_call_is_judged():
     stage = started(judge=judge(**RULES))
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.update_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
 def test_a_hidden_call_that_is_allowed_stays_hidden():
     stage = started(judge=judge(**RULES))
-    stage.turn.tool_use("t", "Bash", {"command": "ls"}, source="said")
-    stage.turn.tool_use("t", "Bash", {"command": "ls -l"}, source="started")
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"}, source="said")
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls -l"}, source="started")
     stage.turn.add_tool_result("t", "listed", False, "Bash", {"command": "ls -l"})
     assert not blocks(stage) and stage.turn.result is None
 
@@ -294,8 +294,8 @@ def test_a_hidden_call_that_is_allowed_stays_hidden():
 def test_hooks_see_both_calls_and_both_results():
     stage = started()
     stage.turn.observed = []
-    stage.turn.tool_use("t", *read("/w/a"))
-    stage.turn.tool_use("t", *read("/w/b"))
+    stage.turn.add_tool_call("t", *read("/w/a"))
+    stage.turn.add_tool_call("t", *read("/w/b"))
     stage.turn.add_tool_result("t", "A")
     stage.turn.add_tool_result("t", "B")
     seen = [(each.name, each.call_id, each.tool_input) for each in stage.turn.observed]
@@ -311,9 +311,9 @@ def test_hooks_see_both_calls_and_both_results():
 def test_hooks_see_arguments_that_come_later(first):
     stage = started()
     stage.turn.observed = []
-    stage.turn.tool_use("t", "Read", first, source="said")
-    stage.turn.tool_use("t", "Read", A, source="started")
-    stage.turn.tool_use("t", "Read", A, source="started")
+    stage.turn.add_tool_call("t", "Read", first, source="said")
+    stage.turn.add_tool_call("t", "Read", A, source="started")
+    stage.turn.add_tool_call("t", "Read", A, source="started")
     assert [(each.call_id, each.tool_input) for each in stage.turn.observed] == [
         ("t", first),
         *([("t", A)] * (not first)),
@@ -323,7 +323,7 @@ def test_hooks_see_arguments_that_come_later(first):
 def test_hooks_see_what_a_question_shows():
     stage = started()
     stage.turn.observed = []
-    stage.turn.tool_use("t", *read("/w/a"))
+    stage.turn.add_tool_call("t", *read("/w/a"))
     assert ask(stage, "t", "/w/b").call == "t"
     assert [each.tool_input for each in stage.turn.observed] == [A, B]
 
@@ -341,20 +341,20 @@ def ask(stage: Stage, identity: Any, path: str) -> Any:
 def test_each_call_of_one_id_is_asked_about(identity, announced):
     stage = started()
     if announced:
-        stage.turn.tool_use(identity, *read("/w/a"))
-        stage.turn.tool_use(identity, *read("/w/b"))
+        stage.turn.add_tool_call(identity, *read("/w/a"))
+        stage.turn.add_tool_call(identity, *read("/w/b"))
     second, first = ask(stage, identity, "/w/b"), ask(stage, identity, "/w/a")
     calls = {block["id"]: block["input"] for block in blocks(stage)}
     assert not first.refusal and not second.refusal
     assert (calls[first.call], calls[second.call]) == (A, B)
-    stage.turn.tool_use(identity, *read("/w/a"))
-    stage.turn.tool_use(identity, *read("/w/b"))
+    stage.turn.add_tool_call(identity, *read("/w/a"))
+    stage.turn.add_tool_call(identity, *read("/w/b"))
     assert len(stage.turn.open) == 2 or not identity
 
 
 def test_a_call_is_asked_about_once():
     stage = started()
-    stage.turn.tool_use("t", *read("/w/a"))
+    stage.turn.add_tool_call("t", *read("/w/a"))
     assert not ask(stage, "t", "/w/a").refusal
     assert ask(stage, "t", "/w/a").refusal == "This call was asked about before."
 
@@ -369,9 +369,9 @@ def test_a_later_call_with_the_id_of_one_that_ended_is_asked_about():
 
 def test_a_refused_call_is_listed_with_its_own_id():
     stage = started()
-    stage.turn.tool_use("t", *read("/w/a"))
+    stage.turn.add_tool_call("t", *read("/w/a"))
     asked = ask(stage, "t", "/w/b")
-    stage.turn.tool_use("t", *read("/w/c"))
+    stage.turn.add_tool_call("t", *read("/w/c"))
     stage.turn.refused(asked, "no", announced=True)
     stage.turn.denied("t", *read("/w/c"))
     assert denials(stage) == [("t", "Read"), ("t~2", "Read")]
@@ -382,8 +382,8 @@ def test_a_refused_call_is_listed_with_its_own_id():
 
 def test_two_agents_may_use_one_id():
     stage = started()
-    stage.turn.tool_use("one", "Task", {})
-    stage.turn.tool_use("two", "Task", {})
+    stage.turn.add_tool_call("one", "Task", {})
+    stage.turn.add_tool_call("two", "Task", {})
     for parent, path in (("one", "/w/a"), ("two", "/w/a"), ("two", "/w/b")):
         stage.turn.child(parent).add_tool_call("call_0", *read(path))
     stage.turn.child("two").add_tool_result("call_0", "2a")

@@ -214,7 +214,7 @@ LATE_VERBS: dict[str, Callable[[Turn], None]] = {
     "say": lambda turn: turn.say("x"),
     "think": lambda turn: turn.think("x"),
     "text_snapshot": lambda turn: turn.text_snapshot("x", 0),
-    "tool_use": lambda turn: turn.tool_use("t", "Bash", {}),
+    "tool_use": lambda turn: turn.add_tool_call("t", "Bash", {}),
     "tool_result": lambda turn: turn.add_tool_result("t", "", name="Bash"),
     "system": lambda turn: turn.system("note"),
     "retry": lambda turn: turn.write_retry(1, 2, 3, "x"),

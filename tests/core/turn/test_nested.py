@@ -13,7 +13,7 @@ BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"
 def with_a_task(partial: bool = False) -> Stage:
     """A stage on which the call `task` runs a nested agent."""
     stage = Stage(partial=partial)
-    stage.turn.tool_use("task", "Task", {"prompt": "look"})
+    stage.turn.add_tool_call("task", "Task", {"prompt": "look"})
     stage.lines()
     return stage
 
@@ -54,7 +54,7 @@ def test_a_nested_agent_says_nothing_of_nothing():
 @BOTH
 def test_a_nested_agents_text_closes_no_block_of_the_main_one(partial):
     stage = Stage(partial=partial)
-    stage.turn.tool_use("task", "Task", {})
+    stage.turn.add_tool_call("task", "Task", {})
     stage.turn.text("mean")
     stage.turn.child("task").add_text("inside")
     stage.turn.text("while")
@@ -112,7 +112,7 @@ def test_a_nested_id_that_comes_again_is_a_new_call():
 
 def test_a_nested_id_that_the_main_agent_used_is_a_new_call():
     stage = with_a_task()
-    stage.turn.tool_use("n", "Bash", {})
+    stage.turn.add_tool_call("n", "Bash", {})
     stage.turn.add_tool_result("n", "")
     child = stage.turn.child("task")
     child.add_tool_call("n", "Read", {})
@@ -147,9 +147,9 @@ def test_a_parent_that_has_its_result_already_is_still_known():
 
 def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
     stage = Stage()
-    stage.turn.tool_use("task", "Task", {})
+    stage.turn.add_tool_call("task", "Task", {})
     stage.turn.add_tool_result("task", "one")
-    stage.turn.tool_use("task", "Task", {})
+    stage.turn.add_tool_call("task", "Task", {})
     call = stage.lines()[-1]["message"]["content"][0]["id"]
     stage.turn.child("task").add_text("inside")
     (line,) = stage.lines()
@@ -173,7 +173,7 @@ def test_a_nested_call_has_an_id_a_name_and_an_object(identity, name, arguments)
 def test_a_nested_result_has_the_parent_of_its_call():
     stage = with_a_task()
     stage.turn.child("task").add_tool_call("n", "Read", {})
-    stage.turn.tool_use("other", "Task", {})
+    stage.turn.add_tool_call("other", "Task", {})
     stage.turn.child("other").add_tool_result("n", "out")
     assert "task>result:n out" in stage.brief()
     finish(stage)
@@ -199,7 +199,7 @@ def test_texts_of_a_nested_agent_are_not_written_unless_requested():
     """Measured with claude 2.1.332: texts and thoughts come only with `--forward-subagent-text`."""
     stage = Stage(forwards_subagent_text=False)
     stage.turn.start_session(session_id="s")
-    stage.turn.tool_use("task", "Task", {"prompt": "x"})
+    stage.turn.add_tool_call("task", "Task", {"prompt": "x"})
     child = stage.turn.child("task")
     child.add_thinking("hm")
     child.add_text("inside")
@@ -218,7 +218,7 @@ RM, LS = {"command": "rm x"}, {"command": "ls"}
 
 def judged_task(judges: PolicyEvaluator) -> Stage:
     stage = Stage(judge=judges)
-    stage.turn.tool_use("task", "Task", {"prompt": "look"})
+    stage.turn.add_tool_call("task", "Task", {"prompt": "look"})
     stage.lines()
     return stage
 

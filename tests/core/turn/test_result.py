@@ -252,7 +252,7 @@ def test_an_error_without_words_still_has_a_text():
 )
 def test_a_good_end_in_the_middle_of_the_work_is_one_only_where_it_has_a_result(facts, cause):
     stage = Stage()
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.message_end(None, "tool_use")
     stage.turn.ended(**facts)
     line = result(stage, OK)
@@ -265,7 +265,7 @@ def test_a_stream_that_was_cut_is_asked_for_again_only_before_anything_was_done(
     """Yume's R11."""
     stage = Stage(retries=True)
     if acted:
-        stage.turn.tool_use("t", "Bash", {})
+        stage.turn.add_tool_call("t", "Bash", {})
         stage.turn.add_tool_result("t", "done")
     else:
         stage.turn.text("half")
@@ -445,7 +445,7 @@ def test_the_stop_reason_of_an_interrupt_is_null():
 def test_an_interrupt_in_a_call_answers_it_and_says_so():
     """Contract 6.4: the failed result first, then the user line; terminal_reason aborted_tools."""
     stage = Stage()
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.lines()
     stage.turn.interrupted()
     stage.turn.closed(INT, "")

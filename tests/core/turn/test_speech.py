@@ -464,7 +464,7 @@ def test_a_call_in_a_retried_reply_is_said(partial):
     stage.turn.say("Hello")
     stage.turn.retract()
     stage.turn.say("Hello")
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
     assert texts(stage) == ["text:Hello", "call:t Bash"]
 
@@ -474,7 +474,7 @@ def test_nothing_is_swallowed_behind_a_tools_result(partial):
     """The reply before the result is over; a retry is about the one behind it."""
     stage = started(partial)
     stage.turn.say("Hello")
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
     stage.turn.retract()
     stage.turn.say("Hello")

@@ -33,7 +33,7 @@ def ended(stage: Stage) -> list[str]:
 
 def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
     stage = started()
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a.txt")
     call, result = stage.lines()
     assert call["message"]["content"] == [
@@ -47,7 +47,7 @@ def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
 def test_a_call_that_was_open_at_an_interrupt_has_failed_whatever_the_vendor_says_of_it():
     """6.4. gemini 0.61 and opencode 1.18 call a command that they stopped completed."""
     stage = started()
-    stage.turn.tool_use("t", "Bash", {"command": "tail -f a.txt"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "tail -f a.txt"})
     stage.turn.interrupted()
     stage.turn.add_tool_result("t", "Command cancelled by user.")
     _, result = stage.lines()
@@ -57,7 +57,7 @@ def test_a_call_that_was_open_at_an_interrupt_has_failed_whatever_the_vendor_say
 def test_a_call_is_streamed_as_one_fragment_with_partial_messages():
     """House: its input is one input_json_delta, in Claude's names."""
     stage = started(True)
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     assert stage.brief() == ["start", "open:tool_use", '{"command":"ls"}', "call:t Bash", "stop"]
 
 
@@ -65,8 +65,8 @@ def test_a_call_is_streamed_as_one_fragment_with_partial_messages():
 def test_parallel_calls_are_answered_in_the_order_of_their_results(partial):
     """S7, contract 5.5: all calls of a reply first, results in completion order."""
     stage = started(partial)
-    stage.turn.tool_use("a", "Bash", {})
-    stage.turn.tool_use("b", "Read", {})
+    stage.turn.add_tool_call("a", "Bash", {})
+    stage.turn.add_tool_call("b", "Read", {})
     stage.turn.add_tool_result("b", "2")
     stage.turn.add_tool_result("a", "1")
     words = [word for word in ended(stage) if word.startswith(("call", "result"))]
@@ -77,9 +77,9 @@ def test_parallel_calls_are_answered_in_the_order_of_their_results(partial):
 def test_the_same_id_while_it_is_open_is_the_same_call(partial):
     """Vendors announce a call twice: in the message, and when it runs (pi)."""
     stage = started(partial)
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.lines()
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     assert stage.brief() == []
     assert stage.account.repairs == {}
 
@@ -88,7 +88,7 @@ def test_the_same_id_while_it_is_open_is_the_same_call(partial):
 def test_an_id_that_comes_again_after_its_result_is_a_new_call(partial):
     stage = started(partial)
     for number in range(3):
-        stage.turn.tool_use("t", "Bash", {})
+        stage.turn.add_tool_call("t", "Bash", {})
         stage.turn.add_tool_result("t", str(number))
     words = [word for word in ended(stage) if word.startswith(("call", "result"))]
     assert [word.split()[0].split(":")[1] for word in words[::2]] == [
@@ -104,7 +104,7 @@ def test_an_id_that_comes_again_after_its_result_is_a_new_call(partial):
 def test_a_minted_id_is_never_one_that_a_vendor_used(partial):
     stage = started(partial)
     for identity in ("t~2", "t", "t", "t~2"):
-        stage.turn.tool_use(identity, "Bash", {})
+        stage.turn.add_tool_call(identity, "Bash", {})
         stage.turn.add_tool_result(identity, "")
     ended(stage)  # check_turns: ids are used once
 
@@ -112,7 +112,7 @@ def test_a_minted_id_is_never_one_that_a_vendor_used(partial):
 @pytest.mark.parametrize("identity", ["", None, 7])
 def test_a_call_without_an_id_gets_one(identity):
     stage = started()
-    stage.turn.tool_use(identity, "Bash", {})
+    stage.turn.add_tool_call(identity, "Bash", {})
     ended(stage)
 
 
@@ -122,7 +122,7 @@ def test_a_result_that_comes_before_its_call_waits_for_it(partial):
     stage = started(partial)
     stage.turn.add_tool_result("t", "early", True)
     assert stage.brief() == []
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     assert [word for word in stage.brief() if word.startswith(("call", "failed"))] == [
         "call:t Bash",
         "failed:t early",
@@ -133,7 +133,7 @@ def test_a_result_that_comes_before_its_call_waits_for_it(partial):
 @BOTH
 def test_a_second_result_is_counted_and_dropped(partial):
     stage = started(partial)
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "one")
     stage.lines()
     stage.turn.add_tool_result("t", "two")
@@ -173,7 +173,7 @@ def test_a_result_that_names_its_call_makes_up_for_it():
 
 def test_a_named_result_of_an_open_call_belongs_to_it():
     stage = started()
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "out", False, "Bash", {"command": "ls"})
     assert stage.brief() == ["call:t Bash", "result:t out"]
 
@@ -182,8 +182,8 @@ def test_a_named_result_of_an_open_call_belongs_to_it():
 def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
     """acai 0.1.0."""
     stage = started(partial)
-    stage.turn.tool_use("a", "Bash", {})
-    stage.turn.tool_use("b", "Bash", {})
+    stage.turn.add_tool_call("a", "Bash", {})
+    stage.turn.add_tool_call("b", "Bash", {})
     stage.lines()
     stage.turn.fill_results()
     assert [word for word in stage.brief() if word.startswith("result")] == ["result:a", "result:b"]
@@ -208,7 +208,7 @@ def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
 def test_calls_that_are_open_at_the_end_get_a_result(partial, how, said, kind):
     """Contract S16c: ACP fails the turn otherwise."""
     stage = started(partial)
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     if how == "failed":
         stage.turn.failed("boom")
     elif how != "nothing":
@@ -229,7 +229,7 @@ def test_calls_that_are_open_at_the_end_get_a_result(partial, how, said, kind):
 )
 def test_a_results_content_is_text_or_blocks(content, written):
     stage = started()
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.lines()
     stage.turn.add_tool_result("t", content)
     (line,) = stage.lines()
@@ -240,7 +240,7 @@ def test_a_results_content_is_text_or_blocks(content, written):
 def test_a_results_content_of_another_type_becomes_text(content):
     """Contract S7: `content` is a string or blocks; vibe-kanban's serde refuses anything else."""
     stage = started()
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", content)
     ended(stage)
 
@@ -250,7 +250,7 @@ def test_a_calls_name_is_always_a_text(name):
     """Contract S6: a call without `name` kills the Python SDK."""
     stage = started()
     try:
-        stage.turn.tool_use("t", name, {})
+        stage.turn.add_tool_call("t", name, {})
     except Exception:  # the pump counts it
         pass
     ended(stage)
@@ -260,7 +260,7 @@ def test_a_calls_name_is_always_a_text(name):
 def test_a_calls_input_is_always_an_object(arguments):
     """Contract S6."""
     stage = started(True)
-    stage.turn.tool_use("t", "Bash", arguments)
+    stage.turn.add_tool_call("t", "Bash", arguments)
     ended(stage)
 
 
@@ -270,7 +270,7 @@ def test_a_calls_input_is_always_an_object(arguments):
 def test_a_denial_is_in_the_result_and_the_turn_goes_on():
     """Contract 5.3."""
     stage = started()
-    stage.turn.tool_use("t", "Bash", {"command": "rm"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
     stage.turn.denied("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "refused", True)
     stage.turn.say("ok")
@@ -295,8 +295,8 @@ def test_a_call_is_denied_once():
 def test_a_hidden_call_is_left_out_with_its_result(partial):
     """Contract S16c: filtering drops both halves."""
     stage = started(partial, judge=judge(hidden=["Grep"]))
-    stage.turn.tool_use("g", "Grep", {})
-    stage.turn.tool_use("b", "Bash", {})
+    stage.turn.add_tool_call("g", "Grep", {})
+    stage.turn.add_tool_call("b", "Bash", {})
     stage.turn.add_tool_result("g", "hidden")
     stage.turn.add_tool_result("b", "shown")
     words = ended(stage)
@@ -307,7 +307,7 @@ def test_a_hidden_call_is_left_out_with_its_result(partial):
 
 def test_a_hidden_call_without_a_result_says_nothing_at_the_end():
     stage = started(judge=judge(hidden=["Grep"]))
-    stage.turn.tool_use("g", "Grep", {})
+    stage.turn.add_tool_call("g", "Grep", {})
     assert ended(stage) == ["end:success", "."]
 
 
@@ -323,7 +323,7 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     """The second line of defence: what is seen here may have begun to run, and the text says so."""
     stage = started(partial, judge=judge(deny=["Bash"]))
     stage.turn.say("I will clean up.")
-    stage.turn.tool_use("t", "Bash", {"command": "rm -rf /"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "rm -rf /"})
     stage.turn.add_tool_result("t", "done")
     stage.turn.say("late")
     stage.turn.closed(None, "")
@@ -342,7 +342,7 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
 def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
     stage = started(judge=judge(deny=["Bash"]))
     stage.turn.denied("t", "Bash", {"command": "rm"})
-    stage.turn.tool_use("t", "Bash", {"command": "rm"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "blocked", True)
     assert "call:t Bash" in stage.brief() and stage.turn.state != "closed"
     assert ended(stage)[-2] == "end:success"
@@ -356,14 +356,14 @@ def told(**rules):
 def test_a_forbidden_call_of_a_tool_that_the_vendor_knows_it_has_not_leaves_the_turn_its_answer():
     stage = started(judge=told(deny=["Bash"], only=["Bash", "Read"]))
     for identity, name in (("t", "Bash"), ("u", "Grep")):
-        stage.turn.tool_use(identity, name, {})
+        stage.turn.add_tool_call(identity, name, {})
         stage.turn.add_tool_result(identity, "no such tool", True)
     assert ended(stage)[-2] == "end:success"
 
 
 def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn():
     stage = started(judge=told(deny=["Bash"]))
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a.txt")
     assert stage.turn.cause == "denied"
     stage.lines()
@@ -372,19 +372,19 @@ def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn()
 
 def test_a_call_against_a_rule_that_no_vendor_can_be_told_of_stops_the_turn_at_once():
     stage = started(judge=told(deny=["Bash(ls:*)"]))
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     assert stage.turn.cause == "denied"
 
 
 def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
     stage = started(judge=judge(deny=["Bash"]))
-    stage.turn.tool_use("t", "Bash", {}, hidden=True)
+    stage.turn.add_tool_call("t", "Bash", {}, hidden=True)
     assert stage.turn.state == "closed" and "call:t Bash" in stage.brief()
 
 
 def test_a_call_that_falls_under_no_rule_runs():
     stage = started(judge=judge(deny=["Bash(rm *)"]))
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a")
     assert ended(stage)[-2] == "end:success"
 
@@ -407,7 +407,7 @@ def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
     stage = started(partial, max_turns=2)
     for reply in range(3):
         for call in range(calls):
-            stage.turn.tool_use(f"t{reply}{call}", "Bash", {})
+            stage.turn.add_tool_call(f"t{reply}{call}", "Bash", {})
         for call in range(calls):
             stage.turn.add_tool_result(f"t{reply}{call}", "its own")
     stage.turn.closed(None, "")
@@ -457,7 +457,7 @@ def test_a_question_about_a_call_that_was_not_said_says_it_first():
 
 def test_a_question_about_an_open_call_says_nothing():
     stage = started()
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.lines()
     assert ask(stage).refusal == "" and stage.brief() == []
 
@@ -553,7 +553,7 @@ def test_a_denial_that_the_vendor_did_not_receive_breaks_no_promise():
 
 def test_a_forbidden_call_ends_the_turn_with_the_reason_of_who_forbade_it():
     stage = started()
-    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.forbid("other", "not today")
     assert stage.turn.cause == ""
     stage.turn.forbid("t", "not today")
@@ -575,7 +575,7 @@ def test_an_mcp_result_has_claudes_form(given, is_early, redact):
     stage = started(redact=redact)
     if is_early:
         stage.turn.add_tool_result("t", given)
-    stage.turn.tool_use("t", "mcp__srv__take", {})
+    stage.turn.add_tool_call("t", "mcp__srv__take", {})
     if not is_early:
         stage.turn.add_tool_result("t", given)
     _, result = stage.lines()
@@ -584,7 +584,7 @@ def test_an_mcp_result_has_claudes_form(given, is_early, redact):
 
 def test_an_mcp_result_with_is_error_is_an_error():
     stage = started()
-    stage.turn.tool_use("t", "mcp__srv__take", {})
+    stage.turn.add_tool_call("t", "mcp__srv__take", {})
     stage.turn.add_tool_result("t", {"content": [{"type": "text", "text": "no"}], "isError": True})
     _, result = stage.lines()
     assert result["message"]["content"][0] | {"tool_use_id": ""} == {
@@ -595,7 +595,7 @@ def test_an_mcp_result_with_is_error_is_an_error():
 def test_a_secret_in_structured_content_is_redacted():
     stage = started(redact=True)
     secret = f"ghp_{random(36)}"
-    stage.turn.tool_use("t", "mcp__srv__take", {})
+    stage.turn.add_tool_call("t", "mcp__srv__take", {})
     stage.turn.add_tool_result("t", {"content": [], "structuredContent": {"token": secret}})
     assert secret not in stage.lines()[1]["message"]["content"][0]["content"]
 
@@ -605,7 +605,7 @@ def test_an_mcp_tool_is_written_with_claudes_name():
     stage = started()
     name, plain = "mcp__my srv.x__do it/ü", "mcp__my_srv_x__do_it__"
     stage.turn.denied("t", name, {})
-    stage.turn.tool_use("t", name, {})
+    stage.turn.add_tool_call("t", name, {})
     stage.turn.add_tool_result("t", "no", True)
     stage.turn.child("t").add_tool_call("n", name, {})
     assert stage.lines()[0]["message"]["content"][0]["name"] == plain

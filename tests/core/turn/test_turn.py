@@ -160,7 +160,7 @@ def test_blocks_of_a_reply_share_their_message_id_and_replies_do_not():
 def test_a_reply_begins_again_after_a_tools_result():
     stage = Stage()
     stage.turn.say("a")
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "out")
     stage.turn.say("b")
     (a, _), (call, _), (b, _) = messages(stage)
@@ -280,7 +280,7 @@ def test_the_result_has_the_stop_reason_of_the_last_reply(said, expected):
 
 def test_a_reply_with_calls_stopped_for_them():
     stage = Stage(partial=True)
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
     assert "done:tool_use" in stage.brief()
 
@@ -313,7 +313,7 @@ def test_num_turns_is_one_and_one_for_each_tool_result(calls, expected):
     """Contract 5.3."""
     stage = Stage()
     for number in range(calls):
-        stage.turn.tool_use(f"t{number}", "Bash", {})
+        stage.turn.add_tool_call(f"t{number}", "Bash", {})
     for number in range(calls):
         stage.turn.add_tool_result(f"t{number}", "")
     stage.turn.say("done")
@@ -461,12 +461,12 @@ def test_a_conversation_keeps_its_session_id_though_the_vendors_changes():
 
 def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():
     stage = Stage()
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "a")
     stage.turn.ended()
     stage.turn.finish()
     stage.turn = stage.turn.next()
-    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "b")
     stage.turn.ended()
     stage.turn.finish()

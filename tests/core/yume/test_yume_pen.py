@@ -83,9 +83,9 @@ def test_r2_every_fragment_is_a_line_in_its_order_and_no_block_is_said_again(sta
 
 def test_r3_parallel_calls_are_said_one_after_the_other_whatever_order_their_results_come_in(stage):
     turn = stage.turn
-    turn.tool_use("a", "Read", {"file_path": "/a"})
-    turn.tool_use("b", "Bash", {"command": "ls"})
-    turn.tool_use("c", "Bash", {"command": "pwd"})
+    turn.add_tool_call("a", "Read", {"file_path": "/a"})
+    turn.add_tool_call("b", "Bash", {"command": "ls"})
+    turn.add_tool_call("c", "Bash", {"command": "pwd"})
     turn.text("meanwhile")
     assert short(stage.lines()) == ["init", "call a Read"]
     turn.add_tool_result("c", "third")
@@ -104,8 +104,8 @@ def test_r3_parallel_calls_are_said_one_after_the_other_whatever_order_their_res
 
 
 def test_r3_a_call_without_a_result_is_answered_before_the_end(stage):
-    stage.turn.tool_use("a", "Read", {})
-    stage.turn.tool_use("b", "Read", {})
+    stage.turn.add_tool_call("a", "Read", {})
+    stage.turn.add_tool_call("b", "Read", {})
     assert short(ended(stage))[1:5] == [
         "call a Read",
         "failed a No result was reported for this call.",
@@ -115,17 +115,17 @@ def test_r3_a_call_without_a_result_is_answered_before_the_end(stage):
 
 
 def test_r4_ids_are_unique_in_a_session_and_a_retried_call_is_said_once(stage):
-    stage.turn.tool_use("a", "Read", {})
-    stage.turn.tool_use("a", "Read", {})
+    stage.turn.add_tool_call("a", "Read", {})
+    stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_result("a", "x")
-    stage.turn.tool_use("a", "Read", {})
+    stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_result("a", "y")
     calls = [word for word in short(ended(stage)) if word.startswith("call")]
     assert calls == ["call a Read", "call a~2 Read"]
 
 
 def test_r5_arguments_that_are_no_object_are_an_object_all_the_same(stage):
-    stage.turn.tool_use("a", "Bash", "rm")
+    stage.turn.add_tool_call("a", "Bash", "rm")
     (call,) = (line for line in ended(stage) if line["type"] == "tool_use")
     assert call == {"type": "tool_use", "id": "a", "name": "Bash", "input": {"raw": "rm"}}
 
@@ -172,8 +172,8 @@ def test_r7_every_end_is_a_result_and_then_the_terminator(stage, how):
 
 
 def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
-    stage.turn.tool_use("a", "Read", {})
-    stage.turn.tool_use("b", "Read", {})
+    stage.turn.add_tool_call("a", "Read", {})
+    stage.turn.add_tool_call("b", "Read", {})
     stage.turn.fail_hard("a mistake")
     stage.lines()
     (turn,) = check_flat(stage.bytes)
@@ -410,7 +410,7 @@ def test_a_result_of_blocks_is_one_text(stage):
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "A" * 400},
     }
-    stage.turn.tool_use("a", "Read", {})
+    stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_result("a", [{"type": "text", "text": "see"}, picture])
     (result,) = (line for line in ended(stage) if line["type"] == "tool_result")
     assert result["content"] == "see\n[image: image/png]"
@@ -439,7 +439,7 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     turn.start_session(session_id=U, model=HUGE, cwd=HUGE, tools=[HUGE])
     turn.text(HUGE)
     turn.think(HUGE)
-    turn.tool_use(HUGE, HUGE, {"content": HUGE})
+    turn.add_tool_call(HUGE, HUGE, {"content": HUGE})
     turn.child(HUGE).add_text(HUGE)
     nested = turn.child(HUGE)
     nested.add_thinking(HUGE)
@@ -478,7 +478,7 @@ def test_arguments_that_had_to_be_cut_are_told_to_the_turn(stage):
 
 def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
     turn = stage.turn
-    turn.tool_use("task", "Agent", {"description": "look"})
+    turn.add_tool_call("task", "Agent", {"description": "look"})
     nested = turn.child("task")
     nested.add_thinking("hm")
     nested.add_tool_call("n1", "Read", {"file_path": "/a"})
@@ -504,8 +504,8 @@ def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
 
 def test_an_agent_whose_call_waits_waits_with_it(stage):
     turn = stage.turn
-    turn.tool_use("one", "Task", {})
-    turn.tool_use("two", "Task", {})
+    turn.add_tool_call("one", "Task", {})
+    turn.add_tool_call("two", "Task", {})
     turn.child("two").add_text("from two")
     turn.child("one").add_text("from one")
     turn.add_tool_result("two", "2")
@@ -522,8 +522,8 @@ def test_an_agent_whose_call_waits_waits_with_it(stage):
 
 def test_agents_inside_agents_cost_no_stack(stage):
     turn = stage.turn
-    turn.tool_use("first", "Task", {})
-    turn.tool_use("n0", "Task", {})
+    turn.add_tool_call("first", "Task", {})
+    turn.add_tool_call("n0", "Task", {})
     for number in range(900):
         turn.child(f"n{number}").add_tool_call(f"n{number + 1}", "Task", {})
     turn.add_tool_result("first", "")
@@ -541,8 +541,8 @@ def test_an_agent_of_an_unknown_call_has_no_parent(stage):
 
 def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage):
     turn = stage.turn
-    turn.tool_use("a", "Bash", {})
-    turn.tool_use("b", "Bash", {})
+    turn.add_tool_call("a", "Bash", {})
+    turn.add_tool_call("b", "Bash", {})
     turn.text("then")
     stage.pen.expose("b")
     stage.pen.expose("b")
@@ -557,8 +557,8 @@ def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage
 
 def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call(stage):
     turn = stage.turn
-    turn.tool_use("a", "Bash", {})
-    turn.tool_use("task", "Task", {})
+    turn.add_tool_call("a", "Bash", {})
+    turn.add_tool_call("task", "Task", {})
     turn.child("task").add_tool_call("n", "Read", {})
     stage.pen.expose("n")
     assert short(stage.lines())[1:] == ["call a Bash", "call task Task", "task>call n Read"]
@@ -570,7 +570,7 @@ def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call
 def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypatch):
     monkeypatch.setattr("shim.core.yume.order.HELD_BYTES", 100)
     turn = stage.turn
-    turn.tool_use("a", "Bash", {})
+    turn.add_tool_call("a", "Bash", {})
     turn.text("x" * 200)
     turn.add_tool_result("a", "late")
     words = short(lines := ended(stage))
