@@ -81,9 +81,9 @@ class FlatClaudeTranslator(StreamedTranslator):
             self._error_event = event
             return
         if parent := event.get("parent_tool_use_id"):
-            self._write_nested(self.turn.child(parent), message["content"])
+            self._write_nested(self.turn.get_subagent(parent), message["content"])
             return
-        self.turn.message_facts(message.get("model"))
+        self.turn.update_message(message.get("model"))
         for block in message["content"]:
             kind = block["type"]
             if kind in ("text", "thinking"):
@@ -98,7 +98,7 @@ class FlatClaudeTranslator(StreamedTranslator):
         if isinstance(content, str) or event.get("isReplay"):
             return
         parent = event.get("parent_tool_use_id")
-        said = self.turn.child(parent) if parent else self.turn
+        said = self.turn.get_subagent(parent) if parent else self.turn
         for block in content:
             if block["type"] == "tool_result":
                 said.add_tool_result(

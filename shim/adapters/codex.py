@@ -73,7 +73,7 @@ class CodexTranslator(ProfileTranslator):
             home, self.turn.conversation.vendor_session_id or ""
         )
         unsaid = self._state.rollout.take_missing_calls()
-        self.turn.message_facts(model=self._state.rollout.model)
+        self.turn.update_message(model=self._state.rollout.model)
         for call in unsaid:
             self._write_missing_call(call)
         if kind in TURN_END_EVENTS:

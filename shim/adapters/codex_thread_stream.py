@@ -320,7 +320,7 @@ class ThreadTranslator(Translator):
             (self.turn.thinking_snapshot if thinks else self.turn.text_snapshot)(text, key)
             self.turn.block_end()
         elif (call := self._subagent_calls.get(str(params.get("threadId")))) is not None:
-            agent = self.turn.child(call)
+            agent = self.turn.get_subagent(call)
             (agent.add_thinking if thinks else agent.add_text)(text)
 
     def _write_plan(self, params: Event) -> None:

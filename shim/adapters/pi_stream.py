@@ -229,7 +229,7 @@ class PiTranslator(Translator):
 
     def _write_message(self, message: dict[str, Any], counted: Usage) -> None:
         turn = self.turn
-        turn.message_facts(message.get("model"), counted)
+        turn.update_message(message.get("model"), counted)
         content = message.get("content") or []
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]

@@ -257,7 +257,7 @@ class CallsTranslator(Translator):
         for one in shown.get("toolCalls") or ():
             if not isinstance(one, dict) or not one.get("callId"):
                 continue
-            identity, child = normalize_id(one["callId"]), turn.child(call)
+            identity, child = normalize_id(one["callId"]), turn.get_subagent(call)
             if not turn.conversation.has_used_id(identity):
                 child.add_tool_call(
                     identity, *translate_rfc_call(one.get("name"), one.get("args"), turn.account)

@@ -124,7 +124,7 @@ class RepliesTranslator(CallsTranslator):
         self._write_thoughts(annotations, model)
         if text or calls or reasoning or self._has_open_reply:
             self._open_reply(model)
-            turn.message_facts(model, counted)
+            turn.update_message(model, counted)
             turn.think(reasoning)
             turn.say(text)
             for call in calls:
@@ -217,7 +217,7 @@ class RepliesTranslator(CallsTranslator):
                 )
             self._unreported_results.clear()
         self._displayed_counts.clear()
-        turn.message_facts(model)
+        turn.update_message(model)
 
     def _close_reply(self, reason: str, counted: Usage | None) -> None:
         self._has_open_reply, self._stop_reason = False, reason

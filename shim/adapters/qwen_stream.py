@@ -145,12 +145,13 @@ class QwenTranslator(StreamedTranslator):
         message = event["message"]
         if parent := event.get("parent_tool_use_id"):
             self._write_nested(
-                self.turn.child(parent, convert_usage(message.get("usage"))), message["content"]
+                self.turn.get_subagent(parent, convert_usage(message.get("usage"))),
+                message["content"],
             )
             return
         counted = convert_usage(message.get("usage"))
         turn = self.turn
-        turn.message_facts(message.get("model"), counted)
+        turn.update_message(message.get("model"), counted)
         for block in message["content"]:
             kind = block["type"]
             if kind == "text":
@@ -188,7 +189,7 @@ class QwenTranslator(StreamedTranslator):
             if block["type"] == "tool_result":
                 self._write_result(block, None if parent == block.get("tool_use_id") else parent)
             elif block["type"] == "text" and parent:
-                self.turn.child(parent).add_user_text(block["text"])
+                self.turn.get_subagent(parent).add_user_text(block["text"])
             elif block["type"] != "text" or not NOTIFICATION_TEXT.match(block["text"]):
                 self.turn.unknown(f"user/{block['type']}", block)
 
@@ -196,7 +197,7 @@ class QwenTranslator(StreamedTranslator):
         identity, content = block.get("tool_use_id"), block.get("content", "")
         failed = bool(block.get("is_error"))
         if parent:
-            self.turn.child(parent).add_tool_result(identity, content, failed)
+            self.turn.get_subagent(parent).add_tool_result(identity, content, failed)
             return
         if (
             failed

@@ -154,7 +154,7 @@ def answered(stage: Stage, number: int) -> None:
 
 
 def nested_answered(stage: Stage, number: int) -> None:
-    child = stage.turn.child("t")
+    child = stage.turn.get_subagent("t")
     child.add_tool_call(f"n{number}" + LONG, "Read", {"path": LONG})
     child.add_tool_result(f"n{number}" + LONG, LONG)
 
@@ -195,12 +195,12 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
     "questions": asked,
     "questions that are taken": asked_and_taken,
     "refusals": refused,
-    "nested calls": lambda stage, n: stage.turn.child("t").add_tool_call(
+    "nested calls": lambda stage, n: stage.turn.get_subagent("t").add_tool_call(
         f"n{n}" + LONG, "Read", {"path": LONG}
     ),
     "nested calls answered": nested_answered,
-    "nested parents": lambda stage, n: stage.turn.child(f"p{n}").add_text("a"),
-    "nested results": lambda stage, n: stage.turn.child("t").add_tool_result(f"n{n}", LONG),
+    "nested parents": lambda stage, n: stage.turn.get_subagent(f"p{n}").add_text("a"),
+    "nested results": lambda stage, n: stage.turn.get_subagent("t").add_tool_result(f"n{n}", LONG),
     "models": spent,
     "text of one block": lambda stage, n: once(stage, "text", LONG, 0),
     "text of no block": lambda stage, n: once(stage, "text", LONG),
@@ -556,7 +556,7 @@ def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
     pen.write_init("s", {"tools": list(map(str, range(50_000)))})
     pen.write_system("note", {"value": value})
     stage = Stage(limit=LINE_BYTES)
-    stage.turn.child("t").add_tool_call("n", "Odd", {"value": value})
+    stage.turn.get_subagent("t").add_tool_call("n", "Odd", {"value": value})
     stage.turn.ended(structured_output=value, result="x")
     stage.turn.closed(ChildExit(code=0), "")
     for line in (pen.take_bytes() + stage.pen.take_bytes()).splitlines():

@@ -443,7 +443,7 @@ def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
         if turn.state == "closed":
             stage.turn = turn.next()
     elif verb == "child":
-        nested = turn.child(arguments["parent"])
+        nested = turn.get_subagent(arguments["parent"])
         if arguments["verb"] == "tool_use":
             nested.add_tool_call(arguments["identity"], "Read", {})
         elif arguments["verb"] == "tool_result":

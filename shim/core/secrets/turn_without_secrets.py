@@ -209,7 +209,7 @@ class RedactedTurn:
         self.turn.start_message(self._redactor.redact_value(model), usage)
 
     def update_message(self, model: str | None = None, usage: Usage | None = None) -> None:
-        self.turn.message_facts(self._redactor.redact_value(model), usage)
+        self.turn.update_message(self._redactor.redact_value(model), usage)
 
     # -- calls -------------------------------------------------------------------------------------
 

@@ -241,7 +241,7 @@ class Turn:
             self.machine.move_to(READY)
         self.reply.update(model, usage)
 
-    def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
+    def update_message(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
         self.reply.update(model, usage)
 
@@ -383,7 +383,7 @@ class Turn:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
         self.calls.forbid_call(call, reason)
 
-    def child(self, parent: str, usage: Usage | None = None) -> Subagent:
+    def get_subagent(self, parent: str, usage: Usage | None = None) -> Subagent:
         """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds
         up.
         """

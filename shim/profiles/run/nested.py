@@ -126,7 +126,7 @@ class NestedEvents:
             if len(self._written) >= MAX_WRITTEN_BLOCKS:
                 self._written.pop(next(iter(self._written)))
             self._written[parent, kind, key] = self._written.get((parent, kind, key), "") + text
-        agent = self._engine.turn.child(parent)
+        agent = self._engine.turn.get_subagent(parent)
         if kind == "text":
             agent.add_text(text)
         else:
@@ -165,7 +165,7 @@ class NestedEvents:
             if len(self._calls) >= MAX_CALLS:
                 self._calls.pop(next(iter(self._calls)))
             self._calls[own] = claude_name, claude_arguments
-        turn.child(parent).add_tool_call(own, claude_name, claude_arguments)
+        turn.get_subagent(parent).add_tool_call(own, claude_name, claude_arguments)
 
     def begin_pieces(self, parent: str, own: Any) -> None:
         """Remember the parent of a call that comes in pieces."""
@@ -193,7 +193,7 @@ class NestedEvents:
         self.begin_reply(parent)
         self.flush(own)
         turn = self._engine.turn
-        agent = turn.child(parent)
+        agent = turn.get_subagent(parent)
         if not agent.has_call(own):  # its calls may have the ids of the main agent's calls
             if own in turn.open or own in turn.calls.table.hidden_keys:
                 turn.add_tool_result(own, content, failed)

@@ -458,7 +458,7 @@ def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
     stage.turn.add_tool_result(text, text)
     stage.turn.add_tool_call("w", "Write", {"file_path": text, "content": text})
     stage.turn.add_tool_result("w", text)
-    stage.turn.child(text).add_text(text)
+    stage.turn.get_subagent(text).add_text(text)
     stage.turn.system("note", text=text)
     stage.turn.denied(text, text, {text: text})
     stage.turn.failed(text)

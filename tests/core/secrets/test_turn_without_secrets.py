@@ -272,7 +272,7 @@ def test_inputs_and_results_of_calls_are_redacted(partial):
 def test_lines_of_a_nested_agent_are_redacted():
     stage = started()
     stage.turn.add_tool_call("t", "Task", {})
-    nested = stage.turn.child("t")
+    nested = stage.turn.get_subagent("t")
     nested.add_text(f"a {GITHUB}")
     nested.add_thinking(GITHUB)
     nested.add_tool_call("n", "Bash", {"command": GITHUB})
@@ -288,7 +288,7 @@ def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does
     asking = [True]
     stage = started(partial, questions=lambda: asking[0])
     stage.turn.add_tool_call("t", "Bash", {"command": f"asked {GITHUB}"})
-    nested = stage.turn.child("t")
+    nested = stage.turn.get_subagent("t")
     nested.add_tool_call("n", "Bash", {"command": f"nested {GITHUB}"})
     stage.lines()
     assert stage.bytes.count(f"asked {GITHUB}".encode()) == 1 + partial
@@ -308,8 +308,8 @@ def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
     stage = started()
     for call in ("t", "u"):
         stage.turn.add_tool_call(call, "Task", {})
-    stage.turn.child("t").add_tool_call("n", "Bash", {})
-    stage.turn.child("u").add_tool_result("n", f"got {GITHUB}")
+    stage.turn.get_subagent("t").add_tool_call("n", "Bash", {})
+    stage.turn.get_subagent("u").add_tool_result("n", f"got {GITHUB}")
     ended(stage)
     assert GITHUB.encode() not in stage.bytes and MARK.encode() in stage.bytes
 

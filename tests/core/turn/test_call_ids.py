@@ -385,10 +385,10 @@ def test_two_agents_may_use_one_id():
     stage.turn.add_tool_call("one", "Task", {})
     stage.turn.add_tool_call("two", "Task", {})
     for parent, path in (("one", "/w/a"), ("two", "/w/a"), ("two", "/w/b")):
-        stage.turn.child(parent).add_tool_call("call_0", *read(path))
-    stage.turn.child("two").add_tool_result("call_0", "2a")
-    stage.turn.child("one").add_tool_result("call_0", "1a")
-    stage.turn.child("two").add_tool_result("call_0", "2b")
+        stage.turn.get_subagent(parent).add_tool_call("call_0", *read(path))
+    stage.turn.get_subagent("two").add_tool_result("call_0", "2a")
+    stage.turn.get_subagent("one").add_tool_result("call_0", "1a")
+    stage.turn.get_subagent("two").add_tool_result("call_0", "2b")
     lines = [line for line in stage.lines() if line.get("parent_tool_use_id")]
     calls = {
         line["message"]["content"][0].get("id"): line["parent_tool_use_id"] for line in lines[:3]

@@ -220,7 +220,7 @@ LATE_VERBS: dict[str, Callable[[Turn], None]] = {
     "retry": lambda turn: turn.write_retry(1, 2, 3, "x"),
     "compacted": lambda turn: turn.write_compaction("auto", 1),
     "retract": lambda turn: turn.retract(),
-    "child": lambda turn: turn.child("t").add_text("x"),
+    "child": lambda turn: turn.get_subagent("t").add_text("x"),
 }
 
 

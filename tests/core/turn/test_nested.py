@@ -28,7 +28,7 @@ def finish(stage: Stage) -> list[str]:
 @BOTH
 def test_a_nested_agents_lines_are_whole_and_name_its_call(partial):
     stage = with_a_task(partial)
-    child = stage.turn.child("task")
+    child = stage.turn.get_subagent("task")
     child.add_user_text("look")
     child.add_thinking("hm")
     child.add_text("I look.")
@@ -46,8 +46,8 @@ def test_a_nested_agents_lines_are_whole_and_name_its_call(partial):
 
 def test_a_nested_agent_says_nothing_of_nothing():
     stage = with_a_task()
-    stage.turn.child("task").add_text("")
-    stage.turn.child("task").add_thinking("")
+    stage.turn.get_subagent("task").add_text("")
+    stage.turn.get_subagent("task").add_thinking("")
     assert stage.brief() == []
 
 
@@ -56,7 +56,7 @@ def test_a_nested_agents_text_closes_no_block_of_the_main_one(partial):
     stage = Stage(partial=partial)
     stage.turn.add_tool_call("task", "Task", {})
     stage.turn.text("mean")
-    stage.turn.child("task").add_text("inside")
+    stage.turn.get_subagent("task").add_text("inside")
     stage.turn.text("while")
     words = finish(stage)
     assert "text:meanwhile" in words
@@ -64,7 +64,7 @@ def test_a_nested_agents_text_closes_no_block_of_the_main_one(partial):
 
 def test_a_nested_agents_text_is_not_the_result():
     stage = with_a_task()
-    stage.turn.child("task").add_text("inside")
+    stage.turn.get_subagent("task").add_text("inside")
     stage.turn.add_tool_result("task", "done")
     stage.turn.say("outside")
     assert finish(stage)[-2] == "end:success outside"
@@ -73,7 +73,7 @@ def test_a_nested_agents_text_is_not_the_result():
 def test_a_nested_result_is_no_turn_of_the_main_agent():
     """Contract 5.14: two tool results of the child and one of the parent are num_turns 2."""
     stage = with_a_task()
-    child = stage.turn.child("task")
+    child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "Read", {})
     child.add_tool_result("n", "")
     stage.turn.add_tool_result("task", "done")
@@ -84,7 +84,7 @@ def test_a_nested_result_is_no_turn_of_the_main_agent():
 @BOTH
 def test_nested_calls_that_are_open_at_the_end_get_a_result(partial):
     stage = with_a_task(partial)
-    stage.turn.child("task").add_tool_call("n", "Read", {})
+    stage.turn.get_subagent("task").add_tool_call("n", "Read", {})
     stage.turn.interrupted()
     words = stage.finish()
     check_turns(stage.bytes, partial)
@@ -93,7 +93,7 @@ def test_nested_calls_that_are_open_at_the_end_get_a_result(partial):
 
 def test_the_same_nested_call_while_it_is_open_is_said_once():
     stage = with_a_task()
-    child = stage.turn.child("task")
+    child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "Read", {})
     child.add_tool_call("n", "Read", {})
     assert stage.brief() == ["task>call:n Read"]
@@ -102,7 +102,7 @@ def test_the_same_nested_call_while_it_is_open_is_said_once():
 def test_a_nested_id_that_comes_again_is_a_new_call():
     """Ids are unique in a session: clients key their cards by them."""
     stage = with_a_task()
-    child = stage.turn.child("task")
+    child = stage.turn.get_subagent("task")
     for text in ("one", "two"):
         child.add_tool_call("n", "Read", {})
         child.add_tool_result("n", text)
@@ -114,7 +114,7 @@ def test_a_nested_id_that_the_main_agent_used_is_a_new_call():
     stage = with_a_task()
     stage.turn.add_tool_call("n", "Bash", {})
     stage.turn.add_tool_result("n", "")
-    child = stage.turn.child("task")
+    child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "Read", {})
     child.add_tool_result("n", "")
     finish(stage)
@@ -122,14 +122,14 @@ def test_a_nested_id_that_the_main_agent_used_is_a_new_call():
 
 def test_a_nested_result_without_its_call_is_counted_and_dropped():
     stage = with_a_task()
-    stage.turn.child("task").add_tool_result("n", "orphan")
+    stage.turn.get_subagent("task").add_tool_result("n", "orphan")
     assert stage.brief() == []
     assert stage.account.repairs == {"orphan_tool_result": 1}
 
 
 def test_an_unknown_parent_is_null_and_counted():
     stage = Stage()
-    stage.turn.child("nobody").add_text("inside")
+    stage.turn.get_subagent("nobody").add_text("inside")
     line = stage.lines()[-1]
     assert line["parent_tool_use_id"] is None
     assert stage.account.repairs == {"unknown_parent": 1}
@@ -140,7 +140,7 @@ def test_a_parent_that_has_its_result_already_is_still_known():
     stage = with_a_task()
     stage.turn.add_tool_result("task", "launched")
     stage.lines()
-    stage.turn.child("task").add_text("later")
+    stage.turn.get_subagent("task").add_text("later")
     assert stage.brief() == ["task>text:later"]
     assert stage.account.repairs == {}
 
@@ -151,7 +151,7 @@ def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
     stage.turn.add_tool_result("task", "one")
     stage.turn.add_tool_call("task", "Task", {})
     call = stage.lines()[-1]["message"]["content"][0]["id"]
-    stage.turn.child("task").add_text("inside")
+    stage.turn.get_subagent("task").add_text("inside")
     (line,) = stage.lines()
     assert line["parent_tool_use_id"] == call != "task"
 
@@ -164,7 +164,7 @@ def test_a_nested_call_has_an_id_a_name_and_an_object(identity, name, arguments)
     """Contract S6 holds for nested lines too."""
     stage = with_a_task()
     try:
-        stage.turn.child("task").add_tool_call(identity, name, arguments)
+        stage.turn.get_subagent("task").add_tool_call(identity, name, arguments)
     except Exception:  # the pump counts it
         pass
     finish(stage)
@@ -172,16 +172,16 @@ def test_a_nested_call_has_an_id_a_name_and_an_object(identity, name, arguments)
 
 def test_a_nested_result_has_the_parent_of_its_call():
     stage = with_a_task()
-    stage.turn.child("task").add_tool_call("n", "Read", {})
+    stage.turn.get_subagent("task").add_tool_call("n", "Read", {})
     stage.turn.add_tool_call("other", "Task", {})
-    stage.turn.child("other").add_tool_result("n", "out")
+    stage.turn.get_subagent("other").add_tool_result("n", "out")
     assert "task>result:n out" in stage.brief()
     finish(stage)
 
 
 def test_an_mcp_result_of_a_nested_agent_has_claudes_form():
     stage = with_a_task()
-    child = stage.turn.child("task")
+    child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "mcp__srv__take", {})
     child.add_tool_result("n", {"content": []})
     child.add_tool_call("m", "mcp__srv__take", {})
@@ -200,7 +200,7 @@ def test_texts_of_a_nested_agent_are_not_written_unless_requested():
     stage = Stage(forwards_subagent_text=False)
     stage.turn.start_session(session_id="s")
     stage.turn.add_tool_call("task", "Task", {"prompt": "x"})
-    child = stage.turn.child("task")
+    child = stage.turn.get_subagent("task")
     child.add_thinking("hm")
     child.add_text("inside")
     child.add_tool_call("n", "Read", {})
@@ -226,7 +226,7 @@ def judged_task(judges: PolicyEvaluator) -> Stage:
 @pytest.mark.parametrize("identity", ["n", "task", "", None])
 def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(identity):
     stage = judged_task(judge(deny=["Bash(rm:*)"]))
-    child = stage.turn.child("task")
+    child = stage.turn.get_subagent("task")
     child.add_tool_call(identity, "Bash", LS)
     assert stage.turn.result is None
     child.add_tool_call(identity, "Bash", RM)
@@ -242,7 +242,7 @@ def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(identity):
 
 def test_arguments_of_a_nested_call_that_come_later_are_judged():
     stage = judged_task(judge(deny=["mcp__s__t(rm:*)"]))
-    child = stage.turn.child("task")
+    child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "mcp__s__t", {"line": "ls"})
     child.add_tool_call("n", "mcp__s__t", {"line": "ls"})
     assert stage.turn.result is None
@@ -253,14 +253,14 @@ def test_arguments_of_a_nested_call_that_come_later_are_judged():
 def test_a_nested_call_that_was_refused_stops_nothing():
     stage = judged_task(judge(deny=["Bash(rm:*)"]))
     stage.turn.denied("n", "Bash", RM)
-    stage.turn.child("task").add_tool_call("n", "Bash", RM)
+    stage.turn.get_subagent("task").add_tool_call("n", "Bash", RM)
     assert stage.turn.result is None
 
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_nested_call_that_the_vendor_refuses_itself_stops_the_turn_if_it_ran(failed):
     stage = judged_task(PolicyEvaluator(policy(deny=["Bash"]), is_sent_to_vendor=lambda rule: True))
-    child = stage.turn.child("task")
+    child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "Bash", RM)
     assert stage.turn.result is None
     child.add_tool_result("n", "removed", failed)

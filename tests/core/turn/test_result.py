@@ -345,7 +345,7 @@ def test_facts_of_another_type_do_not_take_the_result_away(facts):
 def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
     stage = Stage(partial=partial)
     stage.turn.start_message()
-    for verb in (stage.turn.message_facts, stage.turn.message_end):
+    for verb in (stage.turn.update_message, stage.turn.message_end):
         try:
             verb(usage=usage)
         except Exception:  # the pump counts it

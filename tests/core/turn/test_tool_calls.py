@@ -607,7 +607,7 @@ def test_an_mcp_tool_is_written_with_claudes_name():
     stage.turn.denied("t", name, {})
     stage.turn.add_tool_call("t", name, {})
     stage.turn.add_tool_result("t", "no", True)
-    stage.turn.child("t").add_tool_call("n", name, {})
+    stage.turn.get_subagent("t").add_tool_call("n", name, {})
     assert stage.lines()[0]["message"]["content"][0]["name"] == plain
     ended(stage)
     assert stage.turn.denials["t"]["tool_name"] == plain

@@ -440,8 +440,8 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     turn.text(HUGE)
     turn.think(HUGE)
     turn.add_tool_call(HUGE, HUGE, {"content": HUGE})
-    turn.child(HUGE).add_text(HUGE)
-    nested = turn.child(HUGE)
+    turn.get_subagent(HUGE).add_text(HUGE)
+    nested = turn.get_subagent(HUGE)
     nested.add_thinking(HUGE)
     nested.add_tool_call(HUGE + "2", HUGE, {"content": HUGE})
     nested.add_tool_result(HUGE + "2", HUGE)
@@ -479,7 +479,7 @@ def test_arguments_that_had_to_be_cut_are_told_to_the_turn(stage):
 def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
     turn = stage.turn
     turn.add_tool_call("task", "Agent", {"description": "look"})
-    nested = turn.child("task")
+    nested = turn.get_subagent("task")
     nested.add_thinking("hm")
     nested.add_tool_call("n1", "Read", {"file_path": "/a"})
     nested.add_tool_call("n2", "Read", {"file_path": "/b"})
@@ -506,8 +506,8 @@ def test_an_agent_whose_call_waits_waits_with_it(stage):
     turn = stage.turn
     turn.add_tool_call("one", "Task", {})
     turn.add_tool_call("two", "Task", {})
-    turn.child("two").add_text("from two")
-    turn.child("one").add_text("from one")
+    turn.get_subagent("two").add_text("from two")
+    turn.get_subagent("one").add_text("from one")
     turn.add_tool_result("two", "2")
     turn.add_tool_result("one", "1")
     assert short(ended(stage))[1:7] == [
@@ -525,13 +525,13 @@ def test_agents_inside_agents_cost_no_stack(stage):
     turn.add_tool_call("first", "Task", {})
     turn.add_tool_call("n0", "Task", {})
     for number in range(900):
-        turn.child(f"n{number}").add_tool_call(f"n{number + 1}", "Task", {})
+        turn.get_subagent(f"n{number}").add_tool_call(f"n{number + 1}", "Task", {})
     turn.add_tool_result("first", "")
     assert sum(word.startswith("n") and ">call" in word for word in short(ended(stage))) == 900
 
 
 def test_an_agent_of_an_unknown_call_has_no_parent(stage):
-    stage.turn.child("never").add_text("hello")
+    stage.turn.get_subagent("never").add_text("hello")
     (line,) = (line for line in ended(stage) if line["type"] == "text")
     assert line["parent_tool_use_id"] is None
 
@@ -559,7 +559,7 @@ def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call
     turn = stage.turn
     turn.add_tool_call("a", "Bash", {})
     turn.add_tool_call("task", "Task", {})
-    turn.child("task").add_tool_call("n", "Read", {})
+    turn.get_subagent("task").add_tool_call("n", "Read", {})
     stage.pen.expose("n")
     assert short(stage.lines())[1:] == ["call a Bash", "call task Task", "task>call n Read"]
     turn.ended()
