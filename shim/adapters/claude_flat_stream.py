@@ -91,7 +91,7 @@ class FlatClaudeTranslator(StreamedTranslator):
             elif kind == "tool_use":
                 self.turn.add_tool_call(block.get("id"), block["name"], block["input"])
             else:
-                self.turn.unknown(f"block/{kind}", block)
+                self.turn.record_unknown_event(f"block/{kind}", block)
 
     def on_user(self, event: Event) -> None:
         content = event["message"]["content"]
@@ -128,7 +128,7 @@ class FlatClaudeTranslator(StreamedTranslator):
             and isinstance(tool, str)
         ):
             given = given if isinstance(given, dict) else {}
-            self.turn.permission(identity, normalize_id(call), tool, given, (tool, given))
+            self.turn.request_permission(identity, normalize_id(call), tool, given, (tool, given))
         else:
             self.outbox.append(encode_unsupported_request(identity, request.get("subtype")))
 

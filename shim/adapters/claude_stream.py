@@ -55,14 +55,14 @@ class ClaudeTranslator(Translator):
     def feed(self, event: Event) -> None:
         raw, self._raw_line = self._raw_line, None
         if not isinstance(event.get("type"), str):
-            self.turn.unknown(event.get("type"), event)
+            self.turn.record_unknown_event(event.get("type"), event)
             return
         kind = event["type"]
         if kind not in LEGACY_KINDS and (
             self.turn.terms.rejects_unknown_lines
             or (kind not in EARLY_KINDS and not self.has_message)
         ):
-            self.turn.unknown(kind, event)
+            self.turn.record_unknown_event(kind, event)
             return
         if self._split_delta is not None and raw is not None:
             self._write_half_character()

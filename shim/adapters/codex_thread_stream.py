@@ -185,7 +185,7 @@ class ThreadTranslator(Translator):
         elif method in self._notification_handlers and isinstance(params, dict):
             self._notification_handlers[method](params)
         else:
-            self.turn.unknown(method or "untyped", event)
+            self.turn.record_unknown_event(method or "untyped", event)
         self.outbox += self.thread.outbox
         self.thread.outbox.clear()
 
@@ -256,7 +256,7 @@ class ThreadTranslator(Translator):
             self._close_item(item)
             calls, (content, failed) = self._list_calls(item), codex_items.read_item_result(item)
             if not calls:
-                self.turn.unknown(f"item/{kind}", item)
+                self.turn.record_unknown_event(f"item/{kind}", item)
             self._announce_calls(item, "item/completed")
             for own, (name, arguments) in zip(_build_call_ids(identity, calls), calls, strict=True):
                 call = self.turn.find_call(own, name, arguments)
@@ -373,7 +373,7 @@ class ThreadTranslator(Translator):
             ask(identity, params)
         except (KeyError, TypeError, AttributeError, StopIteration):
             # A request that cannot be read must be answered, too: codex would wait for ever.
-            self.turn.unknown(method, params)
+            self.turn.record_unknown_event(method, params)
             self.outbox.append(self.thread.encode_refusal(identity, method))
 
     def _ask_command(self, identity: object, params: Event) -> None:
@@ -409,7 +409,7 @@ class ThreadTranslator(Translator):
         ):
             name = call = f"form-{identity}"
             self.thread.forms.open[name] = identity, call, params
-            self.turn.permission(name, call, QUESTION_TOOL, fields, (ELICITATION, params))
+            self.turn.request_permission(name, call, QUESTION_TOOL, fields, (ELICITATION, params))
             return
         named = params.get("serverName"), meta.get("tool_name"), meta.get("tool_params")
         found = [
@@ -446,14 +446,14 @@ class ThreadTranslator(Translator):
         """Ask the frontend about each call of a question."""
         names = self.thread.add_request(identity, kind, ids)
         for name, own, (tool, arguments) in zip(names, ids, calls, strict=False):
-            self.turn.permission(name, own, tool, arguments, (kind, params))
+            self.turn.request_permission(name, own, tool, arguments, (kind, params))
 
     # -- answers, and the end ----------------------------------------------------------------------
 
     def _read_response(self, event: Event) -> None:
         heard = self.thread.read_response(event)
         if heard is None:
-            self.turn.unknown("answer", event)
+            self.turn.record_unknown_event("answer", event)
         elif heard.error is not None:
             if heard.step in (*OPENING_STEPS, TURN):
                 self._fail_turn(heard.error)

@@ -52,13 +52,13 @@ class CursorTranslator(Translator):
                 self._write_text(text)
         handler = self.handlers.get(event.get("type"))
         if handler is None:
-            self.turn.unknown(event.get("type"), event)
+            self.turn.record_unknown_event(event.get("type"), event)
         else:
             handler(event)
 
     def on_system(self, event: Event) -> None:
         if event.get("subtype") != "init":
-            self.turn.unknown(f"system/{event.get('subtype')}", event)
+            self.turn.record_unknown_event(f"system/{event.get('subtype')}", event)
             return
         self.turn.start_session(
             session_id=event.get("session_id"),

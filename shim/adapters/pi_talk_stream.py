@@ -156,7 +156,7 @@ class PiRpcTranslator(PiTranslator):
     def on_response(self, event: Event) -> None:
         heard = self.session.read_response(event)
         if heard is None:
-            self.turn.unknown("response", event)
+            self.turn.record_unknown_event("response", event)
         elif heard.error and heard.step != STEER:
             self._fail_request(heard)
         elif heard.step == STATE:
@@ -233,7 +233,7 @@ class PiRpcTranslator(PiTranslator):
         if asked is None:
             self._refuse_request(identity)
         else:
-            self.turn.permission(identity, call, QUESTION_TOOL, asked, (DIALOG_TYPE, event))
+            self.turn.request_permission(identity, call, QUESTION_TOOL, asked, (DIALOG_TYPE, event))
 
     def _ask_permission(self, identity: str, event: Event) -> None:
         """Our extension asks whether a call may run."""
@@ -254,7 +254,9 @@ class PiRpcTranslator(PiTranslator):
         if not self.session.add_question(identity):
             self._refuse_request(identity)
             return
-        self.turn.permission(identity, call, name, arguments, (own, given), announced=announced)
+        self.turn.request_permission(
+            identity, call, name, arguments, (own, given), announced=announced
+        )
 
     def _is_foreign_tool(self, own: str, replaced: object, name: str, arguments: Arguments) -> bool:
         """Whether an extension's tool is called like one of Claude's, so that a mode or a rule

@@ -217,7 +217,7 @@ class CallsTranslator(Translator):
         if status in WAITING_STATUSES or event.get("pending"):
             return
         if status not in FINAL_STATUSES and status not in RUNNING_STATUSES:
-            turn.unknown(f"x-qwen-tool-display/{status}", event)
+            turn.record_unknown_event(f"x-qwen-tool-display/{status}", event)
             return
         if self._partial_calls.has_call(call):
             self._write_partial_calls()

@@ -99,7 +99,7 @@ class RepliesTranslator(CallsTranslator):
             elif message.get("role") == "tool":
                 self._write_tool_message(message)
             elif message.get("role") not in (None, "assistant"):
-                self.turn.unknown(f"{COMPLETION_OBJECT}/{message.get('role')}", event)
+                self.turn.record_unknown_event(f"{COMPLETION_OBJECT}/{message.get('role')}", event)
             else:
                 self._write_message(message, reason, counted, event.get("model"))
                 if metadata.get("error") and not message.get("content"):
@@ -223,7 +223,7 @@ class RepliesTranslator(CallsTranslator):
         self._has_open_reply, self._stop_reason = False, reason
         self._usage = counted or self._usage
         if reason not in STOP_REASONS:
-            self.turn.unknown(f"finish_reason/{reason}")
+            self.turn.record_unknown_event(f"finish_reason/{reason}")
         self.turn.message_end(counted, STOP_REASONS.get(reason), adds=False)
         if counted is not None:
             self._pause_turn()

@@ -108,7 +108,7 @@ class RfcTranslator(RepliesTranslator):
     def _translate_event(self, event: Event) -> None:
         handler = self.handlers.get(event.get("type"))
         if handler is None:
-            self.turn.unknown(event.get("type", "untyped"), event)
+            self.turn.record_unknown_event(event.get("type", "untyped"), event)
         else:
             handler(event)
 
@@ -119,7 +119,9 @@ class RfcTranslator(RepliesTranslator):
         if "protocol_version" in metadata:
             self.turn.start_session(**self._read_session_fields(event, metadata))
             if str(metadata["protocol_version"]) != str(PROTOCOL_VERSION):
-                self.turn.unknown(f"protocol_version/{metadata['protocol_version']}", event)
+                self.turn.record_unknown_event(
+                    f"protocol_version/{metadata['protocol_version']}", event
+                )
 
     # -- what happens to the session ---------------------------------------------------------------
 
@@ -128,7 +130,7 @@ class RfcTranslator(RepliesTranslator):
         name = str(event.get("event") or "")
         handler = self._session_event_handlers.get(name.replace("_", "").lower())
         if handler is None:
-            self.turn.unknown(f"x-qwen-session-event/{name}", event)
+            self.turn.record_unknown_event(f"x-qwen-session-event/{name}", event)
         else:
             handler(str(event.get("message") or name), event)
 
@@ -185,7 +187,7 @@ class RfcTranslator(RepliesTranslator):
         elif subtype in CONFIRMATION_SUBTYPES:
             command = {"command": _read_command(request)}
             self._resume_turn()
-            self.turn.permission(
+            self.turn.request_permission(
                 identity, identity, "Bash", command, ("run_shell_command", command)
             )
         elif len(self.outbox) < MAX_PENDING_REQUESTS:
@@ -209,7 +211,7 @@ class RfcTranslator(RepliesTranslator):
             self._prompted_calls.add(call)
         self._write_partial_calls()
         self._resume_turn()
-        self.turn.permission(
+        self.turn.request_permission(
             identity, call, claude, arguments, (name, parse_arguments(given, account) or {})
         )
 
@@ -258,7 +260,7 @@ class RfcTranslator(RepliesTranslator):
             )
             self._end_turn(local=True)
         else:
-            self.turn.unknown(f"result/command/{kind}", event)
+            self.turn.record_unknown_event(f"result/command/{kind}", event)
 
     def _pause_after_result(self) -> None:
         if self._runs_tool:

@@ -87,13 +87,13 @@ class QwenTranslator(StreamedTranslator):
             }
             self.turn.system("task_notification", **(done | data))
         elif subtype not in ("session_start", "session_end"):
-            self.turn.unknown(f"system/{subtype}", event)
+            self.turn.record_unknown_event(f"system/{subtype}", event)
 
     def _start_session(self, event: Event) -> None:
         self.start_next_turn()
         self._has_started = True
         if self._error_event is not None:
-            self.turn.unknown("untyped", self._error_event)
+            self.turn.record_unknown_event("untyped", self._error_event)
             self._error_event = None
         mode = event.get("permission_mode")  # its `default` stands for several of Claude's
         tools = [
@@ -131,7 +131,7 @@ class QwenTranslator(StreamedTranslator):
         elif kind == "message_start":
             self.turn.start_message(model=(inner.get("message") or {}).get("model"))
         elif kind not in ("content_block_stop", "message_stop", "goal_state", "tool_progress"):
-            self.turn.unknown(f"stream_event/{kind}", inner)
+            self.turn.record_unknown_event(f"stream_event/{kind}", inner)
 
     def _write_fragment(self, kind: str, fragment: str) -> None:
         if kind == "text" and (self._error_text or fragment.startswith(API_ERROR_PREFIX)):
@@ -165,7 +165,7 @@ class QwenTranslator(StreamedTranslator):
             elif kind == "tool_use":
                 turn.add_tool_call(block.get("id"), *translate_tool_use(block))
             else:
-                self.turn.unknown(f"block/{kind}", block)
+                self.turn.record_unknown_event(f"block/{kind}", block)
         if counted is not None:
             self._streamed_blocks.clear()
             self.turn.message_end(
@@ -191,7 +191,7 @@ class QwenTranslator(StreamedTranslator):
             elif block["type"] == "text" and parent:
                 self.turn.get_subagent(parent).add_user_text(block["text"])
             elif block["type"] != "text" or not NOTIFICATION_TEXT.match(block["text"]):
-                self.turn.unknown(f"user/{block['type']}", block)
+                self.turn.record_unknown_event(f"user/{block['type']}", block)
 
     def _write_result(self, block: dict[str, Any], parent: str | None) -> None:
         identity, content = block.get("tool_use_id"), block.get("content", "")
@@ -227,7 +227,7 @@ class QwenTranslator(StreamedTranslator):
         ):
             own = tool, request.get("input") or {}
             name, arguments = translate_tool_use({"name": own[0], "input": own[1]})
-            self.turn.permission(identity, normalize_id(call), name, arguments, own)
+            self.turn.request_permission(identity, normalize_id(call), name, arguments, own)
         elif len(self.outbox) < MAX_PENDING_REQUESTS:
             self.outbox.append(encode_unsupported_request(identity, request.get("subtype")))
 

@@ -126,7 +126,7 @@ def once(stage: Stage, name: str, /, *given: Any, **named: Any) -> None:
 
 def asked(stage: Stage, number: int) -> None:
     identity = f"t{number}"
-    stage.turn.permission(f"r{number}", identity, "Bash", {"command": LONG}, ("shell", {}))
+    stage.turn.request_permission(f"r{number}", identity, "Bash", {"command": LONG}, ("shell", {}))
 
 
 def asked_and_taken(stage: Stage, number: int) -> None:
@@ -508,7 +508,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
     for number in range(MANY):
         stage.turn.add_tool_call(f"t{number}", "Bash", {"command": "ls"})
         stage.turn.denied(f"t{number}", "Bash", {"command": "ls"})
-        stage.turn.unknown(f"\x01{number}" * 20)
+        stage.turn.record_unknown_event(f"\x01{number}" * 20)
         stage.account.record(f"\x02{number}" * 20)
         if number % 40 == 0:
             stage.turn.start_message(model=f"\x03{number}" * 20)

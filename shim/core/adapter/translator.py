@@ -49,7 +49,7 @@ class Translator:
         """Handle one event; the pump calls the handler itself where this is not overridden."""
         handler = self.handlers.get(event.get("type"))
         if handler is None:
-            self.turn.unknown(event.get("type"), event)
+            self.turn.record_unknown_event(event.get("type"), event)
         else:
             handler(event)
 
@@ -59,7 +59,7 @@ class Translator:
 
         That one is to read the event, and what follows it.
         """
-        self.turn.unknown(event.get("type", "untyped"), event)
+        self.turn.record_unknown_event(event.get("type", "untyped"), event)
         return self
 
     def feed_repaired(self, event: Event) -> None:

@@ -269,7 +269,7 @@ class RedactedTurn:
 
     def record_unknown_event(self, kind: object, sample: object = "") -> None:
         """An event without a translation: the result names its kind."""
-        self.turn.unknown(
+        self.turn.record_unknown_event(
             self._redactor.redact_text(kind) if isinstance(kind, str) else kind, sample
         )
 

@@ -306,7 +306,7 @@ class Turn:
             self.questions.denials.resolve_id(identity, name, arguments), name, arguments
         )
 
-    def permission(
+    def request_permission(
         self,
         request: str,
         identity: str,
@@ -427,7 +427,7 @@ class Turn:
         """
         self.system("compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": before})
 
-    def unknown(self, kind: object, sample: object = "") -> None:
+    def record_unknown_event(self, kind: object, sample: object = "") -> None:
         """An event of the vendor that has no translation."""
         self.account.record_unknown_event(kind, sample)
 

@@ -171,7 +171,7 @@ class AcpTranslator(Translator):
         elif method == "$/cancel_request":
             self.link.taken_back.append(dump_json(event["params"]["requestId"]).decode())
         else:
-            self.turn.unknown(method or "untyped", event)
+            self.turn.record_unknown_event(method or "untyped", event)
 
     def _batch(self, events: list[Event]) -> None:
         """Several messages in one line (JSON-RPC 2.0); one that cannot be read keeps no other from
@@ -211,7 +211,7 @@ class AcpTranslator(Translator):
             self.link.replayed = True
             return
         if handler is None:
-            self.turn.unknown(f"session/update/{kind}", update)
+            self.turn.record_unknown_event(f"session/update/{kind}", update)
         elif params.get("sessionId") in (self.link.session, "") or not self.link.session:
             if self._failure and kind in CONVERSATION:
                 self._release_failure()
@@ -225,7 +225,7 @@ class AcpTranslator(Translator):
         if self.link.setting and str(content.get("text")).startswith(NOTICE):
             return
         if (text := shown(content)) is None:
-            self.turn.unknown(f"content/{content.get('type')}", content)
+            self.turn.record_unknown_event(f"content/{content.get('type')}", content)
             return
         if self.notices is not None and self.notices.fullmatch(text):
             return
@@ -403,7 +403,7 @@ class AcpTranslator(Translator):
             blocks = list_blocks(call.output)
         for block in blocks:
             if not is_complete(block):
-                self.turn.unknown(f"content/{block['type']}", block)
+                self.turn.record_unknown_event(f"content/{block['type']}", block)
         shown = [block for block in blocks if is_complete(block)]
         if any(block["type"] != "text" for block in shown):
             return shown
@@ -413,7 +413,7 @@ class AcpTranslator(Translator):
         for item in call.output:
             kind = item.get("type") if isinstance(item, dict) else None
             if kind not in ITEMS:
-                self.turn.unknown(f"tool_content/{kind}", item)
+                self.turn.record_unknown_event(f"tool_content/{kind}", item)
 
     def _planned(self, update: Event) -> None:
         """Its plan is a list of todos, said again whenever it has changed."""
@@ -460,14 +460,14 @@ class AcpTranslator(Translator):
         call = f"ask_{self.turn.pen.create_uuid()[-12:]}"
         request = self.link.form(identity, call, params)
         if request is not None:
-            self.turn.permission(
+            self.turn.request_permission(
                 request, call, QUESTION_TOOL, asked, ("elicitation/create", params)
             )
 
     def _question(self, identity: object, params: Event) -> None:
         subject = self.link.version.subject(params, identity)
         if subject is None or not self._ours(params):
-            self.turn.unknown("session/request_permission", params)
+            self.turn.record_unknown_event("session/request_permission", params)
             self.link.reply(identity, result=CANCELLED)
             return
         call = self._calls.find_for_permission(
@@ -491,7 +491,7 @@ class AcpTranslator(Translator):
             if call.asked_input is None:
                 call.asked_input = judged.input
             own = judged.own, judged.input
-            self.turn.permission(
+            self.turn.request_permission(
                 request, call.identity, *words, own, is_unique=True, is_deferred=is_deferred
             )
 
@@ -500,7 +500,7 @@ class AcpTranslator(Translator):
     def _answered(self, event: Event) -> None:
         heard = self.link.hear(event)
         if heard is None:
-            self.turn.unknown("answer", event)
+            self.turn.record_unknown_event("answer", event)
         elif heard.error is not None:
             self._failed(heard)
         elif heard.step == SESSION:

@@ -40,7 +40,7 @@ class Toy(Translator):
         self.turn.add_tool_result("c1", "a.txt")
 
     def on_ask(self, event):
-        self.turn.permission("r1", "c1", "Bash", {"command": "ls"}, ("bash", {"cmd": "ls"}))
+        self.turn.request_permission("r1", "c1", "Bash", {"command": "ls"}, ("bash", {"cmd": "ls"}))
 
     def on_tell(self, event):
         self.outbox.append(b"a line\n")

@@ -366,7 +366,7 @@ def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
 def test_a_question_has_the_calls_own_input():
     stage = started()
     given = {"command": f"echo {GITHUB}", "password": "hunter2"}
-    stage.turn.permission("r", "t", "Bash", given, ("shell", given))
+    stage.turn.request_permission("r", "t", "Bash", given, ("shell", given))
     (asked,) = stage.turn.asked
     assert asked.tool_input is given and asked.vendor_input is given
     assert GITHUB.encode() not in stage.pen.take_bytes(), "the call's own line is redacted"

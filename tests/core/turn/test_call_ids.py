@@ -332,7 +332,7 @@ REQUESTS = count()
 
 
 def ask(stage: Stage, identity: Any, path: str) -> Any:
-    stage.turn.permission(f"r{next(REQUESTS)}", identity, *read(path), ("read", {}))
+    stage.turn.request_permission(f"r{next(REQUESTS)}", identity, *read(path), ("read", {}))
     return stage.turn.asked[-1]
 
 

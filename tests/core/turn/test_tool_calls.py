@@ -438,7 +438,7 @@ SHELL = ("shell", {"command": "ls"})
 
 def ask(stage: Stage, request: str = "q1", call: str = "t", name: str = "Bash"):
     """What becomes of a vendor's question."""
-    stage.turn.permission(request, call, name, {"command": "ls"}, SHELL)
+    stage.turn.request_permission(request, call, name, {"command": "ls"}, SHELL)
     return stage.turn.asked[-1]
 
 
@@ -615,7 +615,7 @@ def test_an_mcp_tool_is_written_with_claudes_name():
 
 def test_a_permission_request_has_claudes_name_of_an_mcp_tool():
     stage = started()
-    stage.turn.permission("q", "t", "mcp__s.x__do it", {}, ("do it", {}))
+    stage.turn.request_permission("q", "t", "mcp__s.x__do it", {}, ("do it", {}))
     assert stage.turn.asked[0].tool == "mcp__s_x__do_it"
 
 

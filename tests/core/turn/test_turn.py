@@ -363,7 +363,7 @@ def test_a_compaction_is_a_boundary_with_its_cost():
 
 def test_an_unknown_event_is_told_in_the_result():
     stage = Stage()
-    stage.turn.unknown("brand_new", {"a": 1})
+    stage.turn.record_unknown_event("brand_new", {"a": 1})
     stage.turn.say("hi")
     stage.turn.ended()
     assert stage.result()["shim"]["unknown_events"] == {"brand_new": 1}

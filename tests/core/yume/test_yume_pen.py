@@ -345,7 +345,7 @@ def test_r13_thinking_is_flat_and_comes_as_it_streams(stage):
 
 def test_r14_a_denied_call_has_an_error_for_its_result(stage):
     asked = PermissionRequest("r1", "a", "Bash", {}, "shell", {})
-    stage.turn.permission("r1", "a", "Bash", {}, ("shell", {}))
+    stage.turn.request_permission("r1", "a", "Bash", {}, ("shell", {}))
     stage.turn.refused(asked, "Not today.", announced=True)
     stage.turn.add_tool_result("a", "vendor's own words", True)
     assert "failed a Not today." in short(ended(stage))
