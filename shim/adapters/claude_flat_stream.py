@@ -140,7 +140,7 @@ class FlatClaudeTranslator(StreamedTranslator):
     def on_result(self, event: Event) -> None:
         turn, errors = self.turn, event.get("errors")
         for denial in event.get("permission_denials") or ():
-            turn.denied(
+            turn.add_denial(
                 str(denial.get("tool_use_id")),
                 str(denial.get("tool_name")),
                 denial.get("tool_input") or {},
@@ -154,7 +154,7 @@ class FlatClaudeTranslator(StreamedTranslator):
         }
         said = event.get("result") if isinstance(event.get("result"), str) else ""
         if event.get("terminal_reason") in INTERRUPTED_REASONS:
-            turn.interrupted(**facts)
+            turn.record_interrupt(**facts)
         elif event.get("is_error"):
             subtype = str(event.get("subtype"))
             failed = str(

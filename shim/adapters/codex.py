@@ -180,7 +180,7 @@ class CodexTranslator(ProfileTranslator):
         ]
         for own, (name, arguments) in zip(ids, calls, strict=True):
             if refused:
-                self.turn.denied(own, name, arguments)
+                self.turn.add_denial(own, name, arguments)
             self.turn.add_tool_call(own, name, arguments)
         return ids
 

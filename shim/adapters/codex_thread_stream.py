@@ -219,7 +219,7 @@ class ThreadTranslator(Translator):
             ]
             for own, (name, given) in zip(_build_call_ids(call.call_id, calls), calls, strict=True):
                 if call.is_denied:
-                    self.turn.denied(own, name, given)
+                    self.turn.add_denial(own, name, given)
                 self.turn.add_tool_call(own, name, given)
                 self.turn.add_tool_result(own, call.output, call.is_error, name, given)
 
@@ -477,7 +477,7 @@ class ThreadTranslator(Translator):
             return
         status = done.get("status")
         if status == "interrupted":
-            self.turn.interrupted()
+            self.turn.record_interrupt()
         elif status == "failed":
             self._fail_turn(done.get("error") or {})
             return

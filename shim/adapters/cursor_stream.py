@@ -164,7 +164,7 @@ class CursorTranslator(Translator):
             name, claude = known[1:]
         content, failed, rejected = read_outcome(name, body.get("result") or {})
         if rejected and name not in SKIPPED_TOOLS:
-            self.turn.denied(identity, name, claude)
+            self.turn.add_denial(identity, name, claude)
         self.turn.add_tool_result(identity, content, failed, name, claude)
 
     def _resolve_call(

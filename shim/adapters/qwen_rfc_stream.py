@@ -158,7 +158,7 @@ class RfcTranslator(RepliesTranslator):
     def _interrupt_turn(self, text: str, event: Event) -> None:
         self._partial_calls.clear()
         self._record_spent_usage()
-        self.turn.interrupted()
+        self.turn.record_interrupt()
         self.turn.settle()
 
     def _read_terminal_event(self, event: Event) -> None:

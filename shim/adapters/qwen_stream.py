@@ -204,7 +204,7 @@ class QwenTranslator(StreamedTranslator):
             and DENIED_TEXT in str(content)
             and (call := self.turn.find_call(identity)) is not None
         ):
-            self.turn.denied(*call)
+            self.turn.add_denial(*call)
         self.turn.add_tool_result(identity, content, failed)
 
     def _write_nested(self, child: Any, content: list[dict[str, Any]]) -> None:
@@ -246,7 +246,7 @@ class QwenTranslator(StreamedTranslator):
             name, arguments = translate_call(
                 str(denial.get("tool_name", "")), denial.get("tool_input")
             )
-            self.turn.denied(str(denial.get("tool_use_id")), name, arguments)
+            self.turn.add_denial(str(denial.get("tool_use_id")), name, arguments)
         error = event.get("error") or {}
         message = error if isinstance(error, str) else error.get("message") or ""
         text = event.get("result") or ""
@@ -261,7 +261,7 @@ class QwenTranslator(StreamedTranslator):
 
     def _fail_turn(self, message: str, facts: dict[str, Any]) -> None:
         if message == CANCELLED_MESSAGE:
-            self.turn.interrupted(**facts)
+            self.turn.record_interrupt(**facts)
         elif message.startswith(API_ERROR_PREFIX):
             reason = message.removeprefix(API_ERROR_PREFIX).rstrip().removesuffix("]")
             self.turn.failed(f"API Error: {reason}", api=True, **facts)
@@ -283,7 +283,7 @@ class QwenTranslator(StreamedTranslator):
             self.turn.failed(format_error(self._error_event["error"]))
             return
         if child_exit.code == CANCELLED_EXIT_CODE:
-            self.turn.interrupted()
+            self.turn.record_interrupt()
             return
         subtype = EXIT_SUBTYPES.get(child_exit.code or 0)
         if subtype is not None:

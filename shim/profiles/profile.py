@@ -122,7 +122,7 @@ class ProfileTranslator(Engine):
             if not "".join(reasons).strip() and self.notice:
                 turn.failed(reason)
         elif cause == "interrupted":
-            turn.interrupted()
+            turn.record_interrupt()
         else:
             text = reason or f"{turn.terms.vendor.name} exited with code {code}"
             turn.failed(text, api=False, kind=cause)

@@ -136,9 +136,9 @@ class AcaiTranslator(Translator):
         }
         for denial in map(str, event.get("permission_denials") or ()):
             tool, _, detail = denial.partition(": ")
-            self.turn.denied(denial, tool.capitalize(), {"command": detail})
+            self.turn.add_denial(denial, tool.capitalize(), {"command": detail})
         if event.get("subtype") == "interrupted":
-            self.turn.interrupted(**facts)
+            self.turn.record_interrupt(**facts)
         elif failed:
             subtype = LIMITS.get(str(event.get("limit")))
             message = str(event.get("error") or event.get("subtype") or "error").removeprefix(

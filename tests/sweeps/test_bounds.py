@@ -507,7 +507,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
     stage = Stage(limit=LINE_BYTES)
     for number in range(MANY):
         stage.turn.add_tool_call(f"t{number}", "Bash", {"command": "ls"})
-        stage.turn.denied(f"t{number}", "Bash", {"command": "ls"})
+        stage.turn.add_denial(f"t{number}", "Bash", {"command": "ls"})
         stage.turn.record_unknown_event(f"\x01{number}" * 20)
         stage.account.record(f"\x02{number}" * 20)
         if number % 40 == 0:
@@ -542,7 +542,7 @@ def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
     for number in range(tool_calls.MAX_EARLY_RESULTS):
         stage.turn.add_tool_result(f"e{number}", f"{number}" * 200_000)
     for number in range(tool_calls.MAX_DENIALS):
-        stage.turn.denied(f"d{number}", "Write", {"content": f"{number}" * 200_000})
+        stage.turn.add_denial(f"d{number}", "Write", {"content": f"{number}" * 200_000})
     assert reachable(stage.turn) < 1_500_000
     assert len(stage.result()["permission_denials"]) > 10
 

@@ -153,7 +153,7 @@ def test_a_second_verdict_is_too_late():
     stage.turn.failed("it broke")
     stage.turn.settle()
     stage.turn.ended(result="all is well")
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     assert stage.result()["shim"]["cause"] == "vendor_error"
 
 
@@ -181,7 +181,7 @@ def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
     """pi settles after an interrupt too, and what it had said of the reply is read at its end."""
     stage = Stage()
     stage.turn.start_message()
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     stage.turn.settle()
     stage.turn.say("Half a")
     assert "text:Half a" in stage.finish(None)
@@ -209,7 +209,7 @@ def test_what_a_vendor_says_while_we_end_it_is_not_the_reason(verb):
 def test_an_interrupt_of_the_frontend_is_the_reason_whatever_we_do_then():
     stage = Stage()
     stage.turn.say("hi")
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     stage.turn.stopped("too long", "stall")
     assert stage.result(None)["shim"]["cause"] == "interrupted"
 

@@ -241,7 +241,7 @@ class StreamTranslation:
         return self.writer.take_bytes()
 
     def interrupt(self) -> None:
-        self.turn.interrupted()
+        self.turn.record_interrupt()
 
     def _translate(self, lines: Iterable[bytes]) -> None:
         translator, loads, repair = (

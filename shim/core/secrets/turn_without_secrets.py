@@ -231,7 +231,7 @@ class RedactedTurn:
         self.turn.fill_results(self._redactor.redact_text(content))
 
     def add_denial(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        self.turn.denied(*map(self._redactor.redact_value, (identity, name, arguments)))
+        self.turn.add_denial(*map(self._redactor.redact_value, (identity, name, arguments)))
 
     def record_refusal(
         self,

@@ -297,7 +297,7 @@ class Turn:
         """The vendor never says what its open calls returned: each gets `content`."""
         self.calls.fill_results(content)
 
-    def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def add_denial(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that was refused: an entry in the result's `permission_denials` (once per id).
 
         One that is said behind this breaks no rule: it never ran.
@@ -464,7 +464,7 @@ class Turn:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         self.end.stop(message, cause)
 
-    def interrupted(self, **facts: Any) -> None:
+    def record_interrupt(self, **facts: Any) -> None:
         """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
         its end.
         """

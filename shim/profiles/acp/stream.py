@@ -534,7 +534,7 @@ class AcpTranslator(Translator):
             self.outbox.append(self.link.explain())
             return
         if reason == "cancelled":
-            turn.interrupted()
+            turn.record_interrupt()
         elif reason == "error":
             self._broke(table(result.get("error")))
             return

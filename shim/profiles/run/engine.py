@@ -232,9 +232,9 @@ class Engine(Translator):
         elif own:
             call = self.turn.find_call(own)
         if call is not None:
-            self.turn.denied(*call)
+            self.turn.add_denial(*call)
             return
-        self.turn.denied(str(own or claude_name), claude_name, arguments)
+        self.turn.add_denial(str(own or claude_name), claude_name, arguments)
 
     def write_nested(self) -> None:
         """Write the open blocks of all nested agents, because the output has ended."""
@@ -280,7 +280,7 @@ class Engine(Translator):
         if isinstance(stop_reason, str):
             self.turn.message_end(None, stop_reason)
         if interrupted:
-            self.turn.interrupted(**facts)
+            self.turn.record_interrupt(**facts)
         elif is_error and not (error or text) and self.failed:
             self._add(facts)  # the reason was said before
         elif is_error:

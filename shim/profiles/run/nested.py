@@ -209,7 +209,7 @@ class NestedEvents:
         if call is None:
             self._engine.denied(own, name, arguments)
         else:
-            self._engine.turn.denied(own, *call)
+            self._engine.turn.add_denial(own, *call)
 
     # -- numbers -----------------------------------------------------------------------------------
 

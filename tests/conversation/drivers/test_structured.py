@@ -209,7 +209,7 @@ def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
     if end == "failed":
         stage.turn.failed("it broke")
     elif end == "interrupted":
-        stage.turn.interrupted()
+        stage.turn.record_interrupt()
     stage.turn.closed(ChildExit(code=1), "")
     result = stage.lines()[-2]
     assert result["is_error"] and "structured_output" not in result

@@ -460,7 +460,7 @@ def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
     stage.turn.add_tool_result("w", text)
     stage.turn.get_subagent(text).add_text(text)
     stage.turn.system("note", text=text)
-    stage.turn.denied(text, text, {text: text})
+    stage.turn.add_denial(text, text, {text: text})
     stage.turn.failed(text)
     stage.turn.finish()
     data = stage.pen.take_bytes()

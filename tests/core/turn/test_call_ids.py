@@ -193,7 +193,7 @@ def test_the_end_answers_each_call_of_one_id():
     stage = started()
     for path in ("/w/a", "/w/b", "/w/c"):
         stage.turn.add_tool_call("t", *read(path))
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     stage.turn.closed(None, "")
     assert [given for given, _ in pairs(blocks(stage))] == [
         read(path)[1] for path in ("/w/a", "/w/b", "/w/c")
@@ -221,7 +221,7 @@ def test_a_forbidden_second_call_stops_the_turn(identity):
 def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
     """The refused call did not run; the other call did."""
     stage = started(judge=judge(deny=["Bash(rm:*)"]))
-    stage.turn.denied("t", "Bash", {"command": "rm a"})
+    stage.turn.add_denial("t", "Bash", {"command": "rm a"})
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.result is None
     stage.turn.add_tool_call("t", "Bash", {"command": "rm b"})
@@ -373,7 +373,7 @@ def test_a_refused_call_is_listed_with_its_own_id():
     asked = ask(stage, "t", "/w/b")
     stage.turn.add_tool_call("t", *read("/w/c"))
     stage.turn.refused(asked, "no", announced=True)
-    stage.turn.denied("t", *read("/w/c"))
+    stage.turn.add_denial("t", *read("/w/c"))
     assert denials(stage) == [("t", "Read"), ("t~2", "Read")]
 
 

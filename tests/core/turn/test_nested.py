@@ -85,7 +85,7 @@ def test_a_nested_result_is_no_turn_of_the_main_agent():
 def test_nested_calls_that_are_open_at_the_end_get_a_result(partial):
     stage = with_a_task(partial)
     stage.turn.get_subagent("task").add_tool_call("n", "Read", {})
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     words = stage.finish()
     check_turns(stage.bytes, partial)
     assert any(word.startswith("task>failed:n Interrupted") for word in words)
@@ -252,7 +252,7 @@ def test_arguments_of_a_nested_call_that_come_later_are_judged():
 
 def test_a_nested_call_that_was_refused_stops_nothing():
     stage = judged_task(judge(deny=["Bash(rm:*)"]))
-    stage.turn.denied("n", "Bash", RM)
+    stage.turn.add_denial("n", "Bash", RM)
     stage.turn.get_subagent("task").add_tool_call("n", "Bash", RM)
     assert stage.turn.result is None
 

@@ -32,7 +32,7 @@ def outcome(stage: Stage, kind: str) -> None:
     elif kind == "limit":
         stage.turn.failed("Reached max turns", kind="limit", subtype="error_max_turns")
     elif kind == "interrupted":
-        stage.turn.interrupted()
+        stage.turn.record_interrupt()
 
 
 def result(stage: Stage, child_exit: ChildExit | None, stderr: str = "") -> dict:
@@ -291,7 +291,7 @@ def test_an_interrupt_is_a_turn_more():
     """Contract 5.3 and 6.4."""
     stage = Stage()
     stage.turn.text("hi")
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     assert result(stage, INT)["num_turns"] == 2
 
 
@@ -399,7 +399,7 @@ def test_an_interrupt_in_text_closes_it_and_says_who_stopped():
     stage = Stage(partial=True)
     stage.turn.text("w0 w1 ")
     stage.lines()
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     words = stage.finish(130)
     check_turns(stage.bytes, partial=True)
     assert words[0] == "text:w0 w1 "
@@ -413,7 +413,7 @@ def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partia
     stage = Stage(partial=partial)
     stage.turn.thinking("so")
     stage.turn.text("w0 w1 ")
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     stage.turn.closed(INT, "")
     thought, text = (line for line in stage.lines() if line["type"] == "assistant")
     assert "aborted" not in thought
@@ -432,7 +432,7 @@ def test_the_stop_reason_of_an_interrupt_is_null():
     """Contract 6.4: `message_delta` and `result` say null while text streams."""
     stage = Stage(partial=True)
     stage.turn.text("w0 w1 ")
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     stage.turn.closed(INT, "")
     lines = stage.lines()
     (delta,) = (
@@ -447,7 +447,7 @@ def test_an_interrupt_in_a_call_answers_it_and_says_so():
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.lines()
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     stage.turn.closed(INT, "")
     result_line, user, line, _ = stage.lines()
     assert result_line["message"]["content"][0]["is_error"]

@@ -48,7 +48,7 @@ def test_a_call_that_was_open_at_an_interrupt_has_failed_whatever_the_vendor_say
     """6.4. gemini 0.61 and opencode 1.18 call a command that they stopped completed."""
     stage = started()
     stage.turn.add_tool_call("t", "Bash", {"command": "tail -f a.txt"})
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     stage.turn.add_tool_result("t", "Command cancelled by user.")
     _, result = stage.lines()
     assert result["message"]["content"][0]["is_error"] is True
@@ -271,7 +271,7 @@ def test_a_denial_is_in_the_result_and_the_turn_goes_on():
     """Contract 5.3."""
     stage = started()
     stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
-    stage.turn.denied("t", "Bash", {"command": "rm"})
+    stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "refused", True)
     stage.turn.say("ok")
     stage.turn.ended()
@@ -285,8 +285,8 @@ def test_a_denial_is_in_the_result_and_the_turn_goes_on():
 def test_a_call_is_denied_once():
     stage = started()
     for _ in range(3):
-        stage.turn.denied("t", "Bash", {})
-    stage.turn.denied("u", "Bash", {})
+        stage.turn.add_denial("t", "Bash", {})
+    stage.turn.add_denial("u", "Bash", {})
     stage.turn.ended()
     assert [denial["tool_use_id"] for denial in stage.result()["permission_denials"]] == ["t", "u"]
 
@@ -341,7 +341,7 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
 
 def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
     stage = started(judge=judge(deny=["Bash"]))
-    stage.turn.denied("t", "Bash", {"command": "rm"})
+    stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "blocked", True)
     assert "call:t Bash" in stage.brief() and stage.turn.state != "closed"
@@ -604,7 +604,7 @@ def test_an_mcp_tool_is_written_with_claudes_name():
     """The real claude replaces every character that the API does not take in a tool's name."""
     stage = started()
     name, plain = "mcp__my srv.x__do it/ü", "mcp__my_srv_x__do_it__"
-    stage.turn.denied("t", name, {})
+    stage.turn.add_denial("t", name, {})
     stage.turn.add_tool_call("t", name, {})
     stage.turn.add_tool_result("t", "no", True)
     stage.turn.get_subagent("t").add_tool_call("n", name, {})

@@ -193,7 +193,7 @@ def test_r8_the_old_terminator_is_never_said(chosen):
 
 def test_r9_an_interrupt_is_an_event_and_a_result_that_is_cancelled(stage):
     stage.turn.text("half")
-    stage.turn.interrupted()
+    stage.turn.record_interrupt()
     *_, event, result, _ = stage.finish()
     assert event == {"type": "interrupt"}
     assert (result["is_error"], result["subtype"]) == (True, "cancelled")
