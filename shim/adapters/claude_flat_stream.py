@@ -170,5 +170,5 @@ class FlatClaudeTranslator(StreamedTranslator):
                 **facts,
             )
         else:
-            turn.ended(result=said, **facts)
+            turn.record_end(result=said, **facts)
         turn.settle()

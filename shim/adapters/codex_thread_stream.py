@@ -482,7 +482,7 @@ class ThreadTranslator(Translator):
             self._fail_turn(done.get("error") or {})
             return
         else:
-            self.turn.ended()
+            self.turn.record_end()
         self.turn.settle()
 
     def _record_retry(self, params: Event) -> None:

@@ -243,7 +243,7 @@ class CursorTranslator(Translator):
         if failed:
             self.turn.failed(str(text or event.get("error") or event.get("subtype")), **facts)
         else:
-            self.turn.ended(**facts)
+            self.turn.record_end(**facts)
         self.turn.settle()
 
 

@@ -32,5 +32,5 @@ class DemoTranslator(Translator):
         self.turn.message_end(event["usage"], event["reason"], event["cost"])
 
     def on_end(self, event: Event) -> None:
-        self.turn.ended()
+        self.turn.record_end()
         self.turn.settle()

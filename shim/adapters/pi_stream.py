@@ -393,7 +393,7 @@ class PiTranslator(Translator):
         self._write_failed_message()
         self._read_updates()
         if self.turn.outcome is None and self._is_complete():
-            self.turn.ended()
+            self.turn.record_end()
 
     def _is_complete(self) -> bool:
         """Whether what was seen is a whole run: a last reply that stopped by itself, and nothing

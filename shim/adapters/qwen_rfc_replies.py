@@ -273,7 +273,7 @@ class RepliesTranslator(CallsTranslator):
         if self._stop_reason == "content_filter":
             self.turn.failed(FILTERED_MESSAGE, api=True)
         else:
-            self.turn.ended(**facts)
+            self.turn.record_end(**facts)
         self.turn.settle()
 
     def _record_spent_usage(self) -> None:

@@ -255,7 +255,7 @@ class QwenTranslator(StreamedTranslator):
         else:
             if self._error_text:
                 self.turn.say(self._error_text)
-            self.turn.ended(**facts)
+            self.turn.record_end(**facts)
         self._error_text = ""
         self.turn.settle()
 

@@ -114,7 +114,7 @@ class ProfileTranslator(Engine):
             return  # the hint that goes with a trust gate says more than an exit code
         code = child_exit.code or 0
         if self.synthesizes and code in self.ok_exits and not cut and self._whole():
-            turn.ended()
+            turn.record_end()
             return
         reason = strip_colors("\n".join(reasons).strip() or self.notice)[:REASON_CHARACTERS]
         cause = self.causes.get(code)

@@ -157,7 +157,7 @@ async def printed(output_format, *, verbose=True, code=0, terminator="none", say
         if fragment:
             stage.turn.say(fragment)
         await output.lines(stage.pen.take_bytes())
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.closed(ChildExit(code=code), "")
     await output.lines(stage.pen.take_bytes())
     await output.end(stage.turn)

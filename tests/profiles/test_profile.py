@@ -254,7 +254,7 @@ def test_the_usage_of_a_reply_that_was_closed_by_a_result_is_not_the_next_ones()
     stage.turn.say("b")
     stage.turn.add_tool_call("d", "Bash", {})
     stage.turn.add_tool_result("d", "y")
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.closed(ChildExit(code=0), "")
     lines = stage.lines()
     ends = [line["event"] for line in lines if line.get("event", {}).get("type") == "message_delta"]
@@ -454,7 +454,7 @@ class Adapter(ProfileTranslator):
 
     def on_exit(self, child_exit, stderr):
         if "done" in stderr:
-            self.turn.ended()
+            self.turn.record_end()
 
 
 def test_an_adapter_falls_through_to_the_rules():

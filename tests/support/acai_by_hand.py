@@ -148,7 +148,7 @@ class AcaiTranslator(Translator):
                 message, kind="limit" if "limit" in event else None, subtype=subtype, **facts
             )
         else:
-            self.turn.ended(**facts)
+            self.turn.record_end(**facts)
         self.turn.settle()
 
     on_task_complete = on_result

@@ -89,7 +89,7 @@ class CodexByHand(Translator):
             found["input_tokens"], found["cached_input_tokens"], found["cache_write_input_tokens"],
             found["output_tokens"], input_includes_cached=True,
         )  # fmt: skip
-        self.turn.ended(usage=counted, duration_ms=None, result=None)
+        self.turn.record_end(usage=counted, duration_ms=None, result=None)
         self.turn.settle()
 
 

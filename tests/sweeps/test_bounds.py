@@ -557,7 +557,7 @@ def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
     pen.write_system("note", {"value": value})
     stage = Stage(limit=LINE_BYTES)
     stage.turn.get_subagent("t").add_tool_call("n", "Odd", {"value": value})
-    stage.turn.ended(structured_output=value, result="x")
+    stage.turn.record_end(structured_output=value, result="x")
     stage.turn.closed(ChildExit(code=0), "")
     for line in (pen.take_bytes() + stage.pen.take_bytes()).splitlines():
         assert len(line) < LINE_BYTES
@@ -577,7 +577,7 @@ def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_n
         stage.turn.text(word[:8], 0)
         stage.turn.text(word[8:], 0)
     stage.turn.text_snapshot("".join(words) + "the end", 0)
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.closed(ChildExit(code=0), "")
     deltas = [line["event"]["delta"] for line in stage.lines() if "delta" in line.get("event", {})]
     assert "".join(delta.get("text", "") for delta in deltas) == "".join(words) + "the end"
@@ -608,7 +608,7 @@ def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small
     for identity in ("a", *(f"b{number}" for number in range(3 * terms.MAX_USED_IDS)), "a"):
         stage.turn.add_tool_call(identity, "Bash", {})
         stage.turn.add_tool_result(identity, "")
-    stage.turn.ended()
+    stage.turn.record_end()
     words = short(stage.finish())
     assert words[-1] == "message_stop"
 

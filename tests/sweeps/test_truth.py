@@ -37,7 +37,7 @@ def test_a_good_end_behind_calls_that_nothing_came_of_is_truncated():
     stage = Stage()
     stage.turn.say("I'll look.")
     stage.turn.add_tool_call("t", "Bash", {})
-    stage.turn.ended(result="")
+    stage.turn.record_end(result="")
     line = stage.result()
     assert (line["shim"]["cause"], line["is_error"]) == ("truncated", True)
     assert line["errors"] == [
@@ -49,7 +49,7 @@ def test_a_good_end_with_many_calls_open_names_some():
     stage = Stage()
     for number in range(10):
         stage.turn.add_tool_call(f"t{number}", "Bash", {})
-    stage.turn.ended()
+    stage.turn.record_end()
     (words,) = stage.result()["errors"]
     assert words.endswith(
         " have no result: Bash, Bash, Bash, Bash, Bash, Bash, Bash, Bash and 2 more"
@@ -61,7 +61,7 @@ def test_a_model_may_have_nothing_to_add_to_what_its_call_returned():
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "ok")
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.result()["shim"]["cause"] == "clean"
 
 
@@ -69,7 +69,7 @@ def test_a_model_may_have_nothing_to_add_to_what_its_call_returned():
 def test_a_vendor_that_gives_a_result_of_its_own_means_its_good_end(facts):
     stage = Stage()
     stage.turn.add_tool_call("t", "ExitPlanMode", {})
-    stage.turn.ended(**facts)
+    stage.turn.record_end(**facts)
     assert stage.result()["shim"]["cause"] == "clean"
 
 
@@ -78,7 +78,7 @@ def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end(
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.say("Never mind.")
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.result()["shim"]["cause"] == "clean"
 
 
@@ -127,7 +127,7 @@ def late_verbs(stage: Stage) -> None:
     turn.fill_results("late")
     turn.message_end()
     turn.failed("late")
-    turn.ended(result="late")
+    turn.record_end(result="late")
     turn.settle()
 
 
@@ -138,7 +138,7 @@ def test_what_comes_behind_the_vendors_end_is_counted_and_not_said(partial):
     stage.turn.add_tool_call("t", "Task", {})
     stage.turn.get_subagent("t").add_tool_call("n1", "Bash", {})
     stage.turn.text("Done.")
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.settle()
     late_verbs(stage)
     line = stage.result()
@@ -152,7 +152,7 @@ def test_a_second_verdict_is_too_late():
     stage = Stage()
     stage.turn.failed("it broke")
     stage.turn.settle()
-    stage.turn.ended(result="all is well")
+    stage.turn.record_end(result="all is well")
     stage.turn.record_interrupt()
     assert stage.result()["shim"]["cause"] == "vendor_error"
 
@@ -161,7 +161,7 @@ def test_what_is_beside_the_conversation_may_come_until_the_result():
     """The cursor page, section 6: late system events."""
     stage = Stage()
     stage.turn.say("Done.")
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.settle()
     stage.turn.system("note")
     assert stage.finish() == ["init", "text:Done.", "system:note", "end:success Done.", "."]
@@ -173,7 +173,7 @@ def test_a_vendor_that_is_done_without_a_word_how_may_go_on():
     stage.turn.say("One.")
     stage.turn.settle()
     stage.turn.say("Two.")
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.result()["result"] == "Two."
 
 
@@ -238,7 +238,7 @@ def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
     """Also where the vendor's page says that it is no error."""
     stage = Stage(clean_exits=frozenset({0, 7}))
     stage.turn.say("hi")
-    (stage.turn.ended if good else lambda: stage.turn.failed("it broke"))()
+    (stage.turn.record_end if good else lambda: stage.turn.failed("it broke"))()
     stage.turn.closed(child_exit, "")
     shim = stage.lines()[-2]["shim"]
     assert {name: shim[name] for name in ("exit_code", "signal") if name in shim} == noted

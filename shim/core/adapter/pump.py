@@ -289,7 +289,7 @@ class ChildStream:
         """
         if notice is not None:
             self.turn.system("informational", **notice)
-        self.turn.ended(result=text, unsent=True)
+        self.turn.record_end(result=text, unsent=True)
         return self.translation.finish()
 
     def refuse_turn(self, error: Exception) -> bytes:

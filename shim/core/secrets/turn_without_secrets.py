@@ -275,7 +275,7 @@ class RedactedTurn:
 
     def record_end(self, **facts: Any) -> None:
         """The vendor said that it is done; its facts repeat what was said, and counted, before."""
-        self.turn.ended(**Redactor().redact_value(facts))
+        self.turn.record_end(**Redactor().redact_value(facts))
 
     def record_failure(self, message: str, **facts: Any) -> None:
         clean = self._redactor.redact_text(message)

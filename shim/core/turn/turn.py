@@ -437,7 +437,7 @@ class Turn:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def ended(self, **facts: Any) -> None:
+    def record_end(self, **facts: Any) -> None:
         """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result,
         stop_reason …
         """

@@ -543,7 +543,7 @@ class AcpTranslator(Translator):
                 "the limit of requests of a turn was reached", kind="limit", subtype=LIMITS[reason]
             )
         else:
-            turn.ended()
+            turn.record_end()
         turn.settle()
 
     def _failed(self, heard: Heard) -> None:

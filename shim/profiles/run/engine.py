@@ -288,7 +288,7 @@ class Engine(Translator):
             words, subtype = str(error or text or self.notice or "error"), LIMITS.get(str(limit))
             self.turn.failed(words, kind=kind, status=_status(code), subtype=subtype, **facts)
         else:
-            self.turn.ended(**facts)
+            self.turn.record_end(**facts)
         self.turn.settle()
 
     def error(self, words: Any, code: Any, kind: Cause | None) -> None:

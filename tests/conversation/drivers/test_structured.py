@@ -143,7 +143,7 @@ def turn(said, *, partial=False, **terms):
     for words in said:
         stage.turn.text(words)
         stage.turn.message_end()
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.closed(ChildExit(code=0), "")
     lines = stage.lines()
     check_turns(stage.bytes, partial)
@@ -196,7 +196,7 @@ def test_a_vendors_own_structured_answer_is_taken_as_it_is():
     """qwen: its result has `structured_result`, and text beside the call is not the answer."""
     stage = Stage()
     stage.turn.text("Here it is.")
-    stage.turn.ended(structured_output=VALUE, result="Here it is.")
+    stage.turn.record_end(structured_output=VALUE, result="Here it is.")
     stage.turn.closed(ChildExit(code=0), "")
     result = stage.lines()[-2]
     assert (result["structured_output"], result["result"]) == (VALUE, '{"answer":"42","n":7}')
@@ -217,7 +217,7 @@ def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
 
 def test_a_failure_never_carries_a_structured_answer():
     stage = Stage()
-    stage.turn.ended(structured_output=VALUE)
+    stage.turn.record_end(structured_output=VALUE)
     stage.turn.closed(ChildExit(code=1), "")
     assert "structured_output" not in stage.lines()[-2]
 
@@ -225,11 +225,11 @@ def test_a_failure_never_carries_a_structured_answer():
 def test_every_turn_of_a_conversation_has_its_own():
     stage = Stage(read=build_answer_parser(SCHEMA))
     stage.turn.text(GOOD)
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.finish()
     following = stage.turn.next()
     following.text('{"answer": "43", "n": 8}')
-    following.ended()
+    following.record_end()
     following.finish()
     results = [line for line in stage.lines() if line["type"] == "result"]
     assert [result["structured_output"]["n"] for result in results] == [7, 8]
@@ -249,7 +249,7 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
         stage.turn.text(GOOD[:5])
     elif before == "thinking":
         stage.turn.thinking("hm")
-    stage.turn.ended(result=GOOD)
+    stage.turn.record_end(result=GOOD)
     if settles:
         stage.turn.settle()
     stage.turn.closed(ChildExit(code=0), "")

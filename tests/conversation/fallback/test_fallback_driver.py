@@ -64,7 +64,7 @@ class Vendor(ChildDriver):
             if self.fails:
                 self.stream.turn.failed("the disk is full")
             else:
-                self.stream.turn.ended()
+                self.stream.turn.record_end()
         else:
             self.stream.stop_turn("nobody is logged in", "auth")
         await self._write_turn_end(*self.stream.finish())

@@ -52,7 +52,7 @@ class Toy(Translator):
         self.turn.pause()
 
     def on_settle(self, event):
-        self.turn.ended()
+        self.turn.record_end()
         self.turn.settle()
 
     def on_go_on(self, event):
@@ -62,7 +62,7 @@ class Toy(Translator):
         self.turn.spent({"input_tokens": 1}, 0.0)
 
     def on_finish(self, event):
-        self.turn.ended()
+        self.turn.record_end()
         self.turn.finish()
 
 

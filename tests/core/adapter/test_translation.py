@@ -27,7 +27,7 @@ class Toy(Translator):
         raise RuntimeError("boom")
 
     def on_bye(self, event: Event) -> None:
-        self.turn.ended()
+        self.turn.record_end()
 
 
 class Overriding(Toy):

@@ -336,7 +336,7 @@ def said_with_end(verbs) -> list[dict]:
 def test_the_terminator_follows_the_result(terminator, last):
     """Contract S16b and the yume page."""
     stage = Stage(terminator=terminator)
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.finish()
     data = stage.pen.take_bytes()
     assert TERMINATORS[terminator] == last
@@ -359,7 +359,7 @@ def test_uuids_count_up_over_thousands_of_lines():
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
     stage.turn.say("y")
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.finish()
     uuids = re.findall(r'"uuid":"([^"]*)"', stage.pen.take_bytes().decode())
     numbers = [int(uuid.removeprefix(STABLE_ID_PREFIX), 16) for uuid in uuids]

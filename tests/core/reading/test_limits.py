@@ -147,7 +147,7 @@ def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragmen
     stage.turn.start_session(session_id="s")
     for text, key in fragments:
         (stage.turn.thinking if thinking else stage.turn.text)(text, key)
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.closed(None, "")
     data = stage.pen.take_bytes()
     assert all(len(line) <= LIMIT for line in data.split(b"\n"))
@@ -187,7 +187,7 @@ def test_halves_of_characters_make_no_line_longer(partial, fragments):
     stage = limited(partial)
     for fragment in fragments:
         stage.turn.text(fragment)
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.closed(None, "")
     data = stage.pen.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LIMIT
@@ -210,7 +210,7 @@ def test_names_and_ids_without_end_make_no_line_longer(partial):
     stage.turn.text("Hello.")
     stage.turn.add_tool_call(endless, endless, {"command": "ls"})
     stage.turn.add_tool_result(endless, "out")
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.closed(None, "")
     data = stage.pen.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LIMIT

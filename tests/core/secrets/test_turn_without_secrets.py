@@ -31,7 +31,7 @@ def started(partial: bool = False, **terms: Any) -> Stage:
 
 def ended(stage: Stage) -> list[str]:
     """The rest of a stream in short; its contract is kept."""
-    stage.turn.ended()
+    stage.turn.record_end()
     words = stage.finish()
     check_turns(stage.bytes, stage.pen.writes_partial_messages)
     return words
@@ -343,11 +343,11 @@ def test_errors_and_lines_beside_the_conversation_are_redacted(end):
 def test_the_result_counts_what_was_left_out_only_where_something_was():
     stage = started()
     stage.turn.say("nothing")
-    stage.turn.ended()
+    stage.turn.record_end()
     assert "redacted" not in stage.result()["shim"]
     stage = started()
     stage.turn.say(f"{GITHUB} {GITHUB} Bearer {random(30)}")
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.result()["shim"]["redacted"] == {"github-token": 2, "bearer-token": 1}
     assert stage.account.build_report()["redacted"] == {"github-token": 2, "bearer-token": 1}
 

@@ -56,12 +56,12 @@ def echo(turn: Turn) -> None:
 
 def done(turn: Turn) -> None:
     turn.text("t")
-    turn.ended()
+    turn.record_end()
     turn.settle()
 
 
 def closed(turn: Turn) -> None:
-    turn.ended()
+    turn.record_end()
     turn.closed(ChildExit(code=0), "")
 
 
@@ -128,7 +128,7 @@ def test_on_the_way_from_a_state_to_a_goal_the_cell_is_said(state, goal):
     stage.lines()
     assert stage.turn.state is state, "the verbs above reach the state"
     if goal is CLOSED:
-        stage.turn.ended()
+        stage.turn.record_end()
         stage.turn.closed(ChildExit(code=0), "")
     else:
         assert stage.turn.machine.move_to(goal)
@@ -258,6 +258,6 @@ def test_settling_says_nothing_and_is_remembered():
 def test_finishing_says_the_result_without_waiting_for_the_child():
     stage = Stage()
     stage.turn.say("hi")
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.finish()
     assert stage.brief() == ["init", "text:hi", "end:success hi", "."]

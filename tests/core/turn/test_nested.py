@@ -19,7 +19,7 @@ def with_a_task(partial: bool = False) -> Stage:
 
 
 def finish(stage: Stage) -> list[str]:
-    stage.turn.ended()
+    stage.turn.record_end()
     words = stage.finish()
     check_turns(stage.bytes, stage.pen.writes_partial_messages)
     return words
@@ -77,7 +77,7 @@ def test_a_nested_result_is_no_turn_of_the_main_agent():
     child.add_tool_call("n", "Read", {})
     child.add_tool_result("n", "")
     stage.turn.add_tool_result("task", "done")
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.result()["num_turns"] == 2
 
 

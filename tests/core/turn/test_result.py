@@ -24,7 +24,7 @@ EXITS = [OK, ONE, INT, TERM, None]
 def outcome(stage: Stage, kind: str) -> None:
     """What the vendor says of its end."""
     if kind == "ended":
-        stage.turn.ended()
+        stage.turn.record_end()
     elif kind == "failed":
         stage.turn.failed("it broke")
     elif kind == "api":
@@ -115,7 +115,7 @@ def test_cause_error_subtype_and_reason_agree(
 def test_an_exit_code_that_the_vendors_page_calls_clean_is_no_error():
     stage = Stage(clean_exits=frozenset({0, 7}))
     stage.turn.say("hi")
-    stage.turn.ended()
+    stage.turn.record_end()
     assert not result(stage, ChildExit(code=7))["is_error"]
 
 
@@ -145,8 +145,8 @@ def test_interrupted_beats_everything_in_any_order(other, first):
 def test_the_last_end_is_the_end():
     """pi's `agent_end` comes several times."""
     stage = Stage()
-    stage.turn.ended(result="one")
-    stage.turn.ended(result="two")
+    stage.turn.record_end(result="one")
+    stage.turn.record_end(result="two")
     assert result(stage, OK)["result"] == "two"
 
 
@@ -254,7 +254,7 @@ def test_a_good_end_in_the_middle_of_the_work_is_one_only_where_it_has_a_result(
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.message_end(None, "tool_use")
-    stage.turn.ended(**facts)
+    stage.turn.record_end(**facts)
     line = result(stage, OK)
     assert line["shim"]["cause"] == cause
     assert line["is_error"] is (not facts)
@@ -308,7 +308,7 @@ def test_an_interrupt_is_a_turn_more():
 )
 def test_durations_are_the_vendors_or_else_the_clocks(facts, expected):
     stage = Stage(clock=lambda: 42)
-    stage.turn.ended(**facts)
+    stage.turn.record_end(**facts)
     line = result(stage, OK)
     assert (line["duration_ms"], line["duration_api_ms"]) == expected
 
@@ -329,7 +329,7 @@ def test_durations_are_the_vendors_or_else_the_clocks(facts, expected):
 )
 def test_facts_of_another_type_do_not_take_the_result_away(facts):
     stage = Stage()
-    stage.turn.ended(**facts)
+    stage.turn.record_end(**facts)
     result(stage, OK)
 
 
@@ -351,14 +351,14 @@ def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
         except Exception:  # the pump counts it
             pass
         stage.turn.say("hi")
-    stage.turn.ended()
+    stage.turn.record_end()
     result(stage, OK)
 
 
 def test_a_structured_output_is_passed_on():
     """F11, contract 5.11."""
     stage = Stage()
-    stage.turn.ended(structured_output={"answer": "42"}, result='{"answer":"42"}')
+    stage.turn.record_end(structured_output={"answer": "42"}, result='{"answer":"42"}')
     line = result(stage, OK)
     assert (line["structured_output"], line["result"]) == ({"answer": "42"}, '{"answer":"42"}')
 
@@ -368,7 +368,7 @@ def test_the_model_of_the_usage_has_what_clients_divide_by():
     stage = Stage()
     stage.turn.start_message(model="m")
     stage.turn.say("hi")
-    stage.turn.ended(
+    stage.turn.record_end(
         usage={
             "input_tokens": 1,
             "cache_creation_input_tokens": 2,
@@ -422,7 +422,7 @@ def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partia
     )
     stage.turn = stage.turn.next()
     stage.turn.text("Hello.")
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.closed(None, "")
     (answer,) = (line for line in stage.lines() if line["type"] == "assistant")
     assert "aborted" not in answer
@@ -505,7 +505,7 @@ def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budge
     stage = Stage(limits=ConversationLimits(max_budget_usd=budget))
     stage.turn.text("Hello.")
     stage.turn.message_end(None, "end_turn", 0.0 if stated else 0.02)
-    stage.turn.ended(**({"cost": 0.02} if stated else {}))
+    stage.turn.record_end(**({"cost": 0.02} if stated else {}))
     line = result(stage, OK)
     assert (line["subtype"], line["is_error"]) == (subtype, subtype != "success")
     assert line["total_cost_usd"] == 0.02

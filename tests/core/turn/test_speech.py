@@ -26,7 +26,7 @@ def started(partial: bool) -> Stage:
 
 def texts(stage: Stage) -> list[str]:
     """The words of all blocks, in order, when the turn is ended well."""
-    stage.turn.ended()
+    stage.turn.record_end()
     words = stage.finish()
     check_turns(stage.bytes, stage.pen.writes_partial_messages)
     return [word for word in words if word.startswith(("text:", "think:", "call:"))]
@@ -153,7 +153,7 @@ def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value)
     except Exception:  # the pump counts it
         pass
     stage.turn.text("after")
-    stage.turn.ended()
+    stage.turn.record_end()
     words = stage.finish()
     assert words[-1] == "."
     assert "before " in "".join(words) and "after" in "".join(words)
@@ -239,7 +239,7 @@ def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
     for verb, fragment in fragments:
         getattr(stage.turn, verb)(fragment)
     said = {"text": "", "thinking": ""}
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.finish()
     for line in stage.lines():
         if line["type"] == "assistant":
@@ -343,7 +343,7 @@ def test_what_was_said_of_a_cut_reply_is_not_said_twice():
     assert stage.brief() == []
     stage.turn.text("lo")
     assert stage.brief() == ["start", "open:text", "+lo"]
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.finish()[-2] == "end:success Hello", "the result is the whole reply"
 
 
@@ -396,7 +396,7 @@ def test_a_retried_reply_that_says_something_else_is_said(partial):
     stage.turn.retract()
     stage.lines()
     stage.turn.say("Goodbye")
-    stage.turn.ended()
+    stage.turn.record_end()
     words = stage.finish()
     assert "text:Goodbye" in words
     assert words[-2] == "end:success Goodbye"
@@ -412,7 +412,7 @@ def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginnin
     stage.turn.text("ab")
     stage.turn.text("zz")
     assert stage.brief() == ["start", "open:text", "+abzz"]
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.finish()[-2] == "end:success abzz"
 
 
@@ -422,7 +422,7 @@ def test_a_retried_reply_that_is_shorter_is_the_result():
     stage.turn.retract()
     stage.turn.text("Hel")
     stage.turn.message_end()
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.finish()[-2] == "end:success Hel"
 
 
@@ -431,7 +431,7 @@ def test_a_retried_reply_that_says_nothing_leaves_an_empty_result(partial):
     stage = started(partial)
     stage.turn.say("Hello")
     stage.turn.retract()
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.finish()[-2] == "end:success"
 
 

@@ -25,7 +25,7 @@ def started(partial: bool = False, **terms: object) -> Stage:
 
 def ended(stage: Stage) -> list[str]:
     """What is left to say when the vendor ends well."""
-    stage.turn.ended()
+    stage.turn.record_end()
     words = stage.finish()
     check_turns(stage.bytes, stage.pen.writes_partial_messages)
     return words
@@ -274,7 +274,7 @@ def test_a_denial_is_in_the_result_and_the_turn_goes_on():
     stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "refused", True)
     stage.turn.say("ok")
-    stage.turn.ended()
+    stage.turn.record_end()
     result = stage.result()
     assert result["permission_denials"] == [
         {"tool_name": "Bash", "tool_use_id": "t", "tool_input": {"command": "rm"}}
@@ -287,7 +287,7 @@ def test_a_call_is_denied_once():
     for _ in range(3):
         stage.turn.add_denial("t", "Bash", {})
     stage.turn.add_denial("u", "Bash", {})
-    stage.turn.ended()
+    stage.turn.record_end()
     assert [denial["tool_use_id"] for denial in stage.result()["permission_denials"]] == ["t", "u"]
 
 
@@ -521,7 +521,7 @@ def test_a_refused_call_whose_result_never_comes_still_says_why():
     stage = started()
     stage.turn.refused(ask(stage), "no way", announced=True)
     stage.lines()
-    assert any("no way" in word for word in map(str, [stage.turn.ended(), *stage.finish()]))
+    assert any("no way" in word for word in map(str, [stage.turn.record_end(), *stage.finish()]))
 
 
 def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():

@@ -97,7 +97,7 @@ def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
     ):  # a handler's exception is counted by the pump; the turn must be able to go on
         pass
     stage.turn.say("hi")
-    stage.turn.ended()
+    stage.turn.record_end()
     said = stage.finish()
     assert said[-2:] == ["end:success hi", "."]
 
@@ -210,7 +210,7 @@ def test_usage_of_replies_adds_up():
         stage.turn.start_message(model="m")
         stage.turn.say(text)
         stage.turn.message_end(USAGE, cost=0.25)
-    stage.turn.ended()
+    stage.turn.record_end()
     result = stage.result()
     assert result["usage"] == DOUBLE
     assert result["total_cost_usd"] == 0.5
@@ -225,7 +225,7 @@ def test_usage_told_with_the_end_replaces_the_sum():
     stage.turn.start_message(model="m")
     stage.turn.say("a")
     stage.turn.message_end(USAGE, cost=0.25)
-    stage.turn.ended(usage=DOUBLE, cost=1.5)
+    stage.turn.record_end(usage=DOUBLE, cost=1.5)
     result = stage.result()
     assert result["usage"] == DOUBLE
     assert result["total_cost_usd"] == 1.5
@@ -235,7 +235,7 @@ def test_usage_told_only_with_the_end_is_counted_for_the_model():
     stage = Stage()
     stage.turn.start_message(model="m")
     stage.turn.say("a")
-    stage.turn.ended(usage=USAGE)
+    stage.turn.record_end(usage=USAGE)
     assert stage.result()["modelUsage"]["m"]["outputTokens"] == 5
 
 
@@ -264,7 +264,7 @@ def test_the_usage_of_a_reply_does_not_leak_into_the_next():
     stage.turn.say("a")
     stage.turn.message_end(USAGE)
     stage.turn.say("b")
-    stage.turn.ended()
+    stage.turn.record_end()
     last = [line for line in stage.lines() if line["type"] == "assistant"][-1]
     assert last["message"]["usage"]["output_tokens"] == 0
 
@@ -274,7 +274,7 @@ def test_the_result_has_the_stop_reason_of_the_last_reply(said, expected):
     stage = Stage()
     stage.turn.say("a")
     stage.turn.message_end(None, said)
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.result()["stop_reason"] == expected
 
 
@@ -290,21 +290,21 @@ def test_the_result_is_the_text_of_the_last_message():
     stage = Stage()
     stage.turn.say("First part. ")
     stage.turn.say("Second part.")
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.result()["result"] == "Second part."
 
 
 def test_an_empty_reply_has_an_empty_result():
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.result()["result"] == ""
 
 
 def test_a_text_that_only_the_end_told_is_the_result():
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
-    stage.turn.ended(result="told")
+    stage.turn.record_end(result="told")
     assert stage.result()["result"] == "told"
 
 
@@ -317,7 +317,7 @@ def test_num_turns_is_one_and_one_for_each_tool_result(calls, expected):
     for number in range(calls):
         stage.turn.add_tool_result(f"t{number}", "")
     stage.turn.say("done")
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.result()["num_turns"] == expected
 
 
@@ -357,7 +357,7 @@ def test_a_compaction_is_a_boundary_with_its_cost():
     stage.turn.say("going on")
     line = next(line for line in stage.lines() if line.get("subtype") == "compact_boundary")
     assert line["compact_metadata"] == {"trigger": "auto", "pre_tokens": 3121}
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.result()["total_cost_usd"] == 0.5
 
 
@@ -365,7 +365,7 @@ def test_an_unknown_event_is_told_in_the_result():
     stage = Stage()
     stage.turn.record_unknown_event("brand_new", {"a": 1})
     stage.turn.say("hi")
-    stage.turn.ended()
+    stage.turn.record_end()
     assert stage.result()["shim"]["unknown_events"] == {"brand_new": 1}
 
 
@@ -377,12 +377,12 @@ def two_turns(**terms: object) -> Stage:
     stage.turn.start_session(session_id=UUID, model="m", cwd="/repo", tools=["Bash"])
     stage.turn.say("one")
     stage.turn.message_end(USAGE, cost=1.0)
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.finish()
     stage.turn = stage.turn.next()
     stage.turn.say("two")
     stage.turn.message_end(USAGE, cost=1.0)
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.finish()
     return stage
 
@@ -412,7 +412,7 @@ def test_the_model_of_the_last_reply_is_the_model_of_the_next_turn():
     stage.turn.start_session(session_id=UUID)
     stage.turn.start_message(model="late")
     stage.turn.say("one")
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.finish()
     stage.lines()
     stage.turn = stage.turn.next()
@@ -437,7 +437,7 @@ def test_an_outcome_belongs_to_its_turn():
     assert stage.lines()[-2]["is_error"]
     stage.turn = stage.turn.next()
     stage.turn.say("fine")
-    stage.turn.ended()
+    stage.turn.record_end()
     assert not stage.result()["is_error"]
 
 
@@ -451,7 +451,7 @@ def test_a_tool_id_of_the_older_half_that_is_remembered_is_not_used_again():
 def test_a_conversation_keeps_its_session_id_though_the_vendors_changes():
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.finish()
     stage.lines()
     stage.turn = stage.turn.next()
@@ -463,12 +463,12 @@ def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "a")
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.finish()
     stage.turn = stage.turn.next()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "b")
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.turn.finish()
     stage.lines()
     check_turns(stage.bytes, partial=False)
@@ -480,7 +480,7 @@ def test_models_are_counted_by_name_up_to_a_number_of_them():
         stage.turn.start_message(f"model {number}")
         stage.turn.say("hi")
         stage.turn.message_end(create_usage(1, 0, 0, 2**62))  # what no client can hold is no count
-    stage.turn.ended()
+    stage.turn.record_end()
     counted = stage.result()["modelUsage"]
     assert len(counted) == MAX_MODELS + 1
     assert (counted[OTHER_MODEL]["inputTokens"], counted[OTHER_MODEL]["outputTokens"]) == (
@@ -494,7 +494,7 @@ def test_the_model_of_what_no_model_said_is_ours_to_name():
     stage.turn.start_session(session_id="s", model="<synthetic>")
     stage.turn.start_message("<synthetic>")
     stage.turn.say("hi")
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.finish()
     check_turns(stage.bytes, partial=False)
 
@@ -503,7 +503,7 @@ def test_the_model_of_what_no_model_said_is_ours_to_name():
 def test_what_is_no_name_in_a_list_of_names_is_left_out(fact):
     stage = Stage()
     stage.turn.start_session(session_id="s", **{fact: [None, 7, ["x"]]})
-    stage.turn.ended()
+    stage.turn.record_end()
     stage.finish()
     (turn,) = check_turns(stage.bytes, partial=False)
     assert turn[0][fact] == []

@@ -29,7 +29,7 @@ def stage():
 
 
 def ended(stage, **options):
-    stage.turn.ended()
+    stage.turn.record_end()
     found = stage.finish(**options)
     check_flat(stage.bytes)
     return found
@@ -282,7 +282,7 @@ def test_r11_what_was_said_before_the_cut_is_not_said_twice():
     translation.turn.start_session(session_id=U)
     for fragment in ("one ", "two", " three"):
         translation.turn.text(fragment)
-    translation.turn.ended()
+    translation.turn.record_end()
     lines = [json.loads(line) for line in translation.close(ChildExit(code=0)).splitlines()]
     assert short(lines) == [
         "init",
@@ -382,13 +382,13 @@ def test_a_result_has_what_yume_knows_and_nothing_of_the_text(stage):
 
 
 def test_a_text_that_came_with_the_end_alone_is_said(stage):
-    stage.turn.ended(result="only here")
+    stage.turn.record_end(result="only here")
     assert "text only here" in short(stage.finish())
 
 
 def test_a_text_that_was_said_is_not_said_again_at_the_end(stage):
     stage.turn.text("only here")
-    stage.turn.ended(result="only here")
+    stage.turn.record_end(result="only here")
     assert short(stage.finish()).count("text only here") == 1
 
 
@@ -461,7 +461,7 @@ def test_very_many_short_names_are_no_long_line_either():
     stage.turn.start_session(
         session_id=U, model="m", tools=[f"tool{number}" for number in range(50_000)]
     )
-    stage.turn.ended()
+    stage.turn.record_end()
     init, *_ = stage.finish()
     check_flat(stage.bytes)
     assert (init["session_id"], init["model"]) == (U, "m") and len(init["tools"]) < 50_000
@@ -549,7 +549,7 @@ def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage
     assert short(stage.lines())[1:] == ["call a Bash", "call b Bash"]
     turn.add_tool_result("b", "2")
     turn.add_tool_result("a", "1")
-    turn.ended()
+    turn.record_end()
     words = short(stage.finish())
     assert words[:3] == ["result b 2", "result a 1", "text then"]
     check_flat(stage.bytes, exposed=True)
@@ -562,7 +562,7 @@ def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call
     turn.get_subagent("task").add_tool_call("n", "Read", {})
     stage.pen.expose("n")
     assert short(stage.lines())[1:] == ["call a Bash", "call task Task", "task>call n Read"]
-    turn.ended()
+    turn.record_end()
     stage.finish()
     check_flat(stage.bytes, exposed=True)
 
