@@ -161,7 +161,7 @@ class FlatClaudeTranslator(StreamedTranslator):
                 said or (errors[0] if isinstance(errors, list) and errors else "") or subtype
             )
             status = event.get("api_error_status")
-            turn.failed(
+            turn.record_failure(
                 failed,
                 api=subtype == "success" or bool(self._error_event) or None,
                 status=status if isinstance(status, int) else None,

@@ -499,7 +499,7 @@ class ThreadTranslator(Translator):
         if self.turn.state is CLOSED:
             return
         kind, status = _parse_error_info(error.get("codexErrorInfo"))
-        self.turn.failed(str(error.get("message") or kind or "codex failed"), status=status)
+        self.turn.record_failure(str(error.get("message") or kind or "codex failed"), status=status)
         self.turn.settle()
 
 

@@ -241,7 +241,9 @@ class CursorTranslator(Translator):
             "result": text,
         }
         if failed:
-            self.turn.failed(str(text or event.get("error") or event.get("subtype")), **facts)
+            self.turn.record_failure(
+                str(text or event.get("error") or event.get("subtype")), **facts
+            )
         else:
             self.turn.record_end(**facts)
         self.turn.settle()

@@ -382,11 +382,11 @@ class PiTranslator(Translator):
         """The last reply and an open compaction tell how the turn ended."""
         last = self._last_message or {}
         if last.get("stopReason") in FAILED_REASONS:
-            self.turn.failed(str(last.get("errorMessage") or last["stopReason"]))
+            self.turn.record_failure(str(last.get("errorMessage") or last["stopReason"]))
         elif self._compaction_error and last.get("stopReason") != "stop":
-            self.turn.failed(self._compaction_error)
+            self.turn.record_failure(self._compaction_error)
         elif self._is_compacting:
-            self.turn.failed(
+            self.turn.record_failure(
                 "pi ended while it was compacting its context; the prompt was lost",
                 kind="truncated",
             )

@@ -148,7 +148,7 @@ class PiRpcTranslator(PiTranslator):
         """The exit, or a silence where no other end is said."""
         self.session.is_running = False
         if self.session.is_starting and self.session.has_early_dialog:
-            self.turn.failed(EARLY_DIALOG_MESSAGE, kind="refused")
+            self.turn.record_failure(EARLY_DIALOG_MESSAGE, kind="refused")
         super().feed_eof(child_exit, stderr)
 
     # -- answers -----------------------------------------------------------------------------------
@@ -198,12 +198,12 @@ class PiRpcTranslator(PiTranslator):
         waited for it.
         """
         if heard.step == STATE:
-            self.turn.failed(
+            self.turn.record_failure(
                 NO_EXTENSION_MESSAGE if not self.session.is_extension_loaded else heard.error,
                 kind="refused",
             )
         elif heard.step in (PROMPT, SETTING):
-            self.turn.failed(heard.error)
+            self.turn.record_failure(heard.error)
         else:
             return
         self.session.is_running = False

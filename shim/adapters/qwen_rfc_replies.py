@@ -265,13 +265,13 @@ class RepliesTranslator(CallsTranslator):
     def _fail_turn(self, message: str, **facts: Any) -> None:
         self._partial_calls.clear()
         self._record_spent_usage()
-        self.turn.failed(message or "qwen gave no reason", **facts)
+        self.turn.record_failure(message or "qwen gave no reason", **facts)
         self.turn.settle()
 
     def _end_turn(self, **facts: Any) -> None:
         self._record_spent_usage()
         if self._stop_reason == "content_filter":
-            self.turn.failed(FILTERED_MESSAGE, api=True)
+            self.turn.record_failure(FILTERED_MESSAGE, api=True)
         else:
             self.turn.record_end(**facts)
         self.turn.settle()

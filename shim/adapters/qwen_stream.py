@@ -264,9 +264,9 @@ class QwenTranslator(StreamedTranslator):
             self.turn.record_interrupt(**facts)
         elif message.startswith(API_ERROR_PREFIX):
             reason = message.removeprefix(API_ERROR_PREFIX).rstrip().removesuffix("]")
-            self.turn.failed(f"API Error: {reason}", api=True, **facts)
+            self.turn.record_failure(f"API Error: {reason}", api=True, **facts)
         else:
-            self.turn.failed(message, **facts)
+            self.turn.record_failure(message, **facts)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """Several ends have no `result` line, only an exit code and a word on stderr (page, section
@@ -280,7 +280,7 @@ class QwenTranslator(StreamedTranslator):
         if self._error_event is not None:
             from shim.adapters.qwen_rfc_tools import format_error
 
-            self.turn.failed(format_error(self._error_event["error"]))
+            self.turn.record_failure(format_error(self._error_event["error"]))
             return
         if child_exit.code == CANCELLED_EXIT_CODE:
             self.turn.record_interrupt()
@@ -290,7 +290,9 @@ class QwenTranslator(StreamedTranslator):
             reason = [
                 line for line in stderr.splitlines() if line.startswith(("Reached", "Run aborted"))
             ]
-            self.turn.failed(" ".join(reason) or str(child_exit), kind="limit", subtype=subtype)
+            self.turn.record_failure(
+                " ".join(reason) or str(child_exit), kind="limit", subtype=subtype
+            )
 
 
 def is_rfc_event(event: Event) -> bool:

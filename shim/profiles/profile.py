@@ -120,12 +120,12 @@ class ProfileTranslator(Engine):
         cause = self.causes.get(code)
         if classify_error(reason).is_api_failure or cause is None:
             if not "".join(reasons).strip() and self.notice:
-                turn.failed(reason)
+                turn.record_failure(reason)
         elif cause == "interrupted":
             turn.record_interrupt()
         else:
             text = reason or f"{turn.terms.vendor.name} exited with code {code}"
-            turn.failed(text, api=False, kind=cause)
+            turn.record_failure(text, api=False, kind=cause)
 
     def _read_stderr(self, line: str) -> None:
         """One line of stderr: the first rule that finds something in it counts."""
@@ -137,7 +137,7 @@ class ProfileTranslator(Engine):
                 self.turn.start_session(session_id=found["session_id"])
             elif self.turn.outcome is None and not line.startswith(self.noise):
                 words = found["error"] if "error" in found.re.groupindex else found[0]
-                self.turn.failed(strip_colors(words), kind=rule.cause)
+                self.turn.record_failure(strip_colors(words), kind=rule.cause)
             return
 
     def _whole(self) -> bool:

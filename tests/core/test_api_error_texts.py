@@ -154,7 +154,7 @@ def test_contract_s10_a_vendors_words_become_claudes(
 ):
     stage = Stage(partial=partial, vendor=vendor, model="m-1", login="do so")
     if spoken == "stream":
-        stage.turn.failed(words)
+        stage.turn.record_failure(words)
         stage.turn.closed(ChildExit(code=0), "")
     else:
         stage.turn.closed(ChildExit(code=1), words)
@@ -246,7 +246,7 @@ def test_a_retry_says_overloaded_where_the_result_says_server_error():
     """Contract 5.8: the two lines use two words for a 529."""
     stage = Stage()
     stage.turn.write_retry(1, 2, 527, "529 overloaded_error")
-    stage.turn.failed("529 overloaded_error")
+    stage.turn.record_failure("529 overloaded_error")
     stage.turn.closed(ChildExit(code=1), "")
     lines = stage.lines()
     retry = next(line for line in lines if line.get("subtype") == "api_retry")
@@ -280,7 +280,7 @@ def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long
 def test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_first():
     stage = Stage(turns_asked=5)
     stage.turn.text("hi")
-    stage.turn.failed(
+    stage.turn.record_failure(
         "max_turns limit exceeded after 5 turns", kind="limit", subtype="error_max_turns"
     )
     stage.turn.closed(ChildExit(code=0), "")

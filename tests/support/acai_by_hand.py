@@ -144,7 +144,7 @@ class AcaiTranslator(Translator):
             message = str(event.get("error") or event.get("subtype") or "error").removeprefix(
                 "Error: "
             )
-            self.turn.failed(
+            self.turn.record_failure(
                 message, kind="limit" if "limit" in event else None, subtype=subtype, **facts
             )
         else:
@@ -154,7 +154,7 @@ class AcaiTranslator(Translator):
     on_task_complete = on_result
 
     def on_replay_error(self, event: Event) -> None:
-        self.turn.failed(str(event.get("error")), api=False)
+        self.turn.record_failure(str(event.get("error")), api=False)
 
     on_hook_event = on_session_meta = on_prompt_context = on_skill_activated = (
         Translator.ignore_event

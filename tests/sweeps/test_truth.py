@@ -126,7 +126,7 @@ def late_verbs(stage: Stage) -> None:
     turn.get_subagent("t").add_tool_result("n1", "late")
     turn.fill_results("late")
     turn.message_end()
-    turn.failed("late")
+    turn.record_failure("late")
     turn.record_end(result="late")
     turn.settle()
 
@@ -150,7 +150,7 @@ def test_what_comes_behind_the_vendors_end_is_counted_and_not_said(partial):
 
 def test_a_second_verdict_is_too_late():
     stage = Stage()
-    stage.turn.failed("it broke")
+    stage.turn.record_failure("it broke")
     stage.turn.settle()
     stage.turn.record_end(result="all is well")
     stage.turn.record_interrupt()
@@ -218,7 +218,7 @@ def test_an_interrupt_of_the_frontend_is_the_reason_whatever_we_do_then():
 def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
     """Contract S10: a rate limit is said as an API failure, or it is none."""
     stage = Stage()
-    stage.turn.failed("429 Too many requests", api=api)
+    stage.turn.record_failure("429 Too many requests", api=api)
     stage.turn.closed(ChildExit(code=1), "")
     assert check_truth(stage.lines()) == ("rate_limit" if api else "vendor_error")
 
@@ -238,7 +238,7 @@ def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
     """Also where the vendor's page says that it is no error."""
     stage = Stage(clean_exits=frozenset({0, 7}))
     stage.turn.say("hi")
-    (stage.turn.record_end if good else lambda: stage.turn.failed("it broke"))()
+    (stage.turn.record_end if good else lambda: stage.turn.record_failure("it broke"))()
     stage.turn.closed(child_exit, "")
     shim = stage.lines()[-2]["shim"]
     assert {name: shim[name] for name in ("exit_code", "signal") if name in shim} == noted

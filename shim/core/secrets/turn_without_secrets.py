@@ -279,7 +279,7 @@ class RedactedTurn:
 
     def record_failure(self, message: str, **facts: Any) -> None:
         clean = self._redactor.redact_text(message)
-        self.turn.failed(clean, **Redactor().redact_value(facts))
+        self.turn.record_failure(clean, **Redactor().redact_value(facts))
 
     def stop(self, message: str, cause: Cause) -> None:
         """We end the turn; the reason may name what a vendor calls its tools."""

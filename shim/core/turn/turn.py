@@ -443,7 +443,7 @@ class Turn:
         """
         self.end.record_end(facts)
 
-    def failed(
+    def record_failure(
         self,
         message: str,
         *,

@@ -539,7 +539,7 @@ class AcpTranslator(Translator):
             self._broke(table(result.get("error")))
             return
         elif reason in LIMITS:
-            turn.failed(
+            turn.record_failure(
                 "the limit of requests of a turn was reached", kind="limit", subtype=LIMITS[reason]
             )
         else:
@@ -557,8 +557,8 @@ class AcpTranslator(Translator):
             ways = (
                 f" (its ways to log in: {', '.join(self.link.logins)})" if self.link.logins else ""
             )
-            self.turn.failed(text + ways, api=True, kind="auth")
+            self.turn.record_failure(text + ways, api=True, kind="auth")
         else:
             status = code if isinstance(code, int) and 400 <= code < 600 else None
-            self.turn.failed(text, status=status, api=True if status else None)
+            self.turn.record_failure(text, status=status, api=True if status else None)
         self.turn.settle()

@@ -286,14 +286,16 @@ class Engine(Translator):
         elif is_error:
             kind: Cause | None = None if limit is None else "limit"
             words, subtype = str(error or text or self.notice or "error"), LIMITS.get(str(limit))
-            self.turn.failed(words, kind=kind, status=_status(code), subtype=subtype, **facts)
+            self.turn.record_failure(
+                words, kind=kind, status=_status(code), subtype=subtype, **facts
+            )
         else:
             self.turn.record_end(**facts)
         self.turn.settle()
 
     def error(self, words: Any, code: Any, kind: Cause | None) -> None:
         """The turn failed, unless a result says more."""
-        self.turn.failed(str(words or "error"), kind=kind, status=_status(code))
+        self.turn.record_failure(str(words or "error"), kind=kind, status=_status(code))
 
     def noticed(self, words: Any) -> None:
         """What is said again if the turn fails without a reason."""

@@ -207,7 +207,7 @@ def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
     stage = Stage(read=lambda text: pytest.fail("the answer was read"))
     stage.turn.text(GOOD)
     if end == "failed":
-        stage.turn.failed("it broke")
+        stage.turn.record_failure("it broke")
     elif end == "interrupted":
         stage.turn.record_interrupt()
     stage.turn.closed(ChildExit(code=1), "")

@@ -62,7 +62,7 @@ class Vendor(ChildDriver):
         if self._words:
             self.stream.turn.say(self._words)
             if self.fails:
-                self.stream.turn.failed("the disk is full")
+                self.stream.turn.record_failure("the disk is full")
             else:
                 self.stream.turn.record_end()
         else:

@@ -461,7 +461,7 @@ def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
     stage.turn.get_subagent(text).add_text(text)
     stage.turn.system("note", text=text)
     stage.turn.add_denial(text, text, {text: text})
-    stage.turn.failed(text)
+    stage.turn.record_failure(text)
     stage.turn.finish()
     data = stage.pen.take_bytes()
     assert separator.encode() not in data

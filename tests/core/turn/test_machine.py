@@ -241,7 +241,7 @@ def test_a_verb_about_the_end_changes_nothing_after_the_result(end):
     closed(stage.turn)
     stage.lines()
     getattr(stage.turn, end)()
-    stage.turn.failed("too late")
+    stage.turn.record_failure("too late")
     stage.turn.closed(ChildExit(code=1), "too late")
     assert stage.brief() == []
     assert not stage.turn.is_error

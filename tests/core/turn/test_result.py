@@ -26,11 +26,11 @@ def outcome(stage: Stage, kind: str) -> None:
     if kind == "ended":
         stage.turn.record_end()
     elif kind == "failed":
-        stage.turn.failed("it broke")
+        stage.turn.record_failure("it broke")
     elif kind == "api":
-        stage.turn.failed("429 Too many requests")
+        stage.turn.record_failure("429 Too many requests")
     elif kind == "limit":
-        stage.turn.failed("Reached max turns", kind="limit", subtype="error_max_turns")
+        stage.turn.record_failure("Reached max turns", kind="limit", subtype="error_max_turns")
     elif kind == "interrupted":
         stage.turn.record_interrupt()
 
@@ -198,7 +198,7 @@ def test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success(
     """Contract S10, 5.8."""
     stage = Stage()
     stage.turn.start_session(session_id="s")
-    stage.turn.failed("401 Incorrect API key provided: dummy.")
+    stage.turn.record_failure("401 Incorrect API key provided: dummy.")
     stage.turn.closed(ONE, "")
     init, error, line, _ = stage.lines()
     assert init["type"] == "system"
@@ -220,21 +220,21 @@ def test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success(
 
 def test_a_text_that_names_an_api_error_is_not_prefixed_twice():
     stage = Stage()
-    stage.turn.failed("API Error: 500 oops", api=True)
+    stage.turn.record_failure("API Error: 500 oops", api=True)
     assert result(stage, ONE)["result"] == "API Error: 500 oops"
 
 
 @pytest.mark.parametrize("api", [True, False])
 def test_a_translator_may_say_whether_the_api_failed(api):
     stage = Stage()
-    stage.turn.failed("429 Too many requests" if not api else "who knows", api=api)
+    stage.turn.record_failure("429 Too many requests" if not api else "who knows", api=api)
     assert (result(stage, ONE)["subtype"] == "success") is api
 
 
 def test_an_error_without_words_still_has_a_text():
     """The TypeScript SDK reads `errors[0]`."""
     stage = Stage()
-    stage.turn.failed("")
+    stage.turn.record_failure("")
     (text,) = result(stage, ONE)["errors"]
     assert text
 
@@ -283,7 +283,7 @@ def test_a_session_that_never_began_had_no_turns():
 def test_a_session_that_failed_at_the_api_had_one_turn():
     """Contract 5.8."""
     stage = Stage()
-    stage.turn.failed("401 Unauthorized")
+    stage.turn.record_failure("401 Unauthorized")
     assert result(stage, ONE)["num_turns"] == 1
 
 
@@ -477,14 +477,14 @@ def test_a_usage_that_was_told_in_full_is_in_the_result_of_a_failure_too():
         "cache_read_input_tokens": 0,
         "output_tokens": 4,
     }
-    stage.turn.failed("it broke", usage=usage, duration_ms=9)
+    stage.turn.record_failure("it broke", usage=usage, duration_ms=9)
     line = result(stage, ONE)
     assert (line["usage"], line["duration_ms"]) == (usage, 9)
 
 
 def test_a_long_text_of_an_api_failure_is_the_same_in_its_line_and_in_the_result():
     stage = Stage(limit=10_000)
-    stage.turn.failed("429 " + "too many requests " * 3000)
+    stage.turn.record_failure("429 " + "too many requests " * 3000)
     stage.turn.closed(None, "")
     _, error, result, _ = stage.lines()
     assert error["message"]["content"][0]["text"] == result["result"]
@@ -492,7 +492,7 @@ def test_a_long_text_of_an_api_failure_is_the_same_in_its_line_and_in_the_result
 
 def test_a_kind_of_error_that_claude_does_not_have_is_a_failed_turn():
     stage = Stage()
-    stage.turn.failed("no", subtype="error")
+    stage.turn.record_failure("no", subtype="error")
     assert result(stage, OK)["subtype"] == "error_during_execution"
 
 

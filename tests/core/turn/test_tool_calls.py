@@ -210,7 +210,7 @@ def test_calls_that_are_open_at_the_end_get_a_result(partial, how, said, kind):
     stage = started(partial)
     stage.turn.add_tool_call("t", "Bash", {})
     if how == "failed":
-        stage.turn.failed("boom")
+        stage.turn.record_failure("boom")
     elif how != "nothing":
         getattr(stage.turn, how)()
     words = stage.finish()

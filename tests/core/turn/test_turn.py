@@ -432,7 +432,7 @@ def test_usage_is_the_turns_and_cost_is_the_sessions():
 
 def test_an_outcome_belongs_to_its_turn():
     stage = Stage()
-    stage.turn.failed("boom")
+    stage.turn.record_failure("boom")
     stage.turn.finish()
     assert stage.lines()[-2]["is_error"]
     stage.turn = stage.turn.next()

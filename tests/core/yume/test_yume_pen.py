@@ -66,7 +66,7 @@ def test_r1_a_turn_of_another_session_has_no_second_init(stage):
 
 def test_r1_a_failure_before_anything_has_its_init(stage):
     empty = FlatStage()
-    empty.turn.failed("no")
+    empty.turn.record_failure("no")
     assert short(empty.finish())[0] == "init"
 
 
@@ -157,7 +157,7 @@ def test_r6_what_nobody_answered_cost_nothing_as_far_as_we_know(stage):
     from shim.core.claude.messages import UserMessage
 
     stage.turn.answers(UserMessage("p" * 40), echo=False)
-    stage.turn.failed("429 slow down")
+    stage.turn.record_failure("429 slow down")
     (usage,) = (line for line in stage.finish() if line["type"] == "usage")
     assert (usage["input_tokens"], usage["estimated"]) == (0, True)
 
@@ -200,7 +200,7 @@ def test_r9_an_interrupt_is_an_event_and_a_result_that_is_cancelled(stage):
 
 
 def test_r10_nobody_logged_in_is_a_system_error_when_nothing_was_said(stage):
-    stage.turn.failed("401 Incorrect API key provided", api=True)
+    stage.turn.record_failure("401 Incorrect API key provided", api=True)
     *_, error, result, _ = stage.finish()
     assert (error["type"], error["subtype"], error["code"]) == ("system", "error", "AUTH")
     assert result["is_error"] and error["message"] in result["errors"]
@@ -208,13 +208,13 @@ def test_r10_nobody_logged_in_is_a_system_error_when_nothing_was_said(stage):
 
 def test_r10_the_same_in_the_middle_of_a_turn_is_an_error(stage):
     stage.turn.text("I was saying")
-    stage.turn.failed("401 Incorrect API key provided", api=True)
+    stage.turn.record_failure("401 Incorrect API key provided", api=True)
     *_, error, result, _ = stage.finish()
     assert (error["type"], error["code"], result["is_error"]) == ("error", "AUTH", True)
 
 
 def test_r11_a_rate_limit_says_how_long_to_wait_where_that_is_known(stage):
-    stage.turn.failed("429 Too many requests, try again in 20s", api=True)
+    stage.turn.record_failure("429 Too many requests, try again in 20s", api=True)
     *_, error, result, _ = stage.finish()
     assert (
         error.items()
@@ -225,13 +225,13 @@ def test_r11_a_rate_limit_says_how_long_to_wait_where_that_is_known(stage):
 
 @pytest.mark.parametrize("message", ["500 internal server error", "529 overloaded"])
 def test_r11_trouble_of_the_server_suggests_to_ask_again(stage, message):
-    stage.turn.failed(message, api=True)
+    stage.turn.record_failure(message, api=True)
     *_, error, result, _ = stage.finish()
     assert (error["code"], error["retryable"], result["retryable"]) == ("SERVER", True, True)
 
 
 def test_r11_a_mistake_of_ours_suggests_nothing(stage):
-    stage.turn.failed("400 messages: field required", api=True)
+    stage.turn.record_failure("400 messages: field required", api=True)
     *_, error, result, _ = stage.finish()
     assert "retryable" not in error and "retryable" not in result
 
@@ -446,7 +446,7 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     nested.add_tool_call(HUGE + "2", HUGE, {"content": HUGE})
     nested.add_tool_result(HUGE + "2", HUGE)
     turn.add_tool_result(HUGE, [{"type": "text", "text": HUGE}])
-    turn.failed(HUGE)
+    turn.record_failure(HUGE)
     stage.finish()
     check_flat(stage.bytes)
     assert max(map(len, stage.bytes.splitlines())) < min(limit or MOST_BYTES, MOST_BYTES)
