@@ -171,4 +171,4 @@ class FlatClaudeTranslator(StreamedTranslator):
             )
         else:
             turn.record_end(result=said, **facts)
-        turn.settle()
+        turn.finalize()

@@ -35,7 +35,7 @@ class PassthroughTurn:
 
     def __init__(self, turn: Turn) -> None:
         self._finish_turn = turn.finish
-        self._turn_start = turn.opening
+        self._turn_start = turn.turn_start
         self._conversation = turn.conversation
         self._diagnostics = turn.account
         self._writer = turn.pen

@@ -109,7 +109,7 @@ class ClaudeTranslator(Translator):
     def _write_event(self, raw: bytes, event: Event) -> None:
         self._pass_line(raw, event)
         if event["type"] == "result":
-            self.turn.settle()
+            self.turn.finalize()
 
     def feed_repaired(self, event: Event) -> None:
         self._raw_line = None

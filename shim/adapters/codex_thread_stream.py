@@ -483,7 +483,7 @@ class ThreadTranslator(Translator):
             return
         else:
             self.turn.record_end()
-        self.turn.settle()
+        self.turn.finalize()
 
     def _record_retry(self, params: Event) -> None:
         """The model's service failed; codex asks again, or says so at the end of the turn."""
@@ -500,7 +500,7 @@ class ThreadTranslator(Translator):
             return
         kind, status = _parse_error_info(error.get("codexErrorInfo"))
         self.turn.record_failure(str(error.get("message") or kind or "codex failed"), status=status)
-        self.turn.settle()
+        self.turn.finalize()
 
 
 # codex's names for errors of the model's service → the HTTP status that they mean. codex reports a

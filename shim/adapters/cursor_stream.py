@@ -246,7 +246,7 @@ class CursorTranslator(Translator):
             )
         else:
             self.turn.record_end(**facts)
-        self.turn.settle()
+        self.turn.finalize()
 
 
 def _parse_arguments(arguments: object, account: Diagnostics) -> object:

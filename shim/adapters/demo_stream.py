@@ -33,4 +33,4 @@ class DemoTranslator(Translator):
 
     def on_end(self, event: Event) -> None:
         self.turn.record_end()
-        self.turn.settle()
+        self.turn.finalize()

@@ -150,7 +150,7 @@ class PiTranslator(Translator):
         self.turn.start_session(session_id=event.get("id"), cwd=event.get("cwd"))
 
     def on_agent_settled(self, event: Event) -> None:
-        self.turn.settle()
+        self.turn.finalize()
 
     def on_agent_start(self, event: Event) -> None:
         """A run begins, the first or one more (a retry, a compaction, another prompt)."""
@@ -167,7 +167,7 @@ class PiTranslator(Translator):
         continues says so.
         """
         if self._is_complete():
-            self.turn.settle()
+            self.turn.finalize()
 
     on_turn_end = Translator.ignore_event
     on_entry_appended = on_queue_update = on_thinking_level_changed = on_session_info_changed = (

@@ -136,7 +136,7 @@ class PiRpcTranslator(PiTranslator):
         self.session.is_running = False
         if not self.turn.settled:
             self._conclude_turn()
-            self.turn.settle()
+            self.turn.finalize()
 
     def _is_complete(self) -> bool:
         """A run that has ended is whole too where a compaction came behind its last reply."""
@@ -207,7 +207,7 @@ class PiRpcTranslator(PiTranslator):
         else:
             return
         self.session.is_running = False
-        self.turn.settle()
+        self.turn.finalize()
 
     # -- dialogs -----------------------------------------------------------------------------------
 

@@ -266,7 +266,7 @@ class RepliesTranslator(CallsTranslator):
         self._partial_calls.clear()
         self._record_spent_usage()
         self.turn.record_failure(message or "qwen gave no reason", **facts)
-        self.turn.settle()
+        self.turn.finalize()
 
     def _end_turn(self, **facts: Any) -> None:
         self._record_spent_usage()
@@ -274,7 +274,7 @@ class RepliesTranslator(CallsTranslator):
             self.turn.record_failure(FILTERED_MESSAGE, api=True)
         else:
             self.turn.record_end(**facts)
-        self.turn.settle()
+        self.turn.finalize()
 
     def _record_spent_usage(self) -> None:
         counted, self._usage = self._usage, None

@@ -159,7 +159,7 @@ class RfcTranslator(RepliesTranslator):
         self._partial_calls.clear()
         self._record_spent_usage()
         self.turn.record_interrupt()
-        self.turn.settle()
+        self.turn.finalize()
 
     def _read_terminal_event(self, event: Event) -> None:
         """Row 13: what the model said is in its message already; a log may be the reason of a
@@ -235,7 +235,7 @@ class RfcTranslator(RepliesTranslator):
         if event.get("status") != "noop":
             self._interrupt_turn("", event)
         elif outcome is not None and outcome.kind == "interrupted":
-            self.turn.settle()
+            self.turn.finalize()
 
     def _translate_command_result(self, event: Event) -> None:
         """Row 27: what a slash command did."""

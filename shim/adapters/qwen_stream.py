@@ -257,7 +257,7 @@ class QwenTranslator(StreamedTranslator):
                 self.turn.say(self._error_text)
             self.turn.record_end(**facts)
         self._error_text = ""
-        self.turn.settle()
+        self.turn.finalize()
 
     def _fail_turn(self, message: str, facts: dict[str, Any]) -> None:
         if message == CANCELLED_MESSAGE:

@@ -149,7 +149,7 @@ class AcaiTranslator(Translator):
             )
         else:
             self.turn.record_end(**facts)
-        self.turn.settle()
+        self.turn.finalize()
 
     on_task_complete = on_result
 

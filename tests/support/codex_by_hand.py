@@ -90,7 +90,7 @@ class CodexByHand(Translator):
             found["output_tokens"], input_includes_cached=True,
         )  # fmt: skip
         self.turn.record_end(usage=counted, duration_ms=None, result=None)
-        self.turn.settle()
+        self.turn.finalize()
 
 
 CODEX = Adapter(

@@ -128,7 +128,7 @@ def late_verbs(stage: Stage) -> None:
     turn.message_end()
     turn.record_failure("late")
     turn.record_end(result="late")
-    turn.settle()
+    turn.finalize()
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
@@ -139,7 +139,7 @@ def test_what_comes_behind_the_vendors_end_is_counted_and_not_said(partial):
     stage.turn.get_subagent("t").add_tool_call("n1", "Bash", {})
     stage.turn.text("Done.")
     stage.turn.record_end()
-    stage.turn.settle()
+    stage.turn.finalize()
     late_verbs(stage)
     line = stage.result()
     assert b"late" not in stage.bytes.replace(b"late_event", b"")
@@ -151,7 +151,7 @@ def test_what_comes_behind_the_vendors_end_is_counted_and_not_said(partial):
 def test_a_second_verdict_is_too_late():
     stage = Stage()
     stage.turn.record_failure("it broke")
-    stage.turn.settle()
+    stage.turn.finalize()
     stage.turn.record_end(result="all is well")
     stage.turn.record_interrupt()
     assert stage.result()["shim"]["cause"] == "vendor_error"
@@ -162,7 +162,7 @@ def test_what_is_beside_the_conversation_may_come_until_the_result():
     stage = Stage()
     stage.turn.say("Done.")
     stage.turn.record_end()
-    stage.turn.settle()
+    stage.turn.finalize()
     stage.turn.system("note")
     assert stage.finish() == ["init", "text:Done.", "system:note", "end:success Done.", "."]
 
@@ -171,7 +171,7 @@ def test_a_vendor_that_is_done_without_a_word_how_may_go_on():
     """pi's `agent_settled`: the last reply says how, and it may come after it."""
     stage = Stage()
     stage.turn.say("One.")
-    stage.turn.settle()
+    stage.turn.finalize()
     stage.turn.say("Two.")
     stage.turn.record_end()
     assert stage.result()["result"] == "Two."
@@ -182,7 +182,7 @@ def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
     stage = Stage()
     stage.turn.start_message()
     stage.turn.record_interrupt()
-    stage.turn.settle()
+    stage.turn.finalize()
     stage.turn.say("Half a")
     assert "text:Half a" in stage.finish(None)
 

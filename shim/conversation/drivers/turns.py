@@ -246,7 +246,7 @@ class TurnLifecycle:
         self._state.context_tokens = (
             sum(turn.reply.last_usage.values()) or self._state.context_tokens
         )
-        if turn.opening.config.model is None and turn.model != "unknown":
+        if turn.turn_start.config.model is None and turn.model != "unknown":
             self._state.reported_model = turn.model
         place = (
             vendor.cli.read_replay_position()

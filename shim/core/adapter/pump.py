@@ -144,11 +144,11 @@ class ChildStream:
     @property
     def steered_messages(self) -> list[UserMessage]:
         """The messages that were said to the child in the middle of the turn."""
-        return self.turn.opening.steering_messages
+        return self.turn.turn_start.steering_messages
 
     def take_answered_messages(self) -> list[UserMessage]:
         """Those that a reply has followed since the last call."""
-        opening = self.turn.opening
+        opening = self.turn.turn_start
         if not opening.new_steering_messages:
             return []
         fresh, opening.new_steering_messages = opening.new_steering_messages, []
@@ -157,7 +157,7 @@ class ChildStream:
     @property
     def unanswered_count(self) -> int:
         """How many of them no reply has followed."""
-        return len(self.steered_messages) - self.turn.opening.written_count
+        return len(self.steered_messages) - self.turn.turn_start.written_count
 
     def continue_with_new_child(self, tried: tuple[FailedAttempt, ...]) -> None:
         """Another child continues the turn; `tried` are the vendors that were asked before it."""

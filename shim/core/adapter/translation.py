@@ -178,7 +178,7 @@ class StreamTranslation:
             self._translator.feed_eof(None, "")
         except Exception as error:
             self.diagnostics.record("malformed_end", repr(error))
-        self.turn.settle()
+        self.turn.finalize()
 
     def set_report(self, report: Mapping[str, Any]) -> None:
         """What the child wrote about its run into a file (`vendor.Report`); before `close` and

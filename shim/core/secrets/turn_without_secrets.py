@@ -169,7 +169,7 @@ class RedactedTurn:
         self.add_text = speech.add_text
         self.add_block = speech.add_block
         turn.machine.before_move = speech.write_buffered
-        turn.opening.redact = turn.calls.redact = redactor.redact_value
+        turn.turn_start.redact = turn.calls.redact = redactor.redact_value
         turn.nested.redact_message = self._redact_nested
 
     def __getattr__(self, name: str) -> Any:

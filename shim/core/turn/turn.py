@@ -81,7 +81,7 @@ class Turn:
         self.machine = machine = TurnMachine(account)
         self.end = end = OutcomeTracker(machine)
         self.reply = reply = AssistantMessage(machine, pen, terms, account, end)
-        self.opening = opening = TurnStart(pen, terms, conversation, exact, reply)
+        self.turn_start = opening = TurnStart(pen, terms, conversation, exact, reply)
         self.speech = speech = TextBlocks(machine, pen, terms, account, reply, end)
         denials = Denials(account, exact, pen.max_bytes // 2)
         self.calls = calls = ToolCalls(
@@ -124,9 +124,9 @@ class Turn:
     # -- what the shell and the translators read ---------------------------------------------------
 
     state: TurnState = forward_attribute("machine.state")
-    terms: TurnConfig = forward_attribute("opening.config")
+    terms: TurnConfig = forward_attribute("turn_start.config")
     facts: dict[str, Any] = forward_attribute(
-        "opening.vendor_info"
+        "turn_start.vendor_info"
     )  # what the vendor said of itself
     model: str = forward_attribute("reply.model")  # of the last reply, or the one that `init` named
     replies: int = forward_attribute("reply.number")  # that said something
@@ -188,10 +188,10 @@ class Turn:
         """
         session = facts.pop("session_id", None)
         if session and isinstance(session, str):
-            self.opening.set_vendor_session(
+            self.turn_start.set_vendor_session(
                 session, self.account, is_closed=self.machine.state is CLOSED
             )
-        self.opening.update_vendor_info(facts)
+        self.turn_start.update_vendor_info(facts)
         if session and self.machine.state is NEW:
             self.machine.move_to(READY)
 
@@ -208,14 +208,14 @@ class Turn:
         `takes` gives what the vendor is given of it beside the text: known when it has said who it
         is.
         """
-        self.opening.user_message, self.opening.replays_message, self.opening.get_accepted_kinds = (
-            message,
-            echo,
-            takes,
-        )
+        (
+            self.turn_start.user_message,
+            self.turn_start.replays_message,
+            self.turn_start.get_accepted_kinds,
+        ) = message, echo, takes
         # a child that stays had its session before the message, and init is said
         if self.machine.state is not NEW:
-            self.opening.write_user_message(message)
+            self.turn_start.write_user_message(message)
         self.pen.record_prompt(message.text)
 
     def steered(self, message: UserMessage) -> None:
@@ -225,14 +225,14 @@ class Turn:
         It is said again in front of the next reply, as the real claude does: by then the vendor has
         taken it.
         """
-        self.opening.steering_messages.append(message)
+        self.turn_start.steering_messages.append(message)
         self.pen.record_prompt(message.text)
 
     # -- replies -----------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if self.opening.steering_messages:
-            self.opening.write_steering_messages()
+        if self.turn_start.steering_messages:
+            self.turn_start.write_steering_messages()
         self.reply.start()
 
     def start_message(self, model: str | None = None, usage: Usage | None = None) -> None:
@@ -474,7 +474,7 @@ class Turn:
         if self.end.is_interrupted and self.calls.open_calls:
             self.calls.has_interrupted_call = True
 
-    def settle(self) -> None:
+    def finalize(self) -> None:
         """The vendor is done: the shell may give it a last moment and then end it.
 
         If it also said how, that stands: whatever it prints from now on is too late.
@@ -539,11 +539,11 @@ class Turn:
         turn = Turn(self.pen, terms or self.terms, self.conversation, account or self.account)
         if terms is not None and terms.vendor.name != self.terms.vendor.name:
             return turn  # what another vendor said of itself is not this one's
-        turn.opening.vendor_info = dict(self.opening.vendor_info)
+        turn.turn_start.vendor_info = dict(self.turn_start.vendor_info)
         if terms is None or terms.model == self.terms.model:
             turn.reply.model = self.reply.model
         else:
-            turn.opening.vendor_info.pop("model", None)
+            turn.turn_start.vendor_info.pop("model", None)
         return turn
 
     def _end_with_budget(self, *given: Any, **named: Any) -> None:

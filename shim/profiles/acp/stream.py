@@ -544,7 +544,7 @@ class AcpTranslator(Translator):
             )
         else:
             turn.record_end()
-        turn.settle()
+        turn.finalize()
 
     def _failed(self, heard: Heard) -> None:
         self.link.end()
@@ -561,4 +561,4 @@ class AcpTranslator(Translator):
         else:
             status = code if isinstance(code, int) and 400 <= code < 600 else None
             self.turn.record_failure(text, status=status, api=True if status else None)
-        self.turn.settle()
+        self.turn.finalize()

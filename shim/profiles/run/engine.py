@@ -291,7 +291,7 @@ class Engine(Translator):
             )
         else:
             self.turn.record_end(**facts)
-        self.turn.settle()
+        self.turn.finalize()
 
     def error(self, words: Any, code: Any, kind: Cause | None) -> None:
         """The turn failed, unless a result says more."""

@@ -251,7 +251,7 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
         stage.turn.thinking("hm")
     stage.turn.record_end(result=GOOD)
     if settles:
-        stage.turn.settle()
+        stage.turn.finalize()
     stage.turn.closed(ChildExit(code=0), "")
     assert stage.lines()[-2]["structured_output"] == VALUE
     check_turns(stage.bytes, partial)

@@ -53,7 +53,7 @@ class Toy(Translator):
 
     def on_settle(self, event):
         self.turn.record_end()
-        self.turn.settle()
+        self.turn.finalize()
 
     def on_go_on(self, event):
         self.turn.unsettle()

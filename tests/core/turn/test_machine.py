@@ -57,7 +57,7 @@ def echo(turn: Turn) -> None:
 def done(turn: Turn) -> None:
     turn.text("t")
     turn.record_end()
-    turn.settle()
+    turn.finalize()
 
 
 def closed(turn: Turn) -> None:
@@ -250,7 +250,7 @@ def test_a_verb_about_the_end_changes_nothing_after_the_result(end):
 def test_settling_says_nothing_and_is_remembered():
     stage = Stage()
     assert not stage.turn.settled
-    stage.turn.settle()
+    stage.turn.finalize()
     assert stage.turn.settled
     assert stage.brief() == []
 
