@@ -37,14 +37,14 @@ class PassthroughTurn:
         self._finish_turn = turn.finish
         self._turn_start = turn.turn_start
         self._conversation = turn.conversation
-        self._diagnostics = turn.account
-        self._writer = turn.pen
+        self._diagnostics = turn.diagnostics
+        self._writer = turn.writer
         self._machine = turn.machine
-        self._assistant_message = turn.reply
-        self._text_blocks = turn.speech
-        self._tool_calls = turn.calls
-        self._nested_agents = turn.nested
-        self._turn_end = turn.end
+        self._assistant_message = turn.assistant_message
+        self._text_blocks = turn.text_blocks
+        self._tool_calls = turn.tool_calls
+        self._nested_agents = turn.subagents
+        self._turn_end = turn.outcome_tracker
         self._hidden_tools = (
             frozenset[str]()
             if turn.terms.evaluator is None

@@ -34,9 +34,9 @@ class ClaudeTranslator(Translator):
         super().__init__(turn, partial=partial)
         self._raw_line: bytes | None = None
         self._pass_line = turn.clean_lines(PassthroughTurn(turn).pass_line)
-        pen = turn.pen
+        pen = turn.writer
         self._normalizer = LineNormalizer(
-            turn.account, pen.create_uuid, pen.max_bytes, turn.terms.store_text
+            turn.diagnostics, pen.create_uuid, pen.max_bytes, turn.terms.store_text
         )
         self._split_delta: tuple[Event, str, str] | None = None
 
@@ -79,7 +79,7 @@ class ClaudeTranslator(Translator):
             return
         if raw is None or whole is not event:
             raw = dump_json(whole)
-        if len(raw) <= turn.pen.max_bytes:
+        if len(raw) <= turn.writer.max_bytes:
             self._write_event(raw, whole)
             return
         if kind == "control_request":
@@ -92,7 +92,7 @@ class ClaudeTranslator(Translator):
         """Refuse a question that is longer than a line. If it were cut, its answer would hand back
         a damaged input.
         """
-        self.turn.account.record("question_too_large")
+        self.turn.diagnostics.record("question_too_large")
         if len(self.outbox) < MAX_PENDING_REQUESTS:
             request, identity = event.get("request"), str(event.get("request_id"))
             text = TOO_LARGE_MESSAGE.format(size=size)

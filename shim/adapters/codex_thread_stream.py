@@ -194,7 +194,7 @@ class ThreadTranslator(Translator):
         params = event.get("params")
         ours = isinstance(params, dict) and params.get("threadId") == self.thread.thread_id
         if self.thread.is_greeted and "method" in event and ("id" in event or not ours):
-            self.turn.account.record("doubtful_event")
+            self.turn.diagnostics.record("doubtful_event")
             if (
                 "id" in event and len(self.outbox) < MAX_PENDING_REQUESTS
             ):  # a question must not wait for ever
@@ -226,7 +226,7 @@ class ThreadTranslator(Translator):
     def _start_item(self, params: Event) -> None:
         item = params["item"]
         if self._completed_items.has_item(item):
-            self.turn.account.record("repeated_item", item.get("id"))
+            self.turn.diagnostics.record("repeated_item", item.get("id"))
             return
         if item["type"] in CHECKPOINT_ITEMS:
             self._write_missing_calls(params)
@@ -250,7 +250,7 @@ class ThreadTranslator(Translator):
         elif kind == "userMessage" and params.get("threadId") == self.thread.thread_id:
             self.thread.record_accepted_message()
         elif self._completed_items.has_item(item):
-            self.turn.account.record("repeated_item", identity)
+            self.turn.diagnostics.record("repeated_item", identity)
         elif kind not in SILENT_ITEMS:
             self._completed_items.add_item(item)
             self._close_item(item)

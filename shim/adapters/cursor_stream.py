@@ -104,7 +104,7 @@ class CursorTranslator(Translator):
             self._written_chars += len(text) - self._pending_length
             self.turn.text(text[self._pending_length :])
         else:
-            self.turn.account.record("contradicted_block", text)
+            self.turn.diagnostics.record("contradicted_block", text)
         self._clear_pending()
         self.turn.block_end()
 
@@ -178,7 +178,7 @@ class CursorTranslator(Translator):
         if kind == "function":
             kind, arguments = (
                 str(body.get("name")),
-                _parse_arguments(body.get("arguments"), self.turn.account),
+                _parse_arguments(body.get("arguments"), self.turn.diagnostics),
             )
         name, claude = translate_tool_call(TOOLS, kind, arguments)
         if kind not in TOOLS and kind.endswith("ToolCall"):

@@ -132,7 +132,7 @@ class PiTranslator(Translator):
     def _read_updates(self) -> None:
         """Read the updates of a reply whose end never came, or that is too long to keep."""
         updates, self._updates = self._updates, []
-        account = self.turn.account
+        account = self.turn.diagnostics
         decoder = JsonRepairer(account)
         for raw in updates:
             account.line = raw
@@ -237,7 +237,7 @@ class PiTranslator(Translator):
             try:
                 self._write_block(index, block)
             except (AttributeError, KeyError, TypeError) as error:  # the other blocks are said
-                turn.account.record("malformed_event", f"{error!r}: {block}")
+                turn.diagnostics.record("malformed_event", f"{error!r}: {block}")
 
     def _write_block(self, index: int, block: dict[str, Any]) -> None:
         kind = block.get("type")

@@ -82,7 +82,7 @@ class PiRpcTranslator(PiTranslator):
         if not self.session.is_greeted or kind not in (DIALOG_TYPE, "response"):
             super().feed_repaired(event)
             return
-        self.turn.account.record("doubtful_event")
+        self.turn.diagnostics.record("doubtful_event")
         if kind == DIALOG_TYPE and event.get("method") in DIALOG_METHODS:
             self._refuse_request(event.get("id"))
 
@@ -248,7 +248,9 @@ class PiRpcTranslator(PiTranslator):
                 own = name = f"{FOREIGN_TOOL_PREFIX}{own}"
                 arguments = translate_tool_call({}, own, given)[1]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            self.turn.account.record("malformed_event", f"{error!r}: {event.get('placeholder')}")
+            self.turn.diagnostics.record(
+                "malformed_event", f"{error!r}: {event.get('placeholder')}"
+            )
             self._refuse_request(identity)
             return
         if not self.session.add_question(identity):

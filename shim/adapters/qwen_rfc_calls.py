@@ -159,7 +159,7 @@ class CallsTranslator(Translator):
 
     def _write_call(self, identity: Any, name: Any, arguments: Any) -> None:
         self.turn.add_tool_call(
-            normalize_id(identity), *translate_rfc_call(name, arguments, self.turn.account)
+            normalize_id(identity), *translate_rfc_call(name, arguments, self.turn.diagnostics)
         )
 
     def _write_partial_calls(self, *, is_cut: bool = False) -> None:
@@ -168,11 +168,11 @@ class CallsTranslator(Translator):
         """
         for identity, name, arguments in self._partial_calls.take_complete():
             if is_cut and not is_complete_json(arguments):
-                self.turn.account.record("cut_call", name)
+                self.turn.diagnostics.record("cut_call", name)
             else:
                 self._write_call(identity, name, arguments)
         if self._partial_calls.dropped_count:
-            self.turn.account.record("call_given_up")
+            self.turn.diagnostics.record("call_given_up")
             self._partial_calls.dropped_count = 0
 
     def _resolve_call_id(self, given: Any) -> str:
@@ -222,7 +222,7 @@ class CallsTranslator(Translator):
         if self._partial_calls.has_call(call):
             self._write_partial_calls()
         if turn.find_call(call) is None and not turn.conversation.has_used_id(call):
-            name, arguments = build_displayed_call(event, turn.account)
+            name, arguments = build_displayed_call(event, turn.diagnostics)
             if not name and status in RUNNING_STATUSES:
                 return
             turn.add_tool_call(call, name or "unknown", arguments)
@@ -260,7 +260,8 @@ class CallsTranslator(Translator):
             identity, child = normalize_id(one["callId"]), turn.get_subagent(call)
             if not turn.conversation.has_used_id(identity):
                 child.add_tool_call(
-                    identity, *translate_rfc_call(one.get("name"), one.get("args"), turn.account)
+                    identity,
+                    *translate_rfc_call(one.get("name"), one.get("args"), turn.diagnostics),
                 )
             status = str(one.get("status") or "").lower()
             if status in ("success", *FAILED_STATUSES, "failed") and identity in turn.nested_calls:

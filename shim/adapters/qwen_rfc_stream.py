@@ -199,7 +199,7 @@ class RfcTranslator(RepliesTranslator):
         tool = tool if isinstance(tool, dict) else {}
         name = str(tool.get("name") or request.get("tool_name") or "unknown")
         given = tool.get("arguments", request.get("input"))
-        account = self.turn.account
+        account = self.turn.diagnostics
         claude, arguments = translate_rfc_call(name, given, account)
         said = request.get("tool_call_id") or request.get("tool_use_id") or tool.get("id")
         call = (

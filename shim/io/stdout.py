@@ -198,7 +198,7 @@ class Output:
     async def end(self, turn: Turn) -> None:
         """The turn is over; said once."""
         told = self._ended
-        await self.close(turn.final_text, turn.pen.last_result_line)
+        await self.close(turn.final_text, turn.writer.last_result_line)
         if (
             self._text
             and not told

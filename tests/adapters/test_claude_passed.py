@@ -467,7 +467,7 @@ def test_a_streamed_block_without_end_is_not_remembered_without_end():
         type="content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 100_000}
     )
     translation.feed(("\n".join([INIT, *opening, *[delta] * 60]) + "\n").encode())
-    assert 0 < sum(map(len, translation.turn.speech.fragments)) <= MAX_MESSAGE_CHARS
+    assert 0 < sum(map(len, translation.turn.text_blocks.fragments)) <= MAX_MESSAGE_CHARS
     assert translation.close(ChildExit(code=1)).endswith(END.encode() + b"\n")
 
 

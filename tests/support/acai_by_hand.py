@@ -108,7 +108,7 @@ class AcaiTranslator(Translator):
             self._say_held(fill=any(kind == "text" for kind, _ in self._held))
         arguments = event.get("arguments")
         if isinstance(arguments, str):
-            arguments = parse_json_text(arguments, self.turn.account)
+            arguments = parse_json_text(arguments, self.turn.diagnostics)
         name, claude = translate_tool_call(TOOLS, event["name"], arguments)
         self.turn.add_tool_call(event.get("call_id") or event.get("id", ""), name, claude)
 

@@ -16,7 +16,7 @@ class CodexByHand(Translator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._mark = f"{turn.pen.create_uuid()[-6:]}_"
+        self._mark = f"{turn.writer.create_uuid()[-6:]}_"
         self._items = {
             "agent_message": self._message,
             "reasoning": self._reasoning,

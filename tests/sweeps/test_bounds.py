@@ -598,7 +598,7 @@ def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can
     begin = stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
     for event in (begin, *[stream(index=0, **delta("x" * PADDING)["event"])] * 200):
         translation.feed(json.dumps(event).encode() + b"\n")
-    assert reachable(translation.turn.speech.fragments) < 2 * LINE_BYTES
+    assert reachable(translation.turn.text_blocks.fragments) < 2 * LINE_BYTES
 
 
 def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small):

@@ -244,7 +244,7 @@ class TurnLifecycle:
             self.record_diagnostics(pump)
         self._state.cost_usd = conversation.cost_usd
         self._state.context_tokens = (
-            sum(turn.reply.last_usage.values()) or self._state.context_tokens
+            sum(turn.assistant_message.last_usage.values()) or self._state.context_tokens
         )
         if turn.turn_start.config.model is None and turn.model != "unknown":
             self._state.reported_model = turn.model

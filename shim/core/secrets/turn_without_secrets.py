@@ -35,10 +35,10 @@ class RedactedTextBlocks:
     """
 
     def __init__(self, turn: Turn, redactor: Redactor) -> None:
-        self._text_blocks = turn.speech
+        self._text_blocks = turn.text_blocks
         self._machine = turn.machine
-        self._diagnostics = turn.account
-        self._writes_partial_messages = turn.pen.writes_partial_messages
+        self._diagnostics = turn.diagnostics
+        self._writes_partial_messages = turn.writer.writes_partial_messages
         self._redactor = redactor
         self._counts = redactor.counts
         self._stream_redactor = StreamRedactor(self._counts)
@@ -161,7 +161,7 @@ class RedactedTurn:
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
-        self._counts = turn.account.redactions
+        self._counts = turn.diagnostics.redactions
         self._redactor = redactor = Redactor(self._counts)
         self._text_blocks = speech = RedactedTextBlocks(turn, redactor)
         self._line_redactor: LineRedactor | None = None
@@ -169,8 +169,8 @@ class RedactedTurn:
         self.add_text = speech.add_text
         self.add_block = speech.add_block
         turn.machine.before_move = speech.write_buffered
-        turn.turn_start.redact = turn.calls.redact = redactor.redact_value
-        turn.nested.redact_message = self._redact_nested
+        turn.turn_start.redact = turn.tool_calls.redact = redactor.redact_value
+        turn.subagents.redact_message = self._redact_nested
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.turn, name)
@@ -254,7 +254,7 @@ class RedactedTurn:
 
     def _redact_nested(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """A message of a nested agent, unless it is the question to the frontend."""
-        if self.turn.calls.asks_by_line and message["content"][0]["type"] == "tool_use":
+        if self.turn.tool_calls.asks_by_line and message["content"][0]["type"] == "tool_use":
             return message
         clean: Mapping[str, Any] = self._redactor.redact_value(message)
         return clean
@@ -314,7 +314,7 @@ class RedactedTurn:
         """What the lines of a real claude are said to: they go on to `verbatim` without their
         secrets.
         """
-        pen, account = self.turn.pen, self.turn.account
+        pen, account = self.turn.writer, self.turn.diagnostics
         passing = LineNormalizer(
             account, pen.create_uuid, pen.max_bytes, self.turn.terms.store_text
         )

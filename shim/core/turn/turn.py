@@ -74,20 +74,20 @@ class Turn:
         conversation: ConversationState,
         account: Diagnostics,
     ) -> None:
-        self.pen = pen
+        self.writer = pen
         self.conversation = conversation
-        self.account = account
+        self.diagnostics = account
         exact = JsonSanitizer(account)
         self.machine = machine = TurnMachine(account)
-        self.end = end = OutcomeTracker(machine)
-        self.reply = reply = AssistantMessage(machine, pen, terms, account, end)
+        self.outcome_tracker = end = OutcomeTracker(machine)
+        self.assistant_message = reply = AssistantMessage(machine, pen, terms, account, end)
         self.turn_start = opening = TurnStart(pen, terms, conversation, exact, reply)
-        self.speech = speech = TextBlocks(machine, pen, terms, account, reply, end)
+        self.text_blocks = speech = TextBlocks(machine, pen, terms, account, reply, end)
         denials = Denials(account, exact, pen.max_bytes // 2)
-        self.calls = calls = ToolCalls(
+        self.tool_calls = calls = ToolCalls(
             machine, pen, terms, conversation, account, exact, reply, end, denials, self.finish
         )
-        self.nested = nested = SubagentTracker(machine, pen, conversation, account, exact, reply)
+        self.subagents = nested = SubagentTracker(machine, pen, conversation, account, exact, reply)
         nested.record_id = denials.record_id
         nested.check_call = calls.check_subagent_call
         nested.report_forbidden_run = calls.report_forbidden_run
@@ -128,25 +128,29 @@ class Turn:
     facts: dict[str, Any] = forward_attribute(
         "turn_start.vendor_info"
     )  # what the vendor said of itself
-    model: str = forward_attribute("reply.model")  # of the last reply, or the one that `init` named
-    replies: int = forward_attribute("reply.number")  # that said something
-    last_text: str = forward_attribute("reply.last_text")
-    stop_reason: str | None = forward_attribute("reply.stop_reason")
-    asks_tools: bool = forward_attribute("reply.has_ended_with_calls")
-    usage: dict[str, Usage] = forward_attribute("reply.usage_by_model")  # of the replies, by model
-    nested_calls: Mapping[str, SubagentCall] = forward_attribute("nested.open_calls")
+    model: str = forward_attribute(
+        "assistant_message.model"
+    )  # of the last reply, or the one that `init` named
+    replies: int = forward_attribute("assistant_message.number")  # that said something
+    last_text: str = forward_attribute("assistant_message.last_text")
+    stop_reason: str | None = forward_attribute("assistant_message.stop_reason")
+    asks_tools: bool = forward_attribute("assistant_message.has_ended_with_calls")
+    usage: dict[str, Usage] = forward_attribute(
+        "assistant_message.usage_by_model"
+    )  # of the replies, by model
+    nested_calls: Mapping[str, SubagentCall] = forward_attribute("subagents.open_calls")
     denials: Mapping[str, dict[str, Any]] = forward_attribute("questions.denials.entries")
     denied_tool_that_ran: str = forward_attribute("questions.denials.tool_that_ran")
     asked: list[PermissionRequest] = forward_attribute(
         "questions.pending"
     )  # that wait for the shell
-    observed: list[HookEvent] | None = forward_attribute("calls.hook_events")
+    observed: list[HookEvent] | None = forward_attribute("tool_calls.hook_events")
     spoken: bool = forward_attribute("closing.has_output")
-    outcome: TurnOutcome | None = forward_attribute("end.outcome")
-    settled: bool = forward_attribute("end.is_finalized")
-    paused: bool = forward_attribute("end.is_paused")
-    began: bool = forward_attribute("end.has_started")
-    sealed: bool = forward_attribute("end.is_terminated")
+    outcome: TurnOutcome | None = forward_attribute("outcome_tracker.outcome")
+    settled: bool = forward_attribute("outcome_tracker.is_finalized")
+    paused: bool = forward_attribute("outcome_tracker.is_paused")
+    began: bool = forward_attribute("outcome_tracker.has_started")
+    sealed: bool = forward_attribute("outcome_tracker.is_terminated")
     result: TurnResult | None = forward_attribute("closing.result")  # None until it was said
 
     def clean_lines(self, verbatim: WriteLine) -> WriteLine:
@@ -160,7 +164,7 @@ class Turn:
     @property
     def stated(self) -> bytes:
         """A real claude's own result line."""
-        return self.end.vendor_result[0]
+        return self.outcome_tracker.vendor_result[0]
 
     @property
     def is_error(self) -> bool:
@@ -189,7 +193,7 @@ class Turn:
         session = facts.pop("session_id", None)
         if session and isinstance(session, str):
             self.turn_start.set_vendor_session(
-                session, self.account, is_closed=self.machine.state is CLOSED
+                session, self.diagnostics, is_closed=self.machine.state is CLOSED
             )
         self.turn_start.update_vendor_info(facts)
         if session and self.machine.state is NEW:
@@ -216,7 +220,7 @@ class Turn:
         # a child that stays had its session before the message, and init is said
         if self.machine.state is not NEW:
             self.turn_start.write_user_message(message)
-        self.pen.record_prompt(message.text)
+        self.writer.record_prompt(message.text)
 
     def steered(self, message: UserMessage) -> None:
         """Another message was said to the vendor in the middle of this turn, whose result answers
@@ -226,58 +230,58 @@ class Turn:
         taken it.
         """
         self.turn_start.steering_messages.append(message)
-        self.pen.record_prompt(message.text)
+        self.writer.record_prompt(message.text)
 
     # -- replies -----------------------------------------------------------------------------------
 
     def _start(self) -> None:
         if self.turn_start.steering_messages:
             self.turn_start.write_steering_messages()
-        self.reply.start()
+        self.assistant_message.start()
 
     def start_message(self, model: str | None = None, usage: Usage | None = None) -> None:
         """A new reply begins; nothing is said before its first block."""
         if self.machine.state not in (NEW, READY, ECHO):
             self.machine.move_to(READY)
-        self.reply.update(model, usage)
+        self.assistant_message.update(model, usage)
 
     def update_message(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
-        self.reply.update(model, usage)
+        self.assistant_message.update(model, usage)
 
     def spent(self, usage: Usage, cost: float) -> None:
         """Usage and cost of a request that is no reply of this turn (one that failed, a
         compaction).
         """
-        self.reply.add_usage(usage)
-        self.reply.cost_usd += parse_dollars(cost)
+        self.assistant_message.add_usage(usage)
+        self.assistant_message.cost_usd += parse_dollars(cost)
 
     def thinking(self, fragment: str, key: object = None) -> None:
-        self.speech.add_fragment(THINKING, fragment, key)
+        self.text_blocks.add_fragment(THINKING, fragment, key)
 
     def think(self, whole: str) -> None:
         """A whole block of thinking that was never streamed."""
-        self.speech.add_block(whole, THINKING)
+        self.text_blocks.add_block(whole, THINKING)
 
     def text_snapshot(self, full: str, key: object = None) -> None:
         """The block's text so far: says only what is new; a contradiction is counted, nothing is
         taken back.
         """
-        self.speech.update_block(TEXT, full, key)
+        self.text_blocks.update_block(TEXT, full, key)
 
     def thinking_snapshot(self, full: str, key: object = None) -> None:
         """The block's thinking so far, as `text_snapshot`."""
-        self.speech.update_block(THINKING, full, key)
+        self.text_blocks.update_block(THINKING, full, key)
 
     def block_end(self) -> None:
         """The open block is complete: its line is said now instead of at the next event."""
-        self.speech.end_block()
+        self.text_blocks.end_block()
 
     def retract(self) -> None:
         """The reply was cut and comes again: what was unsaid is forgotten, what was said is not
         said twice.
         """
-        self.speech.retract_message()
+        self.text_blocks.retract_message()
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -287,15 +291,15 @@ class Turn:
         """Return the open call that a result with this id, name and arguments would belong to, or
         None.
         """
-        return self.calls.find_call(identity, name, arguments)
+        return self.tool_calls.find_call(identity, name, arguments)
 
     def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call. The rules apply to the new arguments, too."""
-        self.calls.update_call(identity, name, arguments)
+        self.tool_calls.update_call(identity, name, arguments)
 
     def fill_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
-        self.calls.fill_results(content)
+        self.tool_calls.fill_results(content)
 
     def add_denial(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that was refused: an entry in the result's `permission_denials` (once per id).
@@ -373,28 +377,28 @@ class Turn:
                 tool_use_id=permission.call_id,
                 message=message,
             )
-        self.calls.record_refusal(permission.call_id, message, vendor_knows=vendor_knows)
+        self.tool_calls.record_refusal(permission.call_id, message, vendor_knows=vendor_knows)
 
     def corrected(self, permission: PermissionRequest, message: str) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
-        self.calls.record_refusal(permission.call_id, message)
+        self.tool_calls.record_refusal(permission.call_id, message)
 
     def forbid(self, call: str, reason: str) -> None:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
-        self.calls.forbid_call(call, reason)
+        self.tool_calls.forbid_call(call, reason)
 
     def get_subagent(self, parent: str, usage: Usage | None = None) -> Subagent:
         """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds
         up.
         """
-        call = self.calls.open_calls.get(parent)
+        call = self.tool_calls.open_calls.get(parent)
         if call is not None:
-            return self.nested.get_subagent(parent, call[0], usage)
-        nested_call = self.nested.open_calls.get(parent)
+            return self.subagents.get_subagent(parent, call[0], usage)
+        nested_call = self.subagents.open_calls.get(parent)
         if nested_call is not None:
-            return self.nested.get_subagent(parent, nested_call.call_id, usage)
+            return self.subagents.get_subagent(parent, nested_call.call_id, usage)
         # the call has ended
-        return self.nested.get_subagent(
+        return self.subagents.get_subagent(
             self.questions.denials.resolve_id(parent, "", {}), None, usage
         )
 
@@ -407,7 +411,7 @@ class Turn:
         if self.machine.state is CLOSED:
             self.machine.record_late_event()
         else:
-            self.pen.write_system(subtype, self.nested.sanitizer.clean(fields))
+            self.writer.write_system(subtype, self.subagents.sanitizer.clean(fields))
 
     def write_retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
@@ -429,7 +433,7 @@ class Turn:
 
     def record_unknown_event(self, kind: object, sample: object = "") -> None:
         """An event of the vendor that has no translation."""
-        self.account.record_unknown_event(kind, sample)
+        self.diagnostics.record_unknown_event(kind, sample)
 
     def heartbeat(self) -> None:
         """The vendor said that it is alive; from now on in this turn it says so while it works."""
@@ -441,7 +445,7 @@ class Turn:
         """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result,
         stop_reason …
         """
-        self.end.record_end(facts)
+        self.outcome_tracker.record_end(facts)
 
     def record_failure(
         self,
@@ -458,11 +462,11 @@ class Turn:
 
         `api` says whether the model's API failed (contract S10); None leaves that to the text.
         """
-        self.end.record_failure(message, facts, api, kind, status, subtype)
+        self.outcome_tracker.record_failure(message, facts, api, kind, status, subtype)
 
     def stopped(self, message: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
-        self.end.stop(message, cause)
+        self.outcome_tracker.stop(message, cause)
 
     def record_interrupt(self, **facts: Any) -> None:
         """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
@@ -470,39 +474,39 @@ class Turn:
         """
         if self.machine.is_over:
             return
-        self.end.record_interrupt(facts)
-        if self.end.is_interrupted and self.calls.open_calls:
-            self.calls.has_interrupted_call = True
+        self.outcome_tracker.record_interrupt(facts)
+        if self.outcome_tracker.is_interrupted and self.tool_calls.open_calls:
+            self.tool_calls.has_interrupted_call = True
 
     def finalize(self) -> None:
         """The vendor is done: the shell may give it a last moment and then end it.
 
         If it also said how, that stands: whatever it prints from now on is too late.
         """
-        self.end.is_finalized = True
-        if self.end.has_vendor_outcome and not self.machine.is_over:
-            self.end.has_started = self.machine.state is not NEW
+        self.outcome_tracker.is_finalized = True
+        if self.outcome_tracker.has_vendor_outcome and not self.machine.is_over:
+            self.outcome_tracker.has_started = self.machine.state is not NEW
             self.machine.move_to(READY)
             self.machine.move_to(DONE, True)
 
     def unsettle(self) -> None:
         """The vendor goes on after all. Once it said how it ended, it is too late for that."""
-        self.end.is_finalized = self.machine.state is DONE
-        self.end.is_paused = False
+        self.outcome_tracker.is_finalized = self.machine.state is DONE
+        self.outcome_tracker.is_paused = False
 
     def pause(self) -> None:
         """The vendor may be done, and has no word for it: for a child that stays, a silence is the
         end.
         """
-        self.end.is_paused = not self.machine.is_over
+        self.outcome_tracker.is_paused = not self.machine.is_over
 
     def again(self) -> None:
         """The whole turn is asked for once more: what was said stays said, and is not said twice."""
-        self.end.reset()
+        self.outcome_tracker.reset()
         if self.machine.state is DONE:
-            self.machine.move_to(READY if self.end.has_started else NEW, True)
+            self.machine.move_to(READY if self.outcome_tracker.has_started else NEW, True)
         if self.machine.state is not NEW:
-            self.speech.retract_message()
+            self.text_blocks.retract_message()
 
     def finish(self) -> None:
         """Say the result now, without waiting for the child's end."""
@@ -536,16 +540,18 @@ class Turn:
 
     def next(self, terms: TurnConfig | None = None, account: Diagnostics | None = None) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
-        turn = Turn(self.pen, terms or self.terms, self.conversation, account or self.account)
+        turn = Turn(
+            self.writer, terms or self.terms, self.conversation, account or self.diagnostics
+        )
         if terms is not None and terms.vendor.name != self.terms.vendor.name:
             return turn  # what another vendor said of itself is not this one's
         turn.turn_start.vendor_info = dict(self.turn_start.vendor_info)
         if terms is None or terms.model == self.terms.model:
-            turn.reply.model = self.reply.model
+            turn.assistant_message.model = self.assistant_message.model
         else:
             turn.turn_start.vendor_info.pop("model", None)
         return turn
 
     def _end_with_budget(self, *given: Any, **named: Any) -> None:
-        self.reply.end(*given, **named)
-        self.calls.check_budget(self.terms.limits.max_budget_usd or 0.0)
+        self.assistant_message.end(*given, **named)
+        self.tool_calls.check_budget(self.terms.limits.max_budget_usd or 0.0)

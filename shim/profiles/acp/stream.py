@@ -199,7 +199,7 @@ class AcpTranslator(Translator):
 
     @property
     def account(self) -> Any:
-        return self.turn.account
+        return self.turn.diagnostics
 
     # -- updates -----------------------------------------------------------------------------------
 
@@ -335,7 +335,9 @@ class AcpTranslator(Translator):
     def _create_id(self, agent_id: str) -> str:
         """Return a new id for a call whose own id is taken or empty."""
         return (
-            self.turn.conversation.create_id(agent_id) if agent_id else self.turn.pen.create_uuid()
+            self.turn.conversation.create_id(agent_id)
+            if agent_id
+            else self.turn.writer.create_uuid()
         )
 
     def _content(self, update: Event) -> None:
@@ -421,7 +423,7 @@ class AcpTranslator(Translator):
         if entries == self._plan:
             return
         self._plan, self._plans = entries, self._plans + 1
-        identity = f"plan_{self.turn.pen.create_uuid()[-6:]}_{self._plans}"
+        identity = f"plan_{self.turn.writer.create_uuid()[-6:]}_{self._plans}"
         self.turn.add_tool_call(identity, "TodoWrite", {"todos": todos(entries)})
         self.turn.add_tool_result(identity, "The plan was noted.")
 
@@ -457,7 +459,7 @@ class AcpTranslator(Translator):
                 error={"code": INVALID_PARAMS, "message": "only a form of this session is asked"},
             )
             return
-        call = f"ask_{self.turn.pen.create_uuid()[-12:]}"
+        call = f"ask_{self.turn.writer.create_uuid()[-12:]}"
         request = self.link.form(identity, call, params)
         if request is not None:
             self.turn.request_permission(

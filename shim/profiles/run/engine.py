@@ -42,7 +42,7 @@ class Engine(Translator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self.mark = f"{turn.pen.create_uuid()[-6:]}_" if self.marks_ids else ""
+        self.mark = f"{turn.writer.create_uuid()[-6:]}_" if self.marks_ids else ""
         self.session: object = None
         self.notice = ""
         self.tally = Tally(self.usage_means, turn.conversation)
@@ -68,7 +68,7 @@ class Engine(Translator):
     @property
     def account(self) -> Diagnostics:
         """Where repairs are counted."""
-        return self.turn.account
+        return self.turn.diagnostics
 
     def forget(self) -> None:
         """Another turn begins: nothing of the last one is remembered."""

@@ -531,7 +531,7 @@ def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
     (result,) = [line for line in stage.lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "it ran"
     assert stage.turn.denied_tool_that_ran == "Bash"
-    assert stage.turn.account.build_report()["repairs"].keys() == {"denied_call_ran"}
+    assert stage.turn.diagnostics.build_report()["repairs"].keys() == {"denied_call_ran"}
 
 
 def test_a_denied_call_that_failed_keeps_the_promise():
