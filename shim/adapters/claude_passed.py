@@ -47,8 +47,8 @@ class PassthroughTurn:
         self._turn_end = turn.outcome_tracker
         self._hidden_tools = (
             frozenset[str]()
-            if turn.terms.evaluator is None
-            else turn.terms.evaluator.policy.hidden_tools
+            if turn.config.evaluator is None
+            else turn.config.evaluator.policy.hidden_tools
         )
         self._hidden_block_index: int | None = (
             None  # the index of a hidden call's block that is open

@@ -33,16 +33,16 @@ class ClaudeTranslator(Translator):
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
         self._raw_line: bytes | None = None
-        self._pass_line = turn.clean_lines(PassthroughTurn(turn).pass_line)
+        self._pass_line = turn.wrap_line_writer(PassthroughTurn(turn).pass_line)
         pen = turn.writer
         self._normalizer = LineNormalizer(
-            turn.diagnostics, pen.create_uuid, pen.max_bytes, turn.terms.store_text
+            turn.diagnostics, pen.create_uuid, pen.max_bytes, turn.config.store_text
         )
         self._split_delta: tuple[Event, str, str] | None = None
 
     def start_turn(self, turn: Turn) -> None:
         super().start_turn(turn)
-        self._pass_line = turn.clean_lines(PassthroughTurn(turn).pass_line)
+        self._pass_line = turn.wrap_line_writer(PassthroughTurn(turn).pass_line)
 
     def filter_line(self, raw: bytes) -> bytes | None:
         """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line
@@ -59,7 +59,7 @@ class ClaudeTranslator(Translator):
             return
         kind = event["type"]
         if kind not in LEGACY_KINDS and (
-            self.turn.terms.rejects_unknown_lines
+            self.turn.config.rejects_unknown_lines
             or (kind not in EARLY_KINDS and not self.has_message)
         ):
             self.turn.record_unknown_event(kind, event)
@@ -71,8 +71,8 @@ class ClaudeTranslator(Translator):
         turn = self.turn
         session = (
             turn.conversation.session_id
-            or turn.terms.session.requested_id
-            or turn.terms.session.new_id
+            or turn.config.session.requested_id
+            or turn.config.session.new_id
         )
         whole = self._normalizer.normalize(event, session, turn.model or "unknown")
         if whole is None:

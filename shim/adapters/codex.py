@@ -54,7 +54,7 @@ class CodexTranslator(ProfileTranslator):
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
         self._state = _CodexState()
-        if turn.terms.data_dir is None:  # a recorded app-server's lines have no type
+        if turn.config.data_dir is None:  # a recorded app-server's lines have no type
             self.untyped = True  # type: ignore[misc]
 
     def on_event(self, event: Event) -> bool:
@@ -64,7 +64,7 @@ class CodexTranslator(ProfileTranslator):
         if isinstance(item, dict) and of == "todo_list" and not is_repeated:
             self._write_todo_list(event, item)
             return True
-        home = self.turn.terms.data_dir
+        home = self.turn.config.data_dir
         if home is None:
             return is_repeated or self._translate_server_line(event)
         if of not in CHECKPOINT_ITEMS and kind not in TURN_END_EVENTS:
@@ -116,7 +116,7 @@ class CodexTranslator(ProfileTranslator):
     def translate_unknown(self, event: Event) -> Translator:
         return (
             self
-            if self.turn.terms.data_dir is None and self._translate_server_line(event)
+            if self.turn.config.data_dir is None and self._translate_server_line(event)
             else super().translate_unknown(event)
         )
 
@@ -186,7 +186,7 @@ class CodexTranslator(ProfileTranslator):
 
     def _write_missing_call(self, unsaid: MissingCall) -> None:
         calls = [
-            (name, resolve_paths(arguments, self.turn.terms.cwd))
+            (name, resolve_paths(arguments, self.turn.config.cwd))
             for name, arguments in unsaid.calls
         ]
         for own in self._write_calls(unsaid.call_id, calls, refused=unsaid.is_denied):
@@ -202,7 +202,7 @@ class CodexTranslator(ProfileTranslator):
         """Whether all changes are allowed. A denied change is said at once, so that the turn is
         stopped.
         """
-        judge = self.turn.terms.evaluator
+        judge = self.turn.config.evaluator
         return judge is None or not any(
             judge.is_violation(CHANGE_TOOL_NAMES.get(kind, "Edit"), {"file_path": path})
             for path, kind in changes

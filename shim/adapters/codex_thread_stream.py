@@ -209,13 +209,13 @@ class ThreadTranslator(Translator):
 
     def _write_missing_calls(self, params: Event) -> None:
         """Say the calls since the last time that have no item."""
-        home = self.turn.terms.data_dir
+        home = self.turn.config.data_dir
         if home is None or not self._is_main_thread(params):
             return
         self._rollout = self._rollout or CodexRollout(home, self.thread.thread_id)
         for call in self._rollout.take_missing_calls():
             calls = [
-                (name, resolve_paths(given, self.turn.terms.cwd)) for name, given in call.calls
+                (name, resolve_paths(given, self.turn.config.cwd)) for name, given in call.calls
             ]
             for own, (name, given) in zip(_build_call_ids(call.call_id, calls), calls, strict=True):
                 if call.is_denied:
@@ -297,12 +297,12 @@ class ThreadTranslator(Translator):
         found = codex_items.list_item_calls(item, self._working_dirs)
         if item.get("type") == "mcpToolCall":
             return found
-        return [(name, resolve_paths(given, self.turn.terms.cwd)) for name, given in found]
+        return [(name, resolve_paths(given, self.turn.config.cwd)) for name, given in found]
 
     @property
     def _working_dirs(self) -> tuple[str, ...]:
         """The working directory, as we name it and as codex does."""
-        return (self.turn.terms.cwd, self.thread.cwd)
+        return (self.turn.config.cwd, self.thread.cwd)
 
     def _write_text_delta(self, params: Event) -> None:
         if self._is_main_thread(params):

@@ -63,7 +63,7 @@ class PiRpcTranslator(PiTranslator):
         if self.session.session_id:
             commands = list(self.session.text_commands) or None
             # the one that was asked for goes before
-            own = None if self.turn.terms.model else self.session.model or None
+            own = None if self.turn.config.model else self.session.model or None
             self.turn.start_session(
                 session_id=self.session.session_id, model=own, slash_commands=commands
             )
@@ -268,7 +268,7 @@ class PiRpcTranslator(PiTranslator):
         """
         if replaced is not True and (own in TOOLS or not own[:1].isupper()):
             return False
-        judge = self.turn.terms.evaluator
+        judge = self.turn.config.evaluator
         return judge is None or judge.find_restriction(name, arguments) is None
 
     def _refuse_request(self, identity: Any) -> None:

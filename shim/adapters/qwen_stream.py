@@ -106,7 +106,7 @@ class QwenTranslator(StreamedTranslator):
             cwd=event.get("cwd"),
             model=event.get("model"),
             tools=list_claude_names(TOOLS, tools),
-            mode=PERMISSION_MODES.get(str(mode), self.turn.terms.mode) if mode else None,
+            mode=PERMISSION_MODES.get(str(mode), self.turn.config.mode) if mode else None,
             mcp_servers=event.get("mcp_servers"),
             slash_commands=event.get("slash_commands"),
             agents=event.get("agents"),

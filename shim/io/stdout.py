@@ -203,9 +203,9 @@ class Output:
             self._text
             and not told
             and turn.cause in THEIRS
-            and turn.terms.vendor.name not in turn.final_text
+            and turn.config.vendor.name not in turn.final_text
         ):
-            tell(WHOSE.format(name=turn.terms.vendor.name))
+            tell(WHOSE.format(name=turn.config.vendor.name))
 
     async def close(self, text: str, result: bytes) -> None:
         """The answer is there, as a text and as its line; said once."""

@@ -110,7 +110,7 @@ class ProfileTranslator(Engine):
         self.spend()
         if turn.outcome is not None or child_exit is None or child_exit.signal is not None:
             return
-        if turn.terms.vendor.trust_prompt and turn.terms.vendor.trust_prompt in stderr:
+        if turn.config.vendor.trust_prompt and turn.config.vendor.trust_prompt in stderr:
             return  # the hint that goes with a trust gate says more than an exit code
         code = child_exit.code or 0
         if self.synthesizes and code in self.ok_exits and not cut and self._whole():
@@ -124,7 +124,7 @@ class ProfileTranslator(Engine):
         elif cause == "interrupted":
             turn.record_interrupt()
         else:
-            text = reason or f"{turn.terms.vendor.name} exited with code {code}"
+            text = reason or f"{turn.config.vendor.name} exited with code {code}"
             turn.record_failure(text, api=False, kind=cause)
 
     def _read_stderr(self, line: str) -> None:

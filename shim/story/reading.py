@@ -305,11 +305,11 @@ class Teller:
                 vendor, partial=True, terminator="none", stable=True, max_line_bytes=RETOLD_BYTES
             )
             if (last := self._translation) is not None:
-                if vendor != last.turn.terms.vendor.name:
+                if vendor != last.turn.config.vendor.name:
                     # the other vendor has its own session
                     last.turn.conversation.vendor_session_id = None
                 return StreamTranslation(
-                    get_adapter(vendor).translator_class, opened.turn.terms, last.writer, last.turn
+                    get_adapter(vendor).translator_class, opened.turn.config, last.writer, last.turn
                 )
             return opened
         except ShimError:

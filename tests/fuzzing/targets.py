@@ -141,7 +141,7 @@ def _fed(run: Run, body: bytes, pieces: Random | None) -> tuple[bytes, list[obje
         elif plan == 5 and not vendor(run).passthrough:
             said.append(translation.finish())
             accounts.append(_checked_account(translation))
-            translation.start_turn(translation.turn.terms)
+            translation.start_turn(translation.turn.config)
         elif plan >= 6:
             translation.interrupt()
     stderr = STDERRS[run.knob("stderr", len(STDERRS))]

@@ -349,7 +349,7 @@ def check_events(translation: StreamTranslation, *events: dict[str, Any]) -> Non
 
     check_flat(lambda: reachable(translation), step)
     said = translation.close(ChildExit(code=0), "")
-    if translation.turn.terms.vendor.name != "claude":  # its lines are its own
+    if translation.turn.config.vendor.name != "claude":  # its lines are its own
         assert max(longest, *map(len, said.split(b"\n"))) <= LINE_BYTES
 
 

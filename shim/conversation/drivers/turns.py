@@ -239,7 +239,7 @@ class TurnLifecycle:
                 "cause": turn.cause,
                 "account": pump.translation.diagnostics.build_report(),
             }
-            setup.log("turn ended", **facts, ms=turn.terms.elapsed_ms())
+            setup.log("turn ended", **facts, ms=turn.config.elapsed_ms())
             self._warn_about_secrets(pump)
             self.record_diagnostics(pump)
         self._state.cost_usd = conversation.cost_usd

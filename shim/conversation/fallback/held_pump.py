@@ -133,7 +133,7 @@ class BufferedChildStream(ChildStream):
     def refuse_turn(self, error: Exception) -> bytes:
         if self._buffer.is_active and isinstance(error, VendorError | ModeError):
             self._buffer.discard(
-                create_failed_attempt(self.turn.terms.vendor.name, error.cause, str(error)),
+                create_failed_attempt(self.turn.config.vendor.name, error.cause, str(error)),
                 started=False,
             )
             return b""

@@ -86,7 +86,7 @@ class ChildStream:
     @property
     def is_over_budget(self) -> bool:
         """Return whether the session has cost more than `--max-budget-usd` allows."""
-        budget = self.turn.terms.limits.max_budget_usd
+        budget = self.turn.config.limits.max_budget_usd
         return budget is not None and self.turn.conversation.cost_usd > budget
 
     @property
@@ -163,7 +163,7 @@ class ChildStream:
         """Another child continues the turn; `tried` are the vendors that were asked before it."""
         self._reset_stage()
         self.translation.reset_line_buffers()
-        self.turn.terms = self.turn.terms._replace(failed_attempts=tried)
+        self.turn.config = self.turn.config._replace(failed_attempts=tried)
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Make ready for the same message once more, if the stream of its answer was cut; see

@@ -27,7 +27,7 @@ _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request
 
 def redact_turn(turn: Turn) -> Turn:
     """The turn, or where no secret may be said an object in its place that leaves them out."""
-    if not turn.terms.redacts_secrets:
+    if not turn.config.redacts_secrets:
         return turn
     from shim.core.secrets.turn_without_secrets import RedactedTurn
 

@@ -157,7 +157,7 @@ class RedactedTurn:
     pending_permissions = forward_attribute("turn.asked")
     hook_events = forward_attribute("turn.observed")
     outcome = forward_attribute("turn.outcome")
-    config = forward_attribute("turn.terms")
+    config = forward_attribute("turn.config")
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
@@ -316,7 +316,7 @@ class RedactedTurn:
         """
         pen, account = self.turn.writer, self.turn.diagnostics
         passing = LineNormalizer(
-            account, pen.create_uuid, pen.max_bytes, self.turn.terms.store_text
+            account, pen.create_uuid, pen.max_bytes, self.turn.config.store_text
         )
         self._line_redactor = LineRedactor(
             self._redactor, pen.create_uuid, pen.max_bytes, passing.split_long_line

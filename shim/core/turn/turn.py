@@ -124,7 +124,7 @@ class Turn:
     # -- what the shell and the translators read ---------------------------------------------------
 
     state: TurnState = forward_attribute("machine.state")
-    terms: TurnConfig = forward_attribute("turn_start.config")
+    config: TurnConfig = forward_attribute("turn_start.config")
     facts: dict[str, Any] = forward_attribute(
         "turn_start.vendor_info"
     )  # what the vendor said of itself
@@ -153,7 +153,7 @@ class Turn:
     sealed: bool = forward_attribute("outcome_tracker.is_terminated")
     result: TurnResult | None = forward_attribute("closing.result")  # None until it was said
 
-    def clean_lines(self, verbatim: WriteLine) -> WriteLine:
+    def wrap_line_writer(self, verbatim: WriteLine) -> WriteLine:
         """What the lines of a real claude are said to, where they pass: `verbatim` itself."""
         return verbatim
 
@@ -541,12 +541,12 @@ class Turn:
     def next(self, terms: TurnConfig | None = None, account: Diagnostics | None = None) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
         turn = Turn(
-            self.writer, terms or self.terms, self.conversation, account or self.diagnostics
+            self.writer, terms or self.config, self.conversation, account or self.diagnostics
         )
-        if terms is not None and terms.vendor.name != self.terms.vendor.name:
+        if terms is not None and terms.vendor.name != self.config.vendor.name:
             return turn  # what another vendor said of itself is not this one's
         turn.turn_start.vendor_info = dict(self.turn_start.vendor_info)
-        if terms is None or terms.model == self.terms.model:
+        if terms is None or terms.model == self.config.model:
             turn.assistant_message.model = self.assistant_message.model
         else:
             turn.turn_start.vendor_info.pop("model", None)
@@ -554,4 +554,4 @@ class Turn:
 
     def _end_with_budget(self, *given: Any, **named: Any) -> None:
         self.assistant_message.end(*given, **named)
-        self.tool_calls.check_budget(self.terms.limits.max_budget_usd or 0.0)
+        self.tool_calls.check_budget(self.config.limits.max_budget_usd or 0.0)

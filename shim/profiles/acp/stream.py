@@ -359,9 +359,9 @@ class AcpTranslator(Translator):
 
     def _waits_for_input(self, call: Call, name: str) -> bool:
         """Return whether a call waits for its input, which arrives in the frontend's process."""
-        if call.told or name not in self.turn.terms.session.list_servers()[1]:
+        if call.told or name not in self.turn.config.session.list_servers()[1]:
             return False
-        judge = self.turn.terms.evaluator
+        judge = self.turn.config.evaluator
         return judge is None or not (judge.is_violation(name, {}) or judge.is_hidden(name))
 
     def _words(self, call: Call) -> tuple[str, dict[str, Any]]:
@@ -376,8 +376,8 @@ class AcpTranslator(Translator):
         if not self.server_tool:
             return ""
         if self._server_names is None:
-            self._server_names = [*self.link.servers, *self.turn.terms.session.list_server_names()]
-        return tool_of(self.server_tool, self._server_names, own, self.turn.terms.evaluator)
+            self._server_names = [*self.link.servers, *self.turn.config.session.list_server_names()]
+        return tool_of(self.server_tool, self._server_names, own, self.turn.config.evaluator)
 
     def _returned(self, call: Call) -> object:
         """Return the content of a call, or its raw output if there is no content.

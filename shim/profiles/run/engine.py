@@ -163,8 +163,10 @@ class Engine(Translator):
         from shim.profiles.acp.servers import tool_of
 
         if self._server_names is None:
-            self._server_names = self.turn.terms.session.list_server_names()
-        claude_name = tool_of(self.server_tool, self._server_names, name, self.turn.terms.evaluator)
+            self._server_names = self.turn.config.session.list_server_names()
+        claude_name = tool_of(
+            self.server_tool, self._server_names, name, self.turn.config.evaluator
+        )
         tools = {name: Tool(claude_name)} if claude_name else self.tools
         return translate_tool_call(tools, name, arguments)
 

@@ -153,7 +153,7 @@ class NestedEvents:
         engine = self._engine
         turn = engine.turn
         claude_name, claude_arguments = engine.translate(name, arguments)
-        judge = turn.terms.evaluator
+        judge = turn.config.evaluator
         if engine.hidden(name) or (
             judge is not None and judge.is_violation(claude_name, claude_arguments)
         ):

@@ -93,7 +93,7 @@ def test_an_old_reader_gets_no_line_of_a_kind_that_it_does_not_know():
     for old, passed in ((False, True), (True, False)):
         translation = open_translation("claude", stable=True)
         turn = translation.turn
-        turn.terms = turn.terms._replace(rejects_unknown_lines=old)
+        turn.config = turn.config._replace(rejects_unknown_lines=old)
         assert (new in translation.feed(line(INIT) + new)) is passed
     assert ClaudeTranslator.filter_line is not None
 

@@ -113,7 +113,7 @@ def test_what_another_vendor_said_of_itself_is_not_the_next_ones():
     stage.finish()
     then = stage.turn.next(terms_of("another"))
     assert (then.facts, then.model) == ({}, "")
-    assert stage.turn.next(stage.turn.terms).facts["model"] == "m1"
+    assert stage.turn.next(stage.turn.config).facts["model"] == "m1"
 
 
 # -- what is held of a vendor that may be replaced -------------------------------------------------
