@@ -306,19 +306,21 @@ class ThreadTranslator(Translator):
 
     def _write_text_delta(self, params: Event) -> None:
         if self._is_main_thread(params):
-            self.turn.text(params["delta"], params["itemId"])
+            self.turn.add_text(params["delta"], params["itemId"])
 
     def _write_thinking_delta(self, params: Event) -> None:
         if self._is_main_thread(params):
-            self.turn.thinking(params["delta"], f"{params['itemId']}.{params.get('summaryIndex')}")
+            self.turn.add_thinking(
+                params["delta"], f"{params['itemId']}.{params.get('summaryIndex')}"
+            )
 
     def _write_full_text(
         self, params: Event, text: str, key: object, *, thinks: bool = False
     ) -> None:
         """A text that is complete, of which fragments may have been said."""
         if self._is_main_thread(params):
-            (self.turn.thinking_snapshot if thinks else self.turn.text_snapshot)(text, key)
-            self.turn.block_end()
+            (self.turn.update_thinking if thinks else self.turn.update_text)(text, key)
+            self.turn.end_block()
         elif (call := self._subagent_calls.get(str(params.get("threadId")))) is not None:
             agent = self.turn.get_subagent(call)
             (agent.add_thinking if thinks else agent.add_text)(text)

@@ -71,9 +71,9 @@ class CursorTranslator(Translator):
 
     def on_thinking(self, event: Event) -> None:
         if event.get("subtype") == "delta":
-            self.turn.thinking(event.get("text") or "")
+            self.turn.add_thinking(event.get("text") or "")
         else:
-            self.turn.block_end()
+            self.turn.end_block()
 
     def on_assistant(self, event: Event) -> None:
         content = event["message"]["content"]
@@ -98,15 +98,15 @@ class CursorTranslator(Translator):
         if not self._pending_length:
             self._written_chars += len(text)
             # not `say`: the founding document prints one text as several lines
-            self.turn.text(text)
+            self.turn.add_text(text)
             return
         if text.startswith("".join(self._pending)):
             self._written_chars += len(text) - self._pending_length
-            self.turn.text(text[self._pending_length :])
+            self.turn.add_text(text[self._pending_length :])
         else:
             self.turn.diagnostics.record("contradicted_block", text)
         self._clear_pending()
-        self.turn.block_end()
+        self.turn.end_block()
 
     def _strip_repetition(self, text: str, *, from_model: bool) -> str:
         """Return the new part of a complete segment that is repeated after the event that ended it.
@@ -137,7 +137,7 @@ class CursorTranslator(Translator):
         self._fragment_count += 1
         self._pending_length += len(text)
         self._written_chars += len(text)
-        self.turn.text(text)
+        self.turn.add_text(text)
 
     def _clear_pending(self) -> None:
         if self._pending:

@@ -17,10 +17,10 @@ class DemoTranslator(Translator):
         )
 
     def on_thinking(self, event: Event) -> None:
-        self.turn.thinking(event["text"])
+        self.turn.add_thinking(event["text"])
 
     def on_text(self, event: Event) -> None:
-        self.turn.text(event["text"])
+        self.turn.add_text(event["text"])
 
     def on_call(self, event: Event) -> None:
         self.turn.add_tool_call(event["id"], event["name"], event["input"])

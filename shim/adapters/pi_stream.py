@@ -196,9 +196,9 @@ class PiTranslator(Translator):
         update = event["assistantMessageEvent"]
         kind = update["type"]
         if kind == "text_delta":
-            self.turn.text(update["delta"], update.get("contentIndex"))
+            self.turn.add_text(update["delta"], update.get("contentIndex"))
         elif kind == "thinking_delta":
-            self.turn.thinking(update["delta"], update.get("contentIndex"))
+            self.turn.add_thinking(update["delta"], update.get("contentIndex"))
         elif kind == "toolcall_end":
             self._announce_call(update.get("toolCall") or {}, kind)
 
@@ -242,9 +242,9 @@ class PiTranslator(Translator):
     def _write_block(self, index: int, block: dict[str, Any]) -> None:
         kind = block.get("type")
         if kind == "text":
-            self.turn.text_snapshot(block["text"], index)
+            self.turn.update_text(block["text"], index)
         elif kind == "thinking":
-            self.turn.thinking_snapshot(block["thinking"], index)
+            self.turn.update_thinking(block["thinking"], index)
         elif kind == "toolCall":
             self._announce_call(block, "message_end")
 

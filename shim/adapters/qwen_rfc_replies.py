@@ -171,10 +171,10 @@ class RepliesTranslator(CallsTranslator):
         else:
             if fragment := delta.get("reasoning_content"):
                 self._open_reply(model)
-                self.turn.thinking(fragment)
+                self.turn.add_thinking(fragment)
             if fragment := delta.get("content"):
                 self._open_reply(model)
-                self.turn.text(fragment if isinstance(fragment, str) else read_text(fragment))
+                self.turn.add_text(fragment if isinstance(fragment, str) else read_text(fragment))
             if calls := delta.get("tool_calls"):
                 self._open_reply(model)
                 self._partial_calls.add(calls)
@@ -189,7 +189,7 @@ class RepliesTranslator(CallsTranslator):
     def _finish_reply(self, reason: str, counted: Usage | None, model: Any) -> None:
         self._open_reply(model)
         self._write_partial_calls(is_cut=reason in CUT_FINISH_REASONS)
-        self.turn.block_end()
+        self.turn.end_block()
         self._pending_stop_reason = reason
         if counted is not None:
             self._end_reply(counted)

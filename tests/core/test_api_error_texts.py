@@ -279,7 +279,7 @@ def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long
 
 def test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_first():
     stage = Stage(turns_asked=5)
-    stage.turn.text("hi")
+    stage.turn.add_text("hi")
     stage.turn.record_failure(
         "max_turns limit exceeded after 5 turns", kind="limit", subtype="error_max_turns"
     )
@@ -298,7 +298,7 @@ def test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_f
 
 def reply(stage, cost, *, call):
     """One reply that cost so much, with a call in it or not."""
-    stage.turn.text("hi")
+    stage.turn.add_text("hi")
     if call:
         stage.turn.add_tool_call(f"c{cost}", "Bash", {"command": "ls"})
     stage.turn.message_end(None, None, cost)

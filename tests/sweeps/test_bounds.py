@@ -144,8 +144,8 @@ def refused(stage: Stage, number: int) -> None:
 
 
 def overlapping(stage: Stage, number: int) -> None:
-    stage.turn.text("a", 0)
-    stage.turn.thinking("b", 1)
+    stage.turn.add_text("a", 0)
+    stage.turn.add_thinking("b", 1)
 
 
 def answered(stage: Stage, number: int) -> None:
@@ -574,9 +574,9 @@ def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_n
     stage = Stage(partial=True, limit=LINE_BYTES)
     words = [f"word {number} \U0001f600 " for number in range(3000)]
     for word in words:
-        stage.turn.text(word[:8], 0)
-        stage.turn.text(word[8:], 0)
-    stage.turn.text_snapshot("".join(words) + "the end", 0)
+        stage.turn.add_text(word[:8], 0)
+        stage.turn.add_text(word[8:], 0)
+    stage.turn.update_text("".join(words) + "the end", 0)
     stage.turn.record_end()
     stage.turn.closed(ChildExit(code=0), "")
     deltas = [line["event"]["delta"] for line in stage.lines() if "delta" in line.get("event", {})]

@@ -112,10 +112,10 @@ def late_verbs(stage: Stage) -> None:
     """Everything that a vendor may still say."""
     turn = stage.turn
     turn.start_message(model="other")
-    turn.text("late")
-    turn.thinking("late")
+    turn.add_text("late")
+    turn.add_thinking("late")
     turn.say("late")
-    turn.text_snapshot("late", 0)
+    turn.update_text("late", 0)
     turn.add_tool_call("late", "Bash", {})
     turn.add_tool_result("late", "late")
     turn.add_tool_result("t", "late")
@@ -137,7 +137,7 @@ def test_what_comes_behind_the_vendors_end_is_counted_and_not_said(partial):
     stage = Stage(partial=partial)
     stage.turn.add_tool_call("t", "Task", {})
     stage.turn.get_subagent("t").add_tool_call("n1", "Bash", {})
-    stage.turn.text("Done.")
+    stage.turn.add_text("Done.")
     stage.turn.record_end()
     stage.turn.finalize()
     late_verbs(stage)

@@ -126,17 +126,17 @@ class StreamedTranslator(Translator):
         if not self._streamed_blocks or self._streamed_blocks[-1] != (kind, self._block_number):
             self._streamed_blocks.append((kind, self._block_number))
             del self._streamed_blocks[:-MAX_STREAMED_BLOCKS]
-        (self.turn.text if kind == "text" else self.turn.thinking)(fragment, self._block_number)
+        (self.turn.add_text if kind == "text" else self.turn.add_thinking)(
+            fragment, self._block_number
+        )
 
     def _write_block(self, kind: str, whole: str) -> None:
         """A whole block: of those that were streamed the first of its kind, or one of its own."""
         for position, (streamed, key) in enumerate(self._streamed_blocks):
             if streamed == kind:
                 del self._streamed_blocks[position]
-                (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(
-                    whole, key
-                )
-                self.turn.block_end()
+                (self.turn.update_text if kind == "text" else self.turn.update_thinking)(whole, key)
+                self.turn.end_block()
                 return
         self.turn.say(whole, kind)
 

@@ -102,7 +102,7 @@ class Turn:
         self.waits: ApiFailure | None = None
         self.beating = False  # the vendor gives signs of life, so its silence says something
         self.open: dict[str, OpenCall] = calls.open_calls  # the calls without a result
-        self.text = speech.add_text
+        self.add_text = speech.add_text
         self.say = speech.add_block
         self.add_tool_call = calls.add_tool_call
         self.add_tool_result = calls.add_tool_result
@@ -256,24 +256,24 @@ class Turn:
         self.assistant_message.add_usage(usage)
         self.assistant_message.cost_usd += parse_dollars(cost)
 
-    def thinking(self, fragment: str, key: object = None) -> None:
+    def add_thinking(self, fragment: str, key: object = None) -> None:
         self.text_blocks.add_fragment(THINKING, fragment, key)
 
     def think(self, whole: str) -> None:
         """A whole block of thinking that was never streamed."""
         self.text_blocks.add_block(whole, THINKING)
 
-    def text_snapshot(self, full: str, key: object = None) -> None:
+    def update_text(self, full: str, key: object = None) -> None:
         """The block's text so far: says only what is new; a contradiction is counted, nothing is
         taken back.
         """
         self.text_blocks.update_block(TEXT, full, key)
 
-    def thinking_snapshot(self, full: str, key: object = None) -> None:
+    def update_thinking(self, full: str, key: object = None) -> None:
         """The block's thinking so far, as `text_snapshot`."""
         self.text_blocks.update_block(THINKING, full, key)
 
-    def block_end(self) -> None:
+    def end_block(self) -> None:
         """The open block is complete: its line is said now instead of at the next event."""
         self.text_blocks.end_block()
 

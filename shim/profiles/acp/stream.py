@@ -90,8 +90,8 @@ class AcpTranslator(Translator):
         self._failure = ""  # a text that becomes the reason of a failure if the turn ends now
         self._retry_count = 0
         self._updates: dict[object, Callable[[Event], None]] = {
-            "agent_message_chunk": lambda update: self._chunk(update, self.turn.text),
-            "agent_thought_chunk": lambda update: self._chunk(update, self.turn.thinking),
+            "agent_message_chunk": lambda update: self._chunk(update, self.turn.add_text),
+            "agent_thought_chunk": lambda update: self._chunk(update, self.turn.add_thinking),
             "tool_call": self._call,
             "tool_call_update": self._call,
             "plan": self._planned,
@@ -103,8 +103,8 @@ class AcpTranslator(Translator):
             ),
             "session_info_update": self.ignore_event,
             # What only version 2 has.
-            "agent_message": lambda update: self._whole(update, self.turn.text),
-            "agent_thought": lambda update: self._whole(update, self.turn.thinking),
+            "agent_message": lambda update: self._whole(update, self.turn.add_text),
+            "agent_thought": lambda update: self._whole(update, self.turn.add_thinking),
             "user_message": self._inserted,
             "compaction_update": self._compacted,
             **dict.fromkeys(("compaction_summary_chunk", "notice"), self.ignore_event),
@@ -249,7 +249,7 @@ class AcpTranslator(Translator):
         text = self._failure
         self._failure = ""
         self._end_refused()
-        self.turn.text(text)
+        self.turn.add_text(text)
 
     def _whole(self, update: Event, say: Callable[..., None]) -> None:
         """A message as a whole: what is new of it is said."""

@@ -128,9 +128,9 @@ class Engine(Translator):
         """The text of a block so far; `final`: that is all of it."""
         if whole is None:
             return
-        (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(whole, key)
+        (self.turn.update_text if kind == "text" else self.turn.update_thinking)(whole, key)
         if final:
-            self.turn.block_end()
+            self.turn.end_block()
             self.keys[kind] += 1
 
     def say(self, whole: Any, kind: str) -> None:

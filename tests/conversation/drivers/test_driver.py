@@ -70,7 +70,7 @@ async def test_a_message_is_sent_once_more_and_not_twice():
     pumping.launcher.recorder, pumping.launcher.turn_lifecycle.retries_cut_streams = None, True
     cut = []
     for _ in range(2):
-        pump.turn.text("half")
+        pump.turn.add_text("half")
         cut.append(pumping._retry_if_cut(pump, ChildExit(code=0), ""))
     assert cut == [True, False]
 

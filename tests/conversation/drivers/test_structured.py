@@ -141,7 +141,7 @@ def turn(said, *, partial=False, **terms):
     stage = Stage(partial=partial, read=build_answer_parser(SCHEMA), **terms)
     stage.turn.start_session(session_id="s")
     for words in said:
-        stage.turn.text(words)
+        stage.turn.add_text(words)
         stage.turn.message_end()
     stage.turn.record_end()
     stage.turn.closed(ChildExit(code=0), "")
@@ -195,7 +195,7 @@ def test_contract_f11_an_answer_that_does_not_fit_is_an_error_that_says_what(sai
 def test_a_vendors_own_structured_answer_is_taken_as_it_is():
     """qwen: its result has `structured_result`, and text beside the call is not the answer."""
     stage = Stage()
-    stage.turn.text("Here it is.")
+    stage.turn.add_text("Here it is.")
     stage.turn.record_end(structured_output=VALUE, result="Here it is.")
     stage.turn.closed(ChildExit(code=0), "")
     result = stage.lines()[-2]
@@ -205,7 +205,7 @@ def test_a_vendors_own_structured_answer_is_taken_as_it_is():
 @pytest.mark.parametrize("end", ["failed", "interrupted", "died"])
 def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
     stage = Stage(read=lambda text: pytest.fail("the answer was read"))
-    stage.turn.text(GOOD)
+    stage.turn.add_text(GOOD)
     if end == "failed":
         stage.turn.record_failure("it broke")
     elif end == "interrupted":
@@ -224,11 +224,11 @@ def test_a_failure_never_carries_a_structured_answer():
 
 def test_every_turn_of_a_conversation_has_its_own():
     stage = Stage(read=build_answer_parser(SCHEMA))
-    stage.turn.text(GOOD)
+    stage.turn.add_text(GOOD)
     stage.turn.record_end()
     stage.turn.finish()
     following = stage.turn.next()
-    following.text('{"answer": "43", "n": 8}')
+    following.add_text('{"answer": "43", "n": 8}')
     following.record_end()
     following.finish()
     results = [line for line in stage.lines() if line["type"] == "result"]
@@ -244,11 +244,11 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
         stage.turn.add_tool_call("c1", "Bash", {"command": "ls"})
         stage.turn.add_tool_result("c1", "a")
     elif before == "echo":
-        stage.turn.text(GOOD)
+        stage.turn.add_text(GOOD)
         stage.turn.retract()
-        stage.turn.text(GOOD[:5])
+        stage.turn.add_text(GOOD[:5])
     elif before == "thinking":
-        stage.turn.thinking("hm")
+        stage.turn.add_thinking("hm")
     stage.turn.record_end(result=GOOD)
     if settles:
         stage.turn.finalize()

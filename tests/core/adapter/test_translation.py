@@ -21,7 +21,7 @@ class Toy(Translator):
         self.turn.start_session(session_id=event["session_id"])
 
     def on_say(self, event: Event) -> None:
-        self.turn.text(event["text"])
+        self.turn.add_text(event["text"])
 
     def on_boom(self, event: Event) -> None:
         raise RuntimeError("boom")

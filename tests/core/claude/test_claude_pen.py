@@ -353,9 +353,9 @@ def test_uuids_count_up_over_thousands_of_lines():
     """The counter is written in parts; a carry that is lost would say an id twice."""
     stage = Stage(partial=True)
     for _ in range(70_000):
-        stage.turn.text("x")
+        stage.turn.add_text("x")
     stage.turn.system("note")
-    stage.turn.block_end()
+    stage.turn.end_block()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
     stage.turn.say("y")
@@ -452,7 +452,7 @@ def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
     stage = Stage(partial=partial)
     text = f"a{separator}b"
     stage.turn.start_session(session_id="s", model=text, cwd=text, tools=[text])
-    stage.turn.text(text)
+    stage.turn.add_text(text)
     stage.turn.think(text)
     stage.turn.add_tool_call(text, text, {text: text})
     stage.turn.add_tool_result(text, text)

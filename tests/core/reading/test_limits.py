@@ -146,7 +146,7 @@ def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragmen
     stage = Stage(partial=partial, terminator="none", limit=LIMIT)
     stage.turn.start_session(session_id="s")
     for text, key in fragments:
-        (stage.turn.thinking if thinking else stage.turn.text)(text, key)
+        (stage.turn.add_thinking if thinking else stage.turn.add_text)(text, key)
     stage.turn.record_end()
     stage.turn.closed(None, "")
     data = stage.pen.take_bytes()
@@ -186,7 +186,7 @@ def limited(partial):
 def test_halves_of_characters_make_no_line_longer(partial, fragments):
     stage = limited(partial)
     for fragment in fragments:
-        stage.turn.text(fragment)
+        stage.turn.add_text(fragment)
     stage.turn.record_end()
     stage.turn.closed(None, "")
     data = stage.pen.take_bytes()
@@ -207,7 +207,7 @@ def test_halves_of_characters_make_no_line_longer(partial, fragments):
 def test_names_and_ids_without_end_make_no_line_longer(partial):
     stage, endless = limited(partial), "n" * 50_000
     stage.turn.start_message(model=endless)
-    stage.turn.text("Hello.")
+    stage.turn.add_text("Hello.")
     stage.turn.add_tool_call(endless, endless, {"command": "ls"})
     stage.turn.add_tool_result(endless, "out")
     stage.turn.record_end()

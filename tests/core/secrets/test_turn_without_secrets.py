@@ -48,8 +48,8 @@ def test_only_a_turn_that_was_told_so_redacts():
 
 def test_a_secret_split_over_two_deltas_is_caught():
     stage = started(True)
-    stage.turn.text(f"use {GITHUB[:20]}")
-    stage.turn.text(f"{GITHUB[20:]} now")
+    stage.turn.add_text(f"use {GITHUB[:20]}")
+    stage.turn.add_text(f"{GITHUB[20:]} now")
     assert stage.brief() == ["start", "open:text", "+use ", f"+{MARK} now"]
     assert ended(stage)[:2] == [f"text:use {MARK} now", "stop"]
 
@@ -57,7 +57,7 @@ def test_a_secret_split_over_two_deltas_is_caught():
 def test_a_secret_split_over_forty_deltas_is_caught_and_the_result_says_the_same():
     stage = started(True)
     for character in GITHUB:
-        stage.turn.text(character)
+        stage.turn.add_text(character)
     assert stage.brief() == ["start", "open:text", f"+{MARK}"]
     words = ended(stage)
     assert (words[0], words[-2]) == (f"text:{MARK}", f"end:success {MARK}")
@@ -76,8 +76,8 @@ def test_what_was_held_back_comes_before_whatever_closes_the_block():
     ):
         for held in ("ghp_abc", "gh"):
             stage = started(True)
-            stage.turn.text("a ", block_key=1)
-            stage.turn.text(held, block_key=1)
+            stage.turn.add_text("a ", block_key=1)
+            stage.turn.add_text(held, block_key=1)
             close(stage.turn)
             words = stage.brief()
             assert words[2:4] == ["+a ", f"+{held}"]
@@ -87,7 +87,7 @@ def test_what_was_held_back_comes_before_whatever_closes_the_block():
 @BOTH
 def test_a_block_that_begins_with_what_is_held_back_is_a_block(partial):
     stage = started(partial)
-    stage.turn.text("ghp_")
+    stage.turn.add_text("ghp_")
     stage.turn.say("next")
     assert [word for word in ended(stage) if word.startswith("text")] == ["text:ghp_", "text:next"]
 
@@ -95,18 +95,18 @@ def test_a_block_that_begins_with_what_is_held_back_is_a_block(partial):
 @BOTH
 def test_a_held_back_end_belongs_to_the_block_it_came_in(partial):
     stage = started(partial)
-    stage.turn.thinking("think ghp_", key=0)
-    stage.turn.text("text ghp_", block_key=1)
-    stage.turn.thinking("x", key=0)
+    stage.turn.add_thinking("think ghp_", key=0)
+    stage.turn.add_text("text ghp_", block_key=1)
+    stage.turn.add_thinking("x", key=0)
     words = [word for word in ended(stage) if word.startswith(("text:", "think:"))]
     assert words == ["think:think ghp_", "text:text ghp_", "think:x"]
 
 
 def test_a_block_is_no_part_of_the_secret_in_the_one_before():
     stage = started()
-    stage.turn.text(f"{GITHUB}")
-    stage.turn.block_end()
-    stage.turn.text("abcdef")
+    stage.turn.add_text(f"{GITHUB}")
+    stage.turn.end_block()
+    stage.turn.add_text("abcdef")
     assert [word for word in ended(stage) if word.startswith("text:")] == [
         f"text:{MARK}",
         "text:abcdef",
@@ -116,10 +116,10 @@ def test_a_block_is_no_part_of_the_secret_in_the_one_before():
 @BOTH
 def test_a_reply_that_is_cut_and_comes_again_is_said_once(partial):
     stage = started(partial)
-    stage.turn.text(f"one {GITHUB} two")
+    stage.turn.add_text(f"one {GITHUB} two")
     stage.turn.retract()
     for piece in ("one ", GITHUB[:10], GITHUB[10:], " two", " three"):
-        stage.turn.text(piece)
+        stage.turn.add_text(piece)
     said = "".join(word[5:] for word in ended(stage) if word.startswith("text:"))
     assert said == f"one {MARK} two three"
 
@@ -129,10 +129,10 @@ def test_a_snapshot_says_what_is_new_of_the_redacted_text(partial):
     stage = started(partial)
     full = f"use {GITHUB} now and sk"
     for end in (4, 10, 30, 45, len(full)):
-        stage.turn.text_snapshot(full[:end], 0)
-    stage.turn.text_snapshot(full, 0)
-    stage.turn.text("in deep", 0)
-    stage.turn.text_snapshot(full + "in deep", 0)
+        stage.turn.update_text(full[:end], 0)
+    stage.turn.update_text(full, 0)
+    stage.turn.add_text("in deep", 0)
+    stage.turn.update_text(full + "in deep", 0)
     words = ended(stage)
     assert f"text:use {MARK} now and skin deep" in words
     assert stage.account.repairs == {}
@@ -141,8 +141,8 @@ def test_a_snapshot_says_what_is_new_of_the_redacted_text(partial):
 
 def test_a_snapshot_that_contradicts_is_counted_and_not_said():
     stage = started()
-    stage.turn.text_snapshot("one two", 0)
-    stage.turn.text_snapshot("three", 0)
+    stage.turn.update_text("one two", 0)
+    stage.turn.update_text("three", 0)
     assert "text:one two" in ended(stage)
     assert stage.account.repairs == {"contradicted_block": 1}
 
@@ -153,7 +153,7 @@ def test_a_text_longer_than_a_line_is_redacted_before_it_is_cut(partial, size):
     stage = started(partial, room=700)
     text = f"{'word ' * 50}{GITHUB} " * 20
     for start in range(0, len(text), size):
-        stage.turn.text(text[start : start + size])
+        stage.turn.add_text(text[start : start + size])
     said = "".join(word[5:] for word in ended(stage) if word.startswith("text:"))
     assert said == text.replace(GITHUB, MARK)
     assert stage.account.redactions == {"github-token": 20}
@@ -162,7 +162,7 @@ def test_a_text_longer_than_a_line_is_redacted_before_it_is_cut(partial, size):
 def test_half_a_character_before_what_is_held_back_keeps_its_other_half():
     stage = started(True)
     for piece in ("a \ud83d", "\ude00", " ghp_", "\ud83d", "\ude00"):
-        stage.turn.text(piece)
+        stage.turn.add_text(piece)
     assert "text:a 😀 ghp_😀" in ended(stage)
 
 
@@ -299,7 +299,7 @@ def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does
     stage.turn.add_tool_result("t", GITHUB)
     asking[0] = False
     stage.turn.add_tool_call("u", "Bash", {"command": GITHUB})
-    stage.turn.text(GITHUB)
+    stage.turn.add_text(GITHUB)
     ended(stage)
     assert GITHUB.encode() not in stage.bytes[said:]
 

@@ -42,20 +42,20 @@ def message(turn: Turn) -> None:
 
 
 def text(turn: Turn) -> None:
-    turn.text("t")
+    turn.add_text("t")
 
 
 def thinking(turn: Turn) -> None:
-    turn.thinking("h")
+    turn.add_thinking("h")
 
 
 def echo(turn: Turn) -> None:
-    turn.text("abc")
+    turn.add_text("abc")
     turn.retract()
 
 
 def done(turn: Turn) -> None:
-    turn.text("t")
+    turn.add_text("t")
     turn.record_end()
     turn.finalize()
 
@@ -209,11 +209,11 @@ def test_no_object_of_a_turn_is_wide():
 
 
 LATE_VERBS: dict[str, Callable[[Turn], None]] = {
-    "text": lambda turn: turn.text("x"),
-    "thinking": lambda turn: turn.thinking("x"),
+    "text": lambda turn: turn.add_text("x"),
+    "thinking": lambda turn: turn.add_thinking("x"),
     "say": lambda turn: turn.say("x"),
     "think": lambda turn: turn.think("x"),
-    "text_snapshot": lambda turn: turn.text_snapshot("x", 0),
+    "text_snapshot": lambda turn: turn.update_text("x", 0),
     "tool_use": lambda turn: turn.add_tool_call("t", "Bash", {}),
     "tool_result": lambda turn: turn.add_tool_result("t", "", name="Bash"),
     "system": lambda turn: turn.system("note"),

@@ -55,9 +55,9 @@ def test_a_nested_agent_says_nothing_of_nothing():
 def test_a_nested_agents_text_closes_no_block_of_the_main_one(partial):
     stage = Stage(partial=partial)
     stage.turn.add_tool_call("task", "Task", {})
-    stage.turn.text("mean")
+    stage.turn.add_text("mean")
     stage.turn.get_subagent("task").add_text("inside")
-    stage.turn.text("while")
+    stage.turn.add_text("while")
     words = finish(stage)
     assert "text:meanwhile" in words
 

@@ -98,7 +98,7 @@ def test_cause_error_subtype_and_reason_agree(
     kind, child_exit, stderr, cause, is_error, subtype, reason, partial
 ):
     stage = Stage(partial=partial)
-    stage.turn.text("hi")
+    stage.turn.add_text("hi")
     outcome(stage, kind)
     line = result(stage, child_exit, stderr)
     assert (line["shim"]["cause"], line["is_error"], line["subtype"], line["terminal_reason"]) == (
@@ -268,7 +268,7 @@ def test_a_stream_that_was_cut_is_asked_for_again_only_before_anything_was_done(
         stage.turn.add_tool_call("t", "Bash", {})
         stage.turn.add_tool_result("t", "done")
     else:
-        stage.turn.text("half")
+        stage.turn.add_text("half")
     assert stage.turn.broke_off(OK, "") is not acted
 
 
@@ -290,7 +290,7 @@ def test_a_session_that_failed_at_the_api_had_one_turn():
 def test_an_interrupt_is_a_turn_more():
     """Contract 5.3 and 6.4."""
     stage = Stage()
-    stage.turn.text("hi")
+    stage.turn.add_text("hi")
     stage.turn.record_interrupt()
     assert result(stage, INT)["num_turns"] == 2
 
@@ -397,7 +397,7 @@ def test_the_model_of_the_usage_has_what_clients_divide_by():
 def test_an_interrupt_in_text_closes_it_and_says_who_stopped():
     """Contract 6.4."""
     stage = Stage(partial=True)
-    stage.turn.text("w0 w1 ")
+    stage.turn.add_text("w0 w1 ")
     stage.lines()
     stage.turn.record_interrupt()
     words = stage.finish(130)
@@ -411,8 +411,8 @@ def test_an_interrupt_in_text_closes_it_and_says_who_stopped():
 def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partial):
     """Contract 5.2 and 6.4, `aborted`."""
     stage = Stage(partial=partial)
-    stage.turn.thinking("so")
-    stage.turn.text("w0 w1 ")
+    stage.turn.add_thinking("so")
+    stage.turn.add_text("w0 w1 ")
     stage.turn.record_interrupt()
     stage.turn.closed(INT, "")
     thought, text = (line for line in stage.lines() if line["type"] == "assistant")
@@ -421,7 +421,7 @@ def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partia
         text["aborted"] is True and text["parent_tool_use_id"] is None and len(text["uuid"]) == 36
     )
     stage.turn = stage.turn.next()
-    stage.turn.text("Hello.")
+    stage.turn.add_text("Hello.")
     stage.turn.record_end()
     stage.turn.closed(None, "")
     (answer,) = (line for line in stage.lines() if line["type"] == "assistant")
@@ -431,7 +431,7 @@ def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partia
 def test_the_stop_reason_of_an_interrupt_is_null():
     """Contract 6.4: `message_delta` and `result` say null while text streams."""
     stage = Stage(partial=True)
-    stage.turn.text("w0 w1 ")
+    stage.turn.add_text("w0 w1 ")
     stage.turn.record_interrupt()
     stage.turn.closed(INT, "")
     lines = stage.lines()
@@ -503,7 +503,7 @@ def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budge
     the end.
     """
     stage = Stage(limits=ConversationLimits(max_budget_usd=budget))
-    stage.turn.text("Hello.")
+    stage.turn.add_text("Hello.")
     stage.turn.message_end(None, "end_turn", 0.0 if stated else 0.02)
     stage.turn.record_end(**({"cost": 0.02} if stated else {}))
     line = result(stage, OK)

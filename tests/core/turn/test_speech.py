@@ -38,39 +38,39 @@ def texts(stage: Stage) -> list[str]:
 def test_fragments_are_deltas_with_partial_messages():
     """S11"""
     stage = started(True)
-    stage.turn.text("a")
+    stage.turn.add_text("a")
     assert stage.brief() == ["start", "open:text", "+a"]
-    stage.turn.text("b")
+    stage.turn.add_text("b")
     assert stage.brief() == ["+b"]
-    stage.turn.block_end()
+    stage.turn.end_block()
     assert stage.brief() == ["text:ab", "stop"]
 
 
 def test_fragments_are_one_line_without_partial_messages():
     """S12"""
     stage = started(False)
-    stage.turn.text("a")
-    stage.turn.text("b")
+    stage.turn.add_text("a")
+    stage.turn.add_text("b")
     assert stage.brief() == []
-    stage.turn.block_end()
+    stage.turn.end_block()
     assert stage.brief() == ["text:ab"]
 
 
 def test_thinking_streams_like_text():
     stage = started(True)
-    stage.turn.thinking("h")
-    stage.turn.text("t")
+    stage.turn.add_thinking("h")
+    stage.turn.add_text("t")
     assert stage.brief() == ["start", "open:thinking", "~h", "think:h", "stop", "open:text", "+t"]
 
 
 @BOTH
 def test_an_empty_fragment_is_nothing(partial):
     stage = started(partial)
-    stage.turn.text("")
-    stage.turn.thinking("")
+    stage.turn.add_text("")
+    stage.turn.add_thinking("")
     stage.turn.say("")
     stage.turn.think("")
-    stage.turn.text_snapshot("", 0)
+    stage.turn.update_text("", 0)
     assert stage.brief() == []
 
 
@@ -79,17 +79,17 @@ def test_a_late_end_of_a_block_is_ignored(partial):
     stage = started(partial)
     stage.turn.say("a")
     stage.lines()
-    stage.turn.block_end()
-    stage.turn.block_end()
+    stage.turn.end_block()
+    stage.turn.end_block()
     assert stage.brief() == []
 
 
 @BOTH
 def test_another_key_is_another_block(partial):
     stage = started(partial)
-    stage.turn.text("a", 0)
-    stage.turn.text("b", 0)
-    stage.turn.text("c", 1)
+    stage.turn.add_text("a", 0)
+    stage.turn.add_text("b", 0)
+    stage.turn.add_text("c", 1)
     assert texts(stage) == ["text:ab", "text:c"]
 
 
@@ -97,16 +97,16 @@ def test_another_key_is_another_block(partial):
 def test_blocks_that_overlap_are_said_one_after_the_other(partial):
     """pi page: all ends come together at the end of the message, deltas interleave."""
     stage = started(partial)
-    stage.turn.text("a", 0)
-    stage.turn.thinking("h", 1)
-    stage.turn.text("b", 0)
+    stage.turn.add_text("a", 0)
+    stage.turn.add_thinking("h", 1)
+    stage.turn.add_text("b", 0)
     assert texts(stage) == ["text:a", "think:h", "text:b"]
 
 
 @BOTH
 def test_a_whole_block_closes_the_open_one(partial):
     stage = started(partial)
-    stage.turn.text("a", 0)
+    stage.turn.add_text("a", 0)
     stage.turn.say("b")
     stage.turn.think("c")
     assert texts(stage) == ["text:a", "text:b", "think:c"]
@@ -133,7 +133,7 @@ def test_a_whole_block_is_one_delta_with_partial_messages():
 def test_many_fragments_are_joined_in_order(partial):
     stage = started(partial)
     for number in range(1000):
-        stage.turn.text(f"{number} ", 0)
+        stage.turn.add_text(f"{number} ", 0)
     assert texts(stage) == [
         "text:" + "".join(f"{number} " for number in range(1000)).rstrip() + " "
     ]
@@ -147,12 +147,12 @@ def test_many_fragments_are_joined_in_order(partial):
 def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value):
     """A vendor's event with a value of another type may cost that event, never the result."""
     stage = started(partial)
-    stage.turn.text("before ")
+    stage.turn.add_text("before ")
     try:
         getattr(stage.turn, verb)(value)
     except Exception:  # the pump counts it
         pass
-    stage.turn.text("after")
+    stage.turn.add_text("after")
     stage.turn.record_end()
     words = stage.finish()
     assert words[-1] == "."
@@ -166,36 +166,36 @@ def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value)
 def test_half_a_pair_is_carried_into_the_next_delta():
     """pi splits emoji over two deltas (pi page; eliza#30904)."""
     stage = started(True)
-    stage.turn.text("smile " + HIGH)
-    stage.turn.text(LOW + " ok")
+    stage.turn.add_text("smile " + HIGH)
+    stage.turn.add_text(LOW + " ok")
     assert stage.brief() == ["start", "open:text", "+smile ", "+😀 ok"]
-    stage.turn.block_end()
+    stage.turn.end_block()
     assert stage.brief() == ["text:smile 😀 ok", "stop"]
     assert list(stage.account.repairs) == ["surrogate"]
 
 
 def test_half_a_pair_is_joined_without_partial_messages():
     stage = started(False)
-    stage.turn.text("smile " + HIGH)
-    stage.turn.text(LOW + " ok")
-    stage.turn.block_end()
+    stage.turn.add_text("smile " + HIGH)
+    stage.turn.add_text(LOW + " ok")
+    stage.turn.end_block()
     assert stage.brief() == ["text:smile 😀 ok"]
 
 
 def test_a_delta_of_a_half_alone_says_nothing_yet():
     stage = started(True)
-    stage.turn.text(HIGH)
+    stage.turn.add_text(HIGH)
     assert stage.brief() == ["start", "open:text"]
-    stage.turn.text(LOW)
+    stage.turn.add_text(LOW)
     assert stage.brief() == ["+😀"]
 
 
 @BOTH
 def test_a_half_whose_other_half_never_comes_is_replaced(partial):
     stage = started(partial)
-    stage.turn.text("a" + HIGH)
-    stage.turn.text("b")
-    stage.turn.text("c" + HIGH)
+    stage.turn.add_text("a" + HIGH)
+    stage.turn.add_text("b")
+    stage.turn.add_text("c" + HIGH)
     assert texts(stage) == ["text:a\ufffdbc\ufffd"]
 
 
@@ -203,15 +203,15 @@ def test_a_half_whose_other_half_never_comes_is_replaced(partial):
 @pytest.mark.parametrize("text", [LOW, LOW + HIGH, "a" + LOW + "b"])
 def test_halves_in_the_wrong_order_are_replaced(partial, text):
     stage = started(partial)
-    stage.turn.text(text)
+    stage.turn.add_text(text)
     assert texts(stage) == ["text:" + join_surrogates(text)]
 
 
 @BOTH
 def test_a_half_is_not_carried_into_another_block(partial):
     stage = started(partial)
-    stage.turn.text("a" + HIGH, 0)
-    stage.turn.text(LOW + "b", 1)
+    stage.turn.add_text("a" + HIGH, 0)
+    stage.turn.add_text(LOW + "b", 1)
     assert texts(stage) == ["text:a\ufffd", "text:\ufffdb"]
 
 
@@ -258,9 +258,9 @@ def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
 
 def test_a_snapshot_says_only_what_is_new():
     stage = started(True)
-    stage.turn.text_snapshot("Hel", 0)
-    stage.turn.text_snapshot("Hello", 0)
-    stage.turn.text_snapshot("Hello", 0)
+    stage.turn.update_text("Hel", 0)
+    stage.turn.update_text("Hello", 0)
+    stage.turn.update_text("Hello", 0)
     assert stage.brief() == ["start", "open:text", "+Hel", "+lo"]
 
 
@@ -268,18 +268,18 @@ def test_a_snapshot_says_only_what_is_new():
 def test_a_snapshot_of_what_was_streamed_says_the_rest(partial):
     """pi: `message_end` is authoritative, deltas may be missing."""
     stage = started(partial)
-    stage.turn.text("Hel", 0)
-    stage.turn.thinking("hm", 1)
-    stage.turn.text_snapshot("Hello", 0)
-    stage.turn.thinking_snapshot("hmm", 1)
+    stage.turn.add_text("Hel", 0)
+    stage.turn.add_thinking("hm", 1)
+    stage.turn.update_text("Hello", 0)
+    stage.turn.update_thinking("hmm", 1)
     assert "".join(word[5:] for word in texts(stage) if word.startswith("text:")) == "Hello"
 
 
 @BOTH
 def test_a_snapshot_that_contradicts_is_counted_and_nothing_is_taken_back(partial):
     stage = started(partial)
-    stage.turn.text("Hello", 0)
-    stage.turn.text_snapshot("Goodbye", 0)
+    stage.turn.add_text("Hello", 0)
+    stage.turn.update_text("Goodbye", 0)
     assert texts(stage) == ["text:Hello"]
     assert stage.account.repairs == {"contradicted_block": 1}
 
@@ -287,10 +287,10 @@ def test_a_snapshot_that_contradicts_is_counted_and_nothing_is_taken_back(partia
 @BOTH
 def test_snapshots_of_two_blocks_do_not_mix(partial):
     stage = started(partial)
-    stage.turn.text_snapshot("a", 0)
-    stage.turn.text_snapshot("b", 1)
-    stage.turn.text_snapshot("ab", 0)
-    stage.turn.text_snapshot("b", 1)
+    stage.turn.update_text("a", 0)
+    stage.turn.update_text("b", 1)
+    stage.turn.update_text("ab", 0)
+    stage.turn.update_text("b", 1)
     assert texts(stage) == ["text:a", "text:b", "text:b"]
     assert stage.account.repairs == {}
 
@@ -298,26 +298,26 @@ def test_snapshots_of_two_blocks_do_not_mix(partial):
 @BOTH
 def test_a_snapshot_of_text_and_one_of_thinking_are_two_blocks(partial):
     stage = started(partial)
-    stage.turn.text_snapshot("same", 0)
-    stage.turn.thinking_snapshot("same", 0)
+    stage.turn.update_text("same", 0)
+    stage.turn.update_thinking("same", 0)
     assert texts(stage) == ["text:same", "think:same"]
 
 
 @BOTH
 def test_the_snapshots_of_a_new_reply_begin_at_nothing(partial):
     stage = started(partial)
-    stage.turn.text_snapshot("Hello", 0)
+    stage.turn.update_text("Hello", 0)
     stage.turn.start_message()
-    stage.turn.text_snapshot("Hello", 0)
+    stage.turn.update_text("Hello", 0)
     assert texts(stage) == ["text:Hello", "text:Hello"]
 
 
 @BOTH
 def test_a_snapshot_with_joined_halves_is_what_was_streamed_in_halves(partial):
     stage = started(partial)
-    stage.turn.text("x" + HIGH, 0)
-    stage.turn.text(LOW, 0)
-    stage.turn.text_snapshot("x😀 y", 0)
+    stage.turn.add_text("x" + HIGH, 0)
+    stage.turn.add_text(LOW, 0)
+    stage.turn.update_text("x😀 y", 0)
     assert texts(stage) == ["text:x😀 y"]
     assert "contradicted_block" not in stage.account.repairs
 
@@ -327,21 +327,21 @@ def test_a_snapshot_with_joined_halves_is_what_was_streamed_in_halves(partial):
 
 def test_what_was_unsaid_of_a_cut_reply_is_forgotten():
     stage = started(False)
-    stage.turn.text("Hel")
+    stage.turn.add_text("Hel")
     stage.turn.retract()
-    stage.turn.text("Hello")
+    stage.turn.add_text("Hello")
     assert texts(stage) == ["text:Hello"]
 
 
 def test_what_was_said_of_a_cut_reply_is_not_said_twice():
     stage = started(True)
-    stage.turn.text("Hel")
+    stage.turn.add_text("Hel")
     stage.turn.retract()
     assert stage.brief() == ["start", "open:text", "+Hel", "text:Hel", "stop", "done:None"]
-    stage.turn.text("H")
-    stage.turn.text("el")
+    stage.turn.add_text("H")
+    stage.turn.add_text("el")
     assert stage.brief() == []
-    stage.turn.text("lo")
+    stage.turn.add_text("lo")
     assert stage.brief() == ["start", "open:text", "+lo"]
     stage.turn.record_end()
     assert stage.finish()[-2] == "end:success Hello", "the result is the whole reply"
@@ -351,9 +351,9 @@ def test_what_was_said_of_a_cut_reply_is_not_said_twice():
 def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
     stage = started(partial)
     for thought, word in (("hm", "Hel"), ("hm", "Hello"), ("hm", "Hello there")):
-        stage.turn.thinking(thought, 0)
-        stage.turn.text(word, 1)
-        stage.turn.block_end()
+        stage.turn.add_thinking(thought, 0)
+        stage.turn.add_text(word, 1)
+        stage.turn.end_block()
         if word != "Hello there":
             stage.turn.retract()
     said = texts(stage)
@@ -369,10 +369,10 @@ def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
 
 def test_a_repeated_fragment_that_goes_on_is_cut_where_it_is_new():
     stage = started(True)
-    stage.turn.text("Hel")
+    stage.turn.add_text("Hel")
     stage.turn.retract()
     stage.lines()
-    stage.turn.text("Hello")
+    stage.turn.add_text("Hello")
     assert stage.brief() == ["start", "open:text", "+lo"]
 
 
@@ -406,11 +406,11 @@ def test_a_retried_reply_that_says_something_else_is_said(partial):
 def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginning():
     """What was swallowed belongs to the new reply; without it the sentence would have no head."""
     stage = started(True)
-    stage.turn.text("abc")
+    stage.turn.add_text("abc")
     stage.turn.retract()
     stage.lines()
-    stage.turn.text("ab")
-    stage.turn.text("zz")
+    stage.turn.add_text("ab")
+    stage.turn.add_text("zz")
     assert stage.brief() == ["start", "open:text", "+abzz"]
     stage.turn.record_end()
     assert stage.finish()[-2] == "end:success abzz"
@@ -418,9 +418,9 @@ def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginnin
 
 def test_a_retried_reply_that_is_shorter_is_the_result():
     stage = started(True)
-    stage.turn.text("Hello")
+    stage.turn.add_text("Hello")
     stage.turn.retract()
-    stage.turn.text("Hel")
+    stage.turn.add_text("Hel")
     stage.turn.message_end()
     stage.turn.record_end()
     assert stage.finish()[-2] == "end:success Hel"
@@ -495,18 +495,18 @@ def test_a_snapshot_of_a_retried_block_says_only_what_is_new(partial):
     stage = started(partial)
     stage.turn.say("Hel")
     stage.turn.retract()
-    stage.turn.text("Hel", 0)
-    stage.turn.text("lo", 0)
-    stage.turn.text_snapshot("Hello", 0)
+    stage.turn.add_text("Hel", 0)
+    stage.turn.add_text("lo", 0)
+    stage.turn.update_text("Hello", 0)
     assert texts(stage) == ["text:Hel", "text:lo"]
 
 
 @BOTH
 def test_half_a_pair_at_the_cut_is_forgotten(partial):
     stage = started(partial)
-    stage.turn.text("a" + HIGH)
+    stage.turn.add_text("a" + HIGH)
     stage.turn.retract()
-    stage.turn.text("b")
+    stage.turn.add_text("b")
     assert "\ufffd" not in "".join(texts(stage)) or partial, "said deltas cannot be taken back"
 
 

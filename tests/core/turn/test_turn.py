@@ -243,7 +243,7 @@ def test_the_usage_of_a_reply_is_in_its_message_delta():
     """Contract S13: ACP reads `event.usage.output_tokens`."""
     stage = Stage(partial=True)
     stage.turn.start_message(usage={**USAGE, "output_tokens": 1})
-    stage.turn.text("a")
+    stage.turn.add_text("a")
     stage.turn.message_end(USAGE, "max_tokens")
     events = {
         line["event"]["type"]: line["event"]
@@ -326,9 +326,9 @@ def test_num_turns_is_one_and_one_for_each_tool_result(calls, expected):
 
 def test_a_system_line_closes_no_block():
     stage = Stage(partial=True)
-    stage.turn.text("a")
+    stage.turn.add_text("a")
     stage.turn.system("note", x=1)
-    stage.turn.text("b")
+    stage.turn.add_text("b")
     assert stage.brief() == ["init", "start", "open:text", "+a", "system:note", "+b"]
     assert stage.finish()[0] == "text:ab"
 

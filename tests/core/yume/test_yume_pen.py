@@ -72,9 +72,9 @@ def test_r1_a_failure_before_anything_has_its_init(stage):
 
 def test_r2_every_fragment_is_a_line_in_its_order_and_no_block_is_said_again(stage):
     for fragment in ("Hel", "lo ", "you"):
-        stage.turn.text(fragment)
-    stage.turn.text_snapshot("Hello you")
-    stage.turn.block_end()
+        stage.turn.add_text(fragment)
+    stage.turn.update_text("Hello you")
+    stage.turn.end_block()
     texts = [line for line in ended(stage) if line["type"] == "text"]
     assert [line["content"] for line in texts] == ["Hel", "lo ", "you"]
     assert [line["id"] for line in texts] == ["chunk-1", "chunk-2", "chunk-3"]
@@ -86,7 +86,7 @@ def test_r3_parallel_calls_are_said_one_after_the_other_whatever_order_their_res
     turn.add_tool_call("a", "Read", {"file_path": "/a"})
     turn.add_tool_call("b", "Bash", {"command": "ls"})
     turn.add_tool_call("c", "Bash", {"command": "pwd"})
-    turn.text("meanwhile")
+    turn.add_text("meanwhile")
     assert short(stage.lines()) == ["init", "call a Read"]
     turn.add_tool_result("c", "third")
     turn.add_tool_result("b", "second", True)
@@ -147,8 +147,8 @@ def test_r6_without_a_usage_it_is_estimated_by_four_characters_a_token_and_marke
     from shim.core.claude.messages import UserMessage
 
     stage.turn.answers(UserMessage("p" * 40), echo=False)
-    stage.turn.text("é" * 10)
-    stage.turn.text("b" * 7)
+    stage.turn.add_text("é" * 10)
+    stage.turn.add_text("b" * 7)
     *_, usage, _, _ = ended(stage)
     assert (usage["input_tokens"], usage["output_tokens"], usage["estimated"]) == (10, 5, True)
 
@@ -164,7 +164,7 @@ def test_r6_what_nobody_answered_cost_nothing_as_far_as_we_know(stage):
 
 @pytest.mark.parametrize("how", ["ended", "failed", "interrupted", "nothing"])
 def test_r7_every_end_is_a_result_and_then_the_terminator(stage, how):
-    stage.turn.text("x")
+    stage.turn.add_text("x")
     if how != "nothing":
         getattr(stage.turn, how)(*(["boom"] if how == "failed" else []))
     assert [line["type"] for line in stage.finish()][-2:] == ["result", "message_stop"]
@@ -192,7 +192,7 @@ def test_r8_the_old_terminator_is_never_said(chosen):
 
 
 def test_r9_an_interrupt_is_an_event_and_a_result_that_is_cancelled(stage):
-    stage.turn.text("half")
+    stage.turn.add_text("half")
     stage.turn.record_interrupt()
     *_, event, result, _ = stage.finish()
     assert event == {"type": "interrupt"}
@@ -207,7 +207,7 @@ def test_r10_nobody_logged_in_is_a_system_error_when_nothing_was_said(stage):
 
 
 def test_r10_the_same_in_the_middle_of_a_turn_is_an_error(stage):
-    stage.turn.text("I was saying")
+    stage.turn.add_text("I was saying")
     stage.turn.record_failure("401 Incorrect API key provided", api=True)
     *_, error, result, _ = stage.finish()
     assert (error["type"], error["code"], result["is_error"]) == ("error", "AUTH", True)
@@ -264,7 +264,7 @@ def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retrie
 def test_r11_other_failures_are_not_asked_for_again(code, stderr):
     translation = open_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
-    translation.turn.text("half")
+    translation.turn.add_text("half")
     assert not translation.start_retry(ChildExit(code=code), stderr)
 
 
@@ -277,11 +277,11 @@ def test_r11_in_claudes_dialect_nothing_is_asked_for_again():
 def test_r11_what_was_said_before_the_cut_is_not_said_twice():
     translation = open_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
-    translation.turn.text("one two")
+    translation.turn.add_text("one two")
     assert translation.start_retry(ChildExit(code=0), "")
     translation.turn.start_session(session_id=U)
     for fragment in ("one ", "two", " three"):
-        translation.turn.text(fragment)
+        translation.turn.add_text(fragment)
     translation.turn.record_end()
     lines = [json.loads(line) for line in translation.close(ChildExit(code=0)).splitlines()]
     assert short(lines) == [
@@ -334,8 +334,8 @@ def test_r12_other_system_lines_are_claudes_alone(stage):
 
 
 def test_r13_thinking_is_flat_and_comes_as_it_streams(stage):
-    stage.turn.thinking("Hm")
-    stage.turn.thinking("m.")
+    stage.turn.add_thinking("Hm")
+    stage.turn.add_thinking("m.")
     found = [line for line in ended(stage) if line["type"] == "thinking"]
     assert found == [
         {"type": "thinking", "is_thinking": True, "thought": "Hm"},
@@ -387,7 +387,7 @@ def test_a_text_that_came_with_the_end_alone_is_said(stage):
 
 
 def test_a_text_that_was_said_is_not_said_again_at_the_end(stage):
-    stage.turn.text("only here")
+    stage.turn.add_text("only here")
     stage.turn.record_end(result="only here")
     assert short(stage.finish()).count("text only here") == 1
 
@@ -437,7 +437,7 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     stage = FlatStage(limit=limit)
     turn = stage.turn
     turn.start_session(session_id=U, model=HUGE, cwd=HUGE, tools=[HUGE])
-    turn.text(HUGE)
+    turn.add_text(HUGE)
     turn.think(HUGE)
     turn.add_tool_call(HUGE, HUGE, {"content": HUGE})
     turn.get_subagent(HUGE).add_text(HUGE)
@@ -543,7 +543,7 @@ def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage
     turn = stage.turn
     turn.add_tool_call("a", "Bash", {})
     turn.add_tool_call("b", "Bash", {})
-    turn.text("then")
+    turn.add_text("then")
     stage.pen.expose("b")
     stage.pen.expose("b")
     assert short(stage.lines())[1:] == ["call a Bash", "call b Bash"]
@@ -571,7 +571,7 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
     monkeypatch.setattr("shim.core.yume.order.HELD_BYTES", 100)
     turn = stage.turn
     turn.add_tool_call("a", "Bash", {})
-    turn.text("x" * 200)
+    turn.add_text("x" * 200)
     turn.add_tool_result("a", "late")
     words = short(lines := ended(stage))
     assert (
