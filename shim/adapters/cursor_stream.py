@@ -233,7 +233,7 @@ class CursorTranslator(Translator):
         text = event.get("result")
         failed = event.get("is_error") or event.get("subtype") != "success"
         if isinstance(text, str) and not self._written_chars and not failed:
-            self.turn.say(text)
+            self.turn.add_block(text)
         facts: dict[str, Any] = {
             "usage": convert_usage(event.get("usage")),
             "duration_ms": event.get("duration_ms"),

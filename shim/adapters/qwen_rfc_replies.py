@@ -126,7 +126,7 @@ class RepliesTranslator(CallsTranslator):
             self._open_reply(model)
             turn.update_message(model, counted)
             turn.think(reasoning)
-            turn.say(text)
+            turn.add_block(text)
             for call in calls:
                 function = call.get("function") or {}
                 self._write_call(call.get("id"), function.get("name"), function.get("arguments"))

@@ -248,7 +248,7 @@ class RfcTranslator(RepliesTranslator):
         elif kind == "message":
             text = read_text(result.get("content"))
             self.turn.start_message()
-            self.turn.say(text)
+            self.turn.add_block(text)
             if result.get("level") == "error":
                 self._fail_turn(text)
             else:

@@ -159,7 +159,7 @@ class QwenTranslator(StreamedTranslator):
                 if self._streamed_blocks or self._error_text or API_ERROR_PREFIX in text:
                     self._write_text(text)
                 else:
-                    turn.say(text)
+                    turn.add_block(text)
             elif kind == "thinking":
                 self._write_block("thinking", block["thinking"])
             elif kind == "tool_use":
@@ -254,7 +254,7 @@ class QwenTranslator(StreamedTranslator):
             self._fail_turn(str(message or text or event.get("subtype")), facts)
         else:
             if self._error_text:
-                self.turn.say(self._error_text)
+                self.turn.add_block(self._error_text)
             self.turn.record_end(**facts)
         self._error_text = ""
         self.turn.finalize()

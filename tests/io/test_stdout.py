@@ -155,7 +155,7 @@ async def printed(output_format, *, verbose=True, code=0, terminator="none", say
     output = Output(output_format, verbose=verbose, stdout=memory)
     for fragment in (say, "", " More."):
         if fragment:
-            stage.turn.say(fragment)
+            stage.turn.add_block(fragment)
         await output.lines(stage.pen.take_bytes())
     stage.turn.record_end()
     stage.turn.closed(ChildExit(code=code), "")

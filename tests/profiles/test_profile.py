@@ -247,11 +247,11 @@ def test_a_total_that_came_late_still_counts():
 
 def test_the_usage_of_a_reply_that_was_closed_by_a_result_is_not_the_next_ones():
     stage = Stage(partial=True)
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.turn.add_tool_call("c", "Bash", {})
     stage.turn.add_tool_result("c", "x")
     stage.turn.message_end({"input_tokens": 10, "output_tokens": 1})
-    stage.turn.say("b")
+    stage.turn.add_block("b")
     stage.turn.add_tool_call("d", "Bash", {})
     stage.turn.add_tool_result("d", "y")
     stage.turn.record_end()
@@ -448,7 +448,7 @@ class Adapter(ProfileTranslator):
 
     def on_event(self, event):
         if event.get("type") == "odd":
-            self.turn.say("odd")
+            self.turn.add_block("odd")
             return True
         return False
 

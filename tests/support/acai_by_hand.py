@@ -63,7 +63,7 @@ class AcaiTranslator(Translator):
         if fill and self.turn.open:
             self.turn.fill_results()
         for kind, text in self._held:
-            (self.turn.say if kind == "text" else self.turn.think)(text)
+            (self.turn.add_block if kind == "text" else self.turn.think)(text)
         self._held.clear()
 
     def on_init(self, event: Event) -> None:
@@ -89,7 +89,7 @@ class AcaiTranslator(Translator):
                     raise TypeError("the content of a message is no text")
                 self._held.append(("text", event["content"]))
             else:
-                self.turn.say(event["content"])
+                self.turn.add_block(event["content"])
 
     def on_reasoning(self, event: Event) -> None:
         if self._held:

@@ -39,7 +39,7 @@ class CodexByHand(Translator):
         self._items[item["type"]](item, event["type"] == "item.completed")
 
     def _message(self, item: Any, whole: bool) -> None:
-        self.turn.say(item["text"])
+        self.turn.add_block(item["text"])
 
     def _reasoning(self, item: Any, whole: bool) -> None:
         self.turn.think(item["text"])

@@ -161,7 +161,7 @@ def nested_answered(stage: Stage, number: int) -> None:
 
 def spent(stage: Stage, number: int) -> None:
     stage.turn.start_message(model=f"m{number}" * 30)
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
 
 
@@ -512,7 +512,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
         stage.account.record(f"\x02{number}" * 20)
         if number % 40 == 0:
             stage.turn.start_message(model=f"\x03{number}" * 20)
-            stage.turn.say("a")
+            stage.turn.add_block("a")
             stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
     stage.turn.closed(ChildExit(code=0), "")
     data = stage.pen.take_bytes()

@@ -35,7 +35,7 @@ def test_every_cause_has_its_agreement_and_there_is_no_other():
 def test_a_good_end_behind_calls_that_nothing_came_of_is_truncated():
     """Hostile input, demand 3: stop_reason tool_use, an empty result, success."""
     stage = Stage()
-    stage.turn.say("I'll look.")
+    stage.turn.add_block("I'll look.")
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.record_end(result="")
     line = stage.result()
@@ -77,7 +77,7 @@ def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end(
     """codex#14691: the vendor went on without it, and answered."""
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
-    stage.turn.say("Never mind.")
+    stage.turn.add_block("Never mind.")
     stage.turn.record_end()
     assert stage.result()["shim"]["cause"] == "clean"
 
@@ -114,7 +114,7 @@ def late_verbs(stage: Stage) -> None:
     turn.start_message(model="other")
     turn.add_text("late")
     turn.add_thinking("late")
-    turn.say("late")
+    turn.add_block("late")
     turn.update_text("late", 0)
     turn.add_tool_call("late", "Bash", {})
     turn.add_tool_result("late", "late")
@@ -160,7 +160,7 @@ def test_a_second_verdict_is_too_late():
 def test_what_is_beside_the_conversation_may_come_until_the_result():
     """The cursor page, section 6: late system events."""
     stage = Stage()
-    stage.turn.say("Done.")
+    stage.turn.add_block("Done.")
     stage.turn.record_end()
     stage.turn.finalize()
     stage.turn.system("note")
@@ -170,9 +170,9 @@ def test_what_is_beside_the_conversation_may_come_until_the_result():
 def test_a_vendor_that_is_done_without_a_word_how_may_go_on():
     """pi's `agent_settled`: the last reply says how, and it may come after it."""
     stage = Stage()
-    stage.turn.say("One.")
+    stage.turn.add_block("One.")
     stage.turn.finalize()
-    stage.turn.say("Two.")
+    stage.turn.add_block("Two.")
     stage.turn.record_end()
     assert stage.result()["result"] == "Two."
 
@@ -183,7 +183,7 @@ def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
     stage.turn.start_message()
     stage.turn.record_interrupt()
     stage.turn.finalize()
-    stage.turn.say("Half a")
+    stage.turn.add_block("Half a")
     assert "text:Half a" in stage.finish(None)
 
 
@@ -193,7 +193,7 @@ def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
 @pytest.mark.parametrize("verb", ["failed", "interrupted", "ended"])
 def test_what_a_vendor_says_while_we_end_it_is_not_the_reason(verb):
     stage = Stage()
-    stage.turn.say("hi")
+    stage.turn.add_block("hi")
     stage.turn.stopped("too long", "stall")
     getattr(stage.turn, verb)(
         **({"message": "429 Too many requests"} if verb == "failed" else {}), duration_ms=9
@@ -208,7 +208,7 @@ def test_what_a_vendor_says_while_we_end_it_is_not_the_reason(verb):
 
 def test_an_interrupt_of_the_frontend_is_the_reason_whatever_we_do_then():
     stage = Stage()
-    stage.turn.say("hi")
+    stage.turn.add_block("hi")
     stage.turn.record_interrupt()
     stage.turn.stopped("too long", "stall")
     assert stage.result(None)["shim"]["cause"] == "interrupted"
@@ -237,7 +237,7 @@ def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
 def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
     """Also where the vendor's page says that it is no error."""
     stage = Stage(clean_exits=frozenset({0, 7}))
-    stage.turn.say("hi")
+    stage.turn.add_block("hi")
     (stage.turn.record_end if good else lambda: stage.turn.record_failure("it broke"))()
     stage.turn.closed(child_exit, "")
     shim = stage.lines()[-2]["shim"]

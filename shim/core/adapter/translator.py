@@ -138,7 +138,7 @@ class StreamedTranslator(Translator):
                 (self.turn.update_text if kind == "text" else self.turn.update_thinking)(whole, key)
                 self.turn.end_block()
                 return
-        self.turn.say(whole, kind)
+        self.turn.add_block(whole, kind)
 
     def _retract_reply(self) -> None:
         """The reply was cut and comes again."""

@@ -103,7 +103,7 @@ class Turn:
         self.beating = False  # the vendor gives signs of life, so its silence says something
         self.open: dict[str, OpenCall] = calls.open_calls  # the calls without a result
         self.add_text = speech.add_text
-        self.say = speech.add_block
+        self.add_block = speech.add_block
         self.add_tool_call = calls.add_tool_call
         self.add_tool_result = calls.add_tool_result
         self.message_end = (

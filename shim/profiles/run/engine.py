@@ -140,7 +140,7 @@ class Engine(Translator):
         if self.held:
             self.say_held()
         if not self.turn.open:
-            self.turn.say(whole, kind)
+            self.turn.add_block(whole, kind)
         elif whole.__class__ is str:
             self.held.append((kind, whole))
         else:
@@ -151,7 +151,7 @@ class Engine(Translator):
         if fill and self.turn.open:
             self.turn.fill_results()
         for kind, whole in self.held:
-            self.turn.say(whole, kind)
+            self.turn.add_block(whole, kind)
         self.held.clear()
 
     def translate(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:

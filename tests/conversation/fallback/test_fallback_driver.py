@@ -60,7 +60,7 @@ class Vendor(ChildDriver):
         self.turns += 1
         self.stream = self.launcher.turn_lifecycle.open_stream(self.stream)
         if self._words:
-            self.stream.turn.say(self._words)
+            self.stream.turn.add_block(self._words)
             if self.fails:
                 self.stream.turn.record_failure("the disk is full")
             else:

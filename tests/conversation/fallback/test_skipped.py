@@ -155,7 +155,7 @@ def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
         if forgotten:
             assert b"init" in pen.take_bytes()
             pen.discard_turn()
-    pump.turn.say("words")
+    pump.turn.add_block("words")
     said = pen.take_bytes()
     kept = said if pen.transcript_writer is None else pen.transcript_writer.take_bytes()
     for lines in (said, kept):

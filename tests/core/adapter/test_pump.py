@@ -31,7 +31,7 @@ class Toy(Translator):
         self.turn.start_session(session_id=event["session"])
 
     def on_say(self, event):
-        self.turn.say("words")
+        self.turn.add_block("words")
 
     def on_call(self, event):
         self.turn.add_tool_call("c1", "Bash", {"command": "ls"})

@@ -35,7 +35,7 @@ class Overriding(Toy):
 
     def feed(self, event: Event) -> None:
         if event.get("type") == "first":
-            self.turn.say("fed")
+            self.turn.add_block("fed")
         else:
             super().feed(event)
 

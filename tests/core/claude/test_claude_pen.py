@@ -358,7 +358,7 @@ def test_uuids_count_up_over_thousands_of_lines():
     stage.turn.end_block()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
-    stage.turn.say("y")
+    stage.turn.add_block("y")
     stage.turn.record_end()
     stage.turn.finish()
     uuids = re.findall(r'"uuid":"([^"]*)"', stage.pen.take_bytes().decode())
@@ -384,7 +384,7 @@ def test_two_conversations_share_no_message_ids():
 
 def test_what_was_taken_is_not_said_again():
     stage = Stage()
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     assert stage.pen.take_bytes()
     assert stage.pen.take_bytes() == b""
 

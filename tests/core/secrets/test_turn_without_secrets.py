@@ -88,7 +88,7 @@ def test_what_was_held_back_comes_before_whatever_closes_the_block():
 def test_a_block_that_begins_with_what_is_held_back_is_a_block(partial):
     stage = started(partial)
     stage.turn.add_text("ghp_")
-    stage.turn.say("next")
+    stage.turn.add_block("next")
     assert [word for word in ended(stage) if word.startswith("text")] == ["text:ghp_", "text:next"]
 
 
@@ -342,11 +342,11 @@ def test_errors_and_lines_beside_the_conversation_are_redacted(end):
 
 def test_the_result_counts_what_was_left_out_only_where_something_was():
     stage = started()
-    stage.turn.say("nothing")
+    stage.turn.add_block("nothing")
     stage.turn.record_end()
     assert "redacted" not in stage.result()["shim"]
     stage = started()
-    stage.turn.say(f"{GITHUB} {GITHUB} Bearer {random(30)}")
+    stage.turn.add_block(f"{GITHUB} {GITHUB} Bearer {random(30)}")
     stage.turn.record_end()
     assert stage.result()["shim"]["redacted"] == {"github-token": 2, "bearer-token": 1}
     assert stage.account.build_report()["redacted"] == {"github-token": 2, "bearer-token": 1}

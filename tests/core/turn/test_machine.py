@@ -38,7 +38,7 @@ def ready(turn: Turn) -> None:
 
 
 def message(turn: Turn) -> None:
-    turn.say("m")
+    turn.add_block("m")
 
 
 def text(turn: Turn) -> None:
@@ -211,7 +211,7 @@ def test_no_object_of_a_turn_is_wide():
 LATE_VERBS: dict[str, Callable[[Turn], None]] = {
     "text": lambda turn: turn.add_text("x"),
     "thinking": lambda turn: turn.add_thinking("x"),
-    "say": lambda turn: turn.say("x"),
+    "say": lambda turn: turn.add_block("x"),
     "think": lambda turn: turn.think("x"),
     "text_snapshot": lambda turn: turn.update_text("x", 0),
     "tool_use": lambda turn: turn.add_tool_call("t", "Bash", {}),
@@ -257,7 +257,7 @@ def test_settling_says_nothing_and_is_remembered():
 
 def test_finishing_says_the_result_without_waiting_for_the_child():
     stage = Stage()
-    stage.turn.say("hi")
+    stage.turn.add_block("hi")
     stage.turn.record_end()
     stage.turn.finish()
     assert stage.brief() == ["init", "text:hi", "end:success hi", "."]

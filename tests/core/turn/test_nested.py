@@ -66,7 +66,7 @@ def test_a_nested_agents_text_is_not_the_result():
     stage = with_a_task()
     stage.turn.get_subagent("task").add_text("inside")
     stage.turn.add_tool_result("task", "done")
-    stage.turn.say("outside")
+    stage.turn.add_block("outside")
     assert finish(stage)[-2] == "end:success outside"
 
 

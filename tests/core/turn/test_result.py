@@ -114,14 +114,14 @@ def test_cause_error_subtype_and_reason_agree(
 
 def test_an_exit_code_that_the_vendors_page_calls_clean_is_no_error():
     stage = Stage(clean_exits=frozenset({0, 7}))
-    stage.turn.say("hi")
+    stage.turn.add_block("hi")
     stage.turn.record_end()
     assert not result(stage, ChildExit(code=7))["is_error"]
 
 
 def test_a_code_that_is_clean_does_not_make_up_for_a_missing_end():
     stage = Stage(clean_exits=frozenset({0, 7}))
-    stage.turn.say("hi")
+    stage.turn.add_block("hi")
     assert result(stage, ChildExit(code=7))["is_error"]
 
 
@@ -173,7 +173,7 @@ def test_the_last_end_is_the_end():
 )
 def test_the_error_says_what_happened(kind, child_exit, stderr, text):
     stage = Stage()
-    stage.turn.say("hi")
+    stage.turn.add_block("hi")
     outcome(stage, kind)
     assert result(stage, child_exit, stderr)["errors"] == [text]
 
@@ -350,7 +350,7 @@ def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
             verb(usage=usage)
         except Exception:  # the pump counts it
             pass
-        stage.turn.say("hi")
+        stage.turn.add_block("hi")
     stage.turn.record_end()
     result(stage, OK)
 
@@ -367,7 +367,7 @@ def test_the_model_of_the_usage_has_what_clients_divide_by():
     """Contract 5.3: ACP reads contextWindow."""
     stage = Stage()
     stage.turn.start_message(model="m")
-    stage.turn.say("hi")
+    stage.turn.add_block("hi")
     stage.turn.record_end(
         usage={
             "input_tokens": 1,

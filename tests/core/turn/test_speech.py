@@ -68,7 +68,7 @@ def test_an_empty_fragment_is_nothing(partial):
     stage = started(partial)
     stage.turn.add_text("")
     stage.turn.add_thinking("")
-    stage.turn.say("")
+    stage.turn.add_block("")
     stage.turn.think("")
     stage.turn.update_text("", 0)
     assert stage.brief() == []
@@ -77,7 +77,7 @@ def test_an_empty_fragment_is_nothing(partial):
 @BOTH
 def test_a_late_end_of_a_block_is_ignored(partial):
     stage = started(partial)
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.lines()
     stage.turn.end_block()
     stage.turn.end_block()
@@ -107,21 +107,21 @@ def test_blocks_that_overlap_are_said_one_after_the_other(partial):
 def test_a_whole_block_closes_the_open_one(partial):
     stage = started(partial)
     stage.turn.add_text("a", 0)
-    stage.turn.say("b")
+    stage.turn.add_block("b")
     stage.turn.think("c")
     assert texts(stage) == ["text:a", "text:b", "think:c"]
 
 
 def test_a_whole_block_that_is_too_long_only_when_its_separators_are_escaped_is_cut():
     stage = Stage(limit=200_000)
-    stage.turn.say("\u2028" * 50_000)
+    stage.turn.add_block("\u2028" * 50_000)
     assert max(map(len, stage.pen.take_bytes().splitlines())) <= 200_000
 
 
 def test_a_whole_block_is_one_delta_with_partial_messages():
     """ACP shows deltas only: a block without one would be lost."""
     stage = started(True)
-    stage.turn.say("whole")
+    stage.turn.add_block("whole")
     stage.turn.think("idea")
     assert stage.brief() == [
         *("start", "open:text", "+whole", "text:whole", "stop"),
@@ -218,7 +218,7 @@ def test_a_half_is_not_carried_into_another_block(partial):
 @BOTH
 def test_a_half_in_a_whole_block_is_replaced_and_counted(partial):
     stage = started(partial)
-    stage.turn.say("x" + HIGH)
+    stage.turn.add_block("x" + HIGH)
     assert texts(stage) == ["text:x\ufffd"]
     assert stage.account.repairs == {"surrogate": 1}
 
@@ -379,12 +379,12 @@ def test_a_repeated_fragment_that_goes_on_is_cut_where_it_is_new():
 @BOTH
 def test_a_whole_block_that_was_said_is_not_said_again(partial):
     stage = started(partial)
-    stage.turn.say("Hello")
+    stage.turn.add_block("Hello")
     stage.turn.retract()
     stage.lines()
-    stage.turn.say("Hello")
+    stage.turn.add_block("Hello")
     assert stage.brief() == []
-    stage.turn.say(" there")
+    stage.turn.add_block(" there")
     assert texts(stage) == ["text: there"]
     assert stage.account.repairs == {"repeated_reply": 1}
 
@@ -392,10 +392,10 @@ def test_a_whole_block_that_was_said_is_not_said_again(partial):
 @BOTH
 def test_a_retried_reply_that_says_something_else_is_said(partial):
     stage = started(partial)
-    stage.turn.say("Hello")
+    stage.turn.add_block("Hello")
     stage.turn.retract()
     stage.lines()
-    stage.turn.say("Goodbye")
+    stage.turn.add_block("Goodbye")
     stage.turn.record_end()
     words = stage.finish()
     assert "text:Goodbye" in words
@@ -429,7 +429,7 @@ def test_a_retried_reply_that_is_shorter_is_the_result():
 @BOTH
 def test_a_retried_reply_that_says_nothing_leaves_an_empty_result(partial):
     stage = started(partial)
-    stage.turn.say("Hello")
+    stage.turn.add_block("Hello")
     stage.turn.retract()
     stage.turn.record_end()
     assert stage.finish()[-2] == "end:success"
@@ -439,11 +439,11 @@ def test_a_retried_reply_that_says_nothing_leaves_an_empty_result(partial):
 def test_a_reply_cut_twice_is_still_said_once(partial):
     """qwen's empty replies: eight retries in a row (qwen page, section 6)."""
     stage = started(partial)
-    stage.turn.say("Hel")
+    stage.turn.add_block("Hel")
     for _ in range(3):
         stage.turn.retract()
-        stage.turn.say("Hel")
-    stage.turn.say("lo")
+        stage.turn.add_block("Hel")
+    stage.turn.add_block("lo")
     assert texts(stage) == ["text:Hel", "text:lo"]
 
 
@@ -451,19 +451,19 @@ def test_a_reply_cut_twice_is_still_said_once(partial):
 def test_thinking_is_repeated_by_itself(partial):
     stage = started(partial)
     stage.turn.think("hm")
-    stage.turn.say("Hello")
+    stage.turn.add_block("Hello")
     stage.turn.retract()
     stage.turn.think("hm")
-    stage.turn.say("Hello")
+    stage.turn.add_block("Hello")
     assert texts(stage) == ["think:hm", "text:Hello"]
 
 
 @BOTH
 def test_a_call_in_a_retried_reply_is_said(partial):
     stage = started(partial)
-    stage.turn.say("Hello")
+    stage.turn.add_block("Hello")
     stage.turn.retract()
-    stage.turn.say("Hello")
+    stage.turn.add_block("Hello")
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
     assert texts(stage) == ["text:Hello", "call:t Bash"]
@@ -473,11 +473,11 @@ def test_a_call_in_a_retried_reply_is_said(partial):
 def test_nothing_is_swallowed_behind_a_tools_result(partial):
     """The reply before the result is over; a retry is about the one behind it."""
     stage = started(partial)
-    stage.turn.say("Hello")
+    stage.turn.add_block("Hello")
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
     stage.turn.retract()
-    stage.turn.say("Hello")
+    stage.turn.add_block("Hello")
     assert texts(stage) == ["text:Hello", "call:t Bash", "text:Hello"]
 
 
@@ -485,7 +485,7 @@ def test_a_retry_before_anything_was_said_changes_nothing():
     stage = Stage()
     stage.turn.retract()
     assert stage.brief() == []
-    stage.turn.say("Hello")
+    stage.turn.add_block("Hello")
     assert stage.brief() == ["init", "text:Hello"]
 
 
@@ -493,7 +493,7 @@ def test_a_retry_before_anything_was_said_changes_nothing():
 def test_a_snapshot_of_a_retried_block_says_only_what_is_new(partial):
     """pi streams deltas of the retried reply, then says the message whole."""
     stage = started(partial)
-    stage.turn.say("Hel")
+    stage.turn.add_block("Hel")
     stage.turn.retract()
     stage.turn.add_text("Hel", 0)
     stage.turn.add_text("lo", 0)
@@ -512,7 +512,7 @@ def test_half_a_pair_at_the_cut_is_forgotten(partial):
 
 def test_a_kind_that_came_out_of_json_is_a_kind_like_any():
     stage = Stage()
-    stage.turn.say("hello", json.loads('"text"'))
-    stage.turn.say("hm", json.loads('"thinking"'))
+    stage.turn.add_block("hello", json.loads('"text"'))
+    stage.turn.add_block("hm", json.loads('"thinking"'))
     assert stage.brief() == ["init", "text:hello", "think:hm"]
     assert stage.turn.last_text == "hello"

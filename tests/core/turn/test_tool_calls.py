@@ -146,7 +146,7 @@ def test_a_second_result_is_counted_and_dropped(partial):
 def test_a_result_whose_call_never_comes_is_counted(partial):
     stage = started(partial)
     stage.turn.add_tool_result("t", "orphan")
-    stage.turn.say("done")
+    stage.turn.add_block("done")
     assert not any(word.startswith("result") for word in ended(stage))
     assert stage.account.repairs == {"orphan_tool_result": 1}
 
@@ -273,7 +273,7 @@ def test_a_denial_is_in_the_result_and_the_turn_goes_on():
     stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
     stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "refused", True)
-    stage.turn.say("ok")
+    stage.turn.add_block("ok")
     stage.turn.record_end()
     result = stage.result()
     assert result["permission_denials"] == [
@@ -322,10 +322,10 @@ def test_a_hidden_call_that_its_result_names_stays_hidden():
 def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     """The second line of defence: what is seen here may have begun to run, and the text says so."""
     stage = started(partial, judge=judge(deny=["Bash"]))
-    stage.turn.say("I will clean up.")
+    stage.turn.add_block("I will clean up.")
     stage.turn.add_tool_call("t", "Bash", {"command": "rm -rf /"})
     stage.turn.add_tool_result("t", "done")
-    stage.turn.say("late")
+    stage.turn.add_block("late")
     stage.turn.closed(None, "")
     lines = stage.lines()
     check_turns(stage.bytes, partial)
@@ -425,9 +425,9 @@ def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
 
 def test_a_reply_without_calls_is_no_reason_to_stop():
     stage = started(max_turns=1)
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.turn.start_message()
-    stage.turn.say("b")
+    stage.turn.add_block("b")
     assert ended(stage)[-2] == "end:success b"
 
 

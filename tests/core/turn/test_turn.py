@@ -24,7 +24,7 @@ DOUBLE = {name: 2 * count for name, count in USAGE.items()}
 
 def init_of(stage: Stage) -> dict:
     """The init line of a turn that says something now."""
-    stage.turn.say("x")
+    stage.turn.add_block("x")
     return next(line for line in stage.lines() if line["type"] == "system")
 
 
@@ -96,7 +96,7 @@ def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
         Exception
     ):  # a handler's exception is counted by the pump; the turn must be able to go on
         pass
-    stage.turn.say("hi")
+    stage.turn.add_block("hi")
     stage.turn.record_end()
     said = stage.finish()
     assert said[-2:] == ["end:success hi", "."]
@@ -106,9 +106,9 @@ def test_the_session_id_does_not_change_in_the_middle():
     """Claude's clients drop lines of another session (claude-code#58760)."""
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.turn.start_session(session_id=OTHER)
-    stage.turn.say("b")
+    stage.turn.add_block("b")
     stage.turn.closed(ChildExit(code=0), "")
     assert {line["session_id"] for line in stage.lines() if "session_id" in line} == {UUID}
     assert stage.account.repairs == {"session_id_changed": 1}
@@ -149,20 +149,20 @@ def messages(stage: Stage) -> list[tuple[str, str]]:
 def test_blocks_of_a_reply_share_their_message_id_and_replies_do_not():
     """Contract S4."""
     stage = Stage()
-    stage.turn.say("a")
-    stage.turn.say("b")
+    stage.turn.add_block("a")
+    stage.turn.add_block("b")
     stage.turn.start_message()
-    stage.turn.say("c")
+    stage.turn.add_block("c")
     (a, _), (b, _), (c, _) = messages(stage)
     assert a == b != c
 
 
 def test_a_reply_begins_again_after_a_tools_result():
     stage = Stage()
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "out")
-    stage.turn.say("b")
+    stage.turn.add_block("b")
     (a, _), (call, _), (b, _) = messages(stage)
     assert a == call != b
 
@@ -180,9 +180,9 @@ def test_nothing_is_said_of_a_reply_before_its_first_block():
 def test_the_model_of_a_reply_is_on_its_lines():
     stage = Stage(partial=True)
     stage.turn.start_message(model="m1")
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.turn.start_message(model="m2")
-    stage.turn.say("b")
+    stage.turn.add_block("b")
     lines = stage.lines()
     assert [line["message"]["model"] for line in lines if line["type"] == "assistant"] == [
         "m1",
@@ -199,7 +199,7 @@ def test_the_model_of_a_reply_is_on_its_lines():
 def test_a_model_that_nobody_named_is_called_unknown():
     """Contract S5: an assistant line without `model` kills the Python SDK."""
     stage = Stage()
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     init, line = stage.lines()
     assert init["model"] == line["message"]["model"] == "unknown"
 
@@ -208,7 +208,7 @@ def test_usage_of_replies_adds_up():
     stage = Stage()
     for text in ("a", "b"):
         stage.turn.start_message(model="m")
-        stage.turn.say(text)
+        stage.turn.add_block(text)
         stage.turn.message_end(USAGE, cost=0.25)
     stage.turn.record_end()
     result = stage.result()
@@ -223,7 +223,7 @@ def test_usage_told_with_the_end_replaces_the_sum():
     """House: `ended(usage=)` replaces sums."""
     stage = Stage()
     stage.turn.start_message(model="m")
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.turn.message_end(USAGE, cost=0.25)
     stage.turn.record_end(usage=DOUBLE, cost=1.5)
     result = stage.result()
@@ -234,7 +234,7 @@ def test_usage_told_with_the_end_replaces_the_sum():
 def test_usage_told_only_with_the_end_is_counted_for_the_model():
     stage = Stage()
     stage.turn.start_message(model="m")
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.turn.record_end(usage=USAGE)
     assert stage.result()["modelUsage"]["m"]["outputTokens"] == 5
 
@@ -261,9 +261,9 @@ def test_the_usage_of_a_reply_is_in_its_message_delta():
 def test_the_usage_of_a_reply_does_not_leak_into_the_next():
     stage = Stage(partial=True)
     stage.turn.start_message(usage=USAGE)
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.turn.message_end(USAGE)
-    stage.turn.say("b")
+    stage.turn.add_block("b")
     stage.turn.record_end()
     last = [line for line in stage.lines() if line["type"] == "assistant"][-1]
     assert last["message"]["usage"]["output_tokens"] == 0
@@ -272,7 +272,7 @@ def test_the_usage_of_a_reply_does_not_leak_into_the_next():
 @pytest.mark.parametrize(("said", "expected"), [(None, "end_turn"), ("max_tokens", "max_tokens")])
 def test_the_result_has_the_stop_reason_of_the_last_reply(said, expected):
     stage = Stage()
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.turn.message_end(None, said)
     stage.turn.record_end()
     assert stage.result()["stop_reason"] == expected
@@ -288,8 +288,8 @@ def test_a_reply_with_calls_stopped_for_them():
 def test_the_result_is_the_text_of_the_last_message():
     """Contract 5.3: the last text block only."""
     stage = Stage()
-    stage.turn.say("First part. ")
-    stage.turn.say("Second part.")
+    stage.turn.add_block("First part. ")
+    stage.turn.add_block("Second part.")
     stage.turn.record_end()
     assert stage.result()["result"] == "Second part."
 
@@ -316,7 +316,7 @@ def test_num_turns_is_one_and_one_for_each_tool_result(calls, expected):
         stage.turn.add_tool_call(f"t{number}", "Bash", {})
     for number in range(calls):
         stage.turn.add_tool_result(f"t{number}", "")
-    stage.turn.say("done")
+    stage.turn.add_block("done")
     stage.turn.record_end()
     assert stage.result()["num_turns"] == expected
 
@@ -354,7 +354,7 @@ def test_a_compaction_is_a_boundary_with_its_cost():
     stage = Stage()
     stage.turn.write_compaction("auto", 3121)
     stage.turn.spent(NO_USAGE, 0.5)
-    stage.turn.say("going on")
+    stage.turn.add_block("going on")
     line = next(line for line in stage.lines() if line.get("subtype") == "compact_boundary")
     assert line["compact_metadata"] == {"trigger": "auto", "pre_tokens": 3121}
     stage.turn.record_end()
@@ -364,7 +364,7 @@ def test_a_compaction_is_a_boundary_with_its_cost():
 def test_an_unknown_event_is_told_in_the_result():
     stage = Stage()
     stage.turn.record_unknown_event("brand_new", {"a": 1})
-    stage.turn.say("hi")
+    stage.turn.add_block("hi")
     stage.turn.record_end()
     assert stage.result()["shim"]["unknown_events"] == {"brand_new": 1}
 
@@ -375,12 +375,12 @@ def test_an_unknown_event_is_told_in_the_result():
 def two_turns(**terms: object) -> Stage:
     stage = Stage(**terms)
     stage.turn.start_session(session_id=UUID, model="m", cwd="/repo", tools=["Bash"])
-    stage.turn.say("one")
+    stage.turn.add_block("one")
     stage.turn.message_end(USAGE, cost=1.0)
     stage.turn.record_end()
     stage.turn.finish()
     stage.turn = stage.turn.next()
-    stage.turn.say("two")
+    stage.turn.add_block("two")
     stage.turn.message_end(USAGE, cost=1.0)
     stage.turn.record_end()
     stage.turn.finish()
@@ -411,12 +411,12 @@ def test_the_model_of_the_last_reply_is_the_model_of_the_next_turn():
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
     stage.turn.start_message(model="late")
-    stage.turn.say("one")
+    stage.turn.add_block("one")
     stage.turn.record_end()
     stage.turn.finish()
     stage.lines()
     stage.turn = stage.turn.next()
-    stage.turn.say("two")
+    stage.turn.add_block("two")
     init, line = stage.lines()
     assert line["message"]["model"] == "late"
     assert init["model"] == "late"
@@ -436,7 +436,7 @@ def test_an_outcome_belongs_to_its_turn():
     stage.turn.finish()
     assert stage.lines()[-2]["is_error"]
     stage.turn = stage.turn.next()
-    stage.turn.say("fine")
+    stage.turn.add_block("fine")
     stage.turn.record_end()
     assert not stage.result()["is_error"]
 
@@ -478,7 +478,7 @@ def test_models_are_counted_by_name_up_to_a_number_of_them():
     stage = Stage()
     for number in range(3 * MAX_MODELS):
         stage.turn.start_message(f"model {number}")
-        stage.turn.say("hi")
+        stage.turn.add_block("hi")
         stage.turn.message_end(create_usage(1, 0, 0, 2**62))  # what no client can hold is no count
     stage.turn.record_end()
     counted = stage.result()["modelUsage"]
@@ -493,7 +493,7 @@ def test_the_model_of_what_no_model_said_is_ours_to_name():
     stage = Stage()
     stage.turn.start_session(session_id="s", model="<synthetic>")
     stage.turn.start_message("<synthetic>")
-    stage.turn.say("hi")
+    stage.turn.add_block("hi")
     stage.turn.record_end()
     stage.finish()
     check_turns(stage.bytes, partial=False)

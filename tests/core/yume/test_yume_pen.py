@@ -53,7 +53,7 @@ def test_r1_init_is_the_first_line_of_the_process_and_comes_once(stage):
         }.items()
     )
     stage.turn = stage.turn.next()
-    stage.turn.say("more")
+    stage.turn.add_block("more")
     assert short(ended(stage)) == ["text more", "usage", "result success", "message_stop"]
 
 
@@ -137,7 +137,7 @@ def test_r6_the_vendors_usage_is_said_once_and_not_marked(stage):
         "cache_creation_input_tokens": 7,
         "cache_read_input_tokens": 8,
     }
-    stage.turn.say("x")
+    stage.turn.add_block("x")
     stage.turn.message_end(numbers)
     *_, usage, result, _ = ended(stage)
     assert usage == {"type": "usage", **numbers} and result["usage"] == numbers
@@ -298,13 +298,13 @@ def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatc
     monkeypatch.setattr("shim.core.turn.reply.MAX_MESSAGE_CHARS", 10)
     translation = open_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
-    translation.turn.say("more than ten characters")
+    translation.turn.add_block("more than ten characters")
     assert not translation.start_retry(ChildExit(code=1), CUT)
 
 
 def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):
     stage.turn.start_session(session_id=V)
-    stage.turn.say("x")
+    stage.turn.add_block("x")
     init, changed, *_, result, _ = ended(stage)
     assert changed == {"type": "system", "subtype": "session_id", "session_id": V}
     assert (init["session_id"], result["session_id"]) == (U, V)
@@ -373,7 +373,7 @@ def test_r15_the_modes_of_yume(name, mode, asks):
 
 
 def test_a_result_has_what_yume_knows_and_nothing_of_the_text(stage):
-    stage.turn.say("done")
+    stage.turn.add_block("done")
     *_, result, _ = ended(stage)
     assert set(result) == {
         "type", "is_error", "subtype", "usage", "duration_ms", "duration_api_ms", "total_cost_usd", "modelUsage",

@@ -268,7 +268,7 @@ def test_a_hidden_call_is_no_reply_of_its_own():
     stage = Stage()
     stage.turn.add_tool_call("c", "Own", {}, hidden=True)
     stage.turn.add_tool_result("c", "x")
-    stage.turn.say("a")
+    stage.turn.add_block("a")
     stage.turn.record_end()
     assert stage.finish()[1:3] == ["text:a", "end:success a"]
 
