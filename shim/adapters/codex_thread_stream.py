@@ -358,7 +358,7 @@ class ThreadTranslator(Translator):
                 last.get("cachedInputTokens"),
                 last.get("cacheWriteInputTokens"),
             )
-            self.turn.message_end(
+            self.turn.end_message(
                 create_usage(*counts, last.get("outputTokens"), input_includes_cached=True)
             )
 
@@ -495,7 +495,7 @@ class ThreadTranslator(Translator):
         found, more = RETRY_MESSAGE.match(said), params["error"].get("additionalDetails")
         counts = (int(found[1]), int(found[2])) if found else (1, 1)
         self.turn.write_retry(*counts, 0, str(more or said))
-        self.turn.retract()
+        self.turn.retract_message()
 
     def _fail_turn(self, error: Any) -> None:
         if self.turn.state is CLOSED:

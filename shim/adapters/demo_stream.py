@@ -29,7 +29,7 @@ class DemoTranslator(Translator):
         self.turn.add_tool_result(event["id"], event["output"], event.get("failed", False))
 
     def on_reply(self, event: Event) -> None:
-        self.turn.message_end(event["usage"], event["reason"], event["cost"])
+        self.turn.end_message(event["usage"], event["reason"], event["cost"])
 
     def on_end(self, event: Event) -> None:
         self.turn.record_end()

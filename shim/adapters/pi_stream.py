@@ -223,7 +223,7 @@ class PiTranslator(Translator):
         self._clear_updates()
         counted = convert_usage(message.get("usage"))
         self._write_message(message, counted)
-        self.turn.message_end(
+        self.turn.end_message(
             counted, STOP_REASONS.get(str(reason)), read_cost(message.get("usage"))
         )
 
@@ -260,7 +260,7 @@ class PiTranslator(Translator):
             self._clear_updates()
             counted = convert_usage(message.get("usage"))
             self._write_message(message, counted)
-            self.turn.message_end(counted, None, read_cost(message.get("usage")), aborted=True)
+            self.turn.end_message(counted, None, read_cost(message.get("usage")), aborted=True)
 
     def _retract_failed_message(self) -> None:
         """The cut reply is asked for again: it is forgotten, what it cost is not."""
@@ -268,7 +268,7 @@ class PiTranslator(Translator):
             counted, self._failed_message = self._failed_message.get("usage"), None
             self.turn.spent(convert_usage(counted), read_cost(counted))
         self._clear_updates()
-        self.turn.retract()
+        self.turn.retract_message()
 
     def on_auto_retry_start(self, event: Event) -> None:
         self.turn.unsettle()

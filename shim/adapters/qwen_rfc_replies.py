@@ -224,7 +224,7 @@ class RepliesTranslator(CallsTranslator):
         self._usage = counted or self._usage
         if reason not in STOP_REASONS:
             self.turn.record_unknown_event(f"finish_reason/{reason}")
-        self.turn.message_end(counted, STOP_REASONS.get(reason), adds=False)
+        self.turn.end_message(counted, STOP_REASONS.get(reason), adds=False)
         if counted is not None:
             self._pause_turn()
 

@@ -146,7 +146,7 @@ class RfcTranslator(RepliesTranslator):
     def _record_token_limit(self, text: str, event: Event) -> None:
         if self._stop_reason == "stop":
             self._stop_reason = "length"
-        self.turn.message_end(stop_reason="max_tokens")
+        self.turn.end_message(stop_reason="max_tokens")
         self._write_notice(text)
 
     def _record_compaction(self, text: str, event: Event) -> None:

@@ -168,7 +168,7 @@ class QwenTranslator(StreamedTranslator):
                 self.turn.record_unknown_event(f"block/{kind}", block)
         if counted is not None:
             self._streamed_blocks.clear()
-            self.turn.message_end(
+            self.turn.end_message(
                 counted, "tool_use" if message.get("stop_reason") == "tool_use" else "end_turn"
             )
 

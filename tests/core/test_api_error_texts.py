@@ -301,7 +301,7 @@ def reply(stage, cost, *, call):
     stage.turn.add_text("hi")
     if call:
         stage.turn.add_tool_call(f"c{cost}", "Bash", {"command": "ls"})
-    stage.turn.message_end(None, None, cost)
+    stage.turn.end_message(None, None, cost)
 
 
 def test_contract_f10_a_turn_that_would_go_on_beyond_its_budget_ends():

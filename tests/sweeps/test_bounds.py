@@ -162,7 +162,7 @@ def nested_answered(stage: Stage, number: int) -> None:
 def spent(stage: Stage, number: int) -> None:
     stage.turn.start_message(model=f"m{number}" * 30)
     stage.turn.add_block("a")
-    stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
+    stage.turn.end_message({"input_tokens": 1, "output_tokens": 1})
 
 
 FLOODS: dict[str, Callable[[Stage, int], None]] = {
@@ -513,7 +513,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
         if number % 40 == 0:
             stage.turn.start_message(model=f"\x03{number}" * 20)
             stage.turn.add_block("a")
-            stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
+            stage.turn.end_message({"input_tokens": 1, "output_tokens": 1})
     stage.turn.closed(ChildExit(code=0), "")
     data = stage.pen.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LINE_BYTES

@@ -142,5 +142,5 @@ class StreamedTranslator(Translator):
 
     def _retract_reply(self) -> None:
         """The reply was cut and comes again."""
-        self.turn.retract()
+        self.turn.retract_message()
         self._streamed_blocks.clear()

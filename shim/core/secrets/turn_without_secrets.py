@@ -197,7 +197,7 @@ class RedactedTurn:
     def retract_message(self) -> None:
         """The reply was cut and comes again; what is held back of it was not said."""
         self._text_blocks.discard_buffered()
-        self.turn.retract()
+        self.turn.retract_message()
 
     def restart(self) -> None:
         self._text_blocks.discard_buffered()

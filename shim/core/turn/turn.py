@@ -106,7 +106,7 @@ class Turn:
         self.add_block = speech.add_block
         self.add_tool_call = calls.add_tool_call
         self.add_tool_result = calls.add_tool_result
-        self.message_end = (
+        self.end_message = (
             reply.end if terms.limits.max_budget_usd is None else self._end_with_budget
         )
         machine.set_steps(
@@ -277,7 +277,7 @@ class Turn:
         """The open block is complete: its line is said now instead of at the next event."""
         self.text_blocks.end_block()
 
-    def retract(self) -> None:
+    def retract_message(self) -> None:
         """The reply was cut and comes again: what was unsaid is forgotten, what was said is not
         said twice.
         """

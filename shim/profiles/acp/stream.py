@@ -530,7 +530,7 @@ class AcpTranslator(Translator):
             return
         if self._failure:
             self._release_failure()
-        turn.message_end(usage, REASONS.get(str(reason)), self._bill.cost)
+        turn.end_message(usage, REASONS.get(str(reason)), self._bill.cost)
         if self.ends_at_denial and self.link.reasons and self.turn.state is not CLOSED:
             self._bill.cost = 0.0
             self.outbox.append(self.link.explain())

@@ -250,11 +250,11 @@ class Engine(Translator):
         self.gathered()
         reason = stop_reason if isinstance(stop_reason, str) else None
         if self.usage_means == "request":
-            self.turn.message_end(counted, reason, cost)
+            self.turn.end_message(counted, reason, cost)
             return
         self.tally.note(counted, cost)
         if reason:
-            self.turn.message_end(None, reason)
+            self.turn.end_message(None, reason)
 
     def result(
         self,
@@ -280,7 +280,7 @@ class Engine(Translator):
         facts = self.tally.facts(counted, cost)
         facts |= {"duration_ms": parse_count(duration_ms) or None, "result": text}
         if isinstance(stop_reason, str):
-            self.turn.message_end(None, stop_reason)
+            self.turn.end_message(None, stop_reason)
         if interrupted:
             self.turn.record_interrupt(**facts)
         elif is_error and not (error or text) and self.failed:

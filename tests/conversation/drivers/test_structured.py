@@ -142,7 +142,7 @@ def turn(said, *, partial=False, **terms):
     stage.turn.start_session(session_id="s")
     for words in said:
         stage.turn.add_text(words)
-        stage.turn.message_end()
+        stage.turn.end_message()
     stage.turn.record_end()
     stage.turn.closed(ChildExit(code=0), "")
     lines = stage.lines()
@@ -245,7 +245,7 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
         stage.turn.add_tool_result("c1", "a")
     elif before == "echo":
         stage.turn.add_text(GOOD)
-        stage.turn.retract()
+        stage.turn.retract_message()
         stage.turn.add_text(GOOD[:5])
     elif before == "thinking":
         stage.turn.add_thinking("hm")

@@ -170,7 +170,7 @@ def test_a_streamed_text():
         turn.start_message(usage=USAGE)
         turn.add_text("a")
         turn.add_text("b")
-        turn.message_end(USAGE)
+        turn.end_message(USAGE)
 
     identity = "msg_00000000000040008000000001"
     assert said(verbs, partial=True) == [

@@ -117,7 +117,7 @@ def test_a_block_is_no_part_of_the_secret_in_the_one_before():
 def test_a_reply_that_is_cut_and_comes_again_is_said_once(partial):
     stage = started(partial)
     stage.turn.add_text(f"one {GITHUB} two")
-    stage.turn.retract()
+    stage.turn.retract_message()
     for piece in ("one ", GITHUB[:10], GITHUB[10:], " two", " three"):
         stage.turn.add_text(piece)
     said = "".join(word[5:] for word in ended(stage) if word.startswith("text:"))

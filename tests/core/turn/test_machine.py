@@ -51,7 +51,7 @@ def thinking(turn: Turn) -> None:
 
 def echo(turn: Turn) -> None:
     turn.add_text("abc")
-    turn.retract()
+    turn.retract_message()
 
 
 def done(turn: Turn) -> None:
@@ -219,7 +219,7 @@ LATE_VERBS: dict[str, Callable[[Turn], None]] = {
     "system": lambda turn: turn.system("note"),
     "retry": lambda turn: turn.write_retry(1, 2, 3, "x"),
     "compacted": lambda turn: turn.write_compaction("auto", 1),
-    "retract": lambda turn: turn.retract(),
+    "retract": lambda turn: turn.retract_message(),
     "child": lambda turn: turn.get_subagent("t").add_text("x"),
 }
 

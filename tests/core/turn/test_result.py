@@ -253,7 +253,7 @@ def test_an_error_without_words_still_has_a_text():
 def test_a_good_end_in_the_middle_of_the_work_is_one_only_where_it_has_a_result(facts, cause):
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
-    stage.turn.message_end(None, "tool_use")
+    stage.turn.end_message(None, "tool_use")
     stage.turn.record_end(**facts)
     line = result(stage, OK)
     assert line["shim"]["cause"] == cause
@@ -345,7 +345,7 @@ def test_facts_of_another_type_do_not_take_the_result_away(facts):
 def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
     stage = Stage(partial=partial)
     stage.turn.start_message()
-    for verb in (stage.turn.update_message, stage.turn.message_end):
+    for verb in (stage.turn.update_message, stage.turn.end_message):
         try:
             verb(usage=usage)
         except Exception:  # the pump counts it
@@ -504,7 +504,7 @@ def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budge
     """
     stage = Stage(limits=ConversationLimits(max_budget_usd=budget))
     stage.turn.add_text("Hello.")
-    stage.turn.message_end(None, "end_turn", 0.0 if stated else 0.02)
+    stage.turn.end_message(None, "end_turn", 0.0 if stated else 0.02)
     stage.turn.record_end(**({"cost": 0.02} if stated else {}))
     line = result(stage, OK)
     assert (line["subtype"], line["is_error"]) == (subtype, subtype != "success")

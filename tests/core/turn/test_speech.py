@@ -328,7 +328,7 @@ def test_a_snapshot_with_joined_halves_is_what_was_streamed_in_halves(partial):
 def test_what_was_unsaid_of_a_cut_reply_is_forgotten():
     stage = started(False)
     stage.turn.add_text("Hel")
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.turn.add_text("Hello")
     assert texts(stage) == ["text:Hello"]
 
@@ -336,7 +336,7 @@ def test_what_was_unsaid_of_a_cut_reply_is_forgotten():
 def test_what_was_said_of_a_cut_reply_is_not_said_twice():
     stage = started(True)
     stage.turn.add_text("Hel")
-    stage.turn.retract()
+    stage.turn.retract_message()
     assert stage.brief() == ["start", "open:text", "+Hel", "text:Hel", "stop", "done:None"]
     stage.turn.add_text("H")
     stage.turn.add_text("el")
@@ -355,7 +355,7 @@ def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
         stage.turn.add_text(word, 1)
         stage.turn.end_block()
         if word != "Hello there":
-            stage.turn.retract()
+            stage.turn.retract_message()
     said = texts(stage)
     assert (
         "".join(word.removeprefix("text:") for word in said if word.startswith("text:"))
@@ -370,7 +370,7 @@ def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
 def test_a_repeated_fragment_that_goes_on_is_cut_where_it_is_new():
     stage = started(True)
     stage.turn.add_text("Hel")
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.lines()
     stage.turn.add_text("Hello")
     assert stage.brief() == ["start", "open:text", "+lo"]
@@ -380,7 +380,7 @@ def test_a_repeated_fragment_that_goes_on_is_cut_where_it_is_new():
 def test_a_whole_block_that_was_said_is_not_said_again(partial):
     stage = started(partial)
     stage.turn.add_block("Hello")
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.lines()
     stage.turn.add_block("Hello")
     assert stage.brief() == []
@@ -393,7 +393,7 @@ def test_a_whole_block_that_was_said_is_not_said_again(partial):
 def test_a_retried_reply_that_says_something_else_is_said(partial):
     stage = started(partial)
     stage.turn.add_block("Hello")
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.lines()
     stage.turn.add_block("Goodbye")
     stage.turn.record_end()
@@ -407,7 +407,7 @@ def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginnin
     """What was swallowed belongs to the new reply; without it the sentence would have no head."""
     stage = started(True)
     stage.turn.add_text("abc")
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.lines()
     stage.turn.add_text("ab")
     stage.turn.add_text("zz")
@@ -419,9 +419,9 @@ def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginnin
 def test_a_retried_reply_that_is_shorter_is_the_result():
     stage = started(True)
     stage.turn.add_text("Hello")
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.turn.add_text("Hel")
-    stage.turn.message_end()
+    stage.turn.end_message()
     stage.turn.record_end()
     assert stage.finish()[-2] == "end:success Hel"
 
@@ -430,7 +430,7 @@ def test_a_retried_reply_that_is_shorter_is_the_result():
 def test_a_retried_reply_that_says_nothing_leaves_an_empty_result(partial):
     stage = started(partial)
     stage.turn.add_block("Hello")
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.turn.record_end()
     assert stage.finish()[-2] == "end:success"
 
@@ -441,7 +441,7 @@ def test_a_reply_cut_twice_is_still_said_once(partial):
     stage = started(partial)
     stage.turn.add_block("Hel")
     for _ in range(3):
-        stage.turn.retract()
+        stage.turn.retract_message()
         stage.turn.add_block("Hel")
     stage.turn.add_block("lo")
     assert texts(stage) == ["text:Hel", "text:lo"]
@@ -452,7 +452,7 @@ def test_thinking_is_repeated_by_itself(partial):
     stage = started(partial)
     stage.turn.think("hm")
     stage.turn.add_block("Hello")
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.turn.think("hm")
     stage.turn.add_block("Hello")
     assert texts(stage) == ["think:hm", "text:Hello"]
@@ -462,7 +462,7 @@ def test_thinking_is_repeated_by_itself(partial):
 def test_a_call_in_a_retried_reply_is_said(partial):
     stage = started(partial)
     stage.turn.add_block("Hello")
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.turn.add_block("Hello")
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
@@ -476,14 +476,14 @@ def test_nothing_is_swallowed_behind_a_tools_result(partial):
     stage.turn.add_block("Hello")
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.turn.add_block("Hello")
     assert texts(stage) == ["text:Hello", "call:t Bash", "text:Hello"]
 
 
 def test_a_retry_before_anything_was_said_changes_nothing():
     stage = Stage()
-    stage.turn.retract()
+    stage.turn.retract_message()
     assert stage.brief() == []
     stage.turn.add_block("Hello")
     assert stage.brief() == ["init", "text:Hello"]
@@ -494,7 +494,7 @@ def test_a_snapshot_of_a_retried_block_says_only_what_is_new(partial):
     """pi streams deltas of the retried reply, then says the message whole."""
     stage = started(partial)
     stage.turn.add_block("Hel")
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.turn.add_text("Hel", 0)
     stage.turn.add_text("lo", 0)
     stage.turn.update_text("Hello", 0)
@@ -505,7 +505,7 @@ def test_a_snapshot_of_a_retried_block_says_only_what_is_new(partial):
 def test_half_a_pair_at_the_cut_is_forgotten(partial):
     stage = started(partial)
     stage.turn.add_text("a" + HIGH)
-    stage.turn.retract()
+    stage.turn.retract_message()
     stage.turn.add_text("b")
     assert "\ufffd" not in "".join(texts(stage)) or partial, "said deltas cannot be taken back"
 

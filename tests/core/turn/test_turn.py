@@ -173,7 +173,7 @@ def test_nothing_is_said_of_a_reply_before_its_first_block():
     stage.lines()
     stage.turn.start_message(model="m")
     assert stage.lines() == []
-    stage.turn.message_end(USAGE)
+    stage.turn.end_message(USAGE)
     assert stage.lines() == []
 
 
@@ -209,7 +209,7 @@ def test_usage_of_replies_adds_up():
     for text in ("a", "b"):
         stage.turn.start_message(model="m")
         stage.turn.add_block(text)
-        stage.turn.message_end(USAGE, cost=0.25)
+        stage.turn.end_message(USAGE, cost=0.25)
     stage.turn.record_end()
     result = stage.result()
     assert result["usage"] == DOUBLE
@@ -224,7 +224,7 @@ def test_usage_told_with_the_end_replaces_the_sum():
     stage = Stage()
     stage.turn.start_message(model="m")
     stage.turn.add_block("a")
-    stage.turn.message_end(USAGE, cost=0.25)
+    stage.turn.end_message(USAGE, cost=0.25)
     stage.turn.record_end(usage=DOUBLE, cost=1.5)
     result = stage.result()
     assert result["usage"] == DOUBLE
@@ -244,7 +244,7 @@ def test_the_usage_of_a_reply_is_in_its_message_delta():
     stage = Stage(partial=True)
     stage.turn.start_message(usage={**USAGE, "output_tokens": 1})
     stage.turn.add_text("a")
-    stage.turn.message_end(USAGE, "max_tokens")
+    stage.turn.end_message(USAGE, "max_tokens")
     events = {
         line["event"]["type"]: line["event"]
         for line in stage.lines()
@@ -262,7 +262,7 @@ def test_the_usage_of_a_reply_does_not_leak_into_the_next():
     stage = Stage(partial=True)
     stage.turn.start_message(usage=USAGE)
     stage.turn.add_block("a")
-    stage.turn.message_end(USAGE)
+    stage.turn.end_message(USAGE)
     stage.turn.add_block("b")
     stage.turn.record_end()
     last = [line for line in stage.lines() if line["type"] == "assistant"][-1]
@@ -273,7 +273,7 @@ def test_the_usage_of_a_reply_does_not_leak_into_the_next():
 def test_the_result_has_the_stop_reason_of_the_last_reply(said, expected):
     stage = Stage()
     stage.turn.add_block("a")
-    stage.turn.message_end(None, said)
+    stage.turn.end_message(None, said)
     stage.turn.record_end()
     assert stage.result()["stop_reason"] == expected
 
@@ -376,12 +376,12 @@ def two_turns(**terms: object) -> Stage:
     stage = Stage(**terms)
     stage.turn.start_session(session_id=UUID, model="m", cwd="/repo", tools=["Bash"])
     stage.turn.add_block("one")
-    stage.turn.message_end(USAGE, cost=1.0)
+    stage.turn.end_message(USAGE, cost=1.0)
     stage.turn.record_end()
     stage.turn.finish()
     stage.turn = stage.turn.next()
     stage.turn.add_block("two")
-    stage.turn.message_end(USAGE, cost=1.0)
+    stage.turn.end_message(USAGE, cost=1.0)
     stage.turn.record_end()
     stage.turn.finish()
     return stage
@@ -479,7 +479,7 @@ def test_models_are_counted_by_name_up_to_a_number_of_them():
     for number in range(3 * MAX_MODELS):
         stage.turn.start_message(f"model {number}")
         stage.turn.add_block("hi")
-        stage.turn.message_end(create_usage(1, 0, 0, 2**62))  # what no client can hold is no count
+        stage.turn.end_message(create_usage(1, 0, 0, 2**62))  # what no client can hold is no count
     stage.turn.record_end()
     counted = stage.result()["modelUsage"]
     assert len(counted) == MAX_MODELS + 1

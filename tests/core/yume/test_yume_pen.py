@@ -138,7 +138,7 @@ def test_r6_the_vendors_usage_is_said_once_and_not_marked(stage):
         "cache_read_input_tokens": 8,
     }
     stage.turn.add_block("x")
-    stage.turn.message_end(numbers)
+    stage.turn.end_message(numbers)
     *_, usage, result, _ = ended(stage)
     assert usage == {"type": "usage", **numbers} and result["usage"] == numbers
 
