@@ -90,7 +90,7 @@ class PiTranslator(Translator):
         """
         if not raw.startswith(UPDATE_PREFIX):
             unread = raw.startswith(SKIPPED_PREFIXES) or (
-                raw.startswith(RESULT_PREFIX) and not self.turn.open
+                raw.startswith(RESULT_PREFIX) and not self.turn.open_calls
             )
             if not unread or JOINED_EVENTS in raw:
                 return raw
@@ -155,7 +155,7 @@ class PiTranslator(Translator):
     def on_agent_start(self, event: Event) -> None:
         """A run begins, the first or one more (a retry, a compaction, another prompt)."""
         self._has_open_reply = True
-        self.turn.unsettle()
+        self.turn.reopen()
 
     on_turn_start = on_agent_start
 
@@ -187,7 +187,7 @@ class PiTranslator(Translator):
         self._has_open_reply = True
         self._result_counts.clear()
         self._malformed_arguments.clear()
-        self.turn.unsettle()
+        self.turn.reopen()
         self._write_failed_message()
         self._clear_updates()
         self.turn.start_message(model=message.get("model"))
@@ -266,12 +266,12 @@ class PiTranslator(Translator):
         """The cut reply is asked for again: it is forgotten, what it cost is not."""
         if self._failed_message is not None:
             counted, self._failed_message = self._failed_message.get("usage"), None
-            self.turn.spent(convert_usage(counted), read_cost(counted))
+            self.turn.add_usage(convert_usage(counted), read_cost(counted))
         self._clear_updates()
         self.turn.retract_message()
 
     def on_auto_retry_start(self, event: Event) -> None:
-        self.turn.unsettle()
+        self.turn.reopen()
         self._retract_failed_message()
         attempt, limit, delay = (
             event.get("attempt", 1),
@@ -353,7 +353,7 @@ class PiTranslator(Translator):
 
     def on_compaction_start(self, event: Event) -> None:
         self._is_compacting = True
-        self.turn.unsettle()
+        self.turn.reopen()
         if self._failed_message is not None:
             self._retract_failed_message()
 
@@ -367,7 +367,7 @@ class PiTranslator(Translator):
         trigger = "manual" if event.get("reason") == "manual" else "auto"
         self.turn.write_compaction(trigger, parse_count(result.get("tokensBefore")))
         # its tokens are no reply's (page, section 6)
-        self.turn.spent(NO_USAGE, read_cost(result.get("usage")))
+        self.turn.add_usage(NO_USAGE, read_cost(result.get("usage")))
 
     on_auto_compaction_start = on_compaction_start
     on_auto_compaction_end = on_compaction_end
@@ -400,11 +400,11 @@ class PiTranslator(Translator):
         begun after it.
         """
         if self._last_message is not None and not self._has_open_reply:
-            return self.turn.settled or self._last_message.get("stopReason") in FINAL_REASONS
+            return self.turn.is_finalized or self._last_message.get("stopReason") in FINAL_REASONS
         return (
             self._last_message is None
             and not self._has_open_reply
-            and (self._is_answered_by_extension or self.turn.settled)
+            and (self._is_answered_by_extension or self.turn.is_finalized)
         )
 
 

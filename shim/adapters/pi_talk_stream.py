@@ -123,18 +123,18 @@ class PiRpcTranslator(PiTranslator):
             if self._is_older_version and self._is_complete():
                 self._finish_turn()
             else:
-                self.turn.pause()
+                self.turn.set_paused()
 
     def on_compaction_end(self, event: Event) -> None:
         super().on_compaction_end(event)
         if self._is_older_version and self._has_run_ended and not event.get("willRetry"):
-            self.turn.pause()
+            self.turn.set_paused()
 
     on_auto_compaction_end = on_compaction_end
 
     def _finish_turn(self) -> None:
         self.session.is_running = False
-        if not self.turn.settled:
+        if not self.turn.is_finalized:
             self._conclude_turn()
             self.turn.finalize()
 

@@ -180,7 +180,7 @@ class CallsTranslator(Translator):
         turn, own = self.turn, normalize_id(given)
         spellings = (own, own.removeprefix(CALL_ID_PREFIX), CALL_ID_PREFIX + own)
         for spelling in spellings:
-            if spelling in turn.open or self._partial_calls.has_call(spelling):
+            if spelling in turn.open_calls or self._partial_calls.has_call(spelling):
                 return spelling
         return next(
             (spelling for spelling in spellings if turn.conversation.has_used_id(spelling)), own
@@ -192,7 +192,7 @@ class CallsTranslator(Translator):
         # this message repeats a displayed result; another open call may have its id
         if self._displayed_counts.get(call):
             self._displayed_counts[call] -= 1
-        elif call in turn.open or not turn.conversation.has_used_id(call):
+        elif call in turn.open_calls or not turn.conversation.has_used_id(call):
             self._resume_turn()
             name = message.get("name")
             made: dict[str, Any] = (
@@ -206,7 +206,7 @@ class CallsTranslator(Translator):
 
     def _resume_turn(self) -> None:
         self._stop_reason = None
-        self.turn.unsettle()
+        self.turn.reopen()
 
     def _pause_after_result(self) -> None: ...
 
@@ -264,7 +264,10 @@ class CallsTranslator(Translator):
                     *translate_rfc_call(one.get("name"), one.get("args"), turn.diagnostics),
                 )
             status = str(one.get("status") or "").lower()
-            if status in ("success", *FAILED_STATUSES, "failed") and identity in turn.nested_calls:
+            if (
+                status in ("success", *FAILED_STATUSES, "failed")
+                and identity in turn.subagent_calls
+            ):
                 told = one.get("result") or one.get("resultDisplay") or one.get("error") or ""
                 child.add_tool_result(identity, told, status != "success")
 

@@ -208,10 +208,10 @@ class RepliesTranslator(CallsTranslator):
             return
         self._has_open_reply, self._stop_reason = True, None
         turn = self.turn
-        turn.unsettle()
-        if turn.open:
-            for _ in range(len(turn.open)):
-                call, (said_as, _, _) = next(iter(turn.open.items()))
+        turn.reopen()
+        if turn.open_calls:
+            for _ in range(len(turn.open_calls)):
+                call, (said_as, _, _) = next(iter(turn.open_calls.items()))
                 turn.add_tool_result(
                     call, "", self._take_unreported_result(call, default=said_as in turn.denials)
                 )
@@ -230,7 +230,7 @@ class RepliesTranslator(CallsTranslator):
 
     def _pause_turn(self) -> None:
         if self._is_complete():
-            self.turn.pause()
+            self.turn.set_paused()
 
     def _is_complete(self) -> bool:
         """Whether what was said may be a whole turn: a last reply that did not ask for tools, and
@@ -239,7 +239,7 @@ class RepliesTranslator(CallsTranslator):
         return (
             self._stop_reason is not None
             and self._stop_reason not in TOOL_FINISH_REASONS
-            and not (self._has_open_reply or self.turn.open)
+            and not (self._has_open_reply or self.turn.open_calls)
         )
 
     def _write_thoughts(self, annotations: list[Event], model: Any) -> None:
@@ -279,7 +279,7 @@ class RepliesTranslator(CallsTranslator):
     def _record_spent_usage(self) -> None:
         counted, self._usage = self._usage, None
         if counted is not None and self.turn.state is not DONE:
-            self.turn.spent(counted, 0.0)
+            self.turn.add_usage(counted, 0.0)
 
     # -- beside the conversation -------------------------------------------------------------------
 

@@ -138,7 +138,7 @@ class RfcTranslator(RepliesTranslator):
         """It ends the turn, unless it only ends a reply that asked for tools."""
         if (
             not self._has_open_reply
-            and not self.turn.open
+            and not self.turn.open_calls
             and self._stop_reason not in TOOL_FINISH_REASONS
         ):
             self._end_turn()
@@ -219,7 +219,7 @@ class RfcTranslator(RepliesTranslator):
         """The open call of a question without an id: one with the same arguments, else the first of
         that name.
         """
-        waiting = [(call, said) for call, said in self.turn.open.items() if said[1] == name]
+        waiting = [(call, said) for call, said in self.turn.open_calls.items() if said[1] == name]
         same = [
             call
             for call, said in waiting

@@ -149,7 +149,7 @@ class ProfileTranslator(Engine):
                 and not turn.asks_tools
                 and (turn.replies > 0 or turn.stop_reason is not None)
             )
-        return turn.replies > 0 and not turn.open and not turn.asks_tools
+        return turn.replies > 0 and not turn.open_calls and not turn.asks_tools
 
 
 class UntypedTranslator(ProfileTranslator):

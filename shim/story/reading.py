@@ -289,7 +289,7 @@ class Teller:
         if translation.is_finished and self._messages:
             translation.start_turn()
         said = translation.feed(record.data)
-        if translation.turn.settled and not translation.is_finished and self._messages:
+        if translation.turn.is_finalized and not translation.is_finished and self._messages:
             said += translation.finish()
         return said
 

@@ -60,7 +60,7 @@ class AcaiTranslator(Translator):
         self._answers = False
 
     def _say_held(self, *, fill: bool = True) -> None:
-        if fill and self.turn.open:
+        if fill and self.turn.open_calls:
             self.turn.fill_results()
         for kind, text in self._held:
             (self.turn.add_block if kind == "text" else self.turn.think)(text)
@@ -78,13 +78,13 @@ class AcaiTranslator(Translator):
     def on_message(self, event: Event) -> None:
         role = event["role"]
         if role == "tool":
-            oldest = event.get("call_id") or next(iter(self.turn.open), "")
+            oldest = event.get("call_id") or next(iter(self.turn.open_calls), "")
             self.on_function_call_output({"call_id": oldest, "output": event.get("content")})
             return
         if self._held:
             self._say_held()
         if role == "assistant":
-            if self.turn.open:
+            if self.turn.open_calls:
                 if event["content"].__class__ is not str:
                     raise TypeError("the content of a message is no text")
                 self._held.append(("text", event["content"]))
@@ -96,7 +96,7 @@ class AcaiTranslator(Translator):
             self._say_held()
         parts = event.get("summary") or event.get("content") or []
         texts = [part if isinstance(part, str) else part.get("text", "") for part in parts]
-        if self.turn.open:
+        if self.turn.open_calls:
             self._held.append(("thinking", "\n\n".join(texts)))
         else:
             self.turn.think("\n\n".join(texts))
@@ -121,7 +121,7 @@ class AcaiTranslator(Translator):
         )
         self._answers = True
         self.turn.add_tool_result(event.get("call_id", ""), text, failed)
-        if self._held and not self.turn.open:
+        if self._held and not self.turn.open_calls:
             self._say_held()
 
     def on_result(self, event: Event) -> None:

@@ -534,7 +534,7 @@ def test_large_calls_that_stay_open_take_no_more_memory_than_they_may():
         stage.turn.add_tool_call(f"t{number}", "Write", {"content": f"{number}" * 100_000})
         stage.pen.take_bytes()
     assert reachable(stage.turn) < 2 * tool_calls.MAX_OPEN_CALL_BYTES
-    assert f"t{149}" in stage.turn.open, "the newest is the one that may still be answered"
+    assert f"t{149}" in stage.turn.open_calls, "the newest is the one that may still be answered"
 
 
 def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
@@ -617,7 +617,7 @@ def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkey
     stage = Stage()
     for number in range(40):
         stage.turn.add_tool_call(f"b{number}", "Bash", {"a": "x" * 5000})
-    size = sum(len(dump_json(call[2])) for call in stage.turn.open.values())
+    size = sum(len(dump_json(call[2])) for call in stage.turn.open_calls.values())
     monkeypatch.setattr(tool_calls, "MAX_OPEN_CALL_BYTES", size + 10)
     measured = []
     monkeypatch.setattr(

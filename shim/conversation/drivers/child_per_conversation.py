@@ -401,7 +401,7 @@ class PersistentDriver(StdinDriver):
         """
         if self.stream is None:
             return None
-        calls = [call for call in self.stream.turn.open.values() if call[1] == tool]
+        calls = [call for call in self.stream.turn.open_calls.values() if call[1] == tool]
         for call_id, _, call_arguments in calls:
             if call_arguments == arguments:
                 return call_id

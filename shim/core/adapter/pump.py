@@ -127,7 +127,7 @@ class ChildStream:
         """
         running = (
             self._stage is TurnStage.RUNNING
-            and bool(self.turn.open)
+            and bool(self.turn.open_calls)
             and not (self.has_outcome or self.is_finished)
         )
         few = len(self.steered_messages) < MAX_STEERED_MESSAGES
@@ -264,7 +264,7 @@ class ChildStream:
 
     def describe_stall(self, reason: str) -> str:
         """A reason with the names of the calls that are open."""
-        waiting = format_open_calls(self.turn.open)
+        waiting = format_open_calls(self.turn.open_calls)
         return reason + (f" while these calls were open: {waiting}" if waiting else "")
 
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
@@ -337,13 +337,17 @@ class ChildStream:
         if translation.is_finished and turn.sealed:
             stage = TurnStage.FINISHED
         elif (
-            turn.settled or translation.is_finished
+            turn.is_finalized or translation.is_finished
         ):  # a passed result may have lines beside it, then its terminator
             stage = TurnStage.VENDOR_DONE
         else:
             stage = TurnStage.PAUSED if turn.paused else TurnStage.RUNNING
         timeout = (
-            "heartbeat_timeout" if turn.beating else "tool_timeout" if turn.open else "idle_timeout"
+            "heartbeat_timeout"
+            if turn.beating
+            else "tool_timeout"
+            if turn.open_calls
+            else "idle_timeout"
         )
         known = turn.conversation.vendor_session_id, not self._saves_late or bool(turn.usage)
         changed = (

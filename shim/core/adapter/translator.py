@@ -91,7 +91,7 @@ class Translator:
         That we are stopping the last one is no end yet: a vendor may begin what it was told to
         stop.
         """
-        if self.turn.settled or self.turn.state is CLOSED:
+        if self.turn.is_finalized or self.turn.state is CLOSED:
             self.turn.finish()
             self.turn.seal()
             self.start_turn(self.turn.next())

@@ -101,7 +101,7 @@ class Turn:
         # why the vendor asks its model again, the last time it said so
         self.waits: ApiFailure | None = None
         self.beating = False  # the vendor gives signs of life, so its silence says something
-        self.open: dict[str, OpenCall] = calls.open_calls  # the calls without a result
+        self.open_calls: dict[str, OpenCall] = calls.open_calls  # the calls without a result
         self.add_text = speech.add_text
         self.add_block = speech.add_block
         self.add_tool_call = calls.add_tool_call
@@ -138,7 +138,7 @@ class Turn:
     usage: dict[str, Usage] = forward_attribute(
         "assistant_message.usage_by_model"
     )  # of the replies, by model
-    nested_calls: Mapping[str, SubagentCall] = forward_attribute("subagents.open_calls")
+    subagent_calls: Mapping[str, SubagentCall] = forward_attribute("subagents.open_calls")
     denials: Mapping[str, dict[str, Any]] = forward_attribute("questions.denials.entries")
     denied_tool_that_ran: str = forward_attribute("questions.denials.tool_that_ran")
     asked: list[PermissionRequest] = forward_attribute(
@@ -147,7 +147,7 @@ class Turn:
     observed: list[HookEvent] | None = forward_attribute("tool_calls.hook_events")
     spoken: bool = forward_attribute("closing.has_output")
     outcome: TurnOutcome | None = forward_attribute("outcome_tracker.outcome")
-    settled: bool = forward_attribute("outcome_tracker.is_finalized")
+    is_finalized: bool = forward_attribute("outcome_tracker.is_finalized")
     paused: bool = forward_attribute("outcome_tracker.is_paused")
     began: bool = forward_attribute("outcome_tracker.has_started")
     sealed: bool = forward_attribute("outcome_tracker.is_terminated")
@@ -249,7 +249,7 @@ class Turn:
         """The model and the usage known so far of the reply that is open or comes next."""
         self.assistant_message.update(model, usage)
 
-    def spent(self, usage: Usage, cost: float) -> None:
+    def add_usage(self, usage: Usage, cost: float) -> None:
         """Usage and cost of a request that is no reply of this turn (one that failed, a
         compaction).
         """
@@ -489,12 +489,12 @@ class Turn:
             self.machine.move_to(READY)
             self.machine.move_to(DONE, True)
 
-    def unsettle(self) -> None:
+    def reopen(self) -> None:
         """The vendor goes on after all. Once it said how it ended, it is too late for that."""
         self.outcome_tracker.is_finalized = self.machine.state is DONE
         self.outcome_tracker.is_paused = False
 
-    def pause(self) -> None:
+    def set_paused(self) -> None:
         """The vendor may be done, and has no word for it: for a child that stays, a silence is the
         end.
         """

@@ -270,7 +270,7 @@ class AcpTranslator(Translator):
         over.
         """
         for identity in self.link.refused:
-            if identity in self.turn.open:
+            if identity in self.turn.open_calls:
                 self.turn.add_tool_result(identity, "", True)
                 self._calls.end_by_id(identity)
         self.link.refused.clear()
@@ -289,9 +289,9 @@ class AcpTranslator(Translator):
         if heard.step == PROMPT:
             self._ended(heard.result)
         elif self._end is not None:
-            self.turn.pause()
+            self.turn.set_paused()
         elif paused:
-            self.turn.unsettle()
+            self.turn.reopen()
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The agent is silent, or has gone: a turn that might have been over is over."""

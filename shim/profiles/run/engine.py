@@ -139,7 +139,7 @@ class Engine(Translator):
         """
         if self.held:
             self.say_held()
-        if not self.turn.open:
+        if not self.turn.open_calls:
             self.turn.add_block(whole, kind)
         elif whole.__class__ is str:
             self.held.append((kind, whole))
@@ -148,7 +148,7 @@ class Engine(Translator):
 
     def say_held(self, *, fill: bool = True) -> None:
         """Say what waited; `fill`: what the open calls returned is not said any more."""
-        if fill and self.turn.open:
+        if fill and self.turn.open_calls:
             self.turn.fill_results()
         for kind, whole in self.held:
             self.turn.add_block(whole, kind)
@@ -179,7 +179,7 @@ class Engine(Translator):
     @property
     def oldest(self) -> str:
         """The call that is open longest."""
-        return next(iter(self.turn.open), "")
+        return next(iter(self.turn.open_calls), "")
 
     def call(self, own: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
         if self.parts is not None:
@@ -324,7 +324,7 @@ class Engine(Translator):
         """A total that no end has named is this turn's all the same, however it ended."""
         if self.tally.unsaid:
             facts = self.tally.facts(None, 0.0)
-            self.turn.spent(facts["usage"] or NO_USAGE, facts.get("cost", 0.0))
+            self.turn.add_usage(facts["usage"] or NO_USAGE, facts.get("cost", 0.0))
 
     @property
     def failed(self) -> bool:

@@ -195,7 +195,7 @@ class NestedEvents:
         turn = self._engine.turn
         agent = turn.get_subagent(parent)
         if not agent.has_call(own):  # its calls may have the ids of the main agent's calls
-            if own in turn.open or own in turn.tool_calls.table.hidden_keys:
+            if own in turn.open_calls or own in turn.tool_calls.table.hidden_keys:
                 turn.add_tool_result(own, content, failed)
                 return
             if name is not None:
@@ -221,4 +221,4 @@ class NestedEvents:
         """
         self.begin_reply(parent)
         if self._engine.usage_means == "request":
-            self._engine.turn.spent(usage or NO_USAGE, cost)
+            self._engine.turn.add_usage(usage or NO_USAGE, cost)

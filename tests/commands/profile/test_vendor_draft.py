@@ -312,7 +312,7 @@ def said(vendor, name, few=False):
     """What a draft says for a run: its text, its calls, and how many results each of them has."""
     translation = translation_of(drafted(vendor, few)[1])
     data = translation.feed(case(name).data)
-    opened = set(translation.turn.open)
+    opened = set(translation.turn.open_calls)
     return summed(parse(data + translation.close(ChildExit(code=0))), opened)
 
 

@@ -33,7 +33,9 @@ def box(quick_box):
 def settled(vendor, *chunks):
     """Whether the vendor seems to be done, after each chunk."""
     translation = open_translation(vendor, stable=True)
-    return [bool(translation.feed(chunk) + b".") and translation.turn.settled for chunk in chunks]
+    return [
+        bool(translation.feed(chunk) + b".") and translation.turn.is_finalized for chunk in chunks
+    ]
 
 
 def test_pi_is_done_at_the_end_of_its_agent_until_it_goes_on():

@@ -49,17 +49,17 @@ class Toy(Translator):
         self.turn.heartbeat()
 
     def on_pause(self, event):
-        self.turn.pause()
+        self.turn.set_paused()
 
     def on_settle(self, event):
         self.turn.record_end()
         self.turn.finalize()
 
     def on_go_on(self, event):
-        self.turn.unsettle()
+        self.turn.reopen()
 
     def on_spend(self, event):
-        self.turn.spent({"input_tokens": 1}, 0.0)
+        self.turn.add_usage({"input_tokens": 1}, 0.0)
 
     def on_finish(self, event):
         self.turn.record_end()

@@ -60,7 +60,7 @@ def test_two_open_calls_with_one_id_are_two_calls(identity):
     stage.turn.add_tool_result(identity, "A")
     stage.turn.add_tool_result(identity, "B")
     assert pairs(blocks(stage)) == [(A, "A"), (B, "B")]
-    assert not stage.turn.open
+    assert not stage.turn.open_calls
 
 
 @IDS
@@ -88,7 +88,7 @@ def test_a_call_that_is_completed_later_stays_one_call():
     stage = started()
     stage.turn.add_tool_call("t", "Read", {})
     stage.turn.add_tool_call("t", *read("/w/a"))
-    assert len(stage.turn.open) == 1
+    assert len(stage.turn.open_calls) == 1
 
 
 def test_another_kind_of_event_may_repeat_a_call_with_other_arguments():
@@ -96,9 +96,9 @@ def test_another_kind_of_event_may_repeat_a_call_with_other_arguments():
     stage.turn.add_tool_call("t", *read("/w/a"), source="said")
     stage.turn.add_tool_call("t", "Read", {"file_path": "/w/a", "limit": 2000}, source="started")
     stage.turn.add_tool_call("t", "Read", {"file_path": "/w/a", "limit": 2000}, source="started")
-    assert len(stage.turn.open) == 1
+    assert len(stage.turn.open_calls) == 1
     stage.turn.add_tool_call("t", *read("/w/b"), source="started")
-    assert len(stage.turn.open) == 2
+    assert len(stage.turn.open_calls) == 2
 
 
 @pytest.mark.parametrize("identity", ["same", ""])
@@ -107,7 +107,7 @@ def test_each_kind_of_event_repeats_both_calls(identity):
     for source in ("said", "whole", "started"):
         stage.turn.add_tool_call(identity, *read("/w/a"), source=source)
         stage.turn.add_tool_call(identity, *read("/w/b"), source=source)
-    assert [call[2] for call in stage.turn.open.values()] == [A, B]
+    assert [call[2] for call in stage.turn.open_calls.values()] == [A, B]
 
 
 def test_two_equal_calls_without_an_id_are_two_calls():
@@ -349,7 +349,7 @@ def test_each_call_of_one_id_is_asked_about(identity, announced):
     assert (calls[first.call], calls[second.call]) == (A, B)
     stage.turn.add_tool_call(identity, *read("/w/a"))
     stage.turn.add_tool_call(identity, *read("/w/b"))
-    assert len(stage.turn.open) == 2 or not identity
+    assert len(stage.turn.open_calls) == 2 or not identity
 
 
 def test_a_call_is_asked_about_once():

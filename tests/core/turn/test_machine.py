@@ -249,9 +249,9 @@ def test_a_verb_about_the_end_changes_nothing_after_the_result(end):
 
 def test_settling_says_nothing_and_is_remembered():
     stage = Stage()
-    assert not stage.turn.settled
+    assert not stage.turn.is_finalized
     stage.turn.finalize()
-    assert stage.turn.settled
+    assert stage.turn.is_finalized
     assert stage.brief() == []
 
 

@@ -187,7 +187,7 @@ def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
     stage.lines()
     stage.turn.fill_results()
     assert [word for word in stage.brief() if word.startswith("result")] == ["result:a", "result:b"]
-    assert not stage.turn.open
+    assert not stage.turn.open_calls
     ended(stage)
 
 

@@ -353,7 +353,7 @@ def test_a_retry_is_said_as_claude_says_it():
 def test_a_compaction_is_a_boundary_with_its_cost():
     stage = Stage()
     stage.turn.write_compaction("auto", 3121)
-    stage.turn.spent(NO_USAGE, 0.5)
+    stage.turn.add_usage(NO_USAGE, 0.5)
     stage.turn.add_block("going on")
     line = next(line for line in stage.lines() if line.get("subtype") == "compact_boundary")
     assert line["compact_metadata"] == {"trigger": "auto", "pre_tokens": 3121}

@@ -102,7 +102,7 @@ def test_a_state_that_is_said_again_does_not_take_back_the_end_of_a_cancelled_tu
     talk = begun().says(piece("Hel"))
     talk.pump.interrupt()
     talk.says(idle(stopReason="cancelled"), idle(stopReason="cancelled"))
-    assert talk.pump.turn.settled
+    assert talk.pump.turn.is_finalized
 
 
 def test_an_agent_that_works_after_it_was_idle_is_not_done():
