@@ -257,7 +257,7 @@ class PiRpcTranslator(PiTranslator):
             self._refuse_request(identity)
             return
         self.turn.request_permission(
-            identity, call, name, arguments, (own, given), announced=announced
+            identity, call, name, arguments, (own, given), announced_call=announced
         )
 
     def _is_foreign_tool(self, own: str, replaced: object, name: str, arguments: Arguments) -> bool:

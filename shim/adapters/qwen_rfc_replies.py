@@ -125,7 +125,7 @@ class RepliesTranslator(CallsTranslator):
         if text or calls or reasoning or self._has_open_reply:
             self._open_reply(model)
             turn.update_message(model, counted)
-            turn.think(reasoning)
+            turn.add_thinking_block(reasoning)
             turn.add_block(text)
             for call in calls:
                 function = call.get("function") or {}
@@ -251,7 +251,7 @@ class RepliesTranslator(CallsTranslator):
         """Row 9."""
         subject, description = event.get("subject"), event.get("description")
         self._open_reply(model)
-        self.turn.think(
+        self.turn.add_thinking_block(
             " ".join(part for part in (f"**{subject}**" if subject else "", description) if part)
         )
 
@@ -289,7 +289,7 @@ class RepliesTranslator(CallsTranslator):
 
     def _write_notice(self, text: str) -> None:
         """A notice beside the conversation."""
-        self.turn.system("informational", content=text, level="notice")
+        self.turn.write_system_event("informational", content=text, level="notice")
 
 
 def read_stop_reason(choice: dict[str, Any]) -> str:

@@ -173,7 +173,7 @@ class RfcTranslator(RepliesTranslator):
 
     def _record_heartbeat(self, event: Event) -> None:
         """Row 28."""
-        self.turn.heartbeat()
+        self.turn.record_heartbeat()
 
     # -- control -----------------------------------------------------------------------------------
 

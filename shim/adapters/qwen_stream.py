@@ -77,7 +77,7 @@ class QwenTranslator(StreamedTranslator):
             self._retract_reply()
         elif subtype == "task_started":
             task = {"task_id": "", "description": ""} | data
-            self.turn.system("task_started", **task, task_type="local_agent")
+            self.turn.write_system_event("task_started", **task, task_type="local_agent")
         elif subtype == "task_notification":
             done = {
                 "task_id": "",
@@ -85,7 +85,7 @@ class QwenTranslator(StreamedTranslator):
                 "output_file": "",
                 "summary": data.get("status", ""),
             }
-            self.turn.system("task_notification", **(done | data))
+            self.turn.write_system_event("task_notification", **(done | data))
         elif subtype not in ("session_start", "session_end"):
             self.turn.record_unknown_event(f"system/{subtype}", event)
 

@@ -147,9 +147,9 @@ class ProfileTranslator(Engine):
             return (
                 turn.state == "ready"
                 and not turn.asks_tools
-                and (turn.replies > 0 or turn.stop_reason is not None)
+                and (turn.message_count > 0 or turn.stop_reason is not None)
             )
-        return turn.replies > 0 and not turn.open_calls and not turn.asks_tools
+        return turn.message_count > 0 and not turn.open_calls and not turn.asks_tools
 
 
 class UntypedTranslator(ProfileTranslator):

@@ -63,7 +63,7 @@ class AcaiTranslator(Translator):
         if fill and self.turn.open_calls:
             self.turn.fill_results()
         for kind, text in self._held:
-            (self.turn.add_block if kind == "text" else self.turn.think)(text)
+            (self.turn.add_block if kind == "text" else self.turn.add_thinking_block)(text)
         self._held.clear()
 
     def on_init(self, event: Event) -> None:
@@ -99,7 +99,7 @@ class AcaiTranslator(Translator):
         if self.turn.open_calls:
             self._held.append(("thinking", "\n\n".join(texts)))
         else:
-            self.turn.think("\n\n".join(texts))
+            self.turn.add_thinking_block("\n\n".join(texts))
 
     def on_function_call(self, event: Event) -> None:
         if self._held:

@@ -42,7 +42,7 @@ class CodexByHand(Translator):
         self.turn.add_block(item["text"])
 
     def _reasoning(self, item: Any, whole: bool) -> None:
-        self.turn.think(item["text"])
+        self.turn.add_thinking_block(item["text"])
 
     def _command(self, item: Any, whole: bool) -> None:
         own = self._mark + item["id"]

@@ -136,10 +136,10 @@ def asked_and_taken(stage: Stage, number: int) -> None:
 
 def refused(stage: Stage, number: int) -> None:
     stage.turn.add_tool_call(f"t{number}", "Bash", {})
-    stage.turn.refused(
+    stage.turn.record_refusal(
         PermissionRequest(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}),
         LONG,
-        announced=True,
+        frontend_knows=True,
     )
 
 

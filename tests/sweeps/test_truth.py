@@ -163,7 +163,7 @@ def test_what_is_beside_the_conversation_may_come_until_the_result():
     stage.turn.add_block("Done.")
     stage.turn.record_end()
     stage.turn.finalize()
-    stage.turn.system("note")
+    stage.turn.write_system_event("note")
     assert stage.finish() == ["init", "text:Done.", "system:note", "end:success Done.", "."]
 
 
@@ -194,7 +194,7 @@ def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
 def test_what_a_vendor_says_while_we_end_it_is_not_the_reason(verb):
     stage = Stage()
     stage.turn.add_block("hi")
-    stage.turn.stopped("too long", "stall")
+    stage.turn.stop("too long", "stall")
     getattr(stage.turn, verb)(
         **({"message": "429 Too many requests"} if verb == "failed" else {}), duration_ms=9
     )
@@ -210,7 +210,7 @@ def test_an_interrupt_of_the_frontend_is_the_reason_whatever_we_do_then():
     stage = Stage()
     stage.turn.add_block("hi")
     stage.turn.record_interrupt()
-    stage.turn.stopped("too long", "stall")
+    stage.turn.stop("too long", "stall")
     assert stage.result(None)["shim"]["cause"] == "interrupted"
 
 

@@ -183,7 +183,7 @@ def refuse_turn(
     else:
         cause = "not_found" if isinstance(error, UnknownSessionError) else cause
         translation = StreamTranslation(Translator, terms, pen)
-        translation.turn.stopped(str(error), cause)
+        translation.turn.stop(str(error), cause)
         lines = translation.close(None)
     if invocation.streams.output_format == "json":
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"

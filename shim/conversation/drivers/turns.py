@@ -232,7 +232,7 @@ class TurnLifecycle:
         vendor, conversation = setup.adapter, turn.conversation
         if pump.is_finished:
             standing.has_answered = standing.has_answered or (
-                turn.replies > 0 and not turn.is_error
+                turn.message_count > 0 and not turn.is_error
             )
             standing.failed_attempts = ()
             facts: dict[str, Any] = {
@@ -256,7 +256,7 @@ class TurnLifecycle:
         own = (
             place
             or conversation.vendor_session_id
-            or (standing.assigned_id if turn.began else None)
+            or (standing.assigned_id if turn.has_started else None)
         )
         keeps_itself = vendor.passthrough and not setup.is_translated
         if (keeps_itself and not place) or conversation.session_id is None or own is None:
@@ -265,7 +265,7 @@ class TurnLifecycle:
             not place
             and vendor.session_traits.saves_late
             and not standing.vendor_session_id
-            and not turn.usage
+            and not turn.usage_by_model
         ):
             # the first reply was cut: there is nothing to resume, but the id is the frontend's
             own = ""

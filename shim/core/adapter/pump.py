@@ -92,7 +92,7 @@ class ChildStream:
     @property
     def has_model_output(self) -> bool:
         """Whether anything of the model's was said or done in this turn."""
-        return self.turn.spoken
+        return self.turn.has_output
 
     # -- a turn begins -----------------------------------------------------------------------------
 
@@ -113,9 +113,9 @@ class ChildStream:
         `echo`: the message is said again. `hooks`: the frontend has some.
         """
         self._reset_stage()
-        self.turn.answers(message, echo=echo, takes=list_accepted_kinds)
+        self.turn.set_user_message(message, replays=echo, get_accepted_kinds=list_accepted_kinds)
         if hooks:
-            self.turn.observed = []
+            self.turn.hook_events = []
 
     @property
     def can_steer(self) -> bool:
@@ -139,7 +139,7 @@ class ChildStream:
 
     def add_steered_message(self, message: UserMessage) -> None:
         """A message was said to the child in the middle of the turn."""
-        self.turn.steered(message)
+        self.turn.add_steering_message(message)
 
     @property
     def steered_messages(self) -> list[UserMessage]:
@@ -226,7 +226,9 @@ class ChildStream:
 
         `vendor_knows`: the vendor receives the denial before the call runs.
         """
-        self.turn.refused(permission, message, announced=announced, vendor_knows=vendor_knows)
+        self.turn.record_refusal(
+            permission, message, frontend_knows=announced, vendor_knows=vendor_knows
+        )
         return self._take_output()
 
     def write_arrived_call(self, tool: str, arguments: Mapping[str, Any]) -> StreamOutput:
@@ -238,11 +240,11 @@ class ChildStream:
 
     def record_correction(self, permission: PermissionRequest, message: str) -> None:
         """A call was allowed with another input only; `message` is what its result will say."""
-        self.turn.corrected(permission, message)
+        self.turn.record_correction(permission, message)
 
     def forbid_call(self, call: str, reason: str) -> StreamOutput:
         """The frontend forbids a call that runs already: the turn ends."""
-        self.turn.forbid(call, reason)
+        self.turn.forbid_call(call, reason)
         return self._take_output()
 
     def interrupt(self) -> None:
@@ -252,14 +254,14 @@ class ChildStream:
 
     def stop_turn(self, reason: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
-        self.turn.stopped(reason, cause)
+        self.turn.stop(reason, cause)
 
     def stop_stalled_turn(self, reason: str) -> None:
         """The child was silent for too long: we end the turn.
 
         A real claude that gave its result may have had more to do: that result stands.
         """
-        if not self.turn.stated:
+        if not self.turn.vendor_result_line:
             self.stop_turn(self.describe_stall(reason), "stall")
 
     def describe_stall(self, reason: str) -> str:
@@ -288,7 +290,7 @@ class ChildStream:
         `notice` are the fields of an `informational` system line before the result.
         """
         if notice is not None:
-            self.turn.system("informational", **notice)
+            self.turn.write_system_event("informational", **notice)
         self.turn.record_end(result=text, unsent=True)
         return self.translation.finish()
 
@@ -314,7 +316,7 @@ class ChildStream:
         """What the vendor asks its model again for, by its own words or by what it printed on
         stderr.
         """
-        return self.turn.waits or classify_error(stderr)
+        return self.turn.retry_failure or classify_error(stderr)
 
     # -- commands ----------------------------------------------------------------------------------
 
@@ -334,27 +336,30 @@ class ChildStream:
         # the child began another one by itself, and may have ended it already
         if turn is not self._turn:
             self._turn, self._stage = turn, TurnStage.RUNNING
-        if translation.is_finished and turn.sealed:
+        if translation.is_finished and turn.is_terminated:
             stage = TurnStage.FINISHED
         elif (
             turn.is_finalized or translation.is_finished
         ):  # a passed result may have lines beside it, then its terminator
             stage = TurnStage.VENDOR_DONE
         else:
-            stage = TurnStage.PAUSED if turn.paused else TurnStage.RUNNING
+            stage = TurnStage.PAUSED if turn.is_paused else TurnStage.RUNNING
         timeout = (
             "heartbeat_timeout"
-            if turn.beating
+            if turn.sends_heartbeats
             else "tool_timeout"
             if turn.open_calls
             else "idle_timeout"
         )
-        known = turn.conversation.vendor_session_id, not self._saves_late or bool(turn.usage)
+        known = (
+            turn.conversation.vendor_session_id,
+            not self._saves_late or bool(turn.usage_by_model),
+        )
         changed = (
             stage is not self._stage or timeout != self._timeout_key or known != self.resume_info
         )
         lines, taken_back = translation.take_outgoing_lines(), translation.take_withdrawn_requests()
-        if not (changed or lines or turn.asked or turn.observed or taken_back):
+        if not (changed or lines or turn.asked or turn.hook_events or taken_back):
             return NO_COMMANDS
         commands: list[StreamCommand] = []
         if known != self.resume_info or (stage is TurnStage.FINISHED and stage is not self._stage):
@@ -364,8 +369,8 @@ class ChildStream:
         if stage is not self._stage:
             commands.append(stage)
         self._stage, self._timeout_key, self.resume_info = stage, timeout, known
-        if turn.observed:
-            seen, turn.observed = tuple(turn.observed), []
+        if turn.hook_events:
+            seen, turn.hook_events = tuple(turn.hook_events), []
             if stage is not TurnStage.FINISHED:  # nothing follows an error result (contract S16b)
                 commands.append(RunHooks(seen))
         return (

@@ -147,7 +147,7 @@ class StreamTranslation:
         `whatever` the cause is.
         """
         said = "" if stderr is None else self._read_to_end(child_exit, stderr)
-        return self.turn.unanswered(child_exit, said, whatever=any_cause)
+        return self.turn.unanswered(child_exit, said, any_cause=any_cause)
 
     def _translate_rest(self) -> None:
         self._translate(self._splitter.close())

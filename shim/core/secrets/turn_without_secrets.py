@@ -155,7 +155,7 @@ class RedactedTurn:
 
     # What others set, too.
     pending_permissions = forward_attribute("turn.asked")
-    hook_events = forward_attribute("turn.observed")
+    hook_events = forward_attribute("turn.hook_events")
     outcome = forward_attribute("turn.outcome")
     config = forward_attribute("turn.config")
 
@@ -242,15 +242,15 @@ class RedactedTurn:
         vendor_knows: bool = True,
     ) -> None:
         clean = permission._replace(tool_input=self._redactor.redact_value(permission.tool_input))
-        self.turn.refused(
+        self.turn.record_refusal(
             clean,
             self._redactor.redact_text(message),
-            announced=announced,
+            frontend_knows=announced,
             vendor_knows=vendor_knows,
         )
 
     def forbid_call(self, call: str, reason: str) -> None:
-        self.turn.forbid(call, self._redactor.redact_text(reason))
+        self.turn.forbid_call(call, self._redactor.redact_text(reason))
 
     def _redact_nested(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """A message of a nested agent, unless it is the question to the frontend."""
@@ -262,7 +262,7 @@ class RedactedTurn:
     # -- beside the conversation, and the end ------------------------------------------------------
 
     def write_system_event(self, subtype: str, **fields: Any) -> None:
-        self.turn.system(subtype, **self._redactor.redact_value(fields))
+        self.turn.write_system_event(subtype, **self._redactor.redact_value(fields))
 
     def write_compaction(self, trigger: str, before: int) -> None:
         self.turn.write_compaction(self._redactor.redact_text(trigger), before)
@@ -283,7 +283,7 @@ class RedactedTurn:
 
     def stop(self, message: str, cause: Cause) -> None:
         """We end the turn; the reason may name what a vendor calls its tools."""
-        self.turn.stopped(self._redactor.redact_text(message), cause)
+        self.turn.stop(self._redactor.redact_text(message), cause)
 
     def finish(self) -> None:
         self.close(None, "")
@@ -300,7 +300,7 @@ class RedactedTurn:
     def find_fallback_reason(
         self, child_exit: ChildExit | None, stderr: str, *, whatever: bool = False
     ) -> FailedAttempt | None:
-        tried = self.turn.unanswered(child_exit, Redactor().redact_text(stderr), whatever=whatever)
+        tried = self.turn.unanswered(child_exit, Redactor().redact_text(stderr), any_cause=whatever)
         if tried is not None:
             count_placeholders(tried.reason, self._counts)
         return tried

@@ -99,8 +99,10 @@ class Turn:
             machine, pen, conversation, account, opening, reply, calls, nested, questions, end
         )
         # why the vendor asks its model again, the last time it said so
-        self.waits: ApiFailure | None = None
-        self.beating = False  # the vendor gives signs of life, so its silence says something
+        self.retry_failure: ApiFailure | None = None
+        self.sends_heartbeats = (
+            False  # the vendor gives signs of life, so its silence says something
+        )
         self.open_calls: dict[str, OpenCall] = calls.open_calls  # the calls without a result
         self.add_text = speech.add_text
         self.add_block = speech.add_block
@@ -131,11 +133,11 @@ class Turn:
     model: str = forward_attribute(
         "assistant_message.model"
     )  # of the last reply, or the one that `init` named
-    replies: int = forward_attribute("assistant_message.number")  # that said something
+    message_count: int = forward_attribute("assistant_message.number")  # that said something
     last_text: str = forward_attribute("assistant_message.last_text")
     stop_reason: str | None = forward_attribute("assistant_message.stop_reason")
     asks_tools: bool = forward_attribute("assistant_message.has_ended_with_calls")
-    usage: dict[str, Usage] = forward_attribute(
+    usage_by_model: dict[str, Usage] = forward_attribute(
         "assistant_message.usage_by_model"
     )  # of the replies, by model
     subagent_calls: Mapping[str, SubagentCall] = forward_attribute("subagents.open_calls")
@@ -144,13 +146,13 @@ class Turn:
     asked: list[PermissionRequest] = forward_attribute(
         "questions.pending"
     )  # that wait for the shell
-    observed: list[HookEvent] | None = forward_attribute("tool_calls.hook_events")
-    spoken: bool = forward_attribute("closing.has_output")
+    hook_events: list[HookEvent] | None = forward_attribute("tool_calls.hook_events")
+    has_output: bool = forward_attribute("closing.has_output")
     outcome: TurnOutcome | None = forward_attribute("outcome_tracker.outcome")
     is_finalized: bool = forward_attribute("outcome_tracker.is_finalized")
-    paused: bool = forward_attribute("outcome_tracker.is_paused")
-    began: bool = forward_attribute("outcome_tracker.has_started")
-    sealed: bool = forward_attribute("outcome_tracker.is_terminated")
+    is_paused: bool = forward_attribute("outcome_tracker.is_paused")
+    has_started: bool = forward_attribute("outcome_tracker.has_started")
+    is_terminated: bool = forward_attribute("outcome_tracker.is_terminated")
     result: TurnResult | None = forward_attribute("closing.result")  # None until it was said
 
     def wrap_line_writer(self, verbatim: WriteLine) -> WriteLine:
@@ -162,7 +164,7 @@ class Turn:
         return self
 
     @property
-    def stated(self) -> bytes:
+    def vendor_result_line(self) -> bytes:
         """A real claude's own result line."""
         return self.outcome_tracker.vendor_result[0]
 
@@ -199,12 +201,12 @@ class Turn:
         if session and self.machine.state is NEW:
             self.machine.move_to(READY)
 
-    def answers(
+    def set_user_message(
         self,
         message: UserMessage,
         *,
-        echo: bool,
-        takes: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS,
+        replays: bool,
+        get_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS,
     ) -> None:
         """The user's message that this turn answers; `echo` says it again behind the init line
         (contract C15).
@@ -216,13 +218,13 @@ class Turn:
             self.turn_start.user_message,
             self.turn_start.replays_message,
             self.turn_start.get_accepted_kinds,
-        ) = message, echo, takes
+        ) = message, replays, get_accepted_kinds
         # a child that stays had its session before the message, and init is said
         if self.machine.state is not NEW:
             self.turn_start.write_user_message(message)
         self.writer.record_prompt(message.text)
 
-    def steered(self, message: UserMessage) -> None:
+    def add_steering_message(self, message: UserMessage) -> None:
         """Another message was said to the vendor in the middle of this turn, whose result answers
         it too.
 
@@ -259,7 +261,7 @@ class Turn:
     def add_thinking(self, fragment: str, key: object = None) -> None:
         self.text_blocks.add_fragment(THINKING, fragment, key)
 
-    def think(self, whole: str) -> None:
+    def add_thinking_block(self, whole: str) -> None:
         """A whole block of thinking that was never streamed."""
         self.text_blocks.add_block(whole, THINKING)
 
@@ -318,7 +320,7 @@ class Turn:
         arguments: Mapping[str, Any],
         own: tuple[str, Mapping[str, Any]],
         *,
-        announced: tuple[str, Mapping[str, Any]] | None = None,
+        announced_call: tuple[str, Mapping[str, Any]] | None = None,
         is_unique: bool = False,
         is_deferred: bool = False,
     ) -> None:
@@ -334,7 +336,7 @@ class Turn:
             name,
             arguments,
             own,
-            announced_call=announced,
+            announced_call=announced_call,
             is_unique=is_unique,
             is_deferred=is_deferred,
         )
@@ -353,12 +355,12 @@ class Turn:
         """Stop waiting for the arguments of a call. Return whether it was written already."""
         return self.questions.deferred_calls.stop_waiting(call)
 
-    def refused(
+    def record_refusal(
         self,
         permission: PermissionRequest,
         message: str,
         *,
-        announced: bool,
+        frontend_knows: bool,
         vendor_knows: bool = True,
     ) -> None:
         """Record that a permission was refused. `announced`: the frontend refused it itself and
@@ -370,8 +372,8 @@ class Turn:
             permission.call_id, permission.tool, permission.tool_input
         )
         self.questions.denials.add(permission.call_id, permission.tool, permission.tool_input)
-        if not announced and self.machine.state is not CLOSED:
-            self.system(
+        if not frontend_knows and self.machine.state is not CLOSED:
+            self.write_system_event(
                 "permission_denied",
                 tool_name=permission.tool,
                 tool_use_id=permission.call_id,
@@ -379,11 +381,11 @@ class Turn:
             )
         self.tool_calls.record_refusal(permission.call_id, message, vendor_knows=vendor_knows)
 
-    def corrected(self, permission: PermissionRequest, message: str) -> None:
+    def record_correction(self, permission: PermissionRequest, message: str) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
         self.tool_calls.record_refusal(permission.call_id, message)
 
-    def forbid(self, call: str, reason: str) -> None:
+    def forbid_call(self, call: str, reason: str) -> None:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
         self.tool_calls.forbid_call(call, reason)
 
@@ -404,7 +406,7 @@ class Turn:
 
     # -- beside the conversation -------------------------------------------------------------------
 
-    def system(self, subtype: str, **fields: Any) -> None:
+    def write_system_event(self, subtype: str, **fields: Any) -> None:
         """A `system` line; it never closes a block."""
         if self.machine.state is NEW:
             self.machine.move_to(READY)
@@ -415,8 +417,8 @@ class Turn:
 
     def write_retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
-        failure = self.waits = classify_error(message)
-        self.system(
+        failure = self.retry_failure = classify_error(message)
+        self.write_system_event(
             "api_retry",
             attempt=attempt,
             max_retries=limit,
@@ -429,15 +431,17 @@ class Turn:
         """The vendor shortened its context; `trigger` is manual or auto, `before` the tokens it
         had.
         """
-        self.system("compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": before})
+        self.write_system_event(
+            "compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": before}
+        )
 
     def record_unknown_event(self, kind: object, sample: object = "") -> None:
         """An event of the vendor that has no translation."""
         self.diagnostics.record_unknown_event(kind, sample)
 
-    def heartbeat(self) -> None:
+    def record_heartbeat(self) -> None:
         """The vendor said that it is alive; from now on in this turn it says so while it works."""
-        self.beating = True
+        self.sends_heartbeats = True
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -464,7 +468,7 @@ class Turn:
         """
         self.outcome_tracker.record_failure(message, facts, api, kind, status, subtype)
 
-    def stopped(self, message: str, cause: Cause) -> None:
+    def stop(self, message: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         self.outcome_tracker.stop(message, cause)
 
@@ -517,12 +521,12 @@ class Turn:
         self.closing.close(child_exit, stderr)
 
     def unanswered(
-        self, child_exit: ChildExit | None, stderr: str, *, whatever: bool = False
+        self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
     ) -> FailedAttempt | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """
-        return self.closing.find_fallback_reason(child_exit, stderr, any_cause=whatever)
+        return self.closing.find_fallback_reason(child_exit, stderr, any_cause=any_cause)
 
     def broke_off(self, child_exit: ChildExit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's

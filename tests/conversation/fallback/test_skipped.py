@@ -36,7 +36,7 @@ def unanswered(case):
     translation = open_translation(case.vendor, partial=False, stable=True)
     translation.feed(case.data)
     why = translation.find_failed_attempt(case.exit, case.stderr)
-    return why, translation.turn.spoken
+    return why, translation.turn.has_output
 
 
 @cache

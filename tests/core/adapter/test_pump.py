@@ -46,7 +46,7 @@ class Toy(Translator):
         self.outbox.append(b"a line\n")
 
     def on_alive(self, event):
-        self.turn.heartbeat()
+        self.turn.record_heartbeat()
 
     def on_pause(self, event):
         self.turn.set_paused()

@@ -374,11 +374,11 @@ def test_a_question_has_the_calls_own_input():
 
 def test_a_hook_is_asked_about_the_calls_own_input():
     stage = started()
-    stage.turn.observed = []
+    stage.turn.hook_events = []
     given = {"command": f"echo {GITHUB}"}
     stage.turn.add_tool_call("t", "Bash", given)
     stage.turn.add_tool_result("t", GITHUB)
-    asked, told = stage.turn.observed
+    asked, told = stage.turn.hook_events
     assert asked.tool_input is given
     assert told.tool_response["stdout"] == MARK
 

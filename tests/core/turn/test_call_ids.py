@@ -293,12 +293,12 @@ def test_a_hidden_call_that_is_allowed_stays_hidden():
 
 def test_hooks_see_both_calls_and_both_results():
     stage = started()
-    stage.turn.observed = []
+    stage.turn.hook_events = []
     stage.turn.add_tool_call("t", *read("/w/a"))
     stage.turn.add_tool_call("t", *read("/w/b"))
     stage.turn.add_tool_result("t", "A")
     stage.turn.add_tool_result("t", "B")
-    seen = [(each.name, each.call_id, each.tool_input) for each in stage.turn.observed]
+    seen = [(each.name, each.call_id, each.tool_input) for each in stage.turn.hook_events]
     assert seen == [
         ("PreToolUse", "t", A),
         ("PreToolUse", "t~2", B),
@@ -310,11 +310,11 @@ def test_hooks_see_both_calls_and_both_results():
 @pytest.mark.parametrize("first", [{}, A])
 def test_hooks_see_arguments_that_come_later(first):
     stage = started()
-    stage.turn.observed = []
+    stage.turn.hook_events = []
     stage.turn.add_tool_call("t", "Read", first, source="said")
     stage.turn.add_tool_call("t", "Read", A, source="started")
     stage.turn.add_tool_call("t", "Read", A, source="started")
-    assert [(each.call_id, each.tool_input) for each in stage.turn.observed] == [
+    assert [(each.call_id, each.tool_input) for each in stage.turn.hook_events] == [
         ("t", first),
         *([("t", A)] * (not first)),
     ]
@@ -322,10 +322,10 @@ def test_hooks_see_arguments_that_come_later(first):
 
 def test_hooks_see_what_a_question_shows():
     stage = started()
-    stage.turn.observed = []
+    stage.turn.hook_events = []
     stage.turn.add_tool_call("t", *read("/w/a"))
     assert ask(stage, "t", "/w/b").call == "t"
-    assert [each.tool_input for each in stage.turn.observed] == [A, B]
+    assert [each.tool_input for each in stage.turn.hook_events] == [A, B]
 
 
 REQUESTS = count()
@@ -372,7 +372,7 @@ def test_a_refused_call_is_listed_with_its_own_id():
     stage.turn.add_tool_call("t", *read("/w/a"))
     asked = ask(stage, "t", "/w/b")
     stage.turn.add_tool_call("t", *read("/w/c"))
-    stage.turn.refused(asked, "no", announced=True)
+    stage.turn.record_refusal(asked, "no", frontend_knows=True)
     stage.turn.add_denial("t", *read("/w/c"))
     assert denials(stage) == [("t", "Read"), ("t~2", "Read")]
 

@@ -69,7 +69,7 @@ def test_an_empty_fragment_is_nothing(partial):
     stage.turn.add_text("")
     stage.turn.add_thinking("")
     stage.turn.add_block("")
-    stage.turn.think("")
+    stage.turn.add_thinking_block("")
     stage.turn.update_text("", 0)
     assert stage.brief() == []
 
@@ -108,7 +108,7 @@ def test_a_whole_block_closes_the_open_one(partial):
     stage = started(partial)
     stage.turn.add_text("a", 0)
     stage.turn.add_block("b")
-    stage.turn.think("c")
+    stage.turn.add_thinking_block("c")
     assert texts(stage) == ["text:a", "text:b", "think:c"]
 
 
@@ -122,7 +122,7 @@ def test_a_whole_block_is_one_delta_with_partial_messages():
     """ACP shows deltas only: a block without one would be lost."""
     stage = started(True)
     stage.turn.add_block("whole")
-    stage.turn.think("idea")
+    stage.turn.add_thinking_block("idea")
     assert stage.brief() == [
         *("start", "open:text", "+whole", "text:whole", "stop"),
         *("open:thinking", "~idea", "think:idea", "stop"),
@@ -450,10 +450,10 @@ def test_a_reply_cut_twice_is_still_said_once(partial):
 @BOTH
 def test_thinking_is_repeated_by_itself(partial):
     stage = started(partial)
-    stage.turn.think("hm")
+    stage.turn.add_thinking_block("hm")
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
-    stage.turn.think("hm")
+    stage.turn.add_thinking_block("hm")
     stage.turn.add_block("Hello")
     assert texts(stage) == ["think:hm", "text:Hello"]
 

@@ -509,8 +509,8 @@ def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
 def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once():
     stage = started()
     asked = ask(stage)
-    stage.turn.refused(asked, "no way", announced=True)
-    stage.turn.refused(asked, "no way", announced=True)
+    stage.turn.record_refusal(asked, "no way", frontend_knows=True)
+    stage.turn.record_refusal(asked, "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "[Operation Cancelled]", True)
     (result,) = [line for line in stage.lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "no way"
@@ -519,14 +519,14 @@ def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once()
 
 def test_a_refused_call_whose_result_never_comes_still_says_why():
     stage = started()
-    stage.turn.refused(ask(stage), "no way", announced=True)
+    stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
     stage.lines()
     assert any("no way" in word for word in map(str, [stage.turn.record_end(), *stage.finish()]))
 
 
 def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
     stage = started()
-    stage.turn.refused(ask(stage), "no way", announced=True)
+    stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "it ran")
     (result,) = [line for line in stage.lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "it ran"
@@ -536,7 +536,7 @@ def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
 
 def test_a_denied_call_that_failed_keeps_the_promise():
     stage = started()
-    stage.turn.refused(ask(stage), "no way", announced=True)
+    stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "not allowed", True)
     assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
 
@@ -546,7 +546,7 @@ def test_a_denial_that_the_vendor_did_not_receive_breaks_no_promise():
     any result.
     """
     stage = started()
-    stage.turn.refused(ask(stage), "no way", announced=True, vendor_knows=False)
+    stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True, vendor_knows=False)
     stage.turn.add_tool_result("t", "it was refused")
     assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
 
@@ -554,9 +554,9 @@ def test_a_denial_that_the_vendor_did_not_receive_breaks_no_promise():
 def test_a_forbidden_call_ends_the_turn_with_the_reason_of_who_forbade_it():
     stage = started()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
-    stage.turn.forbid("other", "not today")
+    stage.turn.forbid_call("other", "not today")
     assert stage.turn.cause == ""
-    stage.turn.forbid("t", "not today")
+    stage.turn.forbid_call("t", "not today")
     assert stage.turn.cause == "denied" and "not today" in stage.turn.final_text
 
 

@@ -327,7 +327,7 @@ def test_num_turns_is_one_and_one_for_each_tool_result(calls, expected):
 def test_a_system_line_closes_no_block():
     stage = Stage(partial=True)
     stage.turn.add_text("a")
-    stage.turn.system("note", x=1)
+    stage.turn.write_system_event("note", x=1)
     stage.turn.add_text("b")
     assert stage.brief() == ["init", "start", "open:text", "+a", "system:note", "+b"]
     assert stage.finish()[0] == "text:ab"

@@ -146,7 +146,7 @@ def test_r6_the_vendors_usage_is_said_once_and_not_marked(stage):
 def test_r6_without_a_usage_it_is_estimated_by_four_characters_a_token_and_marked(stage):
     from shim.core.claude.messages import UserMessage
 
-    stage.turn.answers(UserMessage("p" * 40), echo=False)
+    stage.turn.set_user_message(UserMessage("p" * 40), replays=False)
     stage.turn.add_text("é" * 10)
     stage.turn.add_text("b" * 7)
     *_, usage, _, _ = ended(stage)
@@ -156,7 +156,7 @@ def test_r6_without_a_usage_it_is_estimated_by_four_characters_a_token_and_marke
 def test_r6_what_nobody_answered_cost_nothing_as_far_as_we_know(stage):
     from shim.core.claude.messages import UserMessage
 
-    stage.turn.answers(UserMessage("p" * 40), echo=False)
+    stage.turn.set_user_message(UserMessage("p" * 40), replays=False)
     stage.turn.record_failure("429 slow down")
     (usage,) = (line for line in stage.finish() if line["type"] == "usage")
     assert (usage["input_tokens"], usage["estimated"]) == (0, True)
@@ -329,7 +329,7 @@ def test_r12_a_compaction_is_said(stage, trigger):
 
 def test_r12_other_system_lines_are_claudes_alone(stage):
     stage.turn.write_retry(1, 3, 500, "503")
-    stage.turn.system("task_started", task_id="x", description="y")
+    stage.turn.write_system_event("task_started", task_id="x", description="y")
     assert short(ended(stage)) == ["init", "usage", "result success", "message_stop"]
 
 
@@ -346,7 +346,7 @@ def test_r13_thinking_is_flat_and_comes_as_it_streams(stage):
 def test_r14_a_denied_call_has_an_error_for_its_result(stage):
     asked = PermissionRequest("r1", "a", "Bash", {}, "shell", {})
     stage.turn.request_permission("r1", "a", "Bash", {}, ("shell", {}))
-    stage.turn.refused(asked, "Not today.", announced=True)
+    stage.turn.record_refusal(asked, "Not today.", frontend_knows=True)
     stage.turn.add_tool_result("a", "vendor's own words", True)
     assert "failed a Not today." in short(ended(stage))
 
@@ -438,7 +438,7 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     turn = stage.turn
     turn.start_session(session_id=U, model=HUGE, cwd=HUGE, tools=[HUGE])
     turn.add_text(HUGE)
-    turn.think(HUGE)
+    turn.add_thinking_block(HUGE)
     turn.add_tool_call(HUGE, HUGE, {"content": HUGE})
     turn.get_subagent(HUGE).add_text(HUGE)
     nested = turn.get_subagent(HUGE)
