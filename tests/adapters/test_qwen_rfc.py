@@ -297,7 +297,7 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
     one = case("qwen-rfc/handmade-confirm-shell")
     translation = open_translation("qwen-rfc", stable=True)
     translation.feed(one.data)
-    (asked,) = translation.turn.asked
+    (asked,) = translation.turn.pending_permissions
     assert (asked.request_id, asked.tool, asked.tool_input) == (
         "req-1",
         "Bash",
@@ -314,7 +314,7 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
 def test_a_question_is_about_the_call_that_was_said(name):
     translation = open_translation("qwen-rfc", stable=True)
     translation.feed(case(f"qwen-rfc/handmade-{name}").data)
-    (asked,) = translation.turn.asked
+    (asked,) = translation.turn.pending_permissions
     assert (asked.call_id, asked.refusal) == ("tool-1", "")
 
 
@@ -333,7 +333,9 @@ def test_parallel_questions_without_an_id_are_about_different_calls():
         for n in (1, 2)
     ]
     translation.feed(ndjson(said, *asks).encode())
-    assert [(asked.request_id, asked.call_id) for asked in translation.turn.asked] == [
+    assert [
+        (asked.request_id, asked.call_id) for asked in translation.turn.pending_permissions
+    ] == [
         ("r1", "t1"),
         ("r2", "t2"),
     ]

@@ -160,7 +160,7 @@ def _checked_account(translation: StreamTranslation) -> object:
         "malformed_end"
     ]
     check_memory(translation)
-    _check_questions(translation.turn.asked)
+    _check_questions(translation.turn.pending_permissions)
     return translation.diagnostics.build_report()
 
 

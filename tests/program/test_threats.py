@@ -527,7 +527,7 @@ def test_whatever_the_repair_a_forged_line_is_not_believed(name, forged, way):
         repairs.keys() & {"doubtful_event", "malformed_event"}
         or translation.diagnostics.unknown_events
     ), repairs
-    assert translation.turn.asked == [] and translation.take_outgoing_lines() == []
+    assert translation.turn.pending_permissions == [] and translation.take_outgoing_lines() == []
 
 
 @pytest.mark.parametrize("hostile", ["kinds", "blank lines", "deep", "long line", "numbers", "ids"])

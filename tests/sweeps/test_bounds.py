@@ -131,7 +131,7 @@ def asked(stage: Stage, number: int) -> None:
 
 def asked_and_taken(stage: Stage, number: int) -> None:
     asked(stage, number)
-    stage.turn.asked = []
+    stage.turn.pending_permissions = []
 
 
 def refused(stage: Stage, number: int) -> None:
@@ -250,7 +250,7 @@ def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
         FLOODS[name](stage, number)
         if number % 5 == 4:
             stage.turn.closed(ChildExit(code=0), "")
-            stage.turn = stage.turn.next()
+            stage.turn = stage.turn.create_next()
             stage.account.clear()
         stage.pen.take_bytes()
 

@@ -441,7 +441,7 @@ def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
     turn = stage.turn
     if verb == "next":
         if turn.state == "closed":
-            stage.turn = turn.next()
+            stage.turn = turn.create_next()
     elif verb == "child":
         nested = turn.get_subagent(arguments["parent"])
         if arguments["verb"] == "tool_use":

@@ -359,7 +359,7 @@ class ChildStream:
             stage is not self._stage or timeout != self._timeout_key or known != self.resume_info
         )
         lines, taken_back = translation.take_outgoing_lines(), translation.take_withdrawn_requests()
-        if not (changed or lines or turn.asked or turn.hook_events or taken_back):
+        if not (changed or lines or turn.pending_permissions or turn.hook_events or taken_back):
             return NO_COMMANDS
         commands: list[StreamCommand] = []
         if known != self.resume_info or (stage is TurnStage.FINISHED and stage is not self._stage):
@@ -381,5 +381,5 @@ class ChildStream:
         )
 
     def _take_permission_requests(self) -> Iterator[AskPermission]:
-        asked, self.turn.asked = self.turn.asked, []
+        asked, self.turn.pending_permissions = self.turn.pending_permissions, []
         return map(AskPermission, asked)

@@ -66,7 +66,7 @@ class StreamTranslation:
         if previous is None:
             turn = Turn(pen, terms, ConversationState(terms.session.thread_usage), self.diagnostics)
         else:
-            turn = previous.inner.next(terms, self.diagnostics)
+            turn = previous.inner_turn.create_next(terms, self.diagnostics)
         self._set_translator(translator(redact_turn(turn), partial=pen.writes_partial_messages))
 
     @property
@@ -126,9 +126,9 @@ class StreamTranslation:
         """
         reason = "" if stderr is None else self._read_to_end(child_exit, stderr)
         turn = self.turn
-        if not turn.broke_off(child_exit, reason):
+        if not turn.can_retry(child_exit, reason):
             return False
-        turn.again()
+        turn.restart()
         if stderr is None:
             self._translator.start_turn(turn)
         else:
@@ -147,7 +147,7 @@ class StreamTranslation:
         `whatever` the cause is.
         """
         said = "" if stderr is None else self._read_to_end(child_exit, stderr)
-        return self.turn.unanswered(child_exit, said, any_cause=any_cause)
+        return self.turn.find_fallback_reason(child_exit, said, any_cause=any_cause)
 
     def _translate_rest(self) -> None:
         self._translate(self._splitter.close())
@@ -198,7 +198,7 @@ class StreamTranslation:
         if self._skipped_count:
             self.diagnostics.record("late_event", self._first_skipped_line, self._skipped_count)
             self._skipped_count = 0
-        self._translator.start_turn(self.turn.next(terms))
+        self._translator.start_turn(self.turn.create_next(terms))
 
     def reset_line_buffers(self) -> None:
         """Another child continues the turn: what the last child left unfinished is not joined to

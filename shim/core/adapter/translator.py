@@ -94,7 +94,7 @@ class Translator:
         if self.turn.is_finalized or self.turn.state is CLOSED:
             self.turn.finish()
             self.turn.seal()
-            self.start_turn(self.turn.next())
+            self.start_turn(self.turn.create_next())
 
     def start_turn(self, turn: Turn) -> None:
         """Another turn; what was remembered of the last one is forgotten."""

@@ -154,7 +154,7 @@ class RedactedTurn:
     )
 
     # What others set, too.
-    pending_permissions = forward_attribute("turn.asked")
+    pending_permissions = forward_attribute("turn.pending_permissions")
     hook_events = forward_attribute("turn.hook_events")
     outcome = forward_attribute("turn.outcome")
     config = forward_attribute("turn.config")
@@ -178,7 +178,7 @@ class RedactedTurn:
     def create_next(
         self, terms: TurnConfig | None = None, account: Diagnostics | None = None
     ) -> "RedactedTurn":
-        return RedactedTurn(self.turn.next(terms, account))
+        return RedactedTurn(self.turn.create_next(terms, account))
 
     # -- what the model says -----------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class RedactedTurn:
 
     def restart(self) -> None:
         self._text_blocks.discard_buffered()
-        self.turn.again()
+        self.turn.restart()
 
     # -- who says it -------------------------------------------------------------------------------
 
@@ -300,7 +300,9 @@ class RedactedTurn:
     def find_fallback_reason(
         self, child_exit: ChildExit | None, stderr: str, *, whatever: bool = False
     ) -> FailedAttempt | None:
-        tried = self.turn.unanswered(child_exit, Redactor().redact_text(stderr), any_cause=whatever)
+        tried = self.turn.find_fallback_reason(
+            child_exit, Redactor().redact_text(stderr), any_cause=whatever
+        )
         if tried is not None:
             count_placeholders(tried.reason, self._counts)
         return tried

@@ -143,7 +143,7 @@ class Turn:
     subagent_calls: Mapping[str, SubagentCall] = forward_attribute("subagents.open_calls")
     denials: Mapping[str, dict[str, Any]] = forward_attribute("questions.denials.entries")
     denied_tool_that_ran: str = forward_attribute("questions.denials.tool_that_ran")
-    asked: list[PermissionRequest] = forward_attribute(
+    pending_permissions: list[PermissionRequest] = forward_attribute(
         "questions.pending"
     )  # that wait for the shell
     hook_events: list[HookEvent] | None = forward_attribute("tool_calls.hook_events")
@@ -160,7 +160,7 @@ class Turn:
         return verbatim
 
     @property
-    def inner(self) -> "Turn":
+    def inner_turn(self) -> "Turn":
         return self
 
     @property
@@ -504,7 +504,7 @@ class Turn:
         """
         self.outcome_tracker.is_paused = not self.machine.is_over
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """The whole turn is asked for once more: what was said stays said, and is not said twice."""
         self.outcome_tracker.reset()
         if self.machine.state is DONE:
@@ -520,7 +520,7 @@ class Turn:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
         self.closing.close(child_exit, stderr)
 
-    def unanswered(
+    def find_fallback_reason(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
     ) -> FailedAttempt | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
@@ -528,7 +528,7 @@ class Turn:
         """
         return self.closing.find_fallback_reason(child_exit, stderr, any_cause=any_cause)
 
-    def broke_off(self, child_exit: ChildExit | None, stderr: str) -> bool:
+    def can_retry(self, child_exit: ChildExit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
         R11).
         """
@@ -542,7 +542,9 @@ class Turn:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
         self.closing.write_terminator()
 
-    def next(self, terms: TurnConfig | None = None, account: Diagnostics | None = None) -> "Turn":
+    def create_next(
+        self, terms: TurnConfig | None = None, account: Diagnostics | None = None
+    ) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
         turn = Turn(
             self.writer, terms or self.config, self.conversation, account or self.diagnostics

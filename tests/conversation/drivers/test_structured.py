@@ -227,7 +227,7 @@ def test_every_turn_of_a_conversation_has_its_own():
     stage.turn.add_text(GOOD)
     stage.turn.record_end()
     stage.turn.finish()
-    following = stage.turn.next()
+    following = stage.turn.create_next()
     following.add_text('{"answer": "43", "n": 8}')
     following.record_end()
     following.finish()

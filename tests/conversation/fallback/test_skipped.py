@@ -111,9 +111,9 @@ def test_what_another_vendor_said_of_itself_is_not_the_next_ones():
     stage = Stage()
     stage.turn.start_session(session_id="s", model="m1", tools=["Read"], vendor_version="1")
     stage.finish()
-    then = stage.turn.next(terms_of("another"))
+    then = stage.turn.create_next(terms_of("another"))
     assert (then.facts, then.model) == ({}, "")
-    assert stage.turn.next(stage.turn.config).facts["model"] == "m1"
+    assert stage.turn.create_next(stage.turn.config).facts["model"] == "m1"
 
 
 # -- what is held of a vendor that may be replaced -------------------------------------------------

@@ -40,7 +40,7 @@ def ended(stage: Stage) -> list[str]:
 def test_only_a_turn_that_was_told_so_redacts():
     assert not isinstance(Stage().turn, RedactedTurn)
     assert isinstance(Stage(redact=True).turn, RedactedTurn)
-    assert isinstance(Stage(redact=True).turn.next(), RedactedTurn)
+    assert isinstance(Stage(redact=True).turn.create_next(), RedactedTurn)
 
 
 # -- texts -----------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ def test_a_question_has_the_calls_own_input():
     stage = started()
     given = {"command": f"echo {GITHUB}", "password": "hunter2"}
     stage.turn.request_permission("r", "t", "Bash", given, ("shell", given))
-    (asked,) = stage.turn.asked
+    (asked,) = stage.turn.pending_permissions
     assert asked.tool_input is given and asked.vendor_input is given
     assert GITHUB.encode() not in stage.pen.take_bytes(), "the call's own line is redacted"
 

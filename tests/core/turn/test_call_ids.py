@@ -333,7 +333,7 @@ REQUESTS = count()
 
 def ask(stage: Stage, identity: Any, path: str) -> Any:
     stage.turn.request_permission(f"r{next(REQUESTS)}", identity, *read(path), ("read", {}))
-    return stage.turn.asked[-1]
+    return stage.turn.pending_permissions[-1]
 
 
 @each("announced", [True, False])

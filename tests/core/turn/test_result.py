@@ -269,7 +269,7 @@ def test_a_stream_that_was_cut_is_asked_for_again_only_before_anything_was_done(
         stage.turn.add_tool_result("t", "done")
     else:
         stage.turn.add_text("half")
-    assert stage.turn.broke_off(OK, "") is not acted
+    assert stage.turn.can_retry(OK, "") is not acted
 
 
 # -- the numbers -----------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partia
     assert (
         text["aborted"] is True and text["parent_tool_use_id"] is None and len(text["uuid"]) == 36
     )
-    stage.turn = stage.turn.next()
+    stage.turn = stage.turn.create_next()
     stage.turn.add_text("Hello.")
     stage.turn.record_end()
     stage.turn.closed(None, "")

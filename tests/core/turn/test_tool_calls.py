@@ -439,7 +439,7 @@ SHELL = ("shell", {"command": "ls"})
 def ask(stage: Stage, request: str = "q1", call: str = "t", name: str = "Bash"):
     """What becomes of a vendor's question."""
     stage.turn.request_permission(request, call, name, {"command": "ls"}, SHELL)
-    return stage.turn.asked[-1]
+    return stage.turn.pending_permissions[-1]
 
 
 def test_a_question_about_a_call_that_was_not_said_says_it_first():
@@ -472,7 +472,7 @@ def test_a_question_that_comes_twice_or_about_the_same_call_is_refused():
 def test_a_question_is_remembered_when_the_shell_has_taken_it():
     stage = started()
     assert not ask(stage).refusal
-    stage.turn.asked.clear()
+    stage.turn.pending_permissions.clear()
     assert ask(stage, "q1", "other").refusal and ask(stage, "q2", "t").refusal
     assert not ask(stage, "q3", "third").refusal
 
@@ -496,7 +496,7 @@ def test_a_question_that_waits_when_the_turn_ends_is_refused():
     stage = started()
     ask(stage)
     ended(stage)
-    assert [asked.refusal for asked in stage.turn.asked] == ["The turn is over."]
+    assert [asked.refusal for asked in stage.turn.pending_permissions] == ["The turn is over."]
 
 
 def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
@@ -616,7 +616,7 @@ def test_an_mcp_tool_is_written_with_claudes_name():
 def test_a_permission_request_has_claudes_name_of_an_mcp_tool():
     stage = started()
     stage.turn.request_permission("q", "t", "mcp__s.x__do it", {}, ("do it", {}))
-    assert stage.turn.asked[0].tool == "mcp__s_x__do_it"
+    assert stage.turn.pending_permissions[0].tool == "mcp__s_x__do_it"
 
 
 def test_init_lists_mcp_tools_with_claudes_names():

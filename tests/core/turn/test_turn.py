@@ -379,7 +379,7 @@ def two_turns(**terms: object) -> Stage:
     stage.turn.end_message(USAGE, cost=1.0)
     stage.turn.record_end()
     stage.turn.finish()
-    stage.turn = stage.turn.next()
+    stage.turn = stage.turn.create_next()
     stage.turn.add_block("two")
     stage.turn.end_message(USAGE, cost=1.0)
     stage.turn.record_end()
@@ -415,7 +415,7 @@ def test_the_model_of_the_last_reply_is_the_model_of_the_next_turn():
     stage.turn.record_end()
     stage.turn.finish()
     stage.lines()
-    stage.turn = stage.turn.next()
+    stage.turn = stage.turn.create_next()
     stage.turn.add_block("two")
     init, line = stage.lines()
     assert line["message"]["model"] == "late"
@@ -435,7 +435,7 @@ def test_an_outcome_belongs_to_its_turn():
     stage.turn.record_failure("boom")
     stage.turn.finish()
     assert stage.lines()[-2]["is_error"]
-    stage.turn = stage.turn.next()
+    stage.turn = stage.turn.create_next()
     stage.turn.add_block("fine")
     stage.turn.record_end()
     assert not stage.result()["is_error"]
@@ -454,7 +454,7 @@ def test_a_conversation_keeps_its_session_id_though_the_vendors_changes():
     stage.turn.record_end()
     stage.turn.finish()
     stage.lines()
-    stage.turn = stage.turn.next()
+    stage.turn = stage.turn.create_next()
     stage.turn.start_session(session_id=OTHER)
     assert init_of(stage)["session_id"] == UUID
 
@@ -465,7 +465,7 @@ def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():
     stage.turn.add_tool_result("t", "a")
     stage.turn.record_end()
     stage.turn.finish()
-    stage.turn = stage.turn.next()
+    stage.turn = stage.turn.create_next()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "b")
     stage.turn.record_end()

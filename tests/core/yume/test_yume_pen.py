@@ -52,7 +52,7 @@ def test_r1_init_is_the_first_line_of_the_process_and_comes_once(stage):
             "tools": ["Read", "Task"],
         }.items()
     )
-    stage.turn = stage.turn.next()
+    stage.turn = stage.turn.create_next()
     stage.turn.add_block("more")
     assert short(ended(stage)) == ["text more", "usage", "result success", "message_stop"]
 
