@@ -87,7 +87,7 @@ class ChildReader:
     @property
     def version(self) -> str:
         """The version in the header of the recording, or else in the stream of the child."""
-        version = self._version or self._translation.turn.facts.get("vendor_version")
+        version = self._version or self._translation.turn.vendor_info.get("vendor_version")
         return version if isinstance(version, str) and version else "unknown"
 
     def feed(self, data: bytes) -> None:

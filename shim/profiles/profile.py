@@ -146,10 +146,10 @@ class ProfileTranslator(Engine):
         if self.counts_replies:
             return (
                 turn.state == "ready"
-                and not turn.asks_tools
+                and not turn.has_ended_with_calls
                 and (turn.message_count > 0 or turn.stop_reason is not None)
             )
-        return turn.message_count > 0 and not turn.open_calls and not turn.asks_tools
+        return turn.message_count > 0 and not turn.open_calls and not turn.has_ended_with_calls
 
 
 class UntypedTranslator(ProfileTranslator):

@@ -155,9 +155,9 @@ def test_contract_s10_a_vendors_words_become_claudes(
     stage = Stage(partial=partial, vendor=vendor, model="m-1", login="do so")
     if spoken == "stream":
         stage.turn.record_failure(words)
-        stage.turn.closed(ChildExit(code=0), "")
+        stage.turn.close(ChildExit(code=0), "")
     else:
-        stage.turn.closed(ChildExit(code=1), words)
+        stage.turn.close(ChildExit(code=1), words)
     line, result = [line for line in stage.lines() if line["type"] in ("assistant", "result")]
     text = result["result"]
     assert text.startswith(begin)
@@ -247,7 +247,7 @@ def test_a_retry_says_overloaded_where_the_result_says_server_error():
     stage = Stage()
     stage.turn.write_retry(1, 2, 527, "529 overloaded_error")
     stage.turn.record_failure("529 overloaded_error")
-    stage.turn.closed(ChildExit(code=1), "")
+    stage.turn.close(ChildExit(code=1), "")
     lines = stage.lines()
     retry = next(line for line in lines if line.get("subtype") == "api_retry")
     assert (retry["error"], retry["error_status"]) == ("overloaded", 529)
@@ -283,7 +283,7 @@ def test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_f
     stage.turn.record_failure(
         "max_turns limit exceeded after 5 turns", kind="limit", subtype="error_max_turns"
     )
-    stage.turn.closed(ChildExit(code=0), "")
+    stage.turn.close(ChildExit(code=0), "")
     result = stage.lines()[-2]
     assert result["errors"] == [
         "Reached maximum number of turns (5)",

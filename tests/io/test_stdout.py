@@ -158,7 +158,7 @@ async def printed(output_format, *, verbose=True, code=0, terminator="none", say
             stage.turn.add_block(fragment)
         await output.lines(stage.pen.take_bytes())
     stage.turn.record_end()
-    stage.turn.closed(ChildExit(code=code), "")
+    stage.turn.close(ChildExit(code=code), "")
     await output.lines(stage.pen.take_bytes())
     await output.end(stage.turn)
     return memory.said

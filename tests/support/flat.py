@@ -75,7 +75,7 @@ class FlatStage:
 
     def finish(self, code: int | None = 0, stderr: str = "") -> list[Line]:
         """End the turn; what was not looked at yet."""
-        self.turn.closed(None if code is None else ChildExit(code=code), stderr)
+        self.turn.close(None if code is None else ChildExit(code=code), stderr)
         return self.lines()
 
 

@@ -217,12 +217,12 @@ class Stage:
 
     def finish(self, code: int | None = 0, stderr: str = "") -> list[str]:
         """End the turn and give back, in short, all that was not looked at yet."""
-        self.turn.closed(None if code is None else ChildExit(code=code), stderr)
+        self.turn.close(None if code is None else ChildExit(code=code), stderr)
         return self.brief()
 
     def result(self, code: int | None = 0, stderr: str = "") -> Line:
         """End the turn and give back its result line."""
-        self.turn.closed(None if code is None else ChildExit(code=code), stderr)
+        self.turn.close(None if code is None else ChildExit(code=code), stderr)
         (found,) = (line for line in self.lines() if line["type"] == "result")
         return found
 

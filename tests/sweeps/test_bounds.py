@@ -236,7 +236,7 @@ def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
         said.append(stage.pen.take_bytes())
 
     check_flat(lambda: reachable(stage.turn), step)
-    stage.turn.closed(ChildExit(code=0), "")
+    stage.turn.close(ChildExit(code=0), "")
     whole = b"".join(said) + stage.pen.take_bytes()
     assert max(map(len, whole.split(b"\n"))) <= LINE_BYTES
     check_turns(whole, partial)
@@ -249,7 +249,7 @@ def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
     def step(number: int) -> None:
         FLOODS[name](stage, number)
         if number % 5 == 4:
-            stage.turn.closed(ChildExit(code=0), "")
+            stage.turn.close(ChildExit(code=0), "")
             stage.turn = stage.turn.create_next()
             stage.account.clear()
         stage.pen.take_bytes()
@@ -514,7 +514,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
             stage.turn.start_message(model=f"\x03{number}" * 20)
             stage.turn.add_block("a")
             stage.turn.end_message({"input_tokens": 1, "output_tokens": 1})
-    stage.turn.closed(ChildExit(code=0), "")
+    stage.turn.close(ChildExit(code=0), "")
     data = stage.pen.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LINE_BYTES
     (turn,) = check_turns(data, partial=False)
@@ -558,7 +558,7 @@ def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
     stage = Stage(limit=LINE_BYTES)
     stage.turn.get_subagent("t").add_tool_call("n", "Odd", {"value": value})
     stage.turn.record_end(structured_output=value, result="x")
-    stage.turn.closed(ChildExit(code=0), "")
+    stage.turn.close(ChildExit(code=0), "")
     for line in (pen.take_bytes() + stage.pen.take_bytes()).splitlines():
         assert len(line) < LINE_BYTES
         said = json.loads(line)
@@ -578,7 +578,7 @@ def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_n
         stage.turn.add_text(word[8:], 0)
     stage.turn.update_text("".join(words) + "the end", 0)
     stage.turn.record_end()
-    stage.turn.closed(ChildExit(code=0), "")
+    stage.turn.close(ChildExit(code=0), "")
     deltas = [line["event"]["delta"] for line in stage.lines() if "delta" in line.get("event", {})]
     assert "".join(delta.get("text", "") for delta in deltas) == "".join(words) + "the end"
 

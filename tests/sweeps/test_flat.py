@@ -194,7 +194,7 @@ def test_no_order_is_lost_when_too_much_waits(verbs, limit):
         stage = FlatStage()
         for verb, arguments in verbs:
             perform(stage, verb, arguments)
-        stage.turn.closed(ChildExit(code=0), "")
+        stage.turn.close(ChildExit(code=0), "")
         stage.lines()
     finally:
         order.HELD_BYTES = before

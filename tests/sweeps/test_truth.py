@@ -219,7 +219,7 @@ def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
     """Contract S10: a rate limit is said as an API failure, or it is none."""
     stage = Stage()
     stage.turn.record_failure("429 Too many requests", api=api)
-    stage.turn.closed(ChildExit(code=1), "")
+    stage.turn.close(ChildExit(code=1), "")
     assert check_truth(stage.lines()) == ("rate_limit" if api else "vendor_error")
 
 
@@ -239,7 +239,7 @@ def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
     stage = Stage(clean_exits=frozenset({0, 7}))
     stage.turn.add_block("hi")
     (stage.turn.record_end if good else lambda: stage.turn.record_failure("it broke"))()
-    stage.turn.closed(child_exit, "")
+    stage.turn.close(child_exit, "")
     shim = stage.lines()[-2]["shim"]
     assert {name: shim[name] for name in ("exit_code", "signal") if name in shim} == noted
 

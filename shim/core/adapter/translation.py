@@ -234,10 +234,10 @@ class StreamTranslation:
 
     def _end_turn(self, child_exit: ChildExit | None, stderr: str) -> bytes:
         try:
-            self.turn.closed(child_exit, stderr)
+            self.turn.close(child_exit, stderr)
         except Exception as error:
-            self.turn.fail_hard(repr(error))
-        self.turn.seal()
+            self.turn.write_internal_error(repr(error))
+        self.turn.write_terminator()
         return self.writer.take_bytes()
 
     def interrupt(self) -> None:

@@ -295,7 +295,7 @@ class RedactedTurn:
             for line, event in self._line_redactor.flush():
                 self._write_line(line, event)
         count_placeholders(stderr, self._counts)
-        self.turn.closed(child_exit, self._redactor.redact_text(stderr))
+        self.turn.close(child_exit, self._redactor.redact_text(stderr))
 
     def find_fallback_reason(
         self, child_exit: ChildExit | None, stderr: str, *, whatever: bool = False
@@ -308,7 +308,7 @@ class RedactedTurn:
         return tried
 
     def write_internal_error(self, reason: str) -> None:
-        self.turn.fail_hard(self._redactor.redact_text(reason))
+        self.turn.write_internal_error(self._redactor.redact_text(reason))
 
     # -- pass-through ------------------------------------------------------------------------------
 

@@ -92,10 +92,10 @@ class Turn:
         nested.check_call = calls.check_subagent_call
         nested.report_forbidden_run = calls.report_forbidden_run
         nested.forwards_text = terms.forwards_subagent_text
-        self.questions = questions = PermissionRequests(
+        self.permission_requests = questions = PermissionRequests(
             machine, terms, account, exact, calls, denials
         )
-        self.closing = closing = TurnFinisher(
+        self.finisher = closing = TurnFinisher(
             machine, pen, conversation, account, opening, reply, calls, nested, questions, end
         )
         # why the vendor asks its model again, the last time it said so
@@ -109,11 +109,11 @@ class Turn:
         self.add_tool_call = calls.add_tool_call
         self.add_tool_result = calls.add_tool_result
         self.end_message = (
-            reply.end if terms.limits.max_budget_usd is None else self._end_with_budget
+            reply.end if terms.limits.max_budget_usd is None else self._end_message_with_budget
         )
         machine.set_steps(
             init=opening.write_init,
-            start=self._start,
+            start=self._start_message,
             text=speech.start_text,
             thinking=speech.start_thinking,
             close=speech.close_block,
@@ -127,7 +127,7 @@ class Turn:
 
     state: TurnState = forward_attribute("machine.state")
     config: TurnConfig = forward_attribute("turn_start.config")
-    facts: dict[str, Any] = forward_attribute(
+    vendor_info: dict[str, Any] = forward_attribute(
         "turn_start.vendor_info"
     )  # what the vendor said of itself
     model: str = forward_attribute(
@@ -136,24 +136,24 @@ class Turn:
     message_count: int = forward_attribute("assistant_message.number")  # that said something
     last_text: str = forward_attribute("assistant_message.last_text")
     stop_reason: str | None = forward_attribute("assistant_message.stop_reason")
-    asks_tools: bool = forward_attribute("assistant_message.has_ended_with_calls")
+    has_ended_with_calls: bool = forward_attribute("assistant_message.has_ended_with_calls")
     usage_by_model: dict[str, Usage] = forward_attribute(
         "assistant_message.usage_by_model"
     )  # of the replies, by model
     subagent_calls: Mapping[str, SubagentCall] = forward_attribute("subagents.open_calls")
-    denials: Mapping[str, dict[str, Any]] = forward_attribute("questions.denials.entries")
-    denied_tool_that_ran: str = forward_attribute("questions.denials.tool_that_ran")
+    denials: Mapping[str, dict[str, Any]] = forward_attribute("permission_requests.denials.entries")
+    denied_tool_that_ran: str = forward_attribute("permission_requests.denials.tool_that_ran")
     pending_permissions: list[PermissionRequest] = forward_attribute(
-        "questions.pending"
+        "permission_requests.pending"
     )  # that wait for the shell
     hook_events: list[HookEvent] | None = forward_attribute("tool_calls.hook_events")
-    has_output: bool = forward_attribute("closing.has_output")
+    has_output: bool = forward_attribute("finisher.has_output")
     outcome: TurnOutcome | None = forward_attribute("outcome_tracker.outcome")
     is_finalized: bool = forward_attribute("outcome_tracker.is_finalized")
     is_paused: bool = forward_attribute("outcome_tracker.is_paused")
     has_started: bool = forward_attribute("outcome_tracker.has_started")
     is_terminated: bool = forward_attribute("outcome_tracker.is_terminated")
-    result: TurnResult | None = forward_attribute("closing.result")  # None until it was said
+    result: TurnResult | None = forward_attribute("finisher.result")  # None until it was said
 
     def wrap_line_writer(self, verbatim: WriteLine) -> WriteLine:
         """What the lines of a real claude are said to, where they pass: `verbatim` itself."""
@@ -236,7 +236,7 @@ class Turn:
 
     # -- replies -----------------------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def _start_message(self) -> None:
         if self.turn_start.steering_messages:
             self.turn_start.write_steering_messages()
         self.assistant_message.start()
@@ -308,8 +308,8 @@ class Turn:
 
         One that is said behind this breaks no rule: it never ran.
         """
-        self.questions.denials.add(
-            self.questions.denials.resolve_id(identity, name, arguments), name, arguments
+        self.permission_requests.denials.add(
+            self.permission_requests.denials.resolve_id(identity, name, arguments), name, arguments
         )
 
     def request_permission(
@@ -330,7 +330,7 @@ class Turn:
         arguments with which the call was announced. `is_unique`: the adapter gives each open call
         an id of its own. `is_deferred`: the call is written when its arguments are known.
         """
-        self.questions.add(
+        self.permission_requests.add(
             request,
             identity,
             name,
@@ -341,19 +341,19 @@ class Turn:
             is_deferred=is_deferred,
         )
 
-    def defer(self, call: str, name: str) -> None:
+    def defer_call(self, call: str, name: str) -> None:
         """Hold back a call of a tool in the frontend's process until its arguments are known."""
-        self.questions.defer_call(call, name)
+        self.permission_requests.defer_call(call, name)
 
     def write_arrived_call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Write a call that arrived at the frontend's own server, if the call waited for its
         arguments.
         """
-        self.questions.write_arrived_call(name, arguments)
+        self.permission_requests.write_arrived_call(name, arguments)
 
     def end_deferral(self, call: str) -> bool:
         """Stop waiting for the arguments of a call. Return whether it was written already."""
-        return self.questions.deferred_calls.stop_waiting(call)
+        return self.permission_requests.deferred_calls.stop_waiting(call)
 
     def record_refusal(
         self,
@@ -368,10 +368,12 @@ class Turn:
 
         `vendor_knows`: the vendor received the denial before the call ran.
         """
-        self.questions.write_refused_call(
+        self.permission_requests.write_refused_call(
             permission.call_id, permission.tool, permission.tool_input
         )
-        self.questions.denials.add(permission.call_id, permission.tool, permission.tool_input)
+        self.permission_requests.denials.add(
+            permission.call_id, permission.tool, permission.tool_input
+        )
         if not frontend_knows and self.machine.state is not CLOSED:
             self.write_system_event(
                 "permission_denied",
@@ -401,7 +403,7 @@ class Turn:
             return self.subagents.get_subagent(parent, nested_call.call_id, usage)
         # the call has ended
         return self.subagents.get_subagent(
-            self.questions.denials.resolve_id(parent, "", {}), None, usage
+            self.permission_requests.denials.resolve_id(parent, "", {}), None, usage
         )
 
     # -- beside the conversation -------------------------------------------------------------------
@@ -514,11 +516,11 @@ class Turn:
 
     def finish(self) -> None:
         """Say the result now, without waiting for the child's end."""
-        self.closed(None, "")
+        self.close(None, "")
 
-    def closed(self, child_exit: ChildExit | None, stderr: str) -> None:
+    def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
-        self.closing.close(child_exit, stderr)
+        self.finisher.close(child_exit, stderr)
 
     def find_fallback_reason(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
@@ -526,21 +528,21 @@ class Turn:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """
-        return self.closing.find_fallback_reason(child_exit, stderr, any_cause=any_cause)
+        return self.finisher.find_fallback_reason(child_exit, stderr, any_cause=any_cause)
 
     def can_retry(self, child_exit: ChildExit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
         R11).
         """
-        return self.closing.can_retry(child_exit, stderr)
+        return self.finisher.can_retry(child_exit, stderr)
 
-    def fail_hard(self, reason: str) -> None:
+    def write_internal_error(self, reason: str) -> None:
         """The end itself failed, our own mistake: a result all the same."""
-        self.closing.write_internal_error(reason)
+        self.finisher.write_internal_error(reason)
 
-    def seal(self) -> None:
+    def write_terminator(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
-        self.closing.write_terminator()
+        self.finisher.write_terminator()
 
     def create_next(
         self, terms: TurnConfig | None = None, account: Diagnostics | None = None
@@ -558,6 +560,6 @@ class Turn:
             turn.turn_start.vendor_info.pop("model", None)
         return turn
 
-    def _end_with_budget(self, *given: Any, **named: Any) -> None:
+    def _end_message_with_budget(self, *given: Any, **named: Any) -> None:
         self.assistant_message.end(*given, **named)
         self.tool_calls.check_budget(self.config.limits.max_budget_usd or 0.0)

@@ -351,7 +351,7 @@ class AcpTranslator(Translator):
             return
         name, arguments = self._words(call)
         if not is_over and self._waits_for_input(call, name):
-            self.turn.defer(call.identity, name)
+            self.turn.defer_call(call.identity, name)
             return
         call.said = True
         if not self.turn.end_deferral(call.identity):

@@ -144,7 +144,7 @@ def turn(said, *, partial=False, **terms):
         stage.turn.add_text(words)
         stage.turn.end_message()
     stage.turn.record_end()
-    stage.turn.closed(ChildExit(code=0), "")
+    stage.turn.close(ChildExit(code=0), "")
     lines = stage.lines()
     check_turns(stage.bytes, partial)
     return stage, lines
@@ -197,7 +197,7 @@ def test_a_vendors_own_structured_answer_is_taken_as_it_is():
     stage = Stage()
     stage.turn.add_text("Here it is.")
     stage.turn.record_end(structured_output=VALUE, result="Here it is.")
-    stage.turn.closed(ChildExit(code=0), "")
+    stage.turn.close(ChildExit(code=0), "")
     result = stage.lines()[-2]
     assert (result["structured_output"], result["result"]) == (VALUE, '{"answer":"42","n":7}')
 
@@ -210,7 +210,7 @@ def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
         stage.turn.record_failure("it broke")
     elif end == "interrupted":
         stage.turn.record_interrupt()
-    stage.turn.closed(ChildExit(code=1), "")
+    stage.turn.close(ChildExit(code=1), "")
     result = stage.lines()[-2]
     assert result["is_error"] and "structured_output" not in result
 
@@ -218,7 +218,7 @@ def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
 def test_a_failure_never_carries_a_structured_answer():
     stage = Stage()
     stage.turn.record_end(structured_output=VALUE)
-    stage.turn.closed(ChildExit(code=1), "")
+    stage.turn.close(ChildExit(code=1), "")
     assert "structured_output" not in stage.lines()[-2]
 
 
@@ -252,7 +252,7 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
     stage.turn.record_end(result=GOOD)
     if settles:
         stage.turn.finalize()
-    stage.turn.closed(ChildExit(code=0), "")
+    stage.turn.close(ChildExit(code=0), "")
     assert stage.lines()[-2]["structured_output"] == VALUE
     check_turns(stage.bytes, partial)
 

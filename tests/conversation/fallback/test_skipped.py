@@ -112,8 +112,8 @@ def test_what_another_vendor_said_of_itself_is_not_the_next_ones():
     stage.turn.start_session(session_id="s", model="m1", tools=["Read"], vendor_version="1")
     stage.finish()
     then = stage.turn.create_next(terms_of("another"))
-    assert (then.facts, then.model) == ({}, "")
-    assert stage.turn.create_next(stage.turn.config).facts["model"] == "m1"
+    assert (then.vendor_info, then.model) == ({}, "")
+    assert stage.turn.create_next(stage.turn.config).vendor_info["model"] == "m1"
 
 
 # -- what is held of a vendor that may be replaced -------------------------------------------------

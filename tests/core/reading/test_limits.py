@@ -148,7 +148,7 @@ def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragmen
     for text, key in fragments:
         (stage.turn.add_thinking if thinking else stage.turn.add_text)(text, key)
     stage.turn.record_end()
-    stage.turn.closed(None, "")
+    stage.turn.close(None, "")
     data = stage.pen.take_bytes()
     assert all(len(line) <= LIMIT for line in data.split(b"\n"))
     lines = [json.loads(line) for line in data.splitlines()]
@@ -188,7 +188,7 @@ def test_halves_of_characters_make_no_line_longer(partial, fragments):
     for fragment in fragments:
         stage.turn.add_text(fragment)
     stage.turn.record_end()
-    stage.turn.closed(None, "")
+    stage.turn.close(None, "")
     data = stage.pen.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LIMIT
     lines = [json.loads(line) for line in data.splitlines()]
@@ -211,7 +211,7 @@ def test_names_and_ids_without_end_make_no_line_longer(partial):
     stage.turn.add_tool_call(endless, endless, {"command": "ls"})
     stage.turn.add_tool_result(endless, "out")
     stage.turn.record_end()
-    stage.turn.closed(None, "")
+    stage.turn.close(None, "")
     data = stage.pen.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LIMIT
     (result,) = [line for line in map(json.loads, data.splitlines()) if line["type"] == "user"]

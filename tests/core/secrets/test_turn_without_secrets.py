@@ -333,7 +333,7 @@ def test_errors_and_lines_beside_the_conversation_are_redacted(end):
     stage = started()
     stage.turn.add_tool_call("open", "Bash", {"command": "x"})
     end(stage.turn)
-    stage.turn.closed(ChildExit(code=0), "")
+    stage.turn.close(ChildExit(code=0), "")
     stage.lines()
     assert GITHUB.encode() not in stage.bytes
     assert b"REDACTED" in stage.bytes

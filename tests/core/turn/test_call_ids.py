@@ -194,7 +194,7 @@ def test_the_end_answers_each_call_of_one_id():
     for path in ("/w/a", "/w/b", "/w/c"):
         stage.turn.add_tool_call("t", *read(path))
     stage.turn.record_interrupt()
-    stage.turn.closed(None, "")
+    stage.turn.close(None, "")
     assert [given for given, _ in pairs(blocks(stage))] == [
         read(path)[1] for path in ("/w/a", "/w/b", "/w/c")
     ]

@@ -62,7 +62,7 @@ def done(turn: Turn) -> None:
 
 def closed(turn: Turn) -> None:
     turn.record_end()
-    turn.closed(ChildExit(code=0), "")
+    turn.close(ChildExit(code=0), "")
 
 
 REACH: dict[str, Callable[[Turn], None]] = {
@@ -129,7 +129,7 @@ def test_on_the_way_from_a_state_to_a_goal_the_cell_is_said(state, goal):
     assert stage.turn.state is state, "the verbs above reach the state"
     if goal is CLOSED:
         stage.turn.record_end()
-        stage.turn.closed(ChildExit(code=0), "")
+        stage.turn.close(ChildExit(code=0), "")
     else:
         assert stage.turn.machine.move_to(goal)
     assert stage.brief() == CELLS[state, goal]
@@ -242,7 +242,7 @@ def test_a_verb_about_the_end_changes_nothing_after_the_result(end):
     stage.lines()
     getattr(stage.turn, end)()
     stage.turn.record_failure("too late")
-    stage.turn.closed(ChildExit(code=1), "too late")
+    stage.turn.close(ChildExit(code=1), "too late")
     assert stage.brief() == []
     assert not stage.turn.is_error
 

@@ -37,7 +37,7 @@ def outcome(stage: Stage, kind: str) -> None:
 
 def result(stage: Stage, child_exit: ChildExit | None, stderr: str = "") -> dict:
     """The result line of a turn that said something; the stream keeps the contract."""
-    stage.turn.closed(child_exit, stderr)
+    stage.turn.close(child_exit, stderr)
     lines = stage.lines()
     check_turns(stage.bytes, stage.pen.writes_partial_messages)
     return lines[-2]
@@ -199,7 +199,7 @@ def test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success(
     stage = Stage()
     stage.turn.start_session(session_id="s")
     stage.turn.record_failure("401 Incorrect API key provided: dummy.")
-    stage.turn.closed(ONE, "")
+    stage.turn.close(ONE, "")
     init, error, line, _ = stage.lines()
     assert init["type"] == "system"
     assert error["message"]["model"] == "<synthetic>"
@@ -414,7 +414,7 @@ def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partia
     stage.turn.add_thinking("so")
     stage.turn.add_text("w0 w1 ")
     stage.turn.record_interrupt()
-    stage.turn.closed(INT, "")
+    stage.turn.close(INT, "")
     thought, text = (line for line in stage.lines() if line["type"] == "assistant")
     assert "aborted" not in thought
     assert (
@@ -423,7 +423,7 @@ def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partia
     stage.turn = stage.turn.create_next()
     stage.turn.add_text("Hello.")
     stage.turn.record_end()
-    stage.turn.closed(None, "")
+    stage.turn.close(None, "")
     (answer,) = (line for line in stage.lines() if line["type"] == "assistant")
     assert "aborted" not in answer
 
@@ -433,7 +433,7 @@ def test_the_stop_reason_of_an_interrupt_is_null():
     stage = Stage(partial=True)
     stage.turn.add_text("w0 w1 ")
     stage.turn.record_interrupt()
-    stage.turn.closed(INT, "")
+    stage.turn.close(INT, "")
     lines = stage.lines()
     (delta,) = (
         line["event"] for line in lines if line.get("event", {}).get("type") == "message_delta"
@@ -448,7 +448,7 @@ def test_an_interrupt_in_a_call_answers_it_and_says_so():
     stage.turn.add_tool_call("t", "Bash", {})
     stage.lines()
     stage.turn.record_interrupt()
-    stage.turn.closed(INT, "")
+    stage.turn.close(INT, "")
     result_line, user, line, _ = stage.lines()
     assert result_line["message"]["content"][0]["is_error"]
     assert user["message"]["content"] == [
@@ -485,7 +485,7 @@ def test_a_usage_that_was_told_in_full_is_in_the_result_of_a_failure_too():
 def test_a_long_text_of_an_api_failure_is_the_same_in_its_line_and_in_the_result():
     stage = Stage(limit=10_000)
     stage.turn.record_failure("429 " + "too many requests " * 3000)
-    stage.turn.closed(None, "")
+    stage.turn.close(None, "")
     _, error, result, _ = stage.lines()
     assert error["message"]["content"][0]["text"] == result["result"]
 

@@ -326,7 +326,7 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     stage.turn.add_tool_call("t", "Bash", {"command": "rm -rf /"})
     stage.turn.add_tool_result("t", "done")
     stage.turn.add_block("late")
-    stage.turn.closed(None, "")
+    stage.turn.close(None, "")
     lines = stage.lines()
     check_turns(stage.bytes, partial)
     result = next(line for line in lines if line["type"] == "result")
@@ -410,7 +410,7 @@ def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
             stage.turn.add_tool_call(f"t{reply}{call}", "Bash", {})
         for call in range(calls):
             stage.turn.add_tool_result(f"t{reply}{call}", "its own")
-    stage.turn.closed(None, "")
+    stage.turn.close(None, "")
     lines = stage.lines()
     check_turns(stage.bytes, partial)
     result = next(line for line in lines if line["type"] == "result")
@@ -482,7 +482,7 @@ def test_a_flood_of_questions_is_not_remembered():
     stage = started()
     for number in range(MAX_PERMISSION_REQUESTS + 500):
         ask(stage, f"q{number}", f"t{number}")
-    questions = stage.turn.questions
+    questions = stage.turn.permission_requests
     assert len(questions._request_ids) <= MAX_PERMISSION_REQUESTS
 
 

@@ -109,7 +109,7 @@ def test_the_session_id_does_not_change_in_the_middle():
     stage.turn.add_block("a")
     stage.turn.start_session(session_id=OTHER)
     stage.turn.add_block("b")
-    stage.turn.closed(ChildExit(code=0), "")
+    stage.turn.close(ChildExit(code=0), "")
     assert {line["session_id"] for line in stage.lines() if "session_id" in line} == {UUID}
     assert stage.account.repairs == {"session_id_changed": 1}
     assert stage.conversation.vendor_session_id == OTHER, "the store resumes with the newest"

@@ -174,7 +174,7 @@ def test_r7_every_end_is_a_result_and_then_the_terminator(stage, how):
 def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_call("b", "Read", {})
-    stage.turn.fail_hard("a mistake")
+    stage.turn.write_internal_error("a mistake")
     stage.lines()
     (turn,) = check_flat(stage.bytes)
     assert turn[-2]["shim"]["cause"] == "internal"
