@@ -152,9 +152,9 @@ def apply_yume_mode(invocation: Invocation) -> Invocation:
     given = invocation.permissions.permission_mode
     if given in (None, "manual", *PERMISSION_MODES):
         return invocation
-    from shim.core.yume.words import yume_mode
+    from shim.core.yume.words import resolve_yume_mode
 
-    mode, asks, known = yume_mode(given)
+    mode, asks, known = resolve_yume_mode(given)
     if not known:
         tell(
             f"the permission mode {escape_control_chars(str(given)[:60])!r} is not known: default\n"

@@ -219,12 +219,12 @@ class ConversationRunner:
     def _create_control(self) -> "ControlSession":
         facts, pen = self._launcher.state, self._launcher.writer
         if self._launcher.context.dialect.is_flat:
-            from shim.core.yume.control import YumeControl
-            from shim.core.yume.pen import YumePen
+            from shim.core.yume.control import YumeControlSession
+            from shim.core.yume.pen import YumeEncoder
 
-            assert isinstance(pen, YumePen)
-            return YumeControl(
-                facts, fresh_uuid, now, pen, unattended=self._launcher.adapter.unattended
+            assert isinstance(pen, YumeEncoder)
+            return YumeControlSession(
+                facts, fresh_uuid, now, pen, never_asks=self._launcher.adapter.unattended
             )
         from shim.core.claude.control import ControlSession
 

@@ -16,8 +16,8 @@ from shim.core.errors import ArgumentError, FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.core.yume.argv import Call
-from shim.core.yume.words import yume_mode
+from shim.core.yume.argv import YumeInvocation
+from shim.core.yume.words import resolve_yume_mode
 from shim.io.prompt import CHUNK_BYTES, LARGER, NO_PROMPT
 from shim.io.raw_output import tell
 from shim.state import store
@@ -33,7 +33,10 @@ FRAME_TYPES = (b"user", b"interrupt", b"set_permission_mode", b"tool_approval")
 
 
 def create_yume_startup(
-    call: Call, invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str] = ()
+    call: YumeInvocation,
+    invocation: Invocation,
+    installed: Mapping[str, str],
+    arguments: Sequence[str] = (),
 ) -> ConversationStartup:
     """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a
     result.
@@ -42,8 +45,12 @@ def create_yume_startup(
     if find_replay_path(Invocation(), os.environ) is not None:
         call, invocation = call._replace(provider=""), invocation.with_flags(shim_vendor=None)
     learn(os.environ, invocation.shim_flags.shim_config)
-    if call.vendor and call.vendor not in VENDORS:
-        named = call.vendor if call.vendor == call.provider else f"{call.provider} ({call.vendor})"
+    if call.vendor_name and call.vendor_name not in VENDORS:
+        named = (
+            call.vendor_name
+            if call.vendor_name == call.provider
+            else f"{call.provider} ({call.vendor_name})"
+        )
         raise FrontendError(
             f"unknown provider {named[:80]}", hint=f"known are: {', '.join(VENDORS)}"
         )
@@ -64,7 +71,7 @@ def create_yume_startup(
     )
 
 
-def _resolve_session(call: Call, invocation: Invocation) -> tuple[Invocation, str]:
+def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invocation, str]:
     """The invocation with the session that it means, and Yume's own name for that: it gives its
     tab's with every turn.
 
@@ -73,14 +80,14 @@ def _resolve_session(call: Call, invocation: Invocation) -> tuple[Invocation, st
     name = call.resume or call.session
     identity = resolve_session_id(name) if name else ""
     session = store.look_up(identity, os.environ) if identity else None
-    if session is not None and call.history and call.vendor not in ("", session.vendor):
+    if session is not None and call.history and call.vendor_name not in ("", session.vendor):
         tell(
-            f"{call.vendor}: the session belongs to {session.vendor}; a new one begins, {_HISTORY_NOT_READ}\n"
+            f"{call.vendor_name}: the session belongs to {session.vendor}; a new one begins, {_HISTORY_NOT_READ}\n"
         )
         return invocation, ""
     if session is None and call.history:
         tell(
-            f"{call.vendor or 'yume-cli'}: the session is not known here; a new one begins, {_HISTORY_NOT_READ}\n"
+            f"{call.vendor_name or 'yume-cli'}: the session is not known here; a new one begins, {_HISTORY_NOT_READ}\n"
         )
         name = call.session
         identity = resolve_session_id(name) if name else ""
@@ -90,7 +97,7 @@ def _resolve_session(call: Call, invocation: Invocation) -> tuple[Invocation, st
     return invocation.with_flags(session_id=identity or None), shown
 
 
-def _read_input(start: ConversationStartup, call: Call) -> StdinInput:
+def _read_input(start: ConversationStartup, call: YumeInvocation) -> StdinInput:
     """What is asked: the prompt of the command line, or what stdin begins with."""
     if call.api_base:
         start.environment = _apply_api_base(call.api_base, start.adapter, start.environment)
@@ -141,17 +148,17 @@ def _read_first_line(start: ConversationStartup) -> tuple[bytes, bool]:
 _HISTORY_NOT_READ = "and --history-file is not read: no vendor takes another's history"
 
 
-def _apply_mode(call: Call, invocation: Invocation) -> Invocation:
+def _apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
     """The invocation with the mode that Yume's name means, also where Claude has a mode of that
     name (`auto`).
     """
     if not call.mode:
         return invocation
-    mode, asks, known = yume_mode(call.mode)
+    mode, asks, known = resolve_yume_mode(call.mode)
     if not known:
         tell(
             escape_control_chars(
-                f"{call.vendor or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"
+                f"{call.vendor_name or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"
             )
         )
     return invocation.with_flags(

@@ -19,7 +19,7 @@ from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt, FrontendError, parse_failed_attempt
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.lines import LineSplitter
-from shim.core.yume.argv import parse as parse_yume
+from shim.core.yume.argv import parse_yume_argv as parse_yume
 from shim.recording.wanted import CHUNK_BYTES, open_cast
 
 MOST_PROMPTS = 1_000_000  # characters of a prompt that are compared
@@ -173,7 +173,7 @@ def invocation_of(header: CastHeader) -> Invocation:
     if program_of(header) != "claude":
         call = parse_yume(header.argv)
         known = parse_uuid(call.session), parse_uuid(call.resume)
-        return call.invocation().with_flags(session_id=known[0], resume=known[1])
+        return call.to_invocation().with_flags(session_id=known[0], resume=known[1])
     try:
         return parse_argv(header.argv)
     except FrontendError:

@@ -43,7 +43,7 @@ def _check_claude(said: bytes, partial: bool, limit: int) -> object:
 
 
 def _yume_pen(module: Any, partial: bool, limit: int) -> Any:
-    return module.YumePen(STABLE_ID_PREFIX, max_line_bytes=limit)
+    return module.YumeEncoder(STABLE_ID_PREFIX, max_line_bytes=limit)
 
 
 def _check_yume(said: bytes, partial: bool, limit: int) -> object:
@@ -56,7 +56,7 @@ def _yume_control(
 ) -> ControlSession:
     pen = _yume_pen(import_module("shim.core.yume.pen"), True, facts.options.max_line_bytes)
     pen.write_init(STABLE_SESSION_ID, {})
-    listening: ControlSession = import_module("shim.core.yume.control").YumeControl(
+    listening: ControlSession = import_module("shim.core.yume.control").YumeControlSession(
         facts, mint, now, pen, never_asks=False
     )
     return listening

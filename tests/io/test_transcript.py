@@ -14,7 +14,7 @@ import pytest
 
 from shim.core.claude.pen import StreamJsonWriter
 from shim.core.claude.usage import MAX_COUNT, NO_USAGE, UsageCounter, create_usage
-from shim.core.yume.pen import YumePen
+from shim.core.yume.pen import YumeEncoder
 from shim.io import transcript as module
 from shim.io.transcript import MARK, Transcript, folder_name
 
@@ -301,7 +301,7 @@ def test_lines_are_appended_after_a_usage_was_written_over(file, home):
 
 def test_the_yume_dialect_keeps_the_same_usage(file, home):
     tally = UsageCounter()
-    pen = YumePen(IDENTITY, history=StreamJsonWriter(IDENTITY, usage_counter=tally))
+    pen = YumeEncoder(IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY, usage_counter=tally))
     transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
     pen.write_init(U, {"cwd": CWD})
     pen.start_message("m1", NO_USAGE)

@@ -14,7 +14,7 @@ from shim.core.reading.account import Diagnostics
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import ConversationState
 from shim.core.turn.turn import Turn
-from shim.core.yume.pen import YumePen
+from shim.core.yume.pen import YumeEncoder
 
 SCENARIOS = (
     "text-only",
@@ -61,7 +61,7 @@ class FlatStage:
     """A Turn on Yume's pen with ids that count."""
 
     def __init__(self, *, limit: int = 0, **terms: Any) -> None:
-        self.pen = YumePen(STABLE_ID_PREFIX, limit=limit)
+        self.pen = YumeEncoder(STABLE_ID_PREFIX, max_line_bytes=limit)
         self.turn = Turn(
             self.pen, terms_of(**{"retries": True} | terms), ConversationState(), Diagnostics()
         )

@@ -18,7 +18,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.core.yume.argv import FLAGS, MODE_FLAG, Call, parse
+from shim.core.yume.argv import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv
 from shim.io import early_signals
 from shim.io.raw_output import tell
 
@@ -37,7 +37,7 @@ Without --prompt, stdin is the prompt, or frames: user, interrupt, set_permissio
 def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     """Run `yume-cli ARGUMENTS`; `installed` is what `shim install` baked in. The exit status."""
     fill_standard_files()
-    call = parse(arguments)
+    call = parse_yume_argv(arguments)
     if call.command in ("version", "help", "auth"):
         early_signals.forget()
     if call.command in ("version", "help"):
@@ -54,16 +54,16 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     if call.command == "auth":
         from shim.commands.claude.subcommands import run_subcommand
 
-        asked = Invocation(subcommand="auth", subcommand_args=call.words or ("status",))
-        asked = asked.with_flags(shim_vendor=call.vendor or None)
+        asked = Invocation(subcommand="auth", subcommand_args=call.args or ("status",))
+        asked = asked.with_flags(shim_vendor=call.vendor_name or None)
         return run_subcommand(asked, installed)
     return _start(call, installed, arguments)
 
 
-def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
-    for note in call.notes:
-        tell(escape_control_chars(f"{call.vendor or 'yume-cli'}: {note}\n"))
-    invocation = call.invocation()
+def _start(call: YumeInvocation, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
+    for note in call.warnings:
+        tell(escape_control_chars(f"{call.vendor_name or 'yume-cli'}: {note}\n"))
+    invocation = call.to_invocation()
     from shim.conversation.yume_start import create_yume_startup, resolve_session_id
 
     name = call.resume or call.session

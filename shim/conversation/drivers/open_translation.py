@@ -52,7 +52,7 @@ def open_writer(
     too.
     """
     if DIALECTS[dialect].is_flat:
-        from shim.core.yume.pen import YumePen
+        from shim.core.yume.pen import YumeEncoder
 
         kept = (
             StreamJsonWriter(
@@ -61,7 +61,12 @@ def open_writer(
             if has_history
             else None
         )
-        return YumePen(identity, limit=max_line_bytes, shown=display_name, history=kept)
+        return YumeEncoder(
+            identity,
+            max_line_bytes=max_line_bytes,
+            frontend_session_id=display_name,
+            transcript_writer=kept,
+        )
     tally = UsageCounter() if has_history else None
     return StreamJsonWriter(
         identity,

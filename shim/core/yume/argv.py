@@ -36,22 +36,27 @@ FLAGS: dict[str, str | None] = {
     "-h": None,
 }
 # they take the next word, even one that begins with a dash
-TEXTS = ("--prompt", "--append-system-prompt")
+TEXT_FLAGS = ("--prompt", "--append-system-prompt")
 
 # Provider → vendor. The name of a vendor stands for itself.
-PROVIDERS = {"openai": "codex", "anthropic": "claude", "google": "gemini", "github": "copilot"}
+VENDOR_BY_PROVIDER = {
+    "openai": "codex",
+    "anthropic": "claude",
+    "google": "gemini",
+    "github": "copilot",
+}
 COMMANDS = ("start", "auth", "version", "help")
-PROTOCOL = "1"
+PROTOCOL_VERSION = "1"
 
 
-class Call(NamedTuple):
+class YumeInvocation(NamedTuple):
     """One command line. `words` follow a command that is not `start`; `notes` are lines for stderr.
 
     `misspelled` is an unknown flag that most likely means `--permission-mode`.
     """
 
     command: str = "start"
-    words: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
     provider: str = ""
     model: str = ""
     cwd: str = ""
@@ -61,20 +66,20 @@ class Call(NamedTuple):
     mode: str = ""
     history: str = ""
     api_base: str = ""
-    protocol: str = PROTOCOL
+    protocol: str = PROTOCOL_VERSION
     format: str = "stream-json"
     effort: str = ""
     system: str = ""
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     misspelled: str = ""
 
     @property
-    def vendor(self) -> str:
+    def vendor_name(self) -> str:
         """The vendor that the provider stands for; "" without a provider."""
         name = self.provider.strip().lower()
-        return PROVIDERS.get(name, name)
+        return VENDOR_BY_PROVIDER.get(name, name)
 
-    def invocation(self) -> Invocation:
+    def to_invocation(self) -> Invocation:
         """The command line in Claude's words, except ids and modes, which the shell reads."""
         return Invocation(self.prompt or None, print_mode=True).with_flags(
             output_format="stream-json",
@@ -84,12 +89,12 @@ class Call(NamedTuple):
             permission_mode=self.mode or None,
             append_system_prompt=self.system or None,
             effort=self.effort or None,
-            shim_vendor=self.vendor or None,
+            shim_vendor=self.vendor_name or None,
             shim_dialect="yume",
         )
 
 
-def parse(arguments: Sequence[str]) -> Call:
+def parse_yume_argv(arguments: Sequence[str]) -> YumeInvocation:
     """Parse the words after the program's name. An unknown flag is noted, and skipped with its
     value.
     """
@@ -110,12 +115,16 @@ def parse(arguments: Sequence[str]) -> Call:
             others.append(word)
             continue
         typed, equals, value = word.partition("=")
-        name = _kebab(typed)
+        name = _convert_to_kebab_case(typed)
         field = FLAGS.get(name, "")
         if field is None:
             switches.add(name)
             continue
-        if not equals and position < len(words) and (name in TEXTS or words[position][:1] != "-"):
+        if (
+            not equals
+            and position < len(words)
+            and (name in TEXT_FLAGS or words[position][:1] != "-")
+        ):
             value = words[position]
             position += 1
             equals = "="
@@ -127,12 +136,12 @@ def parse(arguments: Sequence[str]) -> Call:
             notes.append(f"{name} has no value and was skipped")
         else:
             found[field] = value
-    return _finished(command, found, others, switches, notes)
+    return _build_invocation(command, found, others, switches, notes)
 
 
-def _finished(
+def _build_invocation(
     command: str, found: dict[str, str], others: list[str], switches: set[str], notes: list[str]
-) -> Call:
+) -> YumeInvocation:
     if switches & {"--version", "-v"}:
         command = "version"
     elif switches & {"--help", "-h"}:
@@ -141,18 +150,18 @@ def _finished(
     if command == "start":
         if others and not found.get("prompt"):
             found["prompt"] = " ".join(others)
-        if found.get("protocol", PROTOCOL) != PROTOCOL:
+        if found.get("protocol", PROTOCOL_VERSION) != PROTOCOL_VERSION:
             notes.append(
-                f"protocol version {found['protocol'][:20]} was asked for; this is {PROTOCOL}"
+                f"protocol version {found['protocol'][:20]} was asked for; this is {PROTOCOL_VERSION}"
             )
         if found.get("format", "stream-json") != "stream-json":
             notes.append(
                 f"--output-format {found['format'][:20]} is not there; this is stream-json"
             )
-    return Call(command=command, words=tuple(others), notes=tuple(notes), **found)
+    return YumeInvocation(command=command, args=tuple(others), warnings=tuple(notes), **found)
 
 
-def _kebab(name: str) -> str:
+def _convert_to_kebab_case(name: str) -> str:
     """`--historyFile` as `--history-file`."""
     if not name.startswith("--"):
         return name

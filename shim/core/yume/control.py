@@ -37,53 +37,53 @@ from shim.core.claude.permissions import (
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.json_text import dump_json
-from shim.core.yume.pen import YumePen
-from shim.core.yume.words import yume_mode
+from shim.core.yume.pen import YumeEncoder
+from shim.core.yume.words import resolve_yume_mode
 
 # Yume's own limit for a turn is ten minutes, so no question needs to wait longer.
-APPROVAL_SECONDS = 600.0
+APPROVAL_TIMEOUT_S = 600.0
 # approvals that came before the vendor asked: the frontend has seen the call already
-EARLY_APPROVALS = 1000
-UNANSWERED = "Nobody approved this call in time."
-DENIED = "The call was denied."
-UNANSWERABLE = "This frontend can approve a call, but has no way to answer a question. Go on without the answer."
-STOPPED = "The turn was stopped before this call was approved."
+MAX_EARLY_APPROVALS = 1000
+APPROVAL_TIMEOUT_TEXT = "Nobody approved this call in time."
+DENIED_TEXT = "The call was denied."
+CANNOT_ANSWER_TEXT = "This frontend can approve a call, but has no way to answer a question. Go on without the answer."
+TURN_STOPPED_TEXT = "The turn was stopped before this call was approved."
 
 
-def _decision(frame: Mapping[str, Any]) -> PermissionDecision:
+def _parse_approval(frame: Mapping[str, Any]) -> PermissionDecision:
     """The decision of a frame: only `true` approves."""
     if frame.get("approved") is True:
         return PermissionDecision(True)
     reason = frame.get("reason") or frame.get("message")
-    return PermissionDecision(False, message=reason if isinstance(reason, str) else DENIED)
+    return PermissionDecision(False, message=reason if isinstance(reason, str) else DENIED_TEXT)
 
 
-class YumeControl(ControlSession):
-    prompt_timeout_s = APPROVAL_SECONDS
+class YumeControlSession(ControlSession):
+    prompt_timeout_s = APPROVAL_TIMEOUT_S
 
     def __init__(
         self,
         facts: SessionState,
         mint: Callable[[], str],
         now: Callable[[], str],
-        pen: YumePen,
+        pen: YumeEncoder,
         *,
-        unattended: bool,
+        never_asks: bool,
     ) -> None:
         """`unattended`: the vendor runs its tools and never asks."""
         super().__init__(facts, mint, now)
-        self._pen = pen
+        self._encoder = pen
         self.session_state.serving_vendor = self.session_state.serving_vendor._replace(
-            never_asks=unattended
+            never_asks=never_asks
         )
-        self._early: dict[str, PermissionDecision] = {}
-        self._decided = BoundedDict[str, None](
-            EARLY_APPROVALS
+        self._early_approvals: dict[str, PermissionDecision] = {}
+        self._decided_calls = BoundedDict[str, None](
+            MAX_EARLY_APPROVALS
         )  # calls of this turn, so that a second approval of a call approves no later question
 
     def take_output(self) -> bytes:
         """Nothing: the pen writes all lines."""
-        return self._pen.take_bytes()
+        return self._encoder.take_bytes()
 
     # -- what the frontend says --------------------------------------------------------------------
 
@@ -95,20 +95,20 @@ class YumeControl(ControlSession):
         if not isinstance(frame, dict) or not isinstance(kind, str):
             self._report_bad_line(f"a line of stdin is no frame ({len(line)} bytes)")
         elif kind == "user":
-            self._message(frame, len(line))
+            self._accept_user_frame(frame, len(line))
         elif kind == "interrupt":
             return [*self._refuse_open_requests(""), Interrupt()] if self.is_running else []
         elif kind == "set_permission_mode":
             return self._apply_requested_mode(frame.get("mode"))
         elif kind == "tool_approval":
-            return self._approve(frame)
+            return self._accept_approval(frame)
         else:
             self._report_bad_line(
                 f"a frame of type {escape_control_chars(kind[:MAX_TYPE_CHARS])} is not known"
             )
         return []
 
-    def _message(self, frame: Mapping[str, Any], size: int) -> None:
+    def _accept_user_frame(self, frame: Mapping[str, Any], size: int) -> None:
         message = frame.get("message")
         if not isinstance(message, dict):
             message = {"role": "user", "content": frame.get("content")}
@@ -121,7 +121,7 @@ class YumeControl(ControlSession):
         self.queued_messages.append(read._replace(size_bytes=size, priority=PRIORITY_LATER))
 
     def _apply_requested_mode(self, name: object) -> list[FrontendAction]:
-        mode, asks, known = yume_mode(name)
+        mode, asks, known = resolve_yume_mode(name)
         if not known:
             self._report_bad_line(
                 f"the permission mode {escape_control_chars(str(name)[:MAX_TYPE_CHARS])!r} is not known: default",
@@ -141,25 +141,31 @@ class YumeControl(ControlSession):
         self.session_state.mode, self.session_state.answers_prompts = mode, asks
         return [SettingChanged("mode", mode)]
 
-    def _approve(self, frame: Mapping[str, Any]) -> list[FrontendAction]:
-        call, decision = str(frame.get("id")), _decision(frame)
+    def _accept_approval(self, frame: Mapping[str, Any]) -> list[FrontendAction]:
+        call, decision = str(frame.get("id")), _parse_approval(frame)
         asked = self._open_prompts.pop(call, None)
         if asked is not None:
-            self._decide(call)
+            self._record_decided_call(call)
             return [PermissionAnswered(asked, decision)]
-        if self.is_running and call not in self._decided and len(self._early) < EARLY_APPROVALS:
-            self._early[call] = decision
+        if (
+            self.is_running
+            and call not in self._decided_calls
+            and len(self._early_approvals) < MAX_EARLY_APPROVALS
+        ):
+            self._early_approvals[call] = decision
         else:
             self._report_bad_line("an approval is about no call that waits for one")
         return []
 
-    def _decide(self, call: str) -> None:
-        self._decided[call] = None
+    def _record_decided_call(self, call: str) -> None:
+        self._decided_calls[call] = None
 
     def _refuse_open_requests(self, message: str) -> list[FrontendAction]:
         asked, self._open_prompts = self._requests_awaiting_hooks | self._open_prompts, {}
         self._requests_awaiting_hooks.clear()
-        denial = PermissionDecision(False, message=message or STOPPED, ends_turn=not message)
+        denial = PermissionDecision(
+            False, message=message or TURN_STOPPED_TEXT, ends_turn=not message
+        )
         return [PermissionAnswered(it, denial) for it in asked.values()]
 
     # -- what we ask -------------------------------------------------------------------------------
@@ -182,7 +188,7 @@ class YumeControl(ControlSession):
                 frontend_knows=False,
             )
         if request.tool == QUESTION_TOOL:
-            return PermissionDecision(False, message=UNANSWERABLE, frontend_knows=False)
+            return PermissionDecision(False, message=CANNOT_ANSWER_TEXT, frontend_knows=False)
         changed = None if shown == request.tool_input else shown
         # a person approves every other call
         if ruled.outcome == "allow" and (
@@ -201,16 +207,16 @@ class YumeControl(ControlSession):
                 frontend_knows=False,
             )
         size = len(dump_json(request.tool_input))
-        if size > self._pen.max_bytes:
+        if size > self._encoder.max_bytes:
             return PermissionDecision(
                 False, message=f"The call is too large to be asked about ({size} bytes)."
             )
-        if (early := self._early.pop(request.call_id, None)) is not None:
-            self._decide(request.call_id)
+        if (early := self._early_approvals.pop(request.call_id, None)) is not None:
+            self._record_decided_call(request.call_id)
             return early
         if self._is_input_closed:
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
-        self._pen.expose(request.call_id)
+        self._encoder.write_call_now(request.call_id)
         self._open_prompts[request.call_id] = request
         return None
 
@@ -222,15 +228,15 @@ class YumeControl(ControlSession):
         if self._open_prompts.get(request.call_id) is not request:
             return None
         del self._open_prompts[request.call_id]
-        self._decide(request.call_id)
-        return PermissionDecision(False, message=UNANSWERED)
+        self._record_decided_call(request.call_id)
+        return PermissionDecision(False, message=APPROVAL_TIMEOUT_TEXT)
 
     # -- what Claude's frontends are told and Yume is not ------------------------------------------
 
     def end_turn(self) -> None:
         """The turn is over: forget its approvals."""
-        self._early.clear()
-        self._decided.clear()
+        self._early_approvals.clear()
+        self._decided_calls.clear()
         super().end_turn()
 
     def notify_hooks(self, event: HookEvent, *, prompt: str = "", last: str = "") -> None:

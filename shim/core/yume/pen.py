@@ -22,23 +22,28 @@ from shim.core.reading.limits import (
     fit_value,
     split_text,
 )
-from shim.core.yume.order import Lanes
-from shim.core.yume.words import RETRYABLE, error_code, readable, retry_after
+from shim.core.yume.order import OrderedOutput
+from shim.core.yume.words import (
+    RETRYABLE_CODES,
+    choose_error_code,
+    format_tool_result,
+    parse_retry_after,
+)
 
-STOP = b'{"type":"message_stop"}\n'
-CHARACTERS_PER_TOKEN = 4  # the rule of thumb that R6 names
-COMPACTIONS = ("auto", "manual")
+TERMINATOR = b'{"type":"message_stop"}\n'
+CHARS_PER_TOKEN = 4  # the rule of thumb that R6 names
+COMPACTION_TRIGGERS = ("auto", "manual")
 
-NUMBERS = (
+USAGE_KEYS = (
     "input_tokens",
     "output_tokens",
     "cache_creation_input_tokens",
     "cache_read_input_tokens",
 )
-TOOLS = {"Agent": "Task"}  # Claude's newer name for it
+TOOL_NAME_BY_CLAUDE_NAME = {"Agent": "Task"}  # Claude's newer name for it
 
 # What of our result Yume has a use for; the text was said, `shim` is ours.
-KEPT = (
+COPIED_RESULT_FIELDS = (
     "duration_ms",
     "duration_api_ms",
     "total_cost_usd",
@@ -48,7 +53,7 @@ KEPT = (
 )
 
 
-class YumePen:
+class YumeEncoder:
     """Writes Yume's lines into a buffer; `take` hands the bytes over.
 
     One pen serves a process, so `init` is said once (R1) and the numbers of texts go on. `shown` is
@@ -63,35 +68,35 @@ class YumePen:
         self,
         identity: str,
         *,
-        limit: int = 0,
-        shown: str = "",
-        history: StreamJsonWriter | None = None,
+        max_line_bytes: int = 0,
+        frontend_session_id: str = "",
+        transcript_writer: StreamJsonWriter | None = None,
     ) -> None:
         most = DIALECTS["yume"].max_line_bytes
         self.max_bytes = max(
-            min(limit or most, most) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
+            min(max_line_bytes or most, most) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
         )
         self.last_result_line = b""
         self.last_call_bytes = 0  # of the last call, as it was said
-        self.transcript_writer = history
-        self._identity = identity
-        self._shown = shown
-        self._number = 0
-        self._chunk = 0
+        self.transcript_writer = transcript_writer
+        self._uuid_prefix = identity
+        self._frontend_session_id = frontend_session_id
+        self._uuid_count = 0
+        self._chunk_count = 0
         self._session_id: str | None = None
         self._lines: list[bytes] = []
-        self._kind = "text"
-        self._begin()
+        self._block_kind = "text"
+        self._reset_turn()
 
-    def _begin(self) -> None:
+    def _reset_turn(self) -> None:
         """What is remembered of one turn."""
         # as the frontend knows the session when the turn begins
-        self._before = self._session_id, self._shown
-        self._lanes = Lanes(self._lines, self._result_line)
-        self._responded = False
-        self._texts = False
-        self._read = self._written = 0  # characters
-        self._error: tuple[str, int | None] = ("", None)
+        self._session_ids_before_turn = self._session_id, self._frontend_session_id
+        self._ordered_output = OrderedOutput(self._lines, self._encode_result)
+        self._has_response = False
+        self._has_text = False
+        self._input_chars = self._output_chars = 0  # characters
+        self._error_and_status: tuple[str, int | None] = ("", None)
 
     def take_bytes(self) -> bytes:
         data = b"".join(self._lines)
@@ -102,9 +107,9 @@ class YumePen:
         """Forget the turn that has begun, and the session that was named in it: the frontend got
         none of its lines.
         """
-        self._session_id, self._shown = self._before
+        self._session_id, self._frontend_session_id = self._session_ids_before_turn
         self._lines.clear()
-        self._begin()
+        self._reset_turn()
         if self.transcript_writer:
             self.transcript_writer.discard_turn()
 
@@ -112,8 +117,8 @@ class YumePen:
         """Its lines are short."""
 
     def create_uuid(self) -> str:
-        self._number += 1
-        return f"{self._identity}{self._number:012x}"
+        self._uuid_count += 1
+        return f"{self._uuid_prefix}{self._uuid_count:012x}"
 
     def create_message_id(self) -> str:
         """Nothing of Yume's has one."""
@@ -121,7 +126,7 @@ class YumePen:
 
     def record_prompt(self, prompt: str) -> None:
         """Its length is what an estimate of the tokens begins with."""
-        self._read += len(prompt)
+        self._input_chars += len(prompt)
 
     # -- the frame ---------------------------------------------------------------------------------
 
@@ -136,22 +141,24 @@ class YumePen:
         line: dict[str, Any] = {
             "type": "system",
             "subtype": "init",
-            "session_id": self._shown or session_id,
+            "session_id": self._frontend_session_id or session_id,
             "model": fields.get("model") or "unknown",
             "cwd": fields.get("cwd") or "",
             "permissionMode": fields.get("mode") or "default",
             "tools": list(
-                dict.fromkeys(TOOLS.get(name, name) for name in fields.get("tools") or [])
+                dict.fromkeys(
+                    TOOL_NAME_BY_CLAUDE_NAME.get(name, name) for name in fields.get("tools") or []
+                )
             ),
             "uuid": self.create_uuid(),
         }
-        self._append(line | {"shim": fields.get("shim") or {}})
+        self._write_line(line | {"shim": fields.get("shim") or {}})
 
     def write_session_change(self, session_id: str) -> None:
         """The id by which the conversation can be resumed is another now (R12)."""
         if session_id != self._session_id:
-            self._session_id, self._shown = session_id, ""
-            self._append({"type": "system", "subtype": "session_id", "session_id": session_id})
+            self._session_id, self._frontend_session_id = session_id, ""
+            self._write_line({"type": "system", "subtype": "session_id", "session_id": session_id})
 
     def write_system(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """Of what stands beside the conversation Yume knows the compaction (R12)."""
@@ -160,7 +167,7 @@ class YumePen:
             given = given if isinstance(given, dict) else {}
             trigger = given.get("trigger")
             metadata = {
-                "trigger": trigger if trigger in COMPACTIONS else COMPACTIONS[0],
+                "trigger": trigger if trigger in COMPACTION_TRIGGERS else COMPACTION_TRIGGERS[0],
                 "pre_tokens": parse_usage({"input_tokens": given.get("pre_tokens")})[
                     "input_tokens"
                 ],
@@ -168,69 +175,74 @@ class YumePen:
             line = {
                 "type": "system",
                 "subtype": subtype,
-                "session_id": self._known_as(),
+                "session_id": self._resolve_session_id(),
                 "compact_metadata": metadata,
             }
-            self._append(line)
+            self._write_line(line)
 
     def write_result(self, fields: Mapping[str, Any]) -> None:
         """The end of the turn, whatever it was (R6, R7, R9, R10, R11)."""
-        self._lanes.settle()
+        self._ordered_output.write_all()
         cause = str((fields.get("shim") or {}).get("cause") or "")
         failed = bool(fields.get("is_error"))
         answer = fields.get("result")
         if (
             not failed
-            and not self._texts
+            and not self._has_text
             and isinstance(answer, str)
             and "structured_output" not in fields
         ):
-            self._say_text("text", answer)  # it came with the end and never before
-        usage = self._usage(fields.get("usage"))
-        self._append({"type": "usage", **usage})
+            self._write_text("text", answer)  # it came with the end and never before
+        usage = self._resolve_usage(fields.get("usage"))
+        self._write_line({"type": "usage", **usage})
         line: dict[str, Any] = {"is_error": failed, "subtype": "success", "usage": usage}
         if cause == "interrupted":
             line["subtype"] = "cancelled"
             self._lines.append(b'{"type":"interrupt"}\n')
         elif failed:
-            line |= self._failure(fields, cause)
-        line |= {name: fields[name] for name in KEPT if name in fields}
-        if late := self._lanes.late:
+            line |= self._write_failure(fields, cause)
+        line |= {name: fields[name] for name in COPIED_RESULT_FIELDS if name in fields}
+        if late := self._ordered_output.late_result_count:
             ours = dict(fields.get("shim") or {})
             line["shim"] = ours | {
                 "repairs": {**(ours.get("repairs") or {}), "late_tool_result": late}
             }
-        line |= {"uuid": self.create_uuid(), "session_id": self._known_as()}
-        self._append({"type": "result", **line})
+        line |= {"uuid": self.create_uuid(), "session_id": self._resolve_session_id()}
+        self._write_line({"type": "result", **line})
         self.last_result_line = self._lines[-1]
         if self.transcript_writer:
             self.transcript_writer.finalize_usage(fields)
         self.write_terminator()
-        self._begin()
+        self._reset_turn()
 
     def write_terminator(self) -> None:
         """The terminator; `result` says it by itself."""
-        self._lines.append(STOP)
+        self._lines.append(TERMINATOR)
 
-    def _failure(self, facts: Mapping[str, Any], cause: str) -> dict[str, Any]:
+    def _write_failure(self, facts: Mapping[str, Any], cause: str) -> dict[str, Any]:
         """Say what failed; gives back what the result has of it."""
         errors = facts.get("errors") or [facts.get("result") or cause]
-        name, status = self._error
-        code = error_code(name, cause, str(errors[0]))
+        name, status = self._error_and_status
+        code = choose_error_code(name, cause, str(errors[0]))
         word: dict[str, Any] = {"message": errors[0], "code": code}
         advice: dict[str, Any] = {}
         if status is not None:
             advice["status"] = status
-        if code in RETRYABLE:
+        if code in RETRYABLE_CODES:
             advice["retryable"] = True
-            if (seconds := retry_after(str(errors[0]))) is not None:
+            if (seconds := parse_retry_after(str(errors[0]))) is not None:
                 advice["retry_after"] = seconds
-        if code == "AUTH" and not self._responded:
-            self._append(
-                {"type": "system", "subtype": "error", "session_id": self._known_as(), **word}
+        if code == "AUTH" and not self._has_response:
+            self._write_line(
+                {
+                    "type": "system",
+                    "subtype": "error",
+                    "session_id": self._resolve_session_id(),
+                    **word,
+                }
             )
         else:
-            self._append({"type": "error", **word, **advice})
+            self._write_line({"type": "error", **word, **advice})
         subtype = facts.get("subtype")
         return {
             "subtype": subtype if subtype != "success" else "error_during_execution",
@@ -238,20 +250,20 @@ class YumePen:
             **advice,
         }
 
-    def _usage(self, given: object) -> dict[str, Any]:
+    def _resolve_usage(self, given: object) -> dict[str, Any]:
         """The vendor's numbers; where it gave none, an estimate that says so (R6)."""
         counted = parse_usage(given)
         if any(counted.values()):
-            return {name: counted[name] for name in NUMBERS}
-        asked = self._read if self._responded else 0
-        estimate = dict.fromkeys(NUMBERS, 0) | {
-            "input_tokens": -(-asked // CHARACTERS_PER_TOKEN),
-            "output_tokens": -(-self._written // CHARACTERS_PER_TOKEN),
+            return {name: counted[name] for name in USAGE_KEYS}
+        asked = self._input_chars if self._has_response else 0
+        estimate = dict.fromkeys(USAGE_KEYS, 0) | {
+            "input_tokens": -(-asked // CHARS_PER_TOKEN),
+            "output_tokens": -(-self._output_chars // CHARS_PER_TOKEN),
         }
-        return {name: estimate[name] for name in NUMBERS} | {"estimated": True}
+        return {name: estimate[name] for name in USAGE_KEYS} | {"estimated": True}
 
-    def _known_as(self) -> str:
-        return self._shown or self._session_id or ""
+    def _resolve_session_id(self) -> str:
+        return self._frontend_session_id or self._session_id or ""
 
     # -- a reply -----------------------------------------------------------------------------------
 
@@ -273,16 +285,18 @@ class YumePen:
             self.transcript_writer.add_usage(usage)
 
     def start_block(self, kind: str) -> None:
-        self._kind = kind
+        self._block_kind = kind
 
     def write_delta(self, text_json: bytes) -> None:
         """A fragment is a line (R2, R13)."""
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
-        self._responded = True
-        self._written += (len(text_json) if text_json.isascii() else len(text_json.decode())) - 2
-        self._lanes.say("", self._text_line(self._kind, text_json))
-        self._texts = self._texts or self._kind == "text"
+        self._has_response = True
+        self._output_chars += (
+            len(text_json) if text_json.isascii() else len(text_json.decode())
+        ) - 2
+        self._ordered_output.add_line("", self._encode_text(self._block_kind, text_json))
+        self._has_text = self._has_text or self._block_kind == "text"
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
         """Its fragments were said."""
@@ -291,7 +305,7 @@ class YumePen:
 
     def write_complete_block(self, kind: str, text_json: bytes) -> None:
         """A whole block is one fragment."""
-        self._kind = kind
+        self._block_kind = kind
         self.write_delta(text_json)
         if self.transcript_writer:
             self.transcript_writer.write_block(kind, text_json)
@@ -303,12 +317,12 @@ class YumePen:
         self, call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
         """A whole call (R3, R5)."""
-        dumped, said = self._fitted(tool_input)
-        self._responded = True
-        self._written += len(dumped)
-        line = self._call_line(call_id, "", name, dumped)
+        dumped, said = self._shorten_input(tool_input)
+        self._has_response = True
+        self._output_chars += len(dumped)
+        line = self._encode_call(call_id, "", name, dumped)
         self.last_call_bytes = len(line)
-        self._lanes.call("", call_id, line)
+        self._ordered_output.add_call("", call_id, line)
         if self.transcript_writer:
             self.transcript_writer.write_tool_call(call_id, name, said)
         return None if said is tool_input else said
@@ -324,13 +338,15 @@ class YumePen:
         """What a call returned, as one text."""
         if self.transcript_writer:
             self.transcript_writer.write_tool_result(call_id, name, tool_input, content, is_error)
-        text = readable(content)
-        self._read += len(text)
-        self._lanes.result("", call_id, self._result_line(call_id, "", text, is_error))
+        text = format_tool_result(content)
+        self._input_chars += len(text)
+        self._ordered_output.add_result(
+            "", call_id, self._encode_result(call_id, "", text, is_error)
+        )
 
-    def expose(self, identity: str) -> None:
+    def write_call_now(self, identity: str) -> None:
         """Say a call now: the frontend is asked about it."""
-        self._lanes.expose(identity)
+        self._ordered_output.write_call_now(identity)
 
     def write_user_text(self, text: str) -> None:
         """An interrupt is said by its own line (R9)."""
@@ -345,7 +361,7 @@ class YumePen:
     def write_notice(self, text: str) -> None:
         if self.transcript_writer:
             self.transcript_writer.write_notice(text)
-        self._append({"type": "text", "content": text, "id": self._chunk_id()})
+        self._write_line({"type": "text", "content": text, "id": self._create_chunk_id()})
 
     def write_api_error(
         self, text: str, error: str, status: int | None, error_type: str | None = None
@@ -353,7 +369,7 @@ class YumePen:
         """What failed is said with the result."""
         if self.transcript_writer:
             self.transcript_writer.write_api_error(text, error, status, error_type)
-        self._error = (error, status)
+        self._error_and_status = (error, status)
 
     # -- nested agents -----------------------------------------------------------------------------
 
@@ -364,24 +380,24 @@ class YumePen:
         for block in message["content"]:
             kind = block["type"]
             if kind == "tool_use":
-                dumped, _ = self._fitted(block["input"])
-                self._lanes.call(
+                dumped, _ = self._shorten_input(block["input"])
+                self._ordered_output.add_call(
                     parent_call_id,
                     block["id"],
-                    self._call_line(block["id"], parent_call_id, block["name"], dumped),
+                    self._encode_call(block["id"], parent_call_id, block["name"], dumped),
                 )
             elif kind == "tool_result":
-                line = self._result_line(
+                line = self._encode_result(
                     block["tool_use_id"],
                     parent_call_id,
-                    readable(block["content"]),
+                    format_tool_result(block["content"]),
                     block["is_error"],
                 )
-                self._lanes.result(parent_call_id, block["tool_use_id"], line)
+                self._ordered_output.add_result(parent_call_id, block["tool_use_id"], line)
             elif role == "assistant" and kind in ("text", "thinking"):
                 for piece in split_text(block[kind], self.max_bytes):
-                    self._lanes.say(
-                        parent_call_id, self._text_line(kind, dump_json(piece), parent_call_id)
+                    self._ordered_output.add_line(
+                        parent_call_id, self._encode_text(kind, dump_json(piece), parent_call_id)
                     )
 
     # -- pass-through: Yume is told nothing as it came ---------------------------------------------
@@ -404,44 +420,49 @@ class YumePen:
 
     # -- lines -------------------------------------------------------------------------------------
 
-    def _say_text(self, kind: str, text: str) -> None:
+    def _write_text(self, kind: str, text: str) -> None:
         for piece in split_text(text, self.max_bytes):
-            self._kind = kind
+            self._block_kind = kind
             self.write_delta(dump_json(piece))
 
-    def _text_line(self, kind: str, dumped: bytes, parent: str | None = "") -> bytes:
-        behind = self._behind(parent)
+    def _encode_text(self, kind: str, dumped: bytes, parent: str | None = "") -> bytes:
+        behind = self._encode_parent(parent)
         if kind == "thinking":
             return b'{"type":"thinking","is_thinking":true,"thought":%b%b}\n' % (dumped, behind)
         return b'{"type":"text","content":%b,"id":"%b"%b}\n' % (
             dumped,
-            self._chunk_id().encode(),
+            self._create_chunk_id().encode(),
             behind,
         )
 
-    def _chunk_id(self) -> str:
-        self._chunk += 1
-        return f"chunk-{self._chunk}"
+    def _create_chunk_id(self) -> str:
+        self._chunk_count += 1
+        return f"chunk-{self._chunk_count}"
 
-    def _call_line(self, identity: str, parent: str | None, name: str, dumped: bytes) -> bytes:
-        said = (dump_json(identity), dump_json(TOOLS.get(name, name)), dumped, self._behind(parent))
+    def _encode_call(self, identity: str, parent: str | None, name: str, dumped: bytes) -> bytes:
+        said = (
+            dump_json(identity),
+            dump_json(TOOL_NAME_BY_CLAUDE_NAME.get(name, name)),
+            dumped,
+            self._encode_parent(parent),
+        )
         return b'{"type":"tool_use","id":%b,"name":%b,"input":%b%b}\n' % said
 
-    def _result_line(self, identity: str, parent: str | None, text: str, failed: bool) -> bytes:
+    def _encode_result(self, identity: str, parent: str | None, text: str, failed: bool) -> bytes:
         outcome = b"true" if failed else b"false"
         said = (
             dump_json(identity),
             dump_json(cut_text(text, self.max_bytes)),
             outcome,
-            self._behind(parent),
+            self._encode_parent(parent),
         )
         return b'{"type":"tool_result","tool_use_id":%b,"content":%b,"is_error":%b%b}\n' % said
 
-    def _behind(self, parent: str | None) -> bytes:
+    def _encode_parent(self, parent: str | None) -> bytes:
         """The last member of a nested agent's line."""
         return b"" if parent == "" else b',"parent_tool_use_id":%b' % dump_json(parent)
 
-    def _fitted(self, arguments: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
+    def _shorten_input(self, arguments: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
         """A call's input as JSON, cut where it is too long for a line."""
         dumped = dump_json(arguments)
         if len(dumped) <= self.max_bytes:
@@ -450,7 +471,7 @@ class YumePen:
         fitted = fitted if isinstance(fitted, dict) else {"raw": fitted}
         return dump_json(fitted), fitted
 
-    def _append(self, line: Mapping[str, Any]) -> None:
+    def _write_line(self, line: Mapping[str, Any]) -> None:
         dumped = dump_json(line)
         if len(dumped) > self.max_bytes:
             dumped = dump_json(fit_line(line, self.max_bytes))

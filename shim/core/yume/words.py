@@ -10,7 +10,7 @@ from shim.core.turn.outcome import is_disconnect
 
 # The `code` of an error line, by the `error` of Claude's line for a failure of the API, else by our
 # cause.
-CODES = {
+ERROR_CODES = {
     "authentication_failed": "AUTH",
     "auth": "AUTH",
     "billing_error": "BILLING",
@@ -21,14 +21,18 @@ CODES = {
     "server_error": "SERVER",
     "truncated": "STREAM_DISCONNECT",
 }
-RETRYABLE = ("RATE_LIMIT", "SERVER", "STREAM_DISCONNECT")  # the same request may succeed later
+RETRYABLE_CODES = (
+    "RATE_LIMIT",
+    "SERVER",
+    "STREAM_DISCONNECT",
+)  # the same request may succeed later
 
-INTERACTIVE = "interactive"
+INTERACTIVE_MODE = "interactive"
 
 # Yume's names → Claude's, and whether the frontend is asked. Claude's own names keep their meaning.
 MODES = {
     "default": ("default", False),
-    INTERACTIVE: ("default", True),
+    INTERACTIVE_MODE: ("default", True),
     "auto": ("acceptEdits", False),
     "deny": ("plan", False),
     "plan": ("plan", False),
@@ -38,15 +42,15 @@ MODES = {
 }
 
 # How long an error says to wait; a number without a unit is seconds, as in the header of that name.
-_WAIT = re.compile(
+_RETRY_DELAY = re.compile(
     r"(?:retry.?after|(?:try again|retry|resets?) in)\W{1,4}(\d{1,6}(?:\.\d{1,3})?) ?"
     r"(ms|milliseconds|m(?:in|inutes?)?\b|h)?",
     re.I,
 )
-_UNITS = {"": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS_PER_UNIT = {"": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def yume_mode(name: object) -> tuple[str, bool, bool]:
+def resolve_yume_mode(name: object) -> tuple[str, bool, bool]:
     """Claude's mode, whether the frontend is asked, and whether the name is known. An unknown one
     is `default` (R15).
 
@@ -57,32 +61,34 @@ def yume_mode(name: object) -> tuple[str, bool, bool]:
     return mode, asks, known
 
 
-def error_code(error: str, cause: str, message: str) -> str:
+def choose_error_code(error: str, cause: str, message: str) -> str:
     """The code of a failure: `error` is Claude's word for one of the API, `cause` ours for any."""
     if error in ("", "server_error") and (
         is_disconnect(message) or classify_error(message).kind == "connection"
     ):
-        return CODES["truncated"]
-    return CODES.get(error) or CODES.get(cause) or cause.upper()
+        return ERROR_CODES["truncated"]
+    return ERROR_CODES.get(error) or ERROR_CODES.get(cause) or cause.upper()
 
 
-def retry_after(text: str) -> float | None:
+def parse_retry_after(text: str) -> float | None:
     """The seconds to wait that an error text names; None without any."""
-    found = _WAIT.search(text[:MAX_READ_CHARS])
+    found = _RETRY_DELAY.search(text[:MAX_READ_CHARS])
     if found is None:
         return None
     unit = (found[2] or "").lower()
-    return float(found[1]) * (0.001 if unit.startswith(("ms", "milli")) else _UNITS[unit[:1]])
+    return float(found[1]) * (
+        0.001 if unit.startswith(("ms", "milli")) else _SECONDS_PER_UNIT[unit[:1]]
+    )
 
 
-def readable(content: object) -> str:
+def format_tool_result(content: object) -> str:
     """A tool result as one text. A picture becomes its name."""
     if not isinstance(content, list):
         return as_text(content)
-    return "\n".join(_readable_block(block) for block in content)
+    return "\n".join(_format_block(block) for block in content)
 
 
-def _readable_block(block: object) -> str:
+def _format_block(block: object) -> str:
     if not isinstance(block, dict):
         return as_text(block)
     if isinstance(block.get("text"), str):

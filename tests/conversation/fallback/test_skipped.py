@@ -26,7 +26,7 @@ from shim.core.errors import (
     parse_failed_attempt,
 )
 from shim.core.turn.outcome import ChildExit
-from shim.core.yume.pen import YumePen
+from shim.core.yume.pen import YumeEncoder
 
 
 def unanswered(case):
@@ -127,7 +127,7 @@ def claude():
 
 
 def yume():
-    return YumePen(IDENTITY, history=StreamJsonWriter(IDENTITY))
+    return YumeEncoder(IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY))
 
 
 def held(pen=None):

@@ -10,8 +10,13 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.wishes import Interrupt, PermissionAnswered, SettingChanged
 from shim.core.claude.messages import PRIORITY_LATER
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, PermissionDecision, PermissionRequest
-from shim.core.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
-from shim.core.yume.pen import YumePen
+from shim.core.yume.control import (
+    APPROVAL_TIMEOUT_TEXT,
+    DENIED_TEXT,
+    TURN_STOPPED_TEXT,
+    YumeControlSession,
+)
+from shim.core.yume.pen import YumeEncoder
 
 ASKED = PermissionRequest("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
@@ -20,8 +25,8 @@ def opened(*, asks=True, prompts=True, unattended=False, mode="default"):
     facts = facts_of(
         vendor="qwen", session_id="s", mode=mode, asks=asks, prompts=prompts, line_bytes=99_999
     )
-    pen = YumePen(STABLE_ID_PREFIX)
-    return YumeControl(facts, lambda: "id", lambda: "now", pen, unattended=unattended)
+    pen = YumeEncoder(STABLE_ID_PREFIX)
+    return YumeControlSession(facts, lambda: "id", lambda: "now", pen, never_asks=unattended)
 
 
 def receive(control, frame):
@@ -116,7 +121,9 @@ def test_an_interrupt_denies_what_is_asked_about():
     denied, interrupt = receive(control, {"type": "interrupt"})
     assert (
         denied
-        == PermissionAnswered(ASKED, PermissionDecision(False, message=STOPPED, ends_turn=True))
+        == PermissionAnswered(
+            ASKED, PermissionDecision(False, message=TURN_STOPPED_TEXT, ends_turn=True)
+        )
         and interrupt == Interrupt()
     )
     assert control.take_output() == b"", "nothing of Claude's is said"
@@ -167,7 +174,7 @@ def test_interactive_is_said_of_a_vendor_that_asks_nobody():
 
 def test_a_call_is_said_before_its_approval_is_awaited():
     control = opened()
-    pen = control._pen
+    pen = control._encoder
     pen.write_tool_call("c0", "Bash", {})
     pen.write_tool_call("c1", "Bash", {"command": "ls"})
     assert b'"id":"c1"' not in pen.take_bytes()
@@ -179,10 +186,10 @@ def test_a_call_is_said_before_its_approval_is_awaited():
     ("frame", "decision"),
     [
         ({"approved": True}, PermissionDecision(True)),
-        ({"approved": False}, PermissionDecision(False, message=DENIED)),
-        ({"approved": "yes"}, PermissionDecision(False, message=DENIED)),
-        ({"approved": 1}, PermissionDecision(False, message=DENIED)),
-        ({}, PermissionDecision(False, message=DENIED)),
+        ({"approved": False}, PermissionDecision(False, message=DENIED_TEXT)),
+        ({"approved": "yes"}, PermissionDecision(False, message=DENIED_TEXT)),
+        ({"approved": 1}, PermissionDecision(False, message=DENIED_TEXT)),
+        ({}, PermissionDecision(False, message=DENIED_TEXT)),
         ({"approved": False, "reason": "not here"}, PermissionDecision(False, message="not here")),
     ],
 )
@@ -257,7 +264,7 @@ def test_an_approval_counts_once():
 def test_r14_a_question_that_had_its_time_is_denied_once():
     control = opened()
     control.ask_permission(ASKED)
-    assert control.expire_request(ASKED) == PermissionDecision(False, message=UNANSWERED)
+    assert control.expire_request(ASKED) == PermissionDecision(False, message=APPROVAL_TIMEOUT_TEXT)
     assert control.expire_request(ASKED) is None
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 

@@ -14,8 +14,13 @@ from shim.conversation.drivers.open_translation import (
 )
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.turn.outcome import ChildExit
-from shim.core.yume.pen import YumePen
-from shim.core.yume.words import error_code, readable, retry_after, yume_mode
+from shim.core.yume.pen import YumeEncoder
+from shim.core.yume.words import (
+    choose_error_code,
+    format_tool_result,
+    parse_retry_after,
+    resolve_yume_mode,
+)
 
 U = "11111111-2222-4333-8444-555555555555"
 V = "99999999-2222-4333-8444-555555555555"
@@ -353,7 +358,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(stage):
 
 @each("name", ["yolo", "", None, 7, "bypassPermissions"])
 def test_r15_a_mode_that_nobody_knows_is_the_default(name):
-    assert yume_mode(name) == ("default", False, False)
+    assert resolve_yume_mode(name) == ("default", False, False)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +371,7 @@ def test_r15_a_mode_that_nobody_knows_is_the_default(name):
     ],
 )
 def test_r15_the_modes_of_yume(name, mode, asks):
-    assert yume_mode(name) == (mode, asks, True)
+    assert resolve_yume_mode(name) == (mode, asks, True)
 
 
 # -- the shapes ------------------------------------------------------------------------------------
@@ -398,7 +403,7 @@ def test_the_images_of_a_message_that_were_left_out_are_told_of(stage):
 
 
 def test_a_session_is_called_what_the_frontend_calls_it():
-    pen = YumePen(STABLE_ID_PREFIX, shown="sess-123")
+    pen = YumeEncoder(STABLE_ID_PREFIX, frontend_session_id="sess-123")
     pen.write_init(U, {})
     pen.write_result({"is_error": False, "shim": {"cause": "clean"}})
     ids = [json.loads(line).get("session_id") for line in pen.take_bytes().splitlines()]
@@ -426,7 +431,7 @@ def test_a_result_of_blocks_is_one_text(stage):
     ],
 )
 def test_any_content_is_readable(content, text):
-    assert readable(content) == text
+    assert format_tool_result(content) == text
 
 
 HUGE = "0123456789é\u2028" * 40_000
@@ -544,8 +549,8 @@ def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage
     turn.add_tool_call("a", "Bash", {})
     turn.add_tool_call("b", "Bash", {})
     turn.add_text("then")
-    stage.pen.expose("b")
-    stage.pen.expose("b")
+    stage.pen.write_call_now("b")
+    stage.pen.write_call_now("b")
     assert short(stage.lines())[1:] == ["call a Bash", "call b Bash"]
     turn.add_tool_result("b", "2")
     turn.add_tool_result("a", "1")
@@ -560,7 +565,7 @@ def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call
     turn.add_tool_call("a", "Bash", {})
     turn.add_tool_call("task", "Task", {})
     turn.get_subagent("task").add_tool_call("n", "Read", {})
-    stage.pen.expose("n")
+    stage.pen.write_call_now("n")
     assert short(stage.lines())[1:] == ["call a Bash", "call task Task", "task>call n Read"]
     turn.record_end()
     stage.finish()
@@ -568,7 +573,7 @@ def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call
 
 
 def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypatch):
-    monkeypatch.setattr("shim.core.yume.order.HELD_BYTES", 100)
+    monkeypatch.setattr("shim.core.yume.order.MAX_BUFFERED_BYTES", 100)
     turn = stage.turn
     turn.add_tool_call("a", "Bash", {})
     turn.add_text("x" * 200)
@@ -597,7 +602,7 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
     ],
 )
 def test_how_long_to_wait_is_read_off_the_text(text, seconds):
-    assert retry_after(text) == seconds
+    assert parse_retry_after(text) == seconds
 
 
 @each(
@@ -612,7 +617,7 @@ def test_how_long_to_wait_is_read_off_the_text(text, seconds):
     ],
 )
 def test_every_failure_has_a_code(error, cause, message, code):
-    assert error_code(error, cause, message) == code
+    assert choose_error_code(error, cause, message) == code
 
 
 def test_a_real_claudes_errors_keep_their_words():
