@@ -45,7 +45,7 @@ def _run_claude(arguments: list[str], installed: dict[str, str]) -> int:
             return status
     from shim.io import early_signals
 
-    early_signals.listen()
+    early_signals.start_collecting()
     import gc
 
     # imports make no garbage worth a tenth of a turn's start; the session turns it on again
@@ -58,7 +58,7 @@ def _run_claude(arguments: list[str], installed: dict[str, str]) -> int:
 def _run_yume_cli(arguments: list[str], installed: dict[str, str]) -> int:
     from shim.io import early_signals
 
-    early_signals.listen()
+    early_signals.start_collecting()
     import gc
 
     gc.disable()

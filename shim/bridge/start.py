@@ -373,7 +373,7 @@ def _spawn_host(
     Signals are blocked until the host handles them, because another process may read its pid and
     stop it at once.
     """
-    from shim.io.early_signals import NAMES
+    from shim.io.early_signals import SIGNAL_NAMES
 
     # not for whoever only reads what stands here
     from shim.process.spawn import DEFAULT_SIGNALS, keep_own
@@ -401,7 +401,7 @@ def _spawn_host(
                 ),
             ],
             setsid=True,
-            setsigmask=[getattr(signal, name) for name in NAMES],
+            setsigmask=[getattr(signal, name) for name in SIGNAL_NAMES],
             # SIGHUP too: `nohup` is for the command that starts the host
             setsigdef=DEFAULT_SIGNALS,
         )

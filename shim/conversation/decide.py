@@ -36,7 +36,7 @@ from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import open_log
-from shim.io.prompt import read_file_option, read_prompt
+from shim.io.prompt import load_prompt_files, read_prompt
 from shim.io.raw_output import tell
 from shim.io.stamps import fresh_identity
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
@@ -152,7 +152,7 @@ class ConversationStartup:
         self._mcp_servers: Mapping[str, Any] = {}
         # a real claude reads its files itself
         if self.vendor_list.is_translated or not self.adapter.passthrough:
-            invocation = read_file_option(invocation)
+            invocation = load_prompt_files(invocation)
             self._mcp_servers = load_mcp_servers(invocation, self.cwd)
         if not (self.vendor_list.has_several or self.adapter.passthrough):
             invocation = self._apply_settings(invocation)

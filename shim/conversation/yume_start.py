@@ -18,7 +18,7 @@ from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import YumeInvocation
 from shim.core.yume.words import resolve_yume_mode
-from shim.io.prompt import CHUNK_BYTES, LARGER, NO_PROMPT
+from shim.io.prompt import CHUNK_BYTES, LIMIT_HINT, NO_PROMPT_ERROR
 from shim.io.raw_output import tell
 from shim.state import store
 from shim.state.own_vendors import learn
@@ -108,7 +108,7 @@ def _read_input(start: ConversationStartup, call: YumeInvocation) -> StdinInput:
     if not frames:
         text = data.decode("utf-8", "replace").strip()
         if not text:
-            raise ArgumentError(NO_PROMPT.replace("using --print", "starting"))
+            raise ArgumentError(NO_PROMPT_ERROR.replace("using --print", "starting"))
         return StdinInput(text)  # stdin was the prompt: it brings no answers
     from shim.io.stdin import Source
 
@@ -139,7 +139,7 @@ def _read_first_line(start: ConversationStartup) -> tuple[bytes, bool]:
             start.recorder.stream("i", chunk)
         data += chunk
         if len(data) > most:
-            raise FrontendError(f"the prompt on stdin is larger than {most} bytes", hint=LARGER)
+            raise FrontendError(f"the prompt on stdin is larger than {most} bytes", hint=LIMIT_HINT)
         if b"\n" in data.lstrip() and _is_frame(data):
             return data, True
     return data, _is_frame(data)

@@ -11,37 +11,37 @@ from types import FrameType
 
 from shim.io.inherited_signals import stop_ignoring_signals, unblock_signals
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 
-heard: list[int] = []
+received_signals: list[int] = []
 
 
-def handle(handler: Callable[[int, FrameType | None], None]) -> None:
+def install_handler(handler: Callable[[int, FrameType | None], None]) -> None:
     """Handle signals from now on. A signal that is ignored stays ignored (see `inherited_signals`)."""
-    for name in NAMES:
+    for name in SIGNAL_NAMES:
         number = getattr(signal, name)
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
 
 
-def listen() -> None:
+def start_collecting() -> None:
     """Record signals from now on, also signals that our parent has ignored or blocked."""
     stop_ignoring_signals()
-    handle(_note)
+    install_handler(_record_signal)
     unblock_signals()
 
 
-def forget() -> None:
+def restore_default_handlers() -> None:
     """Let signals end the process as usual, a noted one at once: what follows is short and writes
     no result.
     """
-    for name in NAMES:
+    for name in SIGNAL_NAMES:
         number = getattr(signal, name)
-        if signal.getsignal(number) is _note:
+        if signal.getsignal(number) is _record_signal:
             signal.signal(number, signal.SIG_DFL)
-    if heard:
-        signal.raise_signal(heard[0])
+    if received_signals:
+        signal.raise_signal(received_signals[0])
 
 
-def _note(number: int, frame: FrameType | None) -> None:
-    heard.append(number)
+def _record_signal(number: int, frame: FrameType | None) -> None:
+    received_signals.append(number)

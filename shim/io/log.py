@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 LEVELS = ("debug", "info", "warning", "error")
 
-Log = Callable[..., None]
+LogFunction = Callable[..., None]
 
 
-def open_log(setting: str | None, *, redact: bool = True) -> Log:
+def open_log(setting: str | None, *, redact: bool = True) -> LogFunction:
     """Open the log that `SHIM_LOG` names, LEVEL or LEVEL:FILE. Returns a function of an event's
     name and its facts.
 
@@ -27,7 +27,7 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
     level or a file that cannot be opened.
     """
     if not setting:
-        return SILENT
+        return SILENT_LOG
     level, _, path = setting.partition(":")
     if level not in LEVELS:
         raise FrontendError(
@@ -38,7 +38,7 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
     import structlog
 
     try:
-        stream: Any = _file(path) if path else _Stderr()
+        stream: Any = _open_file(path) if path else _Stderr()
     except OSError as error:
         raise FrontendError(f"the log {path} cannot be written: {error.strerror}") from None
     structlog.configure(
@@ -53,9 +53,9 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
     )
     logger = structlog.get_logger()
 
-    def write(event: str, *, level: str = "info", **facts: Any) -> None:
+    def write(event: str, *, level: str = "info", **fields: Any) -> None:
         try:
-            getattr(logger, level)(event, **facts)
+            getattr(logger, level)(event, **fields)
         except OSError:
             pass  # no turn fails because the disk of its log is full
 
@@ -70,7 +70,7 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
     return write_clean
 
 
-def _file(path: str) -> "TextIO":
+def _open_file(path: str) -> "TextIO":
     """A log file, which only its owner may read. A pipe that has no reader is an error; nothing
     waits for one.
     """
@@ -87,8 +87,8 @@ class _Stderr:
         """There is no buffer."""
 
 
-def _nothing(event: str, **facts: Any) -> None:
+def _ignore_event(event: str, **facts: Any) -> None:
     """No log was asked for."""
 
 
-SILENT: Log = _nothing
+SILENT_LOG: LogFunction = _ignore_event

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 SILENT_SECONDS = 3.0  # of silence on an open stdin, if there is a prompt already (contract P20)
 PATIENT_SECONDS = 600.0  # of silence on an open stdin, if the prompt must come from it
 CHUNK_BYTES = 256 * 1024
-LARGER = "raise max_inbound_bytes in config.toml"
+LIMIT_HINT = "raise max_inbound_bytes in config.toml"
 SYSTEM_PROMPT_BYTES = 1024 * 1024
 
-NO_PROMPT = (
+NO_PROMPT_ERROR = (
     "Error: Input must be provided either through stdin or as a prompt argument when using --print"
 )
 SLOW_STDIN = (
@@ -45,10 +45,10 @@ def read_prompt(
         if invocation.other_flags.swallowed:
             flag, word = invocation.other_flags.swallowed
             raise ArgumentError(
-                f'{NO_PROMPT}\n"{word}" was read as a value of {flag}, not as a prompt',
+                f'{NO_PROMPT_ERROR}\n"{word}" was read as a value of {flag}, not as a prompt',
                 hint=f"put a prompt before {flag} or after --",
             )
-        raise ArgumentError(NO_PROMPT)
+        raise ArgumentError(NO_PROMPT_ERROR)
     _check_text(prompt)
     return prompt
 
@@ -71,7 +71,7 @@ def read_background_prompt(invocation: Invocation, descriptor: int, limit: int) 
     return prompt
 
 
-def read_file_option(invocation: Invocation) -> Invocation:
+def load_prompt_files(invocation: Invocation) -> Invocation:
     """The invocation with the texts of `--system-prompt-file` and `--append-system-prompt-file` in
     their places.
     """
@@ -129,5 +129,7 @@ def _piped(descriptor: int, have_prompt: bool, limit: int, recorder: "Tap | None
         parts.append(chunk)
         size += len(chunk)
         if size > limit:
-            raise FrontendError(f"the prompt on stdin is larger than {limit} bytes", hint=LARGER)
+            raise FrontendError(
+                f"the prompt on stdin is larger than {limit} bytes", hint=LIMIT_HINT
+            )
     return b"".join(parts).decode("utf-8", "replace")

@@ -33,9 +33,9 @@ class Signals:
 
     def listen(self) -> None:
         """From now on they are ours."""
-        early_signals.handle(self._caught)
-        if early_signals.heard:
-            self._caught(early_signals.heard.pop(0), None)
+        early_signals.install_handler(self._caught)
+        if early_signals.received_signals:
+            self._caught(early_signals.received_signals.pop(0), None)
 
     def listen_again(self) -> None:
         """The loop is over: forget the signals that it has handled, and note new ones."""

@@ -26,7 +26,7 @@ from shim.core.cast.words import (
 )
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
-from shim.io.early_signals import handle
+from shim.io.early_signals import install_handler
 from shim.recording.wanted import CHUNK_BYTES, Wanted, read_words, records_of
 
 # How long a recorded line is waited for: a person may come back tomorrow and press "allow".
@@ -51,7 +51,7 @@ class Hearing:
 
     def listen(self) -> None:
         """Begin. A terminal counts as closed: a person types no protocol."""
-        handle(
+        install_handler(
             lambda number, frame: self._events.put(("signal", signal.Signals(number).name.encode()))
         )
         if os.isatty(self._descriptor):

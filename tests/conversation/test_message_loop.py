@@ -21,7 +21,7 @@ from shim.conversation.message_loop import MessageLoop
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.messages import UserMessage
-from shim.io.log import SILENT
+from shim.io.log import SILENT_LOG
 from shim.io.stdout import FrontendGoneError
 from shim.process import child as children
 from shim.process.spawn import Started, spawn
@@ -76,7 +76,7 @@ class Launched:
     echo = False
     retries = False
     vendor = SimpleNamespace(exit=ShutdownConfig())
-    setup = SimpleNamespace(log=SILENT)
+    setup = SimpleNamespace(log=SILENT_LOG)
 
     def __init__(self, translation, end_grace):
         self._translation = translation

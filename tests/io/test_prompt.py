@@ -8,7 +8,7 @@ import pytest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
 from shim.io import prompt as prompts
-from shim.io.prompt import read_file_option, read_prompt
+from shim.io.prompt import load_prompt_files, read_prompt
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_the_texts_of_files_take_their_places(tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_text("You are X.", encoding="utf-8")
     other.write_bytes(b"caf\xe9")
-    invocation = read_file_option(
+    invocation = load_prompt_files(
         parse_argv(["--system-prompt-file", str(one), "--append-system-prompt-file", str(other)])
     )
     assert (invocation.system.system_prompt, invocation.system.append_system_prompt) == (
@@ -165,7 +165,7 @@ def test_the_texts_of_files_take_their_places(tmp_path):
 @pytest.mark.parametrize("flag", ["--system-prompt-file", "--append-system-prompt-file"])
 def test_a_file_that_is_not_there_is_named(tmp_path, flag):
     with pytest.raises(FrontendError, match=r"nowhere cannot be read: No such file"):
-        read_file_option(parse_argv([flag, str(tmp_path / "nowhere")]))
+        load_prompt_files(parse_argv([flag, str(tmp_path / "nowhere")]))
 
 
 def test_a_file_that_is_too_large_is_named(tmp_path, monkeypatch):
@@ -173,4 +173,4 @@ def test_a_file_that_is_too_large_is_named(tmp_path, monkeypatch):
     path = tmp_path / "large"
     path.write_text("12345", encoding="utf-8")
     with pytest.raises(FrontendError, match="larger than 4 bytes"):
-        read_file_option(parse_argv(["--system-prompt-file", str(path)]))
+        load_prompt_files(parse_argv(["--system-prompt-file", str(path)]))

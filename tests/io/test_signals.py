@@ -12,7 +12,7 @@ from shim.io.signals import Signals, StoppedError
 @pytest.fixture
 def signals():
     """Listening; afterwards every signal is handled as before."""
-    before = {name: signal.getsignal(getattr(signal, name)) for name in early_signals.NAMES}
+    before = {name: signal.getsignal(getattr(signal, name)) for name in early_signals.SIGNAL_NAMES}
     made = Signals()
     try:
         made.listen()
@@ -50,6 +50,6 @@ def test_a_signal_behind_the_start_of_the_child_waits_for_the_loop(signals):
 
 
 def test_a_signal_that_came_before_we_listened_ends_the_start_too(signals, monkeypatch):
-    monkeypatch.setattr(early_signals, "heard", [signal.SIGTERM])
+    monkeypatch.setattr(early_signals, "received_signals", [signal.SIGTERM])
     with pytest.raises(StoppedError, match="SIGTERM"):
         signals.listen()

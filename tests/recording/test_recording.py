@@ -136,7 +136,7 @@ def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts)
         "none",
     )
     assert (header.dialect, header.platform, header.swept) == ("claude", sys.platform, False)
-    assert header.facts["env"] == {"LANG": "C.UTF-8", **dict.fromkeys(_ours())}
+    assert header.fields["env"] == {"LANG": "C.UTF-8", **dict.fromkeys(_ours())}
     (start,), (end,) = cast.facts("s"), cast.facts("x")
     assert (start.fields["child"], start.fields["turn"], start.fields["cwd"]) == (
         1,

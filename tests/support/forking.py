@@ -374,7 +374,7 @@ def _fork_here(request: Request, files: Sequence[int]) -> int:
     status = 1
     try:
         atexit._clear()
-        early_signals.heard.clear()
+        early_signals.received_signals.clear()
         signal.set_wakeup_fd(-1)
         for number in every:
             if callable(signal.getsignal(number)):

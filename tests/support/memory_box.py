@@ -463,7 +463,7 @@ class MemoryBox(Box):
         )
         patch.setattr(anyio, "run", run)
         patch.setattr(anyio, "open_signal_receiver", signals.open)
-        patch.setattr(early_signals, "handle", lambda handler: None)
+        patch.setattr(early_signals, "install_handler", lambda handler: None)
         patch.setattr(gc, "freeze", lambda: None)  # so that objects of a test can be collected
         patch.setattr(strays, "_adopting", False)
         patch.setattr(strays, "adopt", lambda: None)

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     )
     for descriptor in (lock, listening.fileno()):
         os.set_inheritable(descriptor, False)
-    early_signals.listen()
+    early_signals.start_collecting()
     _wait_for_starter()
     facts, signals, place = HostMetadata(folder), Signals(), sockets.find_socket_file_id(folder)
     status, recorder = 1, None

@@ -199,7 +199,7 @@ class HostRuntime:
                 yield
             finally:
                 # the loop hears none any more, and one would take the last words away
-                early_signals.listen()
+                early_signals.start_collecting()
                 with anyio.CancelScope(shield=True):
                     await runner.close_clients(runner.failure_reason or self.end_reason)
                     self._log.close()

@@ -24,7 +24,7 @@ from shim.core.cast.records import CastError, CastHeader
 from shim.core.cast.words import parse_protocol_line
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
-from shim.io.early_signals import NAMES
+from shim.io.early_signals import SIGNAL_NAMES
 from shim.recording.playable_run import invocation_of, program_of
 from shim.recording.wanted import open_cast
 from shim.state import own_vendors
@@ -126,7 +126,7 @@ def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:
         if (
             record.code == "n"
             and record.fields.get("kind") == "caught"
-            and record.fields.get("signal") in NAMES
+            and record.fields.get("signal") in SIGNAL_NAMES
         ):
             moments.append(("signal", str(record.fields["signal"]).encode()))
         elif record.code in "iO":

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
             error, arguments, installed, dialect=resolve_dialect(chosen or baked)
         )
     if invocation.version or invocation.help or invocation.subcommand:
-        early_signals.forget()
+        early_signals.restore_default_handlers()
         from shim.commands.claude.subcommands import run_subcommand
 
         return run_subcommand(invocation, installed)
@@ -46,14 +46,14 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         return status
     invocation = expand_short_id(invocation)
     if invocation.session.background and not invocation.shim_flags.shim_explain:
-        early_signals.forget()
+        early_signals.restore_default_handlers()
         from shim.commands.claude.background import start_background
 
         return start_background(invocation, installed)
     if baked and not (chosen or invocation.shim_flags.shim_dialect):
         invocation = invocation.with_flags(shim_dialect=baked)
     if invocation.shim_flags.shim_explain:
-        early_signals.forget()
+        early_signals.restore_default_handlers()
         from shim.commands.claude.answers import CommandOutput, print_output
         from shim.commands.turn.explain import explain_invocation as explain
 

@@ -58,11 +58,16 @@ def refuse_arguments(
     recorder = record_refusal(invocation, installed, arguments)
     try:
         return refuse_turn(
-            invocation, error, error.cause, lambda: bool(early_signals.heard), "", recorder
+            invocation,
+            error,
+            error.cause,
+            lambda: bool(early_signals.received_signals),
+            "",
+            recorder,
         )
     finally:
         if recorder is not None:
-            recorder.close(lambda: bool(early_signals.heard))
+            recorder.close(lambda: bool(early_signals.received_signals))
 
 
 def report_failure(

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     fill_standard_files()
     call = parse_yume_argv(arguments)
     if call.command in ("version", "help", "auth"):
-        early_signals.forget()
+        early_signals.restore_default_handlers()
     if call.command in ("version", "help"):
         from shim.commands.claude.answers import CommandOutput, print_output
 

@@ -27,7 +27,7 @@ from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import ChildExit
-from shim.io.log import SILENT, Log
+from shim.io.log import SILENT_LOG, LogFunction
 from shim.io.raw_output import tell
 from shim.io.stdout import Output
 from shim.process import strays
@@ -429,9 +429,9 @@ class ChildDriver:
         await self._write_turn_end(*pump.fail_turn(error))
 
 
-def log_child_exit(log: Log, child: Child) -> None:
+def log_child_exit(log: LogFunction, child: Child) -> None:
     """Write into the log how a child ended, its times and the end of its stderr."""
-    if log is not SILENT:
+    if log is not SILENT_LOG:
         first = None if child.first_output is None else round(child.first_output, 3)
         lasted = round(anyio.current_time() - child.began, 3)
         how = {"code": child.exit and child.exit.code, "signal": child.exit and child.exit.signal}

@@ -32,7 +32,7 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import ANY_TOOL
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.io.log import SILENT
+from shim.io.log import SILENT_LOG
 from shim.io.raw_output import tell
 from shim.process import strays
 from shim.process.environment import child_environment, extra_arguments, launch_environment
@@ -346,7 +346,7 @@ class ChildLauncher:
         self.resume_state.has_started = True
         self.resume_state.vendor_model = request.invocation.model or self.resume_state.vendor_model
         setup.log("child started", vendor=vendor.name, program=command[0], arguments=len(command))
-        if setup.log is not SILENT:
+        if setup.log is not SILENT_LOG:
             from shim.core.secrets.redactor import redact_argv
 
             settings = {

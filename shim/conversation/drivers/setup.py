@@ -17,7 +17,7 @@ from shim.core.policy.rules import parse_rules
 from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
-from shim.io.log import Log
+from shim.io.log import LogFunction
 from shim.state.config import Settings, VendorSettings
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ConversationContext(NamedTuple):
     settings: Settings
     environment: Mapping[str, str]
     cwd: str
-    log: Log
+    log: LogFunction
     recorder: "Recorder | None" = None
     is_translated: bool = False
     claude_settings: ClaudeSettings = ClaudeSettings()
