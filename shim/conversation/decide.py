@@ -37,7 +37,7 @@ from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import open_log
 from shim.io.prompt import load_prompt_files, read_prompt
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.stamps import fresh_identity
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
 from shim.process.version_check import find_installed_vendor
@@ -175,7 +175,7 @@ class ConversationStartup:
                 cwd=self.cwd,
             )
         for one in self.vendor_list.skipped_attempts:
-            tell(f"{one.vendor} cannot answer ({one.cause}): {one.reason}\n")
+            warn(f"{one.vendor} cannot answer ({one.cause}): {one.reason}\n")
             if self.recorder is not None:
                 self.recorder.note(NOTE_PASSED_OVER, started=False, **one.to_json())
 
@@ -277,7 +277,7 @@ class ConversationStartup:
             check_resume_point(self.invocation.session, self.adapter, self._load_resumed_uuids)
         model = resolve_vendor_model(self.invocation.model or "", self.adapter, self.settings)
         for warning in self.adapter.list_ignored_flags(self.invocation.with_flags(model=model)):
-            tell(warning)
+            warn(warning)
         launcher = self._create_launcher(*fresh_identity())
         launcher.find_program()
         return launcher

@@ -21,7 +21,7 @@ from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.state.config import ONE_WAY, TWO_WAY, Settings
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def apply_claude_settings(invocation: Invocation, settled: ClaudeSettings) -> In
     ModeError for a mode that a file forbids.
     """
     for unheeded in settled.unsupported_keys:
-        tell(f"{unheeded} has no effect: only the real claude can honour it\n")
+        warn(f"{unheeded} has no effect: only the real claude can honour it\n")
     flags = invocation.permissions
     if flags.permission_mode is None and not flags.skip_permissions and settled.mode is not None:
         invocation = invocation.with_flags(permission_mode=settled.mode)
@@ -156,7 +156,7 @@ def apply_yume_mode(invocation: Invocation) -> Invocation:
 
     mode, asks, known = resolve_yume_mode(given)
     if not known:
-        tell(
+        warn(
             f"the permission mode {escape_control_chars(str(given)[:60])!r} is not known: default\n"
         )
     return invocation.with_flags(
@@ -195,7 +195,7 @@ def validate_invocation(invocation: Invocation) -> Invocation:
     if (effort := invocation.limits.effort) is not None:
         invocation = invocation.with_flags(effort=parse_effort(effort))
         if parse_effort(effort) is None:
-            tell(
+            warn(
                 f"--effort {escape_control_chars(effort[:40])!r} has no effect: known are {', '.join(CLAUDE_EFFORT_LEVELS)}\n"
             )
     for directory in invocation.add_dirs:

@@ -22,7 +22,7 @@ from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import UserMessage
 from shim.core.reading.lines import MAX_LINE_BYTES
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.stdout import FrontendGoneError, Output
 from shim.process import strays
 
@@ -183,7 +183,7 @@ class MessageLoop(ConversationLoop):
             self._context_messages.popleft()
             dropped += 1
         if dropped:
-            tell(
+            warn(
                 f"dropped the {dropped} oldest messages with `shouldQuery: false`: all of them together were larger "
                 f"than {MAX_CONTEXT_BYTES} bytes\n"
             )
@@ -225,7 +225,7 @@ class MessageLoop(ConversationLoop):
         for raw in lines.close():
             await self._apply_line(control, raw)
         if lines.skipped_lines:
-            tell(
+            warn(
                 f"skipped {lines.skipped_lines} lines of stdin that were too long (max_inbound_bytes)\n"
             )
         await self._execute_actions(control.close_input())
@@ -292,7 +292,7 @@ class MessageLoop(ConversationLoop):
         if self._session_lines is None:
             return
         for complaint in self._session_lines.warnings:
-            tell(complaint)
+            warn(complaint)
         self._session_lines.warnings.clear()
         if data := self._session_lines.take_output():
             await self._output.lines(data)
@@ -304,7 +304,7 @@ class MessageLoop(ConversationLoop):
         try:
             await self._write_last_result(explain_error(error), "internal")
         except Exception as another:
-            tell(f"the shim failed: {another!r}\n")
+            warn(f"the shim failed: {another!r}\n")
 
     async def _write_last_result(self, reason: str, cause: Cause) -> None:
         """End the turn that runs with an error result, if it has none and stdout takes the lines in

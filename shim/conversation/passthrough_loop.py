@@ -32,7 +32,7 @@ from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
-from shim.io.raw_output import COURTESY_SECONDS, offer, tell
+from shim.io.raw_output import COURTESY_SECONDS, offer, warn
 from shim.io.stdin import Inbound
 from shim.io.stdout import FrontendGoneError, Output
 from shim.process import strays
@@ -65,7 +65,7 @@ class StderrCopier:
     def flush(self) -> None:
         """The rest, which may have been the beginning of a secret."""
         if self._redactor is not None:
-            tell(escape_control_chars(self._redactor.flush()))
+            warn(escape_control_chars(self._redactor.flush()))
 
 
 class PassthroughLoop(ConversationLoop):
@@ -109,7 +109,7 @@ class PassthroughLoop(ConversationLoop):
         except Exception as error:  # our own mistake: the frontend still gets its one result
             self._error = error
             await self._write_last_result(explain_error(error), "internal")
-            tell(f"{explain_error(error)}\n")
+            warn(f"{explain_error(error)}\n")
         if self._stop_signal is not None:
             self._child.signal("SIGTERM")
             await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")

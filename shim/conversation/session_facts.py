@@ -14,7 +14,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.typed import Any
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.state.config import Settings
 
 
@@ -87,7 +87,7 @@ def _add_mcp_servers(
     if invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation):
         facts.add_sdk_servers(inside)
     else:
-        tell(
+        warn(
             f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(inside)})\n"
         )
 

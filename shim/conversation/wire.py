@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 from shim.core.errors import ModeError, VendorError
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
-from shim.io.raw_output import offer, tell
+from shim.io.raw_output import offer, warn
 from shim.io.stamps import fresh_uuid, now
 from shim.process.spawn import abandon
 
@@ -403,7 +403,7 @@ def _answer_early_requests(
     while lines and b'"control_request"' in lines[0]:
         control.receive_line(lines.pop(0))
     for complaint in control.warnings:
-        tell(complaint)
+        warn(complaint)
     control.warnings.clear()
     data = control.take_output()
     try:

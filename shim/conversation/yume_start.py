@@ -19,7 +19,7 @@ from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import YumeInvocation
 from shim.core.yume.words import resolve_yume_mode
 from shim.io.prompt import CHUNK_BYTES, LIMIT_HINT, NO_PROMPT_ERROR
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.state import store
 from shim.state.own_vendors import learn
 
@@ -81,12 +81,12 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
     identity = resolve_session_id(name) if name else ""
     session = store.look_up(identity, os.environ) if identity else None
     if session is not None and call.history and call.vendor_name not in ("", session.vendor):
-        tell(
+        warn(
             f"{call.vendor_name}: the session belongs to {session.vendor}; a new one begins, {_HISTORY_NOT_READ}\n"
         )
         return invocation, ""
     if session is None and call.history:
-        tell(
+        warn(
             f"{call.vendor_name or 'yume-cli'}: the session is not known here; a new one begins, {_HISTORY_NOT_READ}\n"
         )
         name = call.session
@@ -122,7 +122,7 @@ def _apply_api_base(
 ) -> Mapping[str, str]:
     """The environment with another address of the model's API, for a vendor that reads one from it."""
     if not vendor.environment.api_base_variable:
-        tell(
+        warn(
             f"{vendor.name}: --api-base is not passed on; set the address in its own configuration\n"
         )
         return environment
@@ -156,7 +156,7 @@ def _apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
         return invocation
     mode, asks, known = resolve_yume_mode(call.mode)
     if not known:
-        tell(
+        warn(
             escape_control_chars(
                 f"{call.vendor_name or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"
             )

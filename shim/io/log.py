@@ -8,7 +8,7 @@ from collections.abc import Callable
 from shim.core.errors import FrontendError
 from shim.core.reading.account import MAX_SAMPLE_CHARS
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -81,7 +81,7 @@ def _open_file(path: str) -> "TextIO":
 class _Stderr:
     """stderr, without waiting for its reader."""
 
-    write = staticmethod(tell)
+    write = staticmethod(warn)
 
     def flush(self) -> None:
         """There is no buffer."""

@@ -9,7 +9,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 
 if TYPE_CHECKING:
     from shim.io.tap import Tap
@@ -116,7 +116,7 @@ def _piped(descriptor: int, have_prompt: bool, limit: int, recorder: "Tap | None
                 raise FrontendError(
                     f"stdin said nothing for {patience:g} s in the middle of the prompt"
                 )
-            tell(SLOW_STDIN)
+            warn(SLOW_STDIN)
             break
         try:
             chunk = os.read(descriptor, CHUNK_BYTES)

@@ -40,7 +40,7 @@ def insist(descriptor: int, data: bytes, stopped: Callable[[], bool]) -> None:
 _unread = False
 
 
-def tell(text: str) -> None:
+def warn(text: str) -> None:
     """Write lines to stderr. A reader that was too slow once is not waited for again until it
     reads.
     """

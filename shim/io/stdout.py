@@ -13,7 +13,7 @@ import anyio
 
 from shim.core.claude.messages import UserMessage
 from shim.core.turn.turn import Turn
-from shim.io.raw_output import GONE, SAFE_BYTES, tell
+from shim.io.raw_output import GONE, SAFE_BYTES, warn
 from shim.io.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Stdout:
         except OSError as error:
             if error.errno not in GONE and not self.broken:
                 self.broken = True
-                tell(f"stdout cannot be written: {error.strerror}\n")
+                warn(f"stdout cannot be written: {error.strerror}\n")
             raise FrontendGoneError(str(error)) from None
         finally:
             self._unwritten = bytes(view)
@@ -205,7 +205,7 @@ class Output:
             and turn.cause in THEIRS
             and turn.config.vendor.name not in turn.final_text
         ):
-            tell(WHOSE.format(name=turn.config.vendor.name))
+            warn(WHOSE.format(name=turn.config.vendor.name))
 
     async def close(self, text: str, result: bytes) -> None:
         """The answer is there, as a text and as its line; said once."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from shim.core.claude.usage import UsageCounter
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.stamps import fresh_uuid, now
 from shim.io.transcript_lines import (
     UUID_CHARACTERS,
@@ -309,7 +309,7 @@ class Transcript:
             return 0
 
     def _fail(self, reason: str) -> None:
-        tell(
+        warn(
             f"no transcript is written to {self._projects}/{folder_name(self._cwd)}/{self._name}: {reason}\n"
         )
         self._end()

@@ -17,7 +17,7 @@ from typing import Any
 from shim.core.cast.clean import CastRedactor
 from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.records import STREAMS, CastError
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.recording.moment_queue import END, LAST, Moment, MomentQueue
 from shim.recording.rewrite import StoppedError, sweep
 
@@ -52,7 +52,7 @@ class StopNotice:
     def say(self, reason: str) -> None:
         self.reason = f"the recording {self._path} stopped: {reason}"
         if self._alarm is None:
-            tell(f"{self.reason}; the turn goes on without it\n")
+            warn(f"{self.reason}; the turn goes on without it\n")
             return
         with contextlib.suppress(OSError):
             os.write(self._alarm[1], b"!")
@@ -186,7 +186,7 @@ class CastWriter:
         if written + len(data) <= self._most:
             return self._encoder.encode_stream(letter, at, data)
         self._queue.closed = True
-        tell(
+        warn(
             f"the recording {self._path} is as large as record_max_bytes allows; the turn goes on without it\n"
         )
         return self._ending(at, {"kind": "limit", "bytes": self._most})
@@ -221,7 +221,7 @@ class CastWriter:
         if not self._advised:
             self._advised = True
             advice = f"`shim cast redact {self._path}` takes it out"
-            tell(f"a secret that was split over lines {how} in {self._path}: {why}; {advice}\n")
+            warn(f"a secret that was split over lines {how} in {self._path}: {why}; {advice}\n")
 
     def _given_up(self) -> bool:
         self._queue.steps += 1

@@ -8,7 +8,7 @@ from shim.core.cast.records import CAST_SUFFIX, DAMAGE, CastError
 from shim.core.cast.verify import CastFinding, verify_chunks
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.account import escape_control_chars
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.recording.rewrite import Rewritten, rewrite
 from shim.recording.search import Search
 from shim.state.config import load
@@ -51,7 +51,7 @@ def is_cast(entry: "os.DirEntry[str]") -> bool:
     try:
         return entry.is_file()
     except OSError as error:
-        tell(escape_control_chars(f"{entry.path} is left out: {error.strerror}\n"))
+        warn(escape_control_chars(f"{entry.path} is left out: {error.strerror}\n"))
         return False
 
 

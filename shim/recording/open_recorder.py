@@ -14,7 +14,7 @@ from shim.core.cast.records import CAST_SUFFIX
 from shim.core.errors import UnrecordedError
 from shim.core.reading.account import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.stamps import now
 from shim.recording.recorder import Limits, Recorder
 from shim.state.config import Settings
@@ -98,7 +98,7 @@ def _refuse(path: str, why: Exception, settings: Settings) -> None:
         raise UnrecordedError(
             reason, hint="record_strict is set; name another file or folder"
         ) from None
-    tell(f"{reason}; the turn is not recorded\n")
+    warn(f"{reason}; the turn is not recorded\n")
 
 
 def _shown(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.reading.account import Diagnostics
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import ChildExit
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.recording.cast_writer import CastWriter, StopNotice, Write
 from shim.recording.moment_queue import QUEUE_BYTES, MomentQueue
 
@@ -123,7 +123,7 @@ class Recorder:
         self._writer.finish(stopped)
         if not self.strict or not self._notice.reason or self._notice.heard:
             return True
-        tell(f"{self._notice.reason}\n")
+        warn(f"{self._notice.reason}\n")
         return False
 
     async def failed(self) -> str:

@@ -16,7 +16,7 @@ from errno import EINVAL
 from io import BytesIO
 
 from shim.core.reading.lines import MAX_LINE_BYTES, OpenSpillFile, SpillFile
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 
 NOT_PRIVATE = "{path} is not your own folder, closed to others (chmod 700)"
 
@@ -81,7 +81,7 @@ def _warn(path: str) -> None:
     state = os.path.dirname(path)
     if state not in _warned:
         _warned.add(state)
-        tell(f"{explain_not_kept(path)}\n")
+        warn(f"{explain_not_kept(path)}\n")
 
 
 def explain_not_kept(path: str) -> str:

@@ -10,7 +10,7 @@ from shim.core.adapter.vendor import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import is_vendor_name
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.state.config import Settings, config_directory
 
 BUNDLED = dict(adapters.VENDORS)
@@ -39,7 +39,7 @@ def readable() -> dict[str, Adapter]:
     """Every readable vendor by name. Others are left out, with a line on stderr."""
     found, mistakes = read_all()
     for error in mistakes.values():
-        tell(escape_control_chars(f"{error}\n"))
+        warn(escape_control_chars(f"{error}\n"))
     return found
 
 

@@ -15,7 +15,7 @@ from shim.core.adapter.vendor import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load import files
 from shim.profiles.load.files import PROFILE_BYTES, File, bundled_module, parsed
@@ -59,7 +59,7 @@ def _warn_of_unused_keys(file: File) -> None:
     for name, warning in list_warnings(file.table, file.source).items():
         if (file.source.path, name) not in _warned:
             _warned.add((file.source.path, name))
-            tell(escape_control_chars(f"{warning}\n"))
+            warn(escape_control_chars(f"{warning}\n"))
 
 
 def list_unused_keys(place: str, environment: Mapping[str, str]) -> list[str]:

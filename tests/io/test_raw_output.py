@@ -55,5 +55,5 @@ def test_an_unread_stderr_is_waited_for_once_until_it_is_read_again(monkeypatch)
     monkeypatch.setattr(raw_output, "offer", offer)
     monkeypatch.setattr(raw_output, "_unread", False)
     for _ in range(4):
-        raw_output.tell("word\n")
+        raw_output.warn("word\n")
     assert waits == [raw_output.COURTESY_SECONDS, 0.0, 0.0, raw_output.COURTESY_SECONDS]

@@ -29,7 +29,7 @@ from shim.core.errors import FailedAttempt, FrontendError, MachineError, ShimErr
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
 from shim.io.prompt import read_prompt
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.stamps import fresh_uuid
 from shim.process.environment import working_directory
 from shim.state.config import Settings
@@ -88,7 +88,7 @@ def plan_joined_conversation(
     if invocation.session.no_session_persistence:  # what was asked for: a host keeps what is said
         return None
     if why := _explain_no_bridge(invocation, dialect.is_flat):
-        tell(NO_BRIDGE_WARNING.format(why=why))
+        warn(NO_BRIDGE_WARNING.format(why=why))
         return None
     return JoinedConversation(invocation, settings, installed, arguments, alone, session=session)
 
@@ -211,7 +211,7 @@ class JoinedConversation:
 
     def _run_locally(self, signals: "Signals", why: str) -> int:
         if why:
-            tell(NO_BRIDGE_WARNING.format(why=why))
+            warn(NO_BRIDGE_WARNING.format(why=why))
         self._startup = self._create_startup(self._invocation)
         return self._startup.run(signals)
 

@@ -24,7 +24,7 @@ from shim.core.bridge.session import find_strictest_mode
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.pen import TERMINATORS
 from shim.core.errors import FrontendError, MachineError
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.signals import Signals, StoppedError
 from shim.io.stamps import fresh_uuid
 from shim.io.stdout import Output, Stdout
@@ -162,7 +162,7 @@ class HostJoiner:
                 hint=RESTRICTION_HINT.format(id=one.short_id),
             )
         if less.ignored_flags:
-            tell(IGNORED_FLAGS_WARNING.format(id=one.short_id, flags=", ".join(less.ignored_flags)))
+            warn(IGNORED_FLAGS_WARNING.format(id=one.short_id, flags=", ".join(less.ignored_flags)))
         patient = link.wait_for_answer
 
         async def narrow(what: str, **frame: object) -> None:
@@ -188,7 +188,7 @@ class HostJoiner:
                 _send_request(link, frontend, {"subtype": "set_model", "model": less.model})
             )
         ):
-            tell(f"--model has no effect on the session {one.short_id}: {error}\n")
+            warn(f"--model has no effect on the session {one.short_id}: {error}\n")
 
     def _build_options(self) -> FrontendOptions:
         streams = self._invocation.streams

@@ -22,7 +22,7 @@ from shim.conversation.loop import (
 )
 from shim.core.api_errors import Cause
 from shim.core.turn.result import INTERRUPTED, build_bare_error
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.stamps import fresh_uuid
 from shim.io.stdin import Source
 from shim.io.stdout import FrontendGoneError, Output
@@ -91,7 +91,7 @@ class AttachLoop(ConversationLoop):
             self._frontend_disconnected = True
         except Exception as error:
             await self._write_last_result(explain_error(error), "internal")
-            tell(f"{explain_error(error)}\n")
+            warn(f"{explain_error(error)}\n")
             return 1
         await self._leave_session()
         if self._stop_signal is not None:
@@ -130,7 +130,7 @@ class AttachLoop(ConversationLoop):
             )
             await self._write_error_result(text, "signal" if frontend.end_reason else "internal")
         elif self._is_reading_stdin:
-            tell(
+            warn(
                 SESSION_ENDED_WARNING.format(
                     why=frontend.end_reason or "its process died", session=session
                 )
@@ -162,7 +162,7 @@ class AttachLoop(ConversationLoop):
         for raw in source.lines.close():
             frontend.on_stdin_line(raw)
         if source.lines.skipped_lines:
-            tell(
+            warn(
                 f"skipped {source.lines.skipped_lines} lines of stdin that were too long (max_inbound_bytes)\n"
             )
         frontend.on_stdin_end()
@@ -190,7 +190,7 @@ class AttachLoop(ConversationLoop):
         async with self._write_lock:
             frontend = self._frontend
             for complaint in frontend.warnings:
-                tell(complaint)
+                warn(complaint)
             frontend.warnings.clear()
             lines, frontend.lines = frontend.lines, []
             if lines:

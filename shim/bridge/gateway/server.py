@@ -23,7 +23,7 @@ from shim.bridge.gateway.limits import RequestLimits
 from shim.bridge.gateway.tokens import TokenFile
 from shim.conversation.preload import SERVER_FOLDERS, preload_modules
 from shim.core.errors import FrontendError, MachineError
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.process.package import describe_package_change
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8421
@@ -259,7 +259,7 @@ class GatewayServer(uvicorn.Server):
         elif loop.time() >= self._next_shortage_report:
             self._next_shortage_report = loop.time() + SHORTAGE_REPORT_INTERVAL_S
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            tell(
+            warn(
                 f"no connection can be accepted for now: all {limit} file descriptors are in use (`ulimit -n`)\n"
             )
 
@@ -271,7 +271,7 @@ class GatewayServer(uvicorn.Server):
         if not change:
             return
         self._has_reported_upgrade = True
-        tell(
+        warn(
             f"{change}; this server continues with {__version__} until `shim bridge serve` is started again\n"
         )
 

@@ -23,7 +23,7 @@ from shim.core.claude.argv.rooted import is_json
 from shim.core.claude.messages import parse_line
 from shim.core.errors import ShimError
 from shim.io import early_signals
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.signals import Signals, StoppedError
 from shim.state import store
 
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
             if isinstance(error, ShimError | OSError)
             else f"the shim failed: {error!r}"
         )
-        tell(f"{reason}\n")
+        warn(f"{reason}\n")
         # before anybody is told: who then begins it again finds that it has ended
         facts.record_end("failed", reason)
         _reject_waiting_clients(listening, reason)

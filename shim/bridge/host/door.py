@@ -12,7 +12,7 @@ from shim.bridge.host.runner import ClientConnection, HubRunner
 from shim.core.bridge.frames import FULL_REASON, encode_frame
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.socket_folder import same_user
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.process.descriptors import limit_connections
 from shim.state.files import aside_for
 
@@ -121,7 +121,7 @@ class UnixServer:
             except (
                 Exception
             ) as error:  # a mistake of ours; no client may end the session of all others by it
-                tell(f"the shim failed over a client's frame: {error!r}\n")
+                warn(f"the shim failed over a client's frame: {error!r}\n")
                 connection.send_last(
                     encode_frame("bye", reason="the shim failed over a frame; please report this")
                 )

@@ -30,7 +30,7 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.ids import shorten_session_id
 from shim.io import early_signals
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.stamps import fresh_uuid
 from shim.process import spawn
 from shim.process.package import describe_package_change
@@ -243,7 +243,7 @@ class HostRuntime:
         self._upgrade_notice = (
             f"{change}; this session continues with {__version__} until `claude respawn {name}`"
         )
-        tell(f"{self._upgrade_notice}\n")
+        warn(f"{self._upgrade_notice}\n")
         self.runner.hub.set_notice(self._upgrade_notice)
 
     def _store_lines(self, data: bytes) -> str:
@@ -256,7 +256,7 @@ class HostRuntime:
         try:
             self.runner.hub.send_prompt(message, uuid)
         except RefusedError as error:
-            tell(f"the prompt was refused: {error}\n")
+            warn(f"the prompt was refused: {error}\n")
 
     def _end_session(self, by: str) -> None:
         self._stop_session(REASON_STOPPED)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.recording.replay import play
 from shim.recording.wanted import Wanted
 from shim.story.terminal.console import must_be_one_of
@@ -60,5 +60,5 @@ def replay(
             "only one recording can be played at a time; --check takes several", param_hint="CAST"
         )
     if as_json:
-        tell("--json has no effect without --check\n")
+        warn("--json has no effect without --check\n")
     raise typer.Exit(play(Wanted(casts[0], side=side, child=child, speed=speed, max_gap=max_gap)))

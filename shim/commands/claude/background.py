@@ -27,7 +27,7 @@ from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.io.prompt import read_background_prompt
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.process.environment import working_directory
 from shim.state import store
 
@@ -72,7 +72,7 @@ def start_background(invocation: Invocation, installed: Mapping[str, str]) -> in
     if off := check_disabled("--bg"):
         return print_output(off)
     if invocation.session.session_id is not None:
-        tell(SESSION_ID_WARNING)
+        warn(SESSION_ID_WARNING)
         invocation = invocation.with_flags(session_id=None)
     try:
         return print_output(_start(invocation, installed))
@@ -104,7 +104,7 @@ def _start(invocation: Invocation, installed: Mapping[str, str]) -> CommandOutpu
         beginning=tuple(build_fork_args(invocation)),
     )
     begun = start_host(wanted, os.environ, before.session_id)
-    tell(before.note.replace("{id}", begun.short_id))
+    warn(before.note.replace("{id}", begun.short_id))
     return CommandOutput(
         _format_start_message(begun.short_id, invocation.session.name or "", idle=not prompt)
     )

@@ -10,7 +10,7 @@ from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
 from shim.commands.claude.answers import CommandOutput, build_refusal
 from shim.core.reading.account import escape_control_chars, pluralize
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 
 # The real one's first line, and below it why.
 NO_DAEMON_TEXT = (
@@ -50,7 +50,7 @@ def answer_daemon(words: Sequence[str]) -> CommandOutput:
     action = next((word for word in words if not word.startswith("-")), "")
     others = [word for word in words if word != action and word not in ACTION_FLAGS.get(action, ())]
     if others and action in ("status", "stop", "logs", "uninstall"):
-        tell(escape_control_chars(f"warning: extra arguments ignored: {' '.join(others)}\n"))
+        warn(escape_control_chars(f"warning: extra arguments ignored: {' '.join(others)}\n"))
     if action == "status":
         return _answer_status()
     if action == "stop":

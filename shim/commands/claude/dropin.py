@@ -11,7 +11,7 @@ from shim.core.errors import FrontendError, ShimError, UnrecordedError
 from shim.core.reading.ids import is_short_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.io import early_signals
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.signals import Signals
 from shim.state import config
 
@@ -88,7 +88,7 @@ def _check_flags(
 
     try:
         for warning in check_unknown_flags(invocation):
-            tell(warning)
+            warn(warning)
     except FrontendError as error:
         return run_conversation(invocation, _build_raiser(error), installed, arguments)
     return 0

@@ -31,7 +31,7 @@ from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.result import build_bare_error
 from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
 from shim.io import early_signals
-from shim.io.raw_output import insist, tell
+from shim.io.raw_output import insist, warn
 from shim.io.signals import StoppedError
 from shim.io.stamps import fresh_identity
 from shim.process.environment import working_directory
@@ -127,7 +127,7 @@ def record_refusal(
 
 def warn_error(error: ShimError) -> None:
     hint = f"\nhint: {error.hint}" if error.hint else ""
-    tell(escape_control_chars(f"{error}{hint}\n"))
+    warn(escape_control_chars(f"{error}{hint}\n"))
 
 
 def find_dialect(invocation: Invocation) -> str:

@@ -14,7 +14,7 @@ from shim.commands.claude.answers import CommandOutput, build_refusal, check_dis
 from shim.commands.claude.claude_help import USAGE_TEXTS
 from shim.core.errors import ShimError
 from shim.core.reading.account import escape_control_chars
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 
 ALL_FLAG = "--all"
 STILL_RUNNING_TEXT = (
@@ -27,7 +27,7 @@ def dispatch_session_command(name: str, words: Sequence[str]) -> CommandOutput:
     if off := check_disabled(name):
         return off
     if len(words) > 1:
-        tell(escape_control_chars(f"warning: extra arguments ignored: {' '.join(words[1:])}\n"))
+        warn(escape_control_chars(f"warning: extra arguments ignored: {' '.join(words[1:])}\n"))
     if not words or not words[0]:
         return build_refusal(
             USAGE_TEXTS[name].replace("Usage", "usage") if name == "respawn" else USAGE_TEXTS[name]
@@ -59,7 +59,7 @@ def _answer_stop(words: Sequence[str]) -> CommandOutput:
     if end([one], os.environ):
         return _build_survivor_refusal(one)
     if lost := describe_unanswered_messages(one, os.environ):
-        tell(f"{lost}\n")  # beside the words that programs know
+        warn(f"{lost}\n")  # beside the words that programs know
     return CommandOutput(f"stopped {one.short_id}\n")
 
 
@@ -83,12 +83,12 @@ def _answer_respawn(words: Sequence[str]) -> CommandOutput:
     stubborn, restarted = {one.session_id for one in end(living, os.environ)}, list[str]()
     for one in living:
         if one.session_id in stubborn:
-            tell(f"{one.short_id}: still running — couldn't confirm restart, retry in a moment\n")
+            warn(f"{one.short_id}: still running — couldn't confirm restart, retry in a moment\n")
             continue
         try:
             restarted.append(_restart_session(one).text)
         except ShimError as error:  # the others were ended too, and want to go on
-            tell(f"{one.short_id}: not restarted — {error}\n")
+            warn(f"{one.short_id}: not restarted — {error}\n")
     return CommandOutput("".join(restarted), int(len(restarted) < len(living)))
 
 

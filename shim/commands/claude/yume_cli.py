@@ -20,7 +20,7 @@ from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv
 from shim.io import early_signals
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 
 if TYPE_CHECKING:
     from shim.conversation.decide import ConversationStartup
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
 
 def _start(call: YumeInvocation, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
     for note in call.warnings:
-        tell(escape_control_chars(f"{call.vendor_name or 'yume-cli'}: {note}\n"))
+        warn(escape_control_chars(f"{call.vendor_name or 'yume-cli'}: {note}\n"))
     invocation = call.to_invocation()
     from shim.conversation.yume_start import create_yume_startup, resolve_session_id
 

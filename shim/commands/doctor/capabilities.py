@@ -12,7 +12,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.account import escape_control_chars
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.process import probe as probes
 from shim.process.probe import Probe, lacked, open_probe
 from shim.process.version_check import describe_failure, find_installed_vendor
@@ -66,7 +66,7 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
     try:
         settings = load(Invocation(), environment)
     except FrontendError as error:
-        tell(escape_control_chars(f"{error}\n"))
+        warn(escape_control_chars(f"{error}\n"))
         settings = Settings()
     searched = {name: value for name, value in environment.items() if name != "SHIM_BIN"}
     vendors = own_vendors.readable().values()

@@ -20,7 +20,7 @@ from shim.core.claude.argv.words import format_flag
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.io import early_signals
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.process.environment import (
     DEPTH_LIMIT,
     child_environment,
@@ -72,7 +72,7 @@ def open_screen(
     settings = config.load(invocation, os.environ, installed)
     if settings.tui == "vendor":
         _replace_process(*_build_command(invocation, installed, arguments, settings))
-    tell(
+    warn(
         "claude: the shim in place of claude has no screen: use `shim run MESSAGE` or `claude -p MESSAGE`, or "
         f'set `tui = "vendor"` in {settings.path} for the screen of the vendor\n'
     )
@@ -137,7 +137,7 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
             hint="leave that out, or give a message with -p",
         )
     if given:
-        tell(f"{vendor.name}'s own screen is not told {names}\n")
+        warn(f"{vendor.name}'s own screen is not told {names}\n")
     return ()
 
 

@@ -28,7 +28,7 @@ from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import ChildExit
 from shim.io.log import SILENT_LOG, LogFunction
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.stdout import Output
 from shim.process import strays
 from shim.process.child import Child
@@ -401,7 +401,7 @@ class ChildDriver:
             self._stage = TurnStage.RUNNING
             if self.launcher.recorder is not None:
                 self.launcher.recorder.note("retry")
-            tell(
+            warn(
                 f"{self.launcher.adapter.name}: the stream was cut; the message is sent once more\n"
             )
         return self._is_retry

@@ -33,7 +33,7 @@ from shim.core.policy.rules import ANY_TOOL
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import SILENT_LOG
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.process import strays
 from shim.process.environment import child_environment, extra_arguments, launch_environment
 from shim.process.find_program import check_programs, find_launcher, find_program, unheard
@@ -465,7 +465,7 @@ class ChildLauncher:
             relays, facts.sdk_servers_error = self.relays.build_entries(names), ""
         except OSError as error:
             relays, facts.sdk_servers_error = {}, str(error)
-            tell(f"no effect: the MCP servers of type sdk ({', '.join(names)}): {error}\n")
+            warn(f"no effect: the MCP servers of type sdk ({', '.join(names)}): {error}\n")
         return relays
 
     def _ensure_mode_file(self) -> str:
@@ -505,7 +505,7 @@ class ChildLauncher:
             modes = list_unpromised_modes(tuple(self.adapter.modes), prompts=facts.answers_prompts)
             facts.serving_vendor = facts.serving_vendor._replace(never_asks=True, modes=modes)
         if distrust and distrust != known.distrust and not self.is_dry:
-            tell(
+            warn(
                 f"{escape_control_chars(distrust)}; it may run tools without asking (unattended)\n"
             )
 
@@ -558,7 +558,7 @@ class ChildLauncher:
             BrokenPromise(self.adapter.name, version or "", tool), self.context.environment
         )
         standing.version_check = withdraw_promises(standing.version_check, reason)
-        tell(f"{escape_control_chars(reason)}\n")
+        warn(f"{escape_control_chars(reason)}\n")
 
     def explain_unenforceable_rules(self, policy: "Policy") -> str:
         """Why the vendor would not keep other rules in this conversation; "" if it would."""

@@ -21,7 +21,7 @@ from shim.core.turn.terms import (
     TurnConfig,
     VendorInfo,
 )
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.process.environment import old_sdk
 from shim.process.vendor_home import home_of
 from shim.state import store
@@ -295,7 +295,7 @@ class TurnLifecycle:
             from shim.core.secrets.redactor import describe_redactions
 
             self._warned_turn = pump.turn
-            tell(f"{self._context.adapter.name}: {describe_redactions(counts)}\n")
+            warn(f"{self._context.adapter.name}: {describe_redactions(counts)}\n")
 
 
 def _list_unsupported_rules(

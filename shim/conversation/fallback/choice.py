@@ -10,7 +10,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.typed import NamedTuple
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.process.find_program import found_on_path
 from shim.state.config import settings_path
 from shim.state.own_vendors import readable
@@ -66,7 +66,7 @@ def choose_vendors(
     if invocation.session.resume:
         names = names[:1]  # a session has one vendor, also one that is not known here
     if named is not None and (named,) != names:
-        tell(
+        warn(
             f"the model {escape_control_chars(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n"
         )
         model = None

@@ -22,7 +22,7 @@ from shim.core.claude.control.wishes import SettingChanged
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.io.stdout import FrontendGoneError
 
 # After this time the vendor that was asked answers, and no other vendor is asked. A missing login
@@ -137,11 +137,11 @@ class FallbackDriver:
         vendor = candidate.launcher.adapter
         unasked = ", which runs its tools and asks nobody" if vendor.unattended else ""
         if self._chain.same_vendor:
-            tell(
+            warn(
                 f"{vendor.name} could not be driven two-way ({why.reason}); it is driven one-way{unasked}\n"
             )
         else:
-            tell(f"{why.vendor} did not answer ({why.cause}); {vendor.name} is asked{unasked}\n")
+            warn(f"{why.vendor} did not answer ({why.cause}); {vendor.name} is asked{unasked}\n")
         return self._prepare_driver(candidate)
 
     def _prepare_driver(self, candidate: Candidate) -> ChildDriver:

@@ -128,7 +128,7 @@ def own(inside, monkeypatch):
     """Read a person's profile; what was written to stderr."""
     monkeypatch.setattr(profile_files, "_warned", set())
     warned = []
-    monkeypatch.setattr(profile_files, "tell", warned.append)
+    monkeypatch.setattr(profile_files, "warn", warned.append)
 
     def read(text):
         path = inside.path / "own.toml"

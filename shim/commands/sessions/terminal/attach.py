@@ -15,7 +15,7 @@ from shim.commands.sessions.terminal.view import SessionView
 from shim.core.bridge.frames import DRIVE, WATCH
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
-from shim.io.raw_output import tell
+from shim.io.raw_output import warn
 from shim.story.terminal.console import ReaderMayLeave, open_console
 
 MAX_RECONNECTS = 5  # connections that break in a row before we give up
@@ -37,7 +37,7 @@ def run_attach(
     console = open_console()
     keyed = console.is_terminal and not console.is_dumb_terminal and os.isatty(0)
     if not one.is_running:
-        tell(f"Waking session {one.short_id}…\n")
+        warn(f"Waking session {one.short_id}…\n")
         try:
             one = respawn_session(one, environment)
         except SessionRunningError:
@@ -138,7 +138,7 @@ def _report_end(
         _print_line(EXITED_TEXT.format(id=one.short_id, back=back))
         return 0
     does = "comes back to" if living else "goes on with"
-    tell(
+    warn(
         escape_control_chars(
             f"{_explain_end(end, view, one.short_id, living=living)}. {back} {does} it.\n"
         )
