@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from shim.conversation.wire import ConversationRunner, Transport
     from shim.core.adapter.vendor import Adapter
     from shim.core.turn.terms import OutputWriter
-    from shim.io.signals import Signals
+    from shim.io.signals import SignalRecorder
     from shim.io.stdin import Source
     from shim.recording.choice import Recordings
     from shim.recording.recorder import Recorder
@@ -212,7 +212,7 @@ class ConversationStartup:
             cwd=self.cwd,
         )
 
-    def run(self, signals: "Signals", ends: "Transport | None" = None) -> int:
+    def run(self, signals: "SignalRecorder", ends: "Transport | None" = None) -> int:
         """Start the child, then the loop; the exit status. `ends` stand in the place of our stdin
         and stdout.
         """
@@ -298,7 +298,7 @@ class ConversationStartup:
             self.resumed_id or ""
         )
 
-    def _run_conversation(self, signals: "Signals", ends: "Transport | None") -> int:
+    def _run_conversation(self, signals: "SignalRecorder", ends: "Transport | None") -> int:
         launcher, skipped = (
             self._prepare_launcher(),
             [one.to_json() for one in self.vendor_list.skipped_attempts],
@@ -324,7 +324,7 @@ class ConversationStartup:
             chain=candidates,
             transport=ends,
         )
-        signals.check()
+        signals.raise_if_stopped()
         return self._start_run_mode(run)
 
     def _find_installed_adapter(

@@ -32,7 +32,7 @@ from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
-from shim.io.raw_output import COURTESY_SECONDS, offer, warn
+from shim.io.raw_output import STDERR_TIMEOUT_S, warn, write_available
 from shim.io.stdin import Inbound
 from shim.io.stdout import FrontendGoneError, Output
 from shim.process import strays
@@ -58,7 +58,9 @@ class StderrCopier:
             text if self._redactor is None else self._redactor.feed(text)
         ).encode()
         try:
-            self._is_blocked = bool(offer(2, data, 0.0 if self._is_blocked else COURTESY_SECONDS))
+            self._is_blocked = bool(
+                write_available(2, data, 0.0 if self._is_blocked else STDERR_TIMEOUT_S)
+            )
         except (OSError, ValueError):
             self._is_blocked = True
 

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 from shim.core.errors import ModeError, VendorError
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
-from shim.io.raw_output import offer, warn
+from shim.io.raw_output import warn, write_available
 from shim.io.stamps import fresh_uuid, now
 from shim.process.spawn import abandon
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shim.core.claude.control.lines import StateReporter
     from shim.core.claude.permissions import PermissionDecision
     from shim.io.mcp.door import Door
-    from shim.io.signals import Signals
+    from shim.io.signals import SignalRecorder
     from shim.io.stdin import Inbound, Source
     from shim.io.stdout import Outbound, Output
     from shim.io.transcript import Transcript
@@ -64,7 +64,7 @@ class ConversationRunner:
         self,
         first: "Candidate",
         invocation: "Invocation",
-        signals: "Signals",
+        signals: "SignalRecorder",
         *,
         has_transcript: bool,
         chain: "FallbackChain | None" = None,
@@ -86,7 +86,7 @@ class ConversationRunner:
 
     def run_one_shot(self, prompt: str) -> int:
         """One message. Its child starts first; then the loop is imported."""
-        self._signals.started = True
+        self._signals.is_started = True
         started = self._start_child(prompt)
         try:
             import anyio
@@ -109,7 +109,7 @@ class ConversationRunner:
                     states=states,
                     recorder=recorder,
                 )
-                return await loop.run(self._signals.pending)
+                return await loop.run(self._signals.pending_signals)
 
             return anyio.run(turn)
         except BaseException:
@@ -127,7 +127,7 @@ class ConversationRunner:
 
         `source` is our stdin when something of it was read already.
         """
-        self._signals.started = True
+        self._signals.is_started = True
         # nothing can change how it is started
         if prompt is not None and self._first_candidate.persistent and not can_answer:
             self._launcher.early_child = self._start_child(prompt, listens=True)
@@ -189,7 +189,7 @@ class ConversationRunner:
                 async with (
                     nullcontext() if self._transport is None else self._transport.serve_clients()
                 ):
-                    status = await loop.run(self._signals.pending)
+                    status = await loop.run(self._signals.pending_signals)
                 tasks.cancel_scope.cancel()
             return status
 
@@ -259,7 +259,7 @@ class ConversationRunner:
 
     def pass_through(self) -> int:
         """A real claude holds the conversation itself."""
-        self._signals.started = True
+        self._signals.is_started = True
         started = self._launcher.start_child("", persistent=True)
         try:
             return self._run_passthrough_loop(started)
@@ -287,7 +287,7 @@ class ConversationRunner:
             async with (
                 nullcontext() if self._transport is None else self._transport.serve_clients()
             ):
-                return await loop.run(self._signals.pending)
+                return await loop.run(self._signals.pending_signals)
 
         return anyio.run(conversation)
 
@@ -407,7 +407,7 @@ def _answer_early_requests(
     control.warnings.clear()
     data = control.take_output()
     try:
-        rest = offer(1, data)
+        rest = write_available(1, data)
     except OSError:
         return  # the loop sees the same error, and ends
     control.put_back(rest)

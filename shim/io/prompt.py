@@ -14,16 +14,18 @@ from shim.io.raw_output import warn
 if TYPE_CHECKING:
     from shim.io.tap import Tap
 
-SILENT_SECONDS = 3.0  # of silence on an open stdin, if there is a prompt already (contract P20)
-PATIENT_SECONDS = 600.0  # of silence on an open stdin, if the prompt must come from it
+OPTIONAL_STDIN_TIMEOUT_S = (
+    3.0  # of silence on an open stdin, if there is a prompt already (contract P20)
+)
+REQUIRED_STDIN_TIMEOUT_S = 600.0  # of silence on an open stdin, if the prompt must come from it
 CHUNK_BYTES = 256 * 1024
 LIMIT_HINT = "raise max_inbound_bytes in config.toml"
-SYSTEM_PROMPT_BYTES = 1024 * 1024
+MAX_SYSTEM_PROMPT_BYTES = 1024 * 1024
 
 NO_PROMPT_ERROR = (
     "Error: Input must be provided either through stdin or as a prompt argument when using --print"
 )
-SLOW_STDIN = (
+SLOW_STDIN_WARNING = (
     "Warning: no stdin data received in 3s, proceeding without it. If piping from a slow command, redirect stdin "
     "explicitly: < /dev/null to skip, or wait longer.\n"
 )
@@ -32,14 +34,14 @@ SLOW_STDIN = (
 def read_prompt(
     invocation: Invocation,
     descriptor: int = 0,
-    limit: int = MAX_LINE_BYTES,
+    max_bytes: int = MAX_LINE_BYTES,
     recorder: "Tap | None" = None,
 ) -> str:
     """The prompt. ArgumentError for no prompt, FrontendError for one that cannot be passed to any
     program.
     """
     given = invocation.prompt or ""
-    piped = _piped(descriptor, bool(given), limit, recorder)
+    piped = _read_piped_text(descriptor, bool(given), max_bytes, recorder)
     prompt = "\n".join(part for part in (given, piped) if part.strip())
     if not prompt:
         if invocation.other_flags.swallowed:
@@ -65,7 +67,7 @@ def read_background_prompt(invocation: Invocation, descriptor: int, limit: int) 
     shortly.
     """
     given = invocation.prompt or ""
-    piped = _piped(descriptor, True, limit, None).rstrip("\r\n")
+    piped = _read_piped_text(descriptor, True, limit, None).rstrip("\r\n")
     prompt = "\n".join(part for part in (given, piped) if part.strip())
     _check_text(prompt)
     return prompt
@@ -77,28 +79,28 @@ def load_prompt_files(invocation: Invocation) -> Invocation:
     """
     if invocation.system.system_prompt_file is not None:
         invocation = invocation.with_flags(
-            system_prompt=_read(invocation.system.system_prompt_file), system_prompt_file=None
+            system_prompt=_load_text(invocation.system.system_prompt_file), system_prompt_file=None
         )
     if invocation.system.append_system_prompt_file is not None:
-        text = _read(invocation.system.append_system_prompt_file)
+        text = _load_text(invocation.system.append_system_prompt_file)
         invocation = invocation.with_flags(
             append_system_prompt=text, append_system_prompt_file=None
         )
     return invocation
 
 
-def _read(path: str) -> str:
+def _load_text(path: str) -> str:
     try:
         with open(path, "rb") as file:
-            data = file.read(SYSTEM_PROMPT_BYTES + 1)
+            data = file.read(MAX_SYSTEM_PROMPT_BYTES + 1)
     except OSError as error:
         raise FrontendError(f"the file {path} cannot be read: {error.strerror}") from None
-    if len(data) > SYSTEM_PROMPT_BYTES:
-        raise FrontendError(f"the file {path} is larger than {SYSTEM_PROMPT_BYTES} bytes")
+    if len(data) > MAX_SYSTEM_PROMPT_BYTES:
+        raise FrontendError(f"the file {path} is larger than {MAX_SYSTEM_PROMPT_BYTES} bytes")
     return data.decode("utf-8", "replace")
 
 
-def _piped(descriptor: int, have_prompt: bool, limit: int, recorder: "Tap | None") -> str:
+def _read_piped_text(descriptor: int, have_prompt: bool, limit: int, recorder: "Tap | None") -> str:
     """The text on stdin; "" for a terminal, a closed stdin, or one that stays silent."""
     try:
         if os.isatty(descriptor):
@@ -109,14 +111,16 @@ def _piped(descriptor: int, have_prompt: bool, limit: int, recorder: "Tap | None
     parts: list[bytes] = []
     size = 0
     while True:
-        patience = SILENT_SECONDS if have_prompt and not parts else PATIENT_SECONDS
+        patience = (
+            OPTIONAL_STDIN_TIMEOUT_S if have_prompt and not parts else REQUIRED_STDIN_TIMEOUT_S
+        )
         ready, _, _ = select.select([descriptor], [], [], patience)
         if not ready:
             if parts:
                 raise FrontendError(
                     f"stdin said nothing for {patience:g} s in the middle of the prompt"
                 )
-            warn(SLOW_STDIN)
+            warn(SLOW_STDIN_WARNING)
             break
         try:
             chunk = os.read(descriptor, CHUNK_BYTES)

@@ -13,13 +13,13 @@ from collections.abc import Callable
 # The errors of a write to a reader that has gone: a closed pipe, socket or terminal, or a stdout
 # that was never open. Any other error is a fault of the place that should hold the bytes, such as a
 # full disk.
-GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF, errno.ENXIO)
+DISCONNECT_ERRNOS = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF, errno.ENXIO)
 SAFE_BYTES = 4096  # PIPE_BUF of Linux
-LOOK_SECONDS = 0.2  # between two looks at whether we were told to end
-COURTESY_SECONDS = 0.2  # for stderr, which may be a pipe without a reader
+POLL_INTERVAL_S = 0.2  # between two looks at whether we were told to end
+STDERR_TIMEOUT_S = 0.2  # for stderr, which may be a pipe without a reader
 
 
-def offer(descriptor: int, data: bytes, seconds: float = 0.0) -> bytes:
+def write_available(descriptor: int, data: bytes, seconds: float = 0.0) -> bytes:
     """Write while each write is possible within `seconds`. Returns the rest. OSError as `os.write`
     raises it.
     """
@@ -28,26 +28,28 @@ def offer(descriptor: int, data: bytes, seconds: float = 0.0) -> bytes:
     return data
 
 
-def insist(descriptor: int, data: bytes, stopped: Callable[[], bool]) -> None:
+def write_all(descriptor: int, data: bytes, stopped: Callable[[], bool]) -> None:
     """Write all of it, however slow the reader is; give up once `stopped()` and the reader does not
     read.
     """
-    while data := offer(descriptor, data, LOOK_SECONDS):
+    while data := write_available(descriptor, data, POLL_INTERVAL_S):
         if stopped():
             return
 
 
-_unread = False
+_is_stderr_unread = False
 
 
 def warn(text: str) -> None:
     """Write lines to stderr. A reader that was too slow once is not waited for again until it
     reads.
     """
-    global _unread
+    global _is_stderr_unread
     try:
-        _unread = bool(
-            offer(2, text.encode("utf-8", "replace"), 0.0 if _unread else COURTESY_SECONDS)
+        _is_stderr_unread = bool(
+            write_available(
+                2, text.encode("utf-8", "replace"), 0.0 if _is_stderr_unread else STDERR_TIMEOUT_S
+            )
         )
     except (OSError, ValueError):
         pass

@@ -8,18 +8,18 @@ from types import FrameType
 from shim.core.errors import ShimError
 from shim.io import early_signals
 
-IMPORTING = "<frozen importlib._bootstrap>"  # the file of the frames that import a module
+IMPORT_FRAME_FILE = "<frozen importlib._bootstrap>"  # the file of the frames that import a module
 
 
-class StoppedError(ShimError):
+class StartStoppedError(ShimError):
     """A signal came before there was a child."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name} before the turn began")
-        self.number = number
+        self.signal_number = number
 
 
-class Signals:
+class SignalRecorder:
     """`pending` are the signals that wait for the loop; `started` is set when a signal must not end
     the start any more.
 
@@ -28,35 +28,35 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        self.pending: list[int] = []
-        self.started = False
+        self.pending_signals: list[int] = []
+        self.is_started = False
 
-    def listen(self) -> None:
+    def start_listening(self) -> None:
         """From now on they are ours."""
-        early_signals.install_handler(self._caught)
+        early_signals.install_handler(self._on_signal)
         if early_signals.received_signals:
-            self._caught(early_signals.received_signals.pop(0), None)
+            self._on_signal(early_signals.received_signals.pop(0), None)
 
-    def listen_again(self) -> None:
+    def restart_listening(self) -> None:
         """The loop is over: forget the signals that it has handled, and note new ones."""
-        self.started = True
-        self.pending.clear()
-        self.listen()
+        self.is_started = True
+        self.pending_signals.clear()
+        self.start_listening()
 
-    def ended(self) -> bool:
+    def is_terminating(self) -> bool:
         """Whether we were told to end; from now on a signal only says so."""
-        self.started = True
-        return bool(self.pending)
+        self.is_started = True
+        return bool(self.pending_signals)
 
-    def check(self) -> None:
+    def raise_if_stopped(self) -> None:
         """StoppedError for a signal that came while a module was imported."""
-        if self.pending and not self.started:
-            self.started = True  # one error is enough
-            raise StoppedError(self.pending[0])
+        if self.pending_signals and not self.is_started:
+            self.is_started = True  # one error is enough
+            raise StartStoppedError(self.pending_signals[0])
 
-    def _caught(self, number: int, frame: FrameType | None) -> None:
-        self.pending.append(number)
-        while frame is not None and frame.f_code.co_filename != IMPORTING:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.pending_signals.append(number)
+        while frame is not None and frame.f_code.co_filename != IMPORT_FRAME_FILE:
             frame = frame.f_back
         if frame is None:
-            self.check()
+            self.raise_if_stopped()

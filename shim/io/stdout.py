@@ -13,7 +13,7 @@ import anyio
 
 from shim.core.claude.messages import UserMessage
 from shim.core.turn.turn import Turn
-from shim.io.raw_output import GONE, SAFE_BYTES, warn
+from shim.io.raw_output import DISCONNECT_ERRNOS, SAFE_BYTES, warn
 from shim.io.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Stdout:
                 except BlockingIOError:
                     await anyio.wait_writable(self._descriptor)
         except OSError as error:
-            if error.errno not in GONE and not self.broken:
+            if error.errno not in DISCONNECT_ERRNOS and not self.broken:
                 self.broken = True
                 warn(f"stdout cannot be written: {error.strerror}\n")
             raise FrontendGoneError(str(error)) from None

@@ -69,7 +69,7 @@ def test_answers_of_a_frontend_that_sees_the_questions_still_come_through_stdin(
 
 
 def test_a_silent_open_pipe_does_not_hang_the_turn(box, monkeypatch):
-    monkeypatch.setattr(prompt, "SILENT_SECONDS", 0.05)  # this stdin stays silent
+    monkeypatch.setattr(prompt, "OPTIONAL_STDIN_TIMEOUT_S", 0.05)  # this stdin stays silent
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": two_way(box)}
     with box.running(
         "-p", "explain", "--output-format", "json", stdin=subprocess.PIPE, environment=environment

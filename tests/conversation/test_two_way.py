@@ -865,7 +865,7 @@ def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_question_that_the_output_has_no_place_for_is_denied(box, form, monkeypatch):
-    monkeypatch.setattr(prompt, "SILENT_SECONDS", 0.05)  # this stdin stays silent
+    monkeypatch.setattr(prompt, "OPTIONAL_STDIN_TIMEOUT_S", 0.05)  # this stdin stays silent
     child = box.fake(
         HELLO,
         ["hear", "go on"],

@@ -87,7 +87,7 @@ def scripted(monkeypatch, *answers):
 def test_a_silent_stdin_beside_a_prompt_is_warned_about_and_left(piped, monkeypatch, capfd):
     waits = scripted(monkeypatch, False)
     assert read_prompt(parse_argv(["hi"]), piped(b"", ends=False)) == "hi"
-    assert waits == [prompts.SILENT_SECONDS] == [3.0]
+    assert waits == [prompts.OPTIONAL_STDIN_TIMEOUT_S] == [3.0]
     assert capfd.readouterr().err.startswith(
         "Warning: no stdin data received in 3s, proceeding without it."
     )
@@ -96,15 +96,15 @@ def test_a_silent_stdin_beside_a_prompt_is_warned_about_and_left(piped, monkeypa
 def test_a_stdin_that_is_the_only_prompt_is_waited_for_longer(piped, monkeypatch):
     waits = scripted(monkeypatch, True, True)
     assert read_prompt(parse_argv([]), piped(b"hi")) == "hi"
-    assert waits[0] > prompts.SILENT_SECONDS
+    assert waits[0] > prompts.OPTIONAL_STDIN_TIMEOUT_S
 
 
 def test_a_stdin_that_pauses_in_the_middle_is_not_cut(piped, monkeypatch):
     """Only a stdin without a byte is given up on (contract P20): half a log is worse than a wait."""
     waits = scripted(monkeypatch, True, True)
     assert read_prompt(parse_argv(["hi"]), piped(b"one")) == "hi\none"
-    assert waits[0] == prompts.SILENT_SECONDS
-    assert waits[1] > prompts.SILENT_SECONDS
+    assert waits[0] == prompts.OPTIONAL_STDIN_TIMEOUT_S
+    assert waits[1] > prompts.OPTIONAL_STDIN_TIMEOUT_S
 
 
 def test_a_stdin_that_stops_in_the_middle_is_not_taken_for_a_whole_prompt(piped, monkeypatch):
@@ -113,7 +113,7 @@ def test_a_stdin_that_stops_in_the_middle_is_not_taken_for_a_whole_prompt(piped,
         FrontendError, match="stdin said nothing for 600 s in the middle of the prompt"
     ):
         read_prompt(parse_argv([]), piped(b"half a lo", ends=False))
-    assert waits == [prompts.PATIENT_SECONDS] * 2
+    assert waits == [prompts.REQUIRED_STDIN_TIMEOUT_S] * 2
 
 
 def test_no_prompt_is_the_real_ones_sentence(piped):
@@ -139,7 +139,7 @@ def test_nul_is_refused(piped):
 
 def test_more_than_the_bound_is_refused(piped):
     with pytest.raises(FrontendError, match="larger than 10 bytes"):
-        read_prompt(parse_argv([]), piped(b"x" * 11), limit=10)
+        read_prompt(parse_argv([]), piped(b"x" * 11), max_bytes=10)
 
 
 # -- system prompts from files ---------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path, flag):
 
 
 def test_a_file_that_is_too_large_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(prompts, "SYSTEM_PROMPT_BYTES", 4)
+    monkeypatch.setattr(prompts, "MAX_SYSTEM_PROMPT_BYTES", 4)
     path = tmp_path / "large"
     path.write_text("12345", encoding="utf-8")
     with pytest.raises(FrontendError, match="larger than 4 bytes"):

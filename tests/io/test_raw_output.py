@@ -23,7 +23,7 @@ def pipe():
 
 def test_what_is_not_taken_is_given_back(pipe):
     reader, writer = pipe
-    left = raw_output.offer(writer, b"x" * 10_000)
+    left = raw_output.write_available(writer, b"x" * 10_000)
     assert left == b"x" * (10_000 - 4096)
     assert os.read(reader, 9999) == b"x" * 4096
     assert os.get_blocking(writer), "the mode is shared with whoever else holds the pipe"
@@ -34,14 +34,14 @@ def test_a_slow_reader_gets_all_of_it(pipe):
     said = []
     thread = threading.Thread(target=lambda: [said.append(os.read(reader, 777)) for _ in range(40)])
     thread.start()
-    raw_output.insist(writer, b"x" * 20_000, lambda: True)
+    raw_output.write_all(writer, b"x" * 20_000, lambda: True)
     os.close(writer)
     thread.join()
     assert b"".join(said) == b"x" * 20_000
 
 
 def test_who_reads_nothing_is_given_up_on_when_we_are_told_to_end(pipe):
-    raw_output.insist(pipe[1], b"x" * 20_000, lambda: True)
+    raw_output.write_all(pipe[1], b"x" * 20_000, lambda: True)
 
 
 def test_an_unread_stderr_is_waited_for_once_until_it_is_read_again(monkeypatch):
@@ -52,8 +52,8 @@ def test_an_unread_stderr_is_waited_for_once_until_it_is_read_again(monkeypatch)
         waits.append(seconds)
         return answers.pop(0)
 
-    monkeypatch.setattr(raw_output, "offer", offer)
-    monkeypatch.setattr(raw_output, "_unread", False)
+    monkeypatch.setattr(raw_output, "write_available", offer)
+    monkeypatch.setattr(raw_output, "_is_stderr_unread", False)
     for _ in range(4):
         raw_output.warn("word\n")
-    assert waits == [raw_output.COURTESY_SECONDS, 0.0, 0.0, raw_output.COURTESY_SECONDS]
+    assert waits == [raw_output.STDERR_TIMEOUT_S, 0.0, 0.0, raw_output.STDERR_TIMEOUT_S]

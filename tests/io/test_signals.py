@@ -6,16 +6,16 @@ import signal
 import pytest
 
 from shim.io import early_signals
-from shim.io.signals import Signals, StoppedError
+from shim.io.signals import SignalRecorder, StartStoppedError
 
 
 @pytest.fixture
 def signals():
     """Listening; afterwards every signal is handled as before."""
     before = {name: signal.getsignal(getattr(signal, name)) for name in early_signals.SIGNAL_NAMES}
-    made = Signals()
+    made = SignalRecorder()
     try:
-        made.listen()
+        made.start_listening()
         yield made
     finally:
         for name, handler in before.items():
@@ -23,9 +23,9 @@ def signals():
 
 
 def test_a_signal_before_there_is_a_child_ends_the_start_at_once(signals):
-    with pytest.raises(StoppedError, match="stopped by SIGTERM before the turn began"):
+    with pytest.raises(StartStoppedError, match="stopped by SIGTERM before the turn began"):
         os.kill(os.getpid(), signal.SIGTERM)
-    assert signals.pending == [signal.SIGTERM]
+    assert signals.pending_signals == [signal.SIGTERM]
 
 
 def test_a_signal_in_the_middle_of_an_import_ends_the_start_behind_it(
@@ -36,20 +36,20 @@ def test_a_signal_in_the_middle_of_an_import_ends_the_start_behind_it(
     monkeypatch.syspath_prepend(tmp_path)
     import interrupted_import
 
-    assert interrupted_import.WHOLE and signals.pending == [signal.SIGHUP]
-    with pytest.raises(StoppedError, match="SIGHUP"):
-        signals.check()
-    signals.check()  # told once is enough
+    assert interrupted_import.WHOLE and signals.pending_signals == [signal.SIGHUP]
+    with pytest.raises(StartStoppedError, match="SIGHUP"):
+        signals.raise_if_stopped()
+    signals.raise_if_stopped()  # told once is enough
 
 
 def test_a_signal_behind_the_start_of_the_child_waits_for_the_loop(signals):
-    signals.started = True
+    signals.is_started = True
     os.kill(os.getpid(), signal.SIGINT)
-    signals.check()
-    assert signals.pending == [signal.SIGINT] and signals.ended()
+    signals.raise_if_stopped()
+    assert signals.pending_signals == [signal.SIGINT] and signals.is_terminating()
 
 
 def test_a_signal_that_came_before_we_listened_ends_the_start_too(signals, monkeypatch):
     monkeypatch.setattr(early_signals, "received_signals", [signal.SIGTERM])
-    with pytest.raises(StoppedError, match="SIGTERM"):
-        signals.listen()
+    with pytest.raises(StartStoppedError, match="SIGTERM"):
+        signals.start_listening()

@@ -17,7 +17,7 @@ from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.claude.argv.parse import parse_argv
-from shim.io.signals import Signals
+from shim.io.signals import SignalRecorder
 
 
 class Responder(Protocol):
@@ -116,5 +116,5 @@ def run_in_memory(
         ends = MemoryEnds()
         ConversationStartup(
             parse_argv(words), {"vendor": vendor}, launcher_class=MemoryLauncher
-        ).run(Signals(), ends)
+        ).run(SignalRecorder(), ends)
     return ends.stdout.data

@@ -35,7 +35,7 @@ from shim.process.environment import working_directory
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
-    from shim.io.signals import Signals
+    from shim.io.signals import SignalRecorder
     from shim.io.stdin import Source
     from shim.recording.recorder import Recorder
 
@@ -146,7 +146,7 @@ class JoinedConversation:
         """Of a run without the bridge; what a host says is in its own recordings."""
         return None if self._startup is None else self._startup.recorder
 
-    def run(self, signals: "Signals") -> int:
+    def run(self, signals: "SignalRecorder") -> int:
         """The conversation; the exit status. ShimError where it cannot begin, with the vendor as a
         run has it.
         """
@@ -171,11 +171,11 @@ class JoinedConversation:
             return "", ()
         return begun.adapter.name, tuple(begun.vendor_list.skipped_attempts)
 
-    def _run_joined(self, signals: "Signals") -> int:
+    def _run_joined(self, signals: "SignalRecorder") -> int:
         prompt, source = self._read_prompt()
         if prompt is not None:  # it is read once
             self._invocation = self._invocation.with_flags(prompt=prompt)
-        signals.check()
+        signals.raise_if_stopped()
         try:
             for _ in range(MAX_JOIN_ATTEMPTS):
                 one = self._running_session or self._start_host()
@@ -209,7 +209,7 @@ class JoinedConversation:
             return invocation.prompt, Source(limit=limit)
         return read_prompt(invocation, 0, limit), None
 
-    def _run_locally(self, signals: "Signals", why: str) -> int:
+    def _run_locally(self, signals: "SignalRecorder", why: str) -> int:
         if why:
             warn(NO_BRIDGE_WARNING.format(why=why))
         self._startup = self._create_startup(self._invocation)

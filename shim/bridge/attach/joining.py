@@ -25,7 +25,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.pen import TERMINATORS
 from shim.core.errors import FrontendError, MachineError
 from shim.io.raw_output import warn
-from shim.io.signals import Signals, StoppedError
+from shim.io.signals import SignalRecorder, StartStoppedError
 from shim.io.stamps import fresh_uuid
 from shim.io.stdout import Output, Stdout
 from shim.process.environment import working_directory
@@ -68,9 +68,11 @@ class HostJoiner:
         self._settings = settings
         self._owns_host = owns_host
 
-    def join_session(self, signals: Signals, prompt: str | None, source: "Source | None") -> int:
+    def join_session(
+        self, signals: SignalRecorder, prompt: str | None, source: "Source | None"
+    ) -> int:
         """The conversation; the exit status. EndedError where the host has ended meanwhile."""
-        signals.started = True
+        signals.is_started = True
 
         async def conversation() -> int:
             async with await self._connect(signals) as link:
@@ -78,7 +80,7 @@ class HostJoiner:
 
         return anyio.run(conversation)
 
-    async def _connect(self, signals: Signals) -> HostConnection:
+    async def _connect(self, signals: SignalRecorder) -> HostConnection:
         """A connection to the host. EndedError for one that has ended meanwhile."""
         name, partial = (
             os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude",
@@ -96,14 +98,14 @@ class HostJoiner:
                 ) from None
             raise HostEndedError from None
 
-    def _wait_for_host_exit(self, signals: Signals) -> None:
+    def _wait_for_host_exit(self, signals: SignalRecorder) -> None:
         """A host that is about to end is waited for: two must not have the same session of the
         vendor's.
         """
         one, end = self._session, time.monotonic() + HOST_EXIT_TIMEOUT_S
         while registry.is_session_running(one.session_id, os.environ):
-            if signals.pending:
-                raise StoppedError(signals.pending[0])
+            if signals.pending_signals:
+                raise StartStoppedError(signals.pending_signals[0])
             if time.monotonic() > end:
                 raise MachineError(
                     f"the session {one.session_id} has a host that does not answer (pid {one.metadata['pid']})",
@@ -112,7 +114,11 @@ class HostJoiner:
             time.sleep(POLL_INTERVAL_S)
 
     async def _run_conversation(
-        self, link: HostConnection, signals: Signals, prompt: str | None, source: "Source | None"
+        self,
+        link: HostConnection,
+        signals: SignalRecorder,
+        prompt: str | None,
+        source: "Source | None",
     ) -> int:
         streams, asked = self._invocation.streams, can_prompt_frontend(self._invocation)
         inside, _ = split_servers(self._invocation, working_directory())
@@ -137,7 +143,7 @@ class HostJoiner:
         loop = AttachLoop(
             frontend, link, output, prompt=prompt, source=source, ends_session=self._owns_host
         )
-        return await loop.run(signals.pending)
+        return await loop.run(signals.pending_signals)
 
     async def _apply_restrictions(self, link: HostConnection, frontend: FrontendBridge) -> None:
         """Have the session keep to what our flags forbid beyond its own while we are here, or

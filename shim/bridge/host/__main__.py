@@ -24,7 +24,7 @@ from shim.core.claude.messages import parse_line
 from shim.core.errors import ShimError
 from shim.io import early_signals
 from shim.io.raw_output import warn
-from shim.io.signals import Signals, StoppedError
+from shim.io.signals import SignalRecorder, StartStoppedError
 from shim.state import store
 
 SIGNAL_STATUSES = (143, 129)  # statuses of a conversation that a signal ended
@@ -45,10 +45,14 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(descriptor, False)
     early_signals.start_collecting()
     _wait_for_starter()
-    facts, signals, place = HostMetadata(folder), Signals(), sockets.find_socket_file_id(folder)
+    facts, signals, place = (
+        HostMetadata(folder),
+        SignalRecorder(),
+        sockets.find_socket_file_id(folder),
+    )
     status, recorder = 1, None
     try:
-        signals.listen()
+        signals.start_listening()
         wanted = read_session_spec(folder)
         os.chdir(wanted.cwd)
         start = ConversationStartup(
@@ -56,16 +60,16 @@ def main(arguments: list[str]) -> int:
         )
         recorder = start.recorder
         life = HostRuntime(folder, facts, start, wanted, listening)
-        signals.check()
+        signals.raise_if_stopped()
         status = start.run(signals, life)
         facts.record_end(
             "failed" if status and status not in SIGNAL_STATUSES else REASON_STOPPED,
             life.stdout.failure_reason or None,
         )
-    except StoppedError:
+    except StartStoppedError:
         facts.record_end(REASON_STOPPED)
     except Exception as error:
-        signals.started = True
+        signals.is_started = True
         hint = f" ({error.hint})" if isinstance(error, ShimError) and error.hint else ""
         reason = (
             f"{error}{hint}"
@@ -81,7 +85,7 @@ def main(arguments: list[str]) -> int:
             sockets.remove_socket(folder)
         listening.close()
         if recorder is not None:
-            signals.listen_again()
+            signals.restart_listening()
             recorder.close(lambda: True)
     return status
 

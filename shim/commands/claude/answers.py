@@ -4,7 +4,7 @@ import os
 from typing import NamedTuple
 
 from shim.core.reading.account import escape_control_chars
-from shim.io.raw_output import GONE
+from shim.io.raw_output import DISCONNECT_ERRNOS
 from shim.state.files import write_all
 
 DISABLE_VARIABLE = "CLAUDE_CODE_DISABLE_AGENT_VIEW"
@@ -28,7 +28,7 @@ def print_output(said: CommandOutput) -> int:
             1 if said.status == 0 or said.is_requested else 2, said.text.encode("utf-8", "replace")
         )
     except OSError as error:
-        return said.status or int(error.errno not in GONE)
+        return said.status or int(error.errno not in DISCONNECT_ERRNOS)
     return said.status
 
 

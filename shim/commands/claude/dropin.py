@@ -12,7 +12,7 @@ from shim.core.reading.ids import is_short_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.io import early_signals
 from shim.io.raw_output import warn
-from shim.io.signals import Signals
+from shim.io.signals import SignalRecorder
 from shim.state import config
 
 if TYPE_CHECKING:
@@ -162,30 +162,32 @@ def run_conversation(
     `shown` is the frontend's own name for the session, where that is no UUID. `arguments` are
     recorded where the run was refused before it had a recording of its own.
     """
-    signals = Signals()
+    signals = SignalRecorder()
     started: ConversationStartup | JoinedConversation | None = None
     recorder: Recorder | None = None
     status = 1
     try:
-        signals.listen()
+        signals.start_listening()
         started = start()
-        signals.check()
+        signals.raise_if_stopped()
         status = started.run(signals)
     except Exception as error:
-        signals.started = True
+        signals.is_started = True
         from shim.commands.claude.refusal import record_refusal, report_failure
 
         recorder = None if started is None else started.recorder
         if started is None and not isinstance(error, UnrecordedError):
             recorder = record_refusal(invocation, installed, arguments)
-        status = report_failure(invocation, error, signals.ended, shown, recorder)
+        status = report_failure(invocation, error, signals.is_terminating, shown, recorder)
     finally:
         recorded = True
         if started is not None:
             recorder = started.recorder
         if recorder is not None:
-            signals.listen_again()
-            recorded = recorder.close(lambda: status in SIGNAL_EXIT_CODES or bool(signals.pending))
+            signals.restart_listening()
+            recorded = recorder.close(
+                lambda: status in SIGNAL_EXIT_CODES or bool(signals.pending_signals)
+            )
     return status or int(not recorded)
 
 

@@ -31,8 +31,8 @@ from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.result import build_bare_error
 from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
 from shim.io import early_signals
-from shim.io.raw_output import insist, warn
-from shim.io.signals import StoppedError
+from shim.io.raw_output import warn, write_all
+from shim.io.signals import StartStoppedError
 from shim.io.stamps import fresh_identity
 from shim.process.environment import working_directory
 from shim.state import config
@@ -80,10 +80,10 @@ def report_failure(
     """Tell what kept a conversation from beginning; the exit status. `stopped` and `shown` as
     `refuse` has them.
     """
-    if isinstance(error, StoppedError):
-        cause: Cause = "interrupted" if error.number == signal.SIGINT else "signal"
+    if isinstance(error, StartStoppedError):
+        cause: Cause = "interrupted" if error.signal_number == signal.SIGINT else "signal"
         refuse_turn(invocation, error, cause, stopped, shown, recorder)
-        return SIGNAL_EXIT_CODES[signal.Signals(error.number)]
+        return SIGNAL_EXIT_CODES[signal.Signals(error.signal_number)]
     # our own bug: a frontend is still told (threats, last row)
     if not isinstance(error, ShimError):
         error, cause = (
@@ -194,7 +194,7 @@ def refuse_turn(
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
         lines = array if invocation.streams.verbose else pen.last_result_line
     try:
-        insist(1, lines, stopped)
+        write_all(1, lines, stopped)
     except OSError:
         return 1
     if recorder is not None:

@@ -8,7 +8,7 @@ from shim.bridge.attach import joining
 from shim.bridge.link import HostGoneError
 from shim.bridge.registry import SessionRecord
 from shim.core.claude.argv.parse import parse_argv
-from shim.io.signals import Signals, StoppedError
+from shim.io.signals import SignalRecorder, StartStoppedError
 from shim.state.config import Settings
 
 
@@ -16,13 +16,13 @@ def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
     async def gone(session, environment, **hello):
         raise HostGoneError(session)
 
-    signals = Signals()
-    signals.pending.append(signal.SIGTERM)
+    signals = SignalRecorder()
+    signals.pending_signals.append(signal.SIGTERM)
     monkeypatch.setattr(joining, "connect_to_session", gone)
     monkeypatch.setattr(joining.registry, "is_session_running", lambda session, environment: True)
     monkeypatch.setattr(joining, "HOST_EXIT_TIMEOUT_S", 0.5)
     one = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
-    with pytest.raises(StoppedError):
+    with pytest.raises(StartStoppedError):
         joining.HostJoiner(one, parse_argv([]), Settings(), owns_host=False).join_session(
             signals, None, None
         )

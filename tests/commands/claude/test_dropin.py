@@ -893,6 +893,6 @@ def test_who_was_told_to_end_waits_for_no_recording(monkeypatch, status, told):
 
     recorder = Recorder()
     started = SimpleNamespace(recorder=recorder, run=lambda signals: status)
-    monkeypatch.setattr(dropin.Signals, "listen", lambda signals: None)
+    monkeypatch.setattr(dropin.SignalRecorder, "start_listening", lambda signals: None)
     assert dropin.run_conversation(Invocation(), lambda: started, {}, ()) == status
     assert recorder.told is told
