@@ -25,7 +25,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.io.stamps import fresh_uuid
+from shim.io.stamps import create_uuid
 from shim.process.environment import working_directory
 from shim.process.package import check_package_files
 
@@ -98,7 +98,7 @@ def start_host(
     LivingError where it has a host; FrontendError where none can be started, with what was found
     and what to do.
     """
-    session = session or fresh_uuid()
+    session = session or create_uuid()
     wanted = wanted._replace(cwd=wanted.cwd or working_directory())
     if not (os.path.isdir(wanted.cwd) and os.access(wanted.cwd, os.X_OK)):
         raise FrontendError(

@@ -38,7 +38,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import open_log
 from shim.io.prompt import load_prompt_files, read_prompt
 from shim.io.raw_output import warn
-from shim.io.stamps import fresh_identity
+from shim.io.stamps import create_session_ids
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
 from shim.process.version_check import find_installed_vendor
 from shim.state import config
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from shim.core.adapter.vendor import Adapter
     from shim.core.turn.terms import OutputWriter
     from shim.io.signals import SignalRecorder
-    from shim.io.stdin import Source
+    from shim.io.stdin import Stdin
     from shim.recording.choice import Recordings
     from shim.recording.recorder import Recorder
 
@@ -66,7 +66,7 @@ class StdinInput(NamedTuple):
     """
 
     text: str
-    source: "Source | None" = None
+    source: "Stdin | None" = None
     may_send_more: bool = False
     wants_answers: bool = False
 
@@ -278,7 +278,7 @@ class ConversationStartup:
         model = resolve_vendor_model(self.invocation.model or "", self.adapter, self.settings)
         for warning in self.adapter.list_ignored_flags(self.invocation.with_flags(model=model)):
             warn(warning)
-        launcher = self._create_launcher(*fresh_identity())
+        launcher = self._create_launcher(*create_session_ids())
         launcher.find_program()
         return launcher
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shim.core.claude.control.lines import StateReporter
     from shim.core.claude.control.wishes import FrontendAction
     from shim.core.claude.hooks.callbacks import PromptRefusal
-    from shim.io.stdin import Inbound
+    from shim.io.stdin import LineSource
     from shim.recording.recorder import Recorder
 
 # Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and
@@ -60,7 +60,7 @@ class MessageLoop(ConversationLoop):
         first_message: UserMessage | None = None,
         control: "ControlSession | None" = None,
         states: "StateReporter | None" = None,
-        source: "Inbound | None" = None,
+        source: "LineSource | None" = None,
         recorder: "Recorder | None" = None,
     ) -> None:
         super().__init__(output, recorder)
@@ -212,12 +212,12 @@ class MessageLoop(ConversationLoop):
 
     # -- the frontend's lines ----------------------------------------------------------------------
 
-    async def _read_stdin(self, source: "Inbound") -> None:
+    async def _read_stdin(self, source: "LineSource") -> None:
         """Read stdin to its end, beside the turns."""
-        control, lines = self._control, source.lines
+        control, lines = self._control, source.line_splitter
         assert control is not None
         await self._write_control_lines()  # what was not taken before the loop ran
-        for raw in source.heard:
+        for raw in source.received_lines:
             await self._apply_line(control, raw)
         while chunk := await source.read():
             for raw in lines.feed(chunk):
@@ -282,7 +282,7 @@ class MessageLoop(ConversationLoop):
     def _is_queue_full(self, control: "ControlSession") -> bool:
         if len(control.queued_messages) < MAX_UNMEASURED_MESSAGES:
             return False
-        most = MAX_LINE_BYTES if self._source is None else self._source.limit
+        most = MAX_LINE_BYTES if self._source is None else self._source.max_bytes
         return (
             sum(message.size_bytes for message in control.queued_messages) >= most
             or len(control.queued_messages) >= MAX_QUEUED_MESSAGES

@@ -33,7 +33,7 @@ from shim.core.api_errors import Cause
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.raw_output import STDERR_TIMEOUT_S, warn, write_available
-from shim.io.stdin import Inbound
+from shim.io.stdin import LineSource
 from shim.io.stdout import FrontendGoneError, Output
 from shim.process import strays
 from shim.process.child import Child
@@ -78,7 +78,7 @@ class PassthroughLoop(ConversationLoop):
         launcher: ChildLauncher,
         child: Child,
         output: Output,
-        source: Inbound,
+        source: LineSource,
         stream: "StreamRedactor | None" = None,
     ) -> None:
         super().__init__(output, launcher.recorder)

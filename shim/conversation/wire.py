@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from shim.core.errors import ModeError, VendorError
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
 from shim.io.raw_output import warn, write_available
-from shim.io.stamps import fresh_uuid, now
+from shim.io.stamps import create_uuid, format_now
 from shim.process.spawn import abandon
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shim.core.claude.permissions import PermissionDecision
     from shim.io.mcp.door import Door
     from shim.io.signals import SignalRecorder
-    from shim.io.stdin import Inbound, Source
+    from shim.io.stdin import LineSource, Stdin
     from shim.io.stdout import Outbound, Output
     from shim.io.transcript import Transcript
     from shim.process.spawn import Started
@@ -42,7 +42,7 @@ class Transport(Protocol):
     """
 
     @property
-    def source(self) -> "Inbound":
+    def source(self) -> "LineSource":
         """What they say."""
 
     @property
@@ -120,7 +120,7 @@ class ConversationRunner:
             self._close_transcript()
 
     def run_conversation(
-        self, prompt: str | None = None, *, can_answer: bool = True, source: "Source | None" = None
+        self, prompt: str | None = None, *, can_answer: bool = True, source: "Stdin | None" = None
     ) -> int:
         """Many messages, or only `prompt` with questions in between; without `answers` the frontend
         cannot answer.
@@ -138,11 +138,11 @@ class ConversationRunner:
             elif self._transport is not None:
                 return self._run_message_loop(control, prompt, self._transport.source)
             elif source is None:
-                from shim.io.stdin import Source
+                from shim.io.stdin import Stdin
 
                 recorder = self._launcher.recorder
-                source = Source(
-                    limit=self._launcher.context.settings.max_inbound_bytes, recorder=recorder
+                source = Stdin(
+                    max_bytes=self._launcher.context.settings.max_inbound_bytes, recorder=recorder
                 )
                 _answer_early_requests(control, source, recorder)
             return self._run_message_loop(control, prompt, source)
@@ -154,7 +154,7 @@ class ConversationRunner:
             self._close_transcript()
 
     def _run_message_loop(
-        self, control: "ControlSession", prompt: str | None, source: "Inbound | None"
+        self, control: "ControlSession", prompt: str | None, source: "LineSource | None"
     ) -> int:
         import anyio
 
@@ -224,11 +224,11 @@ class ConversationRunner:
 
             assert isinstance(pen, YumeEncoder)
             return YumeControlSession(
-                facts, fresh_uuid, now, pen, never_asks=self._launcher.adapter.unattended
+                facts, create_uuid, format_now, pen, never_asks=self._launcher.adapter.unattended
             )
         from shim.core.claude.control import ControlSession
 
-        control = ControlSession(facts, fresh_uuid, now)
+        control = ControlSession(facts, create_uuid, format_now)
         session = self._invocation.session
         if (
             self._has_transcript
@@ -255,7 +255,7 @@ class ConversationRunner:
             return None
         from shim.core.claude.control.lines import StateReporter
 
-        return StateReporter(facts, fresh_uuid)
+        return StateReporter(facts, create_uuid)
 
     def pass_through(self) -> int:
         """A real claude holds the conversation itself."""
@@ -291,12 +291,12 @@ class ConversationRunner:
 
         return anyio.run(conversation)
 
-    def _open_source(self) -> "Inbound":
+    def _open_source(self) -> "LineSource":
         if self._transport is not None:
             return self._transport.source
-        from shim.io.stdin import Source
+        from shim.io.stdin import Stdin
 
-        return Source(recorder=self._launcher.recorder)
+        return Stdin(recorder=self._launcher.recorder)
 
     def _open_output(self) -> "Output":
         from shim.core.claude.pen import CLAUDE_VERSION, StreamJsonWriter
@@ -394,12 +394,12 @@ class FrontendRelays:
 
 
 def _answer_early_requests(
-    control: "ControlSession", source: "Source", recorder: "Recorder | None"
+    control: "ControlSession", source: "Stdin", recorder: "Recorder | None"
 ) -> None:
     """What a frontend asks before its first message is answered before anyio is imported (contract
     C1).
     """
-    lines = source.hear()
+    lines = source.read_available_lines()
     while lines and b'"control_request"' in lines[0]:
         control.receive_line(lines.pop(0))
     for complaint in control.warnings:

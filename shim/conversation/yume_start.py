@@ -110,10 +110,10 @@ def _read_input(start: ConversationStartup, call: YumeInvocation) -> StdinInput:
         if not text:
             raise ArgumentError(NO_PROMPT_ERROR.replace("using --print", "starting"))
         return StdinInput(text)  # stdin was the prompt: it brings no answers
-    from shim.io.stdin import Source
+    from shim.io.stdin import Stdin
 
-    source = Source(limit=start.settings.max_inbound_bytes, recorder=start.recorder)
-    source.heard = list(source.lines.feed(data))
+    source = Stdin(max_bytes=start.settings.max_inbound_bytes, recorder=start.recorder)
+    source.received_lines = list(source.line_splitter.feed(data))
     return StdinInput("", source, may_send_more=True, wants_answers=True)
 
 

@@ -6,7 +6,7 @@ import os
 import time
 
 
-def fresh_uuid() -> str:
+def create_uuid() -> str:
     """A random UUID (RFC 9562, version 4)."""
     number = bytearray(os.urandom(16))
     number[6] = number[6] & 0x0F | 0x40
@@ -15,12 +15,12 @@ def fresh_uuid() -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def fresh_identity() -> tuple[str, str]:
+def create_session_ids() -> tuple[str, str]:
     """A session id, and the first 24 characters of the uuids of its lines."""
-    return fresh_uuid(), fresh_uuid()[:24]
+    return create_uuid(), create_uuid()[:24]
 
 
-def now() -> str:
+def format_now() -> str:
     """The time, as Claude writes it."""
     seconds = time.time()
     return (

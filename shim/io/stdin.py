@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 256 * 1024
 
 
-class Inbound(Protocol):
+class LineSource(Protocol):
     """Where the lines of a frontend come from: our stdin, or the hub of a session that lives on its
     own.
 
@@ -26,15 +26,15 @@ class Inbound(Protocol):
     heard  lines that came before the first `read`
     """
 
-    limit: int
-    lines: LineSplitter
-    heard: list[bytes]
+    max_bytes: int
+    line_splitter: LineSplitter
+    received_lines: list[bytes]
 
     async def read(self) -> bytes:
         """The next bytes, b"" at the end."""
 
 
-def waits(descriptor: int) -> bool:
+def can_block(descriptor: int) -> bool:
     """Whether a read may have to wait. A file and /dev/null answer at once, and no selector takes
     them.
     """
@@ -43,25 +43,25 @@ def waits(descriptor: int) -> bool:
     return not (stat.S_ISREG(mode) or device)
 
 
-class Source:
+class Stdin:
     """File descriptor 0. A read waits for a pipe, a socket or a terminal; a file answers at once."""
 
     def __init__(
-        self, descriptor: int = 0, limit: int = MAX_LINE_BYTES, recorder: "Tap | None" = None
+        self, descriptor: int = 0, max_bytes: int = MAX_LINE_BYTES, recorder: "Tap | None" = None
     ) -> None:
         """A line of more than `limit` bytes is skipped; lines of so many bytes may wait for their
         turn.
         """
-        self.limit = limit
+        self.max_bytes = max_bytes
         self._recorder = recorder
-        self.lines = LineSplitter(limit)
-        self.heard: list[bytes] = []
+        self.line_splitter = LineSplitter(max_bytes)
+        self.received_lines: list[bytes] = []
         self._descriptor = descriptor
-        self._waits = waits(descriptor)
+        self._can_block = can_block(descriptor)
 
-    def hear(self) -> list[bytes]:
+    def read_available_lines(self) -> list[bytes]:
         """The whole lines that have come, without waiting. They are kept in `heard` as well."""
-        if not self._waits or not select.select([self._descriptor], [], [], 0)[0]:
+        if not self._can_block or not select.select([self._descriptor], [], [], 0)[0]:
             return []
         try:
             chunk = os.read(self._descriptor, CHUNK_BYTES)
@@ -69,14 +69,14 @@ class Source:
             return []
         if self._recorder is not None:
             self._recorder.stream("i", chunk)
-        self.heard = list(self.lines.feed(chunk))
-        return self.heard
+        self.received_lines = list(self.line_splitter.feed(chunk))
+        return self.received_lines
 
     async def read(self) -> bytes:
         """The next bytes, b"" at the end."""
         import anyio
 
-        if self._waits:
+        if self._can_block:
             await anyio.wait_readable(self._descriptor)
         else:
             await anyio.lowlevel.checkpoint()

@@ -19,7 +19,7 @@ from shim.core.claude.usage import UsageCounter
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
 from shim.io.raw_output import warn
-from shim.io.stamps import fresh_uuid, now
+from shim.io.stamps import create_uuid, format_now
 from shim.io.transcript_lines import (
     UUID_CHARACTERS,
     Usages,
@@ -143,7 +143,7 @@ class Transcript:
             return
         if self._clean is not None:
             content = self._clean(content)
-        identity = dump_json(uuid if parse_uuid(uuid or "") else fresh_uuid())
+        identity = dump_json(uuid if parse_uuid(uuid or "") else create_uuid())
         message = b'"type":"user","message":{"role":"user","content":' + dump_json(content)
         self._write(
             [
@@ -216,7 +216,7 @@ class Transcript:
 
     def _front(self) -> bytes:
         """The members between the parent's id and the line's own."""
-        return b'%b%b",' % (self._constant, now().encode())
+        return b'%b%b",' % (self._constant, format_now().encode())
 
     def _ready(self) -> bool:
         """Whether there is a file to write to."""

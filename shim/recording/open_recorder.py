@@ -15,7 +15,7 @@ from shim.core.errors import UnrecordedError
 from shim.core.reading.account import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.io.raw_output import warn
-from shim.io.stamps import now
+from shim.io.stamps import format_now
 from shim.recording.recorder import Limits, Recorder
 from shim.state.config import Settings
 from shim.state.files import create
@@ -42,7 +42,7 @@ def open_recorder(
     `path` is a file, or a directory that gets a new file. `version` is the vendor's, if it is known
     without asking the program: no turn waits for that.
     """
-    started = now()
+    started = format_now()
     try:
         file, path = _make(path, vendor, started)
     except (OSError, ValueError) as error:
@@ -77,7 +77,7 @@ def unrecordable(path: str) -> str:
     removed again.
     """
     try:
-        file, made = _make(path, "trial", now())
+        file, made = _make(path, "trial", format_now())
     except (OSError, ValueError) as error:
         return _words(error)
     os.close(file)

@@ -536,11 +536,11 @@ def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(inside, capfd,
         os.kill(os.getpid(), signal.SIGTERM)
         return identity()
 
-    identity = refusal.fresh_identity
+    identity = refusal.create_session_ids
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setattr(decide, "read_prompt", tell)
     # the second comes while the result of the first is made
-    monkeypatch.setattr(refusal, "fresh_identity", tell)
+    monkeypatch.setattr(refusal, "create_session_ids", tell)
     assert dropin.main(list(ASK), {}) == 143
     said, complaint = capfd.readouterr()
     assert [line["type"] for line in parse(said.encode())] == ["system", "result", "message_stop"]

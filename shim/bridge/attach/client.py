@@ -30,13 +30,13 @@ from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
 from shim.io.prompt import read_prompt
 from shim.io.raw_output import warn
-from shim.io.stamps import fresh_uuid
+from shim.io.stamps import create_uuid
 from shim.process.environment import working_directory
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
     from shim.io.signals import SignalRecorder
-    from shim.io.stdin import Source
+    from shim.io.stdin import Stdin
     from shim.recording.recorder import Recorder
 
 MAX_JOIN_ATTEMPTS = 3  # of a session that others begin and end meanwhile
@@ -198,15 +198,15 @@ class JoinedConversation:
         except _NoHostError as error:
             return self._run_locally(signals, str(error))
 
-    def _read_prompt(self) -> "tuple[str | None, Source | None]":
+    def _read_prompt(self) -> "tuple[str | None, Stdin | None]":
         """The one message of the command line, and our stdin where it brings messages or answers."""
-        from shim.io.stdin import Source
+        from shim.io.stdin import Stdin
 
         invocation, limit = self._invocation, self._settings.max_inbound_bytes
         if invocation.streams.input_format == "stream-json":
-            return None, Source(limit=limit)
+            return None, Stdin(max_bytes=limit)
         if can_prompt_frontend(invocation) and invocation.prompt:
-            return invocation.prompt, Source(limit=limit)
+            return invocation.prompt, Stdin(max_bytes=limit)
         return read_prompt(invocation, 0, limit), None
 
     def _run_locally(self, signals: "SignalRecorder", why: str) -> int:
@@ -221,7 +221,7 @@ class JoinedConversation:
         """
         environment, cwd = os.environ, working_directory()
         invocation, forked = self._invocation, ""
-        session = self._session_id or invocation.session.session_id or fresh_uuid()
+        session = self._session_id or invocation.session.session_id or create_uuid()
         if invocation.session.fork_session:
             named, _ = resolve_resumed_session(
                 invocation, invocation.shim_flags.shim_vendor, cwd, environment

@@ -26,14 +26,14 @@ from shim.core.claude.pen import TERMINATORS
 from shim.core.errors import FrontendError, MachineError
 from shim.io.raw_output import warn
 from shim.io.signals import SignalRecorder, StartStoppedError
-from shim.io.stamps import fresh_uuid
+from shim.io.stamps import create_uuid
 from shim.io.stdout import Output, Stdout
 from shim.process.environment import working_directory
 from shim.state.claude_settings import permissions
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
-    from shim.io.stdin import Source
+    from shim.io.stdin import Stdin
 
 POLL_INTERVAL_S = 0.05  # between two looks whether a host that ends is gone
 BUSY_ERROR = (  # the real one's sentence (background page, B50)
@@ -69,7 +69,7 @@ class HostJoiner:
         self._owns_host = owns_host
 
     def join_session(
-        self, signals: SignalRecorder, prompt: str | None, source: "Source | None"
+        self, signals: SignalRecorder, prompt: str | None, source: "Stdin | None"
     ) -> int:
         """The conversation; the exit status. EndedError where the host has ended meanwhile."""
         signals.is_started = True
@@ -118,14 +118,14 @@ class HostJoiner:
         link: HostConnection,
         signals: SignalRecorder,
         prompt: str | None,
-        source: "Source | None",
+        source: "Stdin | None",
     ) -> int:
         streams, asked = self._invocation.streams, can_prompt_frontend(self._invocation)
         inside, _ = split_servers(self._invocation, working_directory())
         frontend = FrontendBridge(
             self._build_options(),
             self._session.session_id,
-            fresh_uuid,
+            create_uuid,
             can_answer=asked,
             sdk_servers=inside,
         )
@@ -213,7 +213,7 @@ async def _send_request(
 ) -> str:
     """Have a request of ours answered; why it was refused, "" where it was done."""
     if frontend.has_other_controller:
-        await link.send_frame({"kind": "take", "id": fresh_uuid()})
+        await link.send_frame({"kind": "take", "id": create_uuid()})
     return await _send_and_wait(link, frontend, {"kind": "request", "request": request})
 
 
@@ -221,7 +221,7 @@ async def _send_and_wait(
     link: HostConnection, frontend: FrontendBridge, frame: Mapping[str, Any]
 ) -> str:
     """Have a frame of ours obeyed; why it was refused, "" where it was done."""
-    identity = fresh_uuid()
+    identity = create_uuid()
     await link.send_frame({**frame, "id": identity})
     async for said in link:
         if said.get("id") == identity and said["kind"] in ("accepted", "response", "refused"):

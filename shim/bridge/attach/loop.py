@@ -23,8 +23,8 @@ from shim.conversation.loop import (
 from shim.core.api_errors import Cause
 from shim.core.turn.result import INTERRUPTED, build_bare_error
 from shim.io.raw_output import warn
-from shim.io.stamps import fresh_uuid
-from shim.io.stdin import Source
+from shim.io.stamps import create_uuid
+from shim.io.stdin import Stdin
 from shim.io.stdout import FrontendGoneError, Output
 
 # From the end of stdin to a SIGTERM that only hurries who is leaving: both SDKs wait for longer. A
@@ -60,7 +60,7 @@ class AttachLoop(ConversationLoop):
         output: Output,
         *,
         prompt: str | None,
-        source: Source | None,
+        source: Stdin | None,
         ends_session: bool,
     ) -> None:
         super().__init__(output)
@@ -151,19 +151,19 @@ class AttachLoop(ConversationLoop):
         """Read stdin to its end."""
         source, frontend = self._source, self._frontend
         assert source is not None
-        for raw in source.heard:
+        for raw in source.received_lines:
             frontend.on_stdin_line(raw)
             await self._flush_output()
         while chunk := await source.read():
-            for raw in source.lines.feed(chunk):
+            for raw in source.line_splitter.feed(chunk):
                 frontend.on_stdin_line(raw)
                 await self._flush_output()
             self._wake_waiters()
-        for raw in source.lines.close():
+        for raw in source.line_splitter.close():
             frontend.on_stdin_line(raw)
-        if source.lines.skipped_lines:
+        if source.line_splitter.skipped_lines:
             warn(
-                f"skipped {source.lines.skipped_lines} lines of stdin that were too long (max_inbound_bytes)\n"
+                f"skipped {source.line_splitter.skipped_lines} lines of stdin that were too long (max_inbound_bytes)\n"
             )
         frontend.on_stdin_end()
         await self._flush_output()
@@ -213,7 +213,7 @@ class AttachLoop(ConversationLoop):
 
     def _add_error_result(self, reason: str, cause: Cause) -> None:
         welcome = self._frontend.welcome
-        session = {"session_id": welcome.get("session"), "uuid": fresh_uuid()}
+        session = {"session_id": welcome.get("session"), "uuid": create_uuid()}
         line = {
             "type": "result",
             **build_bare_error(str(welcome.get("vendor")), reason, cause),
@@ -244,10 +244,10 @@ class AttachLoop(ConversationLoop):
         )
         last: list[Mapping[str, Any]] = []
         if self._ends_session and (stopped or answered) and not frontend.has_other_controller:
-            last.append({"kind": "end", "id": fresh_uuid()})
+            last.append({"kind": "end", "id": create_uuid()})
         elif stopped and runs and not frontend.has_other_controller:
             # what it asked for; the session stays
-            last.append({"kind": "interrupt", "id": fresh_uuid()})
+            last.append({"kind": "interrupt", "id": create_uuid()})
         frames, frontend.frames = [*frontend.frames, *last], []
         waiting = frontend.pending_stop_ids = {str(frame["id"]) for frame in last}
         try:

@@ -102,14 +102,16 @@ class UnixServer:
                 )
             )
             return
-        splitter = LineSplitter(self._hub_stdin.limit, aside_for(self._hub_stdin.limit))
+        splitter = LineSplitter(self._hub_stdin.max_bytes, aside_for(self._hub_stdin.max_bytes))
         splitter.feed(b"".join(first.close()))
         await self._pass_lines(connection, lines)
         while chunk := await _read_chunk(connection.peer):
             await self._pass_lines(connection, splitter.feed(chunk))
             if splitter.skipped_lines:
                 connection.send_last(
-                    encode_frame("bye", reason=f"a frame has at most {self._hub_stdin.limit} bytes")
+                    encode_frame(
+                        "bye", reason=f"a frame has at most {self._hub_stdin.max_bytes} bytes"
+                    )
                 )
                 return
         connection.disconnect_event.set()

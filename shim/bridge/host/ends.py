@@ -25,9 +25,9 @@ class HubStdin:
     """In the place of our stdin: lines that the hub tells the conversation."""
 
     def __init__(self, limit: int, recorder: "Tap | None" = None) -> None:
-        self.limit = limit
-        self.lines = LineSplitter(limit)
-        self.heard: list[bytes] = []
+        self.max_bytes = limit
+        self.line_splitter = LineSplitter(limit)
+        self.received_lines: list[bytes] = []
         self._recorder = recorder
         self._waiting_lines = deque[bytes]()
         self._waiting_bytes = 0
@@ -50,7 +50,9 @@ class HubStdin:
     @property
     def is_full(self) -> bool:
         """Whether the clients have to wait: the conversation takes no line for now."""
-        return self._waiting_bytes >= self.limit or len(self._waiting_lines) >= MAX_WAITING_LINES
+        return (
+            self._waiting_bytes >= self.max_bytes or len(self._waiting_lines) >= MAX_WAITING_LINES
+        )
 
     async def wait_for_space(self) -> None:
         """Wait until it is not full."""

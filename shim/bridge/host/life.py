@@ -31,7 +31,7 @@ from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.ids import shorten_session_id
 from shim.io import early_signals
 from shim.io.raw_output import warn
-from shim.io.stamps import fresh_uuid
+from shim.io.stamps import create_uuid
 from shim.process import spawn
 from shim.process.package import describe_package_change
 from shim.state.claude_settings import permissions
@@ -111,7 +111,7 @@ class HostRuntime:
         self.stdout = HubStdout(self._store_lines, recorder)
         self.end_reason = REASON_ENDED
         self._metadata = facts
-        self._first_prompt = wanted.prompt, wanted.prompt_id or fresh_uuid()
+        self._first_prompt = wanted.prompt, wanted.prompt_id or create_uuid()
         self._idle_timeout_s = settings.bridge.idle
         self._retention_days = settings.bridge.days
         self._last_use = time.monotonic()
@@ -150,7 +150,7 @@ class HostRuntime:
             ),
             generation=generation,
             number=self._log.last_number,
-            create_id=fresh_uuid,
+            create_id=create_uuid,
             # a clock that jumps moves nothing that was said
             now_ms=lambda: round((began + clock()) * 1000),
             clock=clock,

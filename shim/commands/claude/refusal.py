@@ -33,7 +33,7 @@ from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
 from shim.io import early_signals
 from shim.io.raw_output import warn, write_all
 from shim.io.signals import StartStoppedError
-from shim.io.stamps import fresh_identity
+from shim.io.stamps import create_session_ids
 from shim.process.environment import working_directory
 from shim.state import config
 
@@ -160,7 +160,7 @@ def refuse_turn(
     dialect = resolve_dialect(find_dialect(invocation))
     if isinstance(error, ArgumentError) and not dialect.answers_argument_errors:
         return 1
-    fresh, identity = fresh_identity()
+    fresh, identity = create_session_ids()
     asked = invocation.model
     unsaid = asked is not None and is_claude_model(asked) and error.vendor != "claude"
     distrust = error.distrust_reason if isinstance(error, PromiseError) else ""

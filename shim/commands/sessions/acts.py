@@ -27,7 +27,7 @@ from shim.commands.sessions.listing import describe_no_sessions, format_session_
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError, ShimError
 from shim.core.reading.account import escape_control_chars
-from shim.io.stamps import fresh_uuid
+from shim.io.stamps import create_uuid
 from shim.story.terminal.console import AsJson, print_json, say
 
 # for a host to say what it asks in a list: one that is stopped must not keep the others from it
@@ -160,7 +160,7 @@ def answer_question(
         always=always,
     )
     frame = {"kind": "answer", "question": question, "decision": decision}
-    ours = f"shim bridge answer {fresh_uuid()[:8]}"  # nobody who was here before had this name
+    ours = f"shim bridge answer {create_uuid()[:8]}"  # nobody who was here before had this name
     heard = exchange_frames(one.session_id, [frame], os.environ, client=ours)
     _check_replies(one, heard, "`shim bridge list --json` shows what is asked")
     for came in heard:

@@ -16,7 +16,7 @@ from shim.core.reading.limits import StoreText
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
-from shim.io.stamps import fresh_identity
+from shim.io.stamps import create_session_ids
 from shim.state.config import LINE_BYTES
 from shim.state.files import aside_for, write_all
 
@@ -56,7 +56,7 @@ def open_writer(
 
         kept = (
             StreamJsonWriter(
-                fresh_identity()[1], max_line_bytes=max_line_bytes, usage_counter=UsageCounter()
+                create_session_ids()[1], max_line_bytes=max_line_bytes, usage_counter=UsageCounter()
             )
             if has_history
             else None
@@ -94,7 +94,7 @@ def open_translation(
     output is `stable`.
     """
     vendor = get_adapter(vendor_name, flat=DIALECTS[dialect].is_flat)
-    fresh, identity = (STABLE_SESSION_ID, STABLE_ID_PREFIX) if stable else fresh_identity()
+    fresh, identity = (STABLE_SESSION_ID, STABLE_ID_PREFIX) if stable else create_session_ids()
     started = time.monotonic()
     clock: Callable[[], int] = (
         (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))

@@ -8,7 +8,7 @@ import pytest
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
     STABLE_SESSION_ID,
-    fresh_identity,
+    create_session_ids,
     open_translation,
     translate_stream,
 )
@@ -47,8 +47,8 @@ def test_a_signal_without_a_name_is_its_number():
 
 
 def test_fresh_ids_are_uuids_and_never_the_same():
-    session, identity = fresh_identity()
-    other_session, other_identity = fresh_identity()
+    session, identity = create_session_ids()
+    other_session, other_identity = create_session_ids()
     assert parse_uuid(session) == session
     assert parse_uuid(identity + "0" * 12)
     assert session != other_session and identity != other_identity

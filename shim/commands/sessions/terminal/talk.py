@@ -10,7 +10,7 @@ from shim.commands.sessions.terminal.asking import CHOICES_BY_LINE, Decision, Qu
 from shim.commands.sessions.terminal.keys import LineEditor, TypedText
 from shim.commands.sessions.terminal.view import SessionView
 from shim.core.reading.bounded import BoundedDict
-from shim.io.stamps import fresh_uuid
+from shim.io.stamps import create_uuid
 from shim.story.terminal.arguments import one_line
 
 # from when a question is shown until a key answers it: what is typed just then was no answer
@@ -244,7 +244,7 @@ class InputController:
                 f"✗ {one_line(str(self.view.controller))} drives: Ctrl-T, or the line /take, takes over"
             )
             return
-        mark = fresh_uuid()
+        mark = create_uuid()
         self.pending_messages[mark] = text
         self.send_frame(
             {"kind": "message", "id": mark, "message": {"role": "user", "content": text}}
@@ -291,7 +291,7 @@ class InputController:
 
     def send_frame(self, said: Frame) -> None:
         """Say a frame to the host, and remember that its answer is waited for."""
-        ours = {"id": fresh_uuid(), **said}
+        ours = {"id": create_uuid(), **said}
         self._pending_frames[ours["id"]] = ours
         self.write_frame(ours)
 
