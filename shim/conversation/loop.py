@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.core.errors import MachineError
-from shim.io.stdout import Output
+from shim.io.stdout import FrontendOutput
 
 if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
@@ -30,7 +30,7 @@ class ConversationLoop:
     `_fault` is what `_work` has to raise behind that.
     """
 
-    def __init__(self, output: Output, recorder: "Recorder | None" = None) -> None:
+    def __init__(self, output: FrontendOutput, recorder: "Recorder | None" = None) -> None:
         self._output = output
         self._recorder = recorder
         self._error: Exception | None = None
@@ -54,7 +54,7 @@ class ConversationLoop:
                 tasks.start_soon(self._watch_recording, self._recorder)
             status = await self._run_session(tasks)
             tasks.cancel_scope.cancel()
-        return status or int(self._output.broken)
+        return status or int(self._output.has_failed)
 
     async def _run_session(self, tasks: TaskGroup) -> int:
         raise NotImplementedError
@@ -82,7 +82,7 @@ class ConversationLoop:
 
     async def _watch_frontend(self) -> None:
         """A frontend that has closed our stdout has gone, or has crashed: its turn is stopped."""
-        await self._output.gone()
+        await self._output.wait_for_disconnect()
         self._frontend_disconnected = True
         self._work_scope.cancel()
 

@@ -23,7 +23,7 @@ from shim.core.api_errors import Cause
 from shim.core.claude.messages import UserMessage
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.io.raw_output import warn
-from shim.io.stdout import FrontendGoneError, Output
+from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process import strays
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class MessageLoop(ConversationLoop):
     def __init__(
         self,
         driver: Driver,
-        output: Output,
+        output: FrontendOutput,
         *,
         first_message: UserMessage | None = None,
         control: "ControlSession | None" = None,
@@ -93,7 +93,7 @@ class MessageLoop(ConversationLoop):
                 await self._run_turns()
             if self._error is not None:
                 raise self._error
-        except FrontendGoneError:
+        except FrontendDisconnectedError:
             self._frontend_disconnected = True
         except Exception as error:
             await self._report_failure(error)
@@ -119,7 +119,7 @@ class MessageLoop(ConversationLoop):
             if self._recorder is not None:
                 self._recorder.turn += 1
             await self._write_control_lines()
-            self._output.asked(message)
+            self._output.record_prompt(message)
             self._message_taken = False
             self._wake_waiters()
             await self._answer_message(message)
@@ -129,7 +129,7 @@ class MessageLoop(ConversationLoop):
                 await self._write_control_lines()
             if self._driver.stream is not None:
                 self._record_result(self._driver.stream)
-                await self._output.end(self._driver.stream.turn)
+                await self._output.finish_turn(self._driver.stream.turn)
 
     async def _answer_message(self, message: UserMessage) -> None:
         """Run the turn of a message, unless a hook refuses the message or it is only context for
@@ -295,7 +295,7 @@ class MessageLoop(ConversationLoop):
             warn(complaint)
         self._session_lines.warnings.clear()
         if data := self._session_lines.take_output():
-            await self._output.lines(data)
+            await self._output.write_lines(data)
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -324,10 +324,10 @@ class MessageLoop(ConversationLoop):
             self._session_lines.end_turn()
         with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
             try:
-                await self._output.lines(said)
+                await self._output.write_lines(said)
                 await self._write_control_lines()
-                await self._output.end(pump.turn)
-            except FrontendGoneError:
+                await self._output.finish_turn(pump.turn)
+            except FrontendDisconnectedError:
                 pass
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:

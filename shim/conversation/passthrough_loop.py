@@ -34,7 +34,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.raw_output import STDERR_TIMEOUT_S, warn, write_available
 from shim.io.stdin import LineSource
-from shim.io.stdout import FrontendGoneError, Output
+from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process import strays
 from shim.process.child import Child
 
@@ -77,7 +77,7 @@ class PassthroughLoop(ConversationLoop):
         self,
         launcher: ChildLauncher,
         child: Child,
-        output: Output,
+        output: FrontendOutput,
         source: LineSource,
         stream: "StreamRedactor | None" = None,
     ) -> None:
@@ -106,7 +106,7 @@ class PassthroughLoop(ConversationLoop):
                 await self._finish_open_turn("")
             if self._error is not None:
                 raise self._error
-        except FrontendGoneError:
+        except FrontendDisconnectedError:
             self._frontend_disconnected = True
         except Exception as error:  # our own mistake: the frontend still gets its one result
             self._error = error
@@ -179,7 +179,7 @@ class PassthroughLoop(ConversationLoop):
         said, commands = given
         for command in commands:
             said += self._execute_command(command)
-        await self._output.lines(said)
+        await self._output.write_lines(said)
 
     def _execute_command(self, command: StreamCommand) -> bytes:
         """Carry out a command of the pump's; gives back the lines that it leads to.
@@ -265,13 +265,13 @@ class PassthroughLoop(ConversationLoop):
         said, _ = pump.close(
             self._child.exit if cause is None else None, self._child.tail.to_text()
         )
-        await self._output.lines(said)
+        await self._output.write_lines(said)
 
     async def _write_last_result(self, reason: str, cause: Cause) -> None:
         with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
             try:
                 await self._finish_open_turn(reason, cause)
-            except FrontendGoneError:
+            except FrontendDisconnectedError:
                 pass
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shim.io.mcp.door import Door
     from shim.io.signals import SignalRecorder
     from shim.io.stdin import LineSource, Stdin
-    from shim.io.stdout import Outbound, Output
+    from shim.io.stdout import FrontendOutput, LineSink
     from shim.io.transcript import Transcript
     from shim.process.spawn import Started
     from shim.recording.recorder import Recorder
@@ -46,7 +46,7 @@ class Transport(Protocol):
         """What they say."""
 
     @property
-    def stdout(self) -> "Outbound":
+    def stdout(self) -> "LineSink":
         """Who hears the conversation."""
 
     def serve_clients(self) -> "AbstractAsyncContextManager[object]":
@@ -298,9 +298,9 @@ class ConversationRunner:
 
         return Stdin(recorder=self._launcher.recorder)
 
-    def _open_output(self) -> "Output":
+    def _open_output(self) -> "FrontendOutput":
         from shim.core.claude.pen import CLAUDE_VERSION, StreamJsonWriter
-        from shim.io.stdout import Output, Stdout
+        from shim.io.stdout import FrontendOutput, Stdout
         from shim.io.transcript import Transcript
 
         pen = self._launcher.writer
@@ -319,14 +319,14 @@ class ConversationRunner:
                 self._launcher.state.options.session_id
             )
         invocation = self._invocation
-        return Output(
+        return FrontendOutput(
             invocation.streams.output_format,
             verbose=invocation.streams.verbose,
             stdout=Stdout(recorder=self._launcher.recorder)
             if self._transport is None
             else self._transport.stdout,
             transcript=self._transcript,
-            history=pen.transcript_writer,
+            history_writer=pen.transcript_writer,
         )
 
     def _close_transcript(self) -> None:
@@ -340,7 +340,7 @@ class FrontendRelays:
     def __init__(
         self,
         launcher: "ChildLauncher",
-        output: "Output",
+        output: "FrontendOutput",
         control: "ControlSession",
         tasks: "TaskGroup",
     ) -> None:
@@ -384,12 +384,12 @@ class FrontendRelays:
         )
 
     async def _flush_control(self) -> None:
-        from shim.io.stdout import FrontendGoneError
+        from shim.io.stdout import FrontendDisconnectedError
 
         if data := self._control.take_output():
             try:
-                await self._output.lines(data)
-            except FrontendGoneError:
+                await self._output.write_lines(data)
+            except FrontendDisconnectedError:
                 pass  # the loop finds out too
 
 

@@ -12,7 +12,7 @@ from shim.core.reading.typed import TYPE_CHECKING
 from shim.io.raw_output import warn
 
 if TYPE_CHECKING:
-    from shim.io.tap import Tap
+    from shim.io.tap import RunTap
 
 OPTIONAL_STDIN_TIMEOUT_S = (
     3.0  # of silence on an open stdin, if there is a prompt already (contract P20)
@@ -35,7 +35,7 @@ def read_prompt(
     invocation: Invocation,
     descriptor: int = 0,
     max_bytes: int = MAX_LINE_BYTES,
-    recorder: "Tap | None" = None,
+    recorder: "RunTap | None" = None,
 ) -> str:
     """The prompt. ArgumentError for no prompt, FrontendError for one that cannot be passed to any
     program.
@@ -100,7 +100,9 @@ def _load_text(path: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _read_piped_text(descriptor: int, have_prompt: bool, limit: int, recorder: "Tap | None") -> str:
+def _read_piped_text(
+    descriptor: int, have_prompt: bool, limit: int, recorder: "RunTap | None"
+) -> str:
     """The text on stdin; "" for a terminal, a closed stdin, or one that stays silent."""
     try:
         if os.isatty(descriptor):

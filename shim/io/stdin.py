@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 
 if TYPE_CHECKING:
-    from shim.io.tap import Tap
+    from shim.io.tap import RunTap
 
 CHUNK_BYTES = 256 * 1024
 
@@ -47,7 +47,7 @@ class Stdin:
     """File descriptor 0. A read waits for a pipe, a socket or a terminal; a file answers at once."""
 
     def __init__(
-        self, descriptor: int = 0, max_bytes: int = MAX_LINE_BYTES, recorder: "Tap | None" = None
+        self, descriptor: int = 0, max_bytes: int = MAX_LINE_BYTES, recorder: "RunTap | None" = None
     ) -> None:
         """A line of more than `limit` bytes is skipped; lines of so many bytes may wait for their
         turn.

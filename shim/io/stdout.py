@@ -18,23 +18,23 @@ from shim.io.transcript import Transcript
 
 if TYPE_CHECKING:
     from shim.core.turn.terms import OutputWriter
-    from shim.io.tap import Tap
+    from shim.io.tap import RunTap
 
-WHOLE_BYTES = 1024 * 1024
+MAX_WRITE_BYTES = 1024 * 1024
 
 
-class FrontendGoneError(Exception):
+class FrontendDisconnectedError(Exception):
     """Nobody reads our stdout any more."""
 
 
-class Outbound(Protocol):
+class LineSink(Protocol):
     """Where the lines for a frontend go: our stdout, or the hub of a session that lives on its own."""
 
     @property
-    def broken(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether a write failed although the reader has not gone: the disk is full."""
 
-    async def gone(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Wait until the reader has gone; for ever if only a write can show that."""
 
     async def write(self, data: bytes) -> None:
@@ -50,29 +50,29 @@ class Stdout:
     reader has not gone: the disk is full.
     """
 
-    def __init__(self, descriptor: int = 1, recorder: "Tap | None" = None) -> None:
-        self.broken = False
+    def __init__(self, descriptor: int = 1, recorder: "RunTap | None" = None) -> None:
+        self.has_failed = False
         self._recorder = recorder
         self._descriptor = descriptor
         self._unwritten = b""
         self._socket: socket.socket | None = None
-        self._write: Callable[[memoryview], int] = lambda view: os.write(
+        self._write_some: Callable[[memoryview], int] = lambda view: os.write(
             descriptor, view[:SAFE_BYTES]
         )
-        self._wait_first = True
+        self._waits_before_write = True
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISSOCK(mode):
             self._socket = socket.socket(fileno=os.dup(descriptor))
             sending = self._socket
-            self._write = lambda view: sending.send(view, socket.MSG_DONTWAIT)
-            self._wait_first = False
+            self._write_some = lambda view: sending.send(view, socket.MSG_DONTWAIT)
+            self._waits_before_write = False
         elif stat.S_ISFIFO(mode):
-            self._reopen()
+            self._reopen_pipe()
         elif stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(descriptor)):
-            self._write = lambda view: os.write(descriptor, view[:WHOLE_BYTES])
-            self._wait_first = False
+            self._write_some = lambda view: os.write(descriptor, view[:MAX_WRITE_BYTES])
+            self._waits_before_write = False
 
-    def _reopen(self) -> None:
+    def _reopen_pipe(self) -> None:
         try:
             opened = os.open(
                 f"/proc/self/fd/{self._descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -80,10 +80,10 @@ class Stdout:
         except OSError:
             return
         self._descriptor = opened
-        self._write = lambda view: os.write(opened, view)
-        self._wait_first = False
+        self._write_some = lambda view: os.write(opened, view)
+        self._waits_before_write = False
 
-    async def gone(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Wait until the reader has gone; for ever if only a write can show that.
 
         The end of a pipe or a socket that we write to becomes readable when its other end is
@@ -107,23 +107,25 @@ class Stdout:
         view = memoryview(whole)
         try:
             while view:
-                if self._wait_first:
+                if self._waits_before_write:
                     await anyio.wait_writable(self._descriptor)
                 try:
-                    view = view[self._write(view) :]
+                    view = view[self._write_some(view) :]
                 except BlockingIOError:
                     await anyio.wait_writable(self._descriptor)
         except OSError as error:
-            if error.errno not in DISCONNECT_ERRNOS and not self.broken:
-                self.broken = True
+            if error.errno not in DISCONNECT_ERRNOS and not self.has_failed:
+                self.has_failed = True
                 warn(f"stdout cannot be written: {error.strerror}\n")
-            raise FrontendGoneError(str(error)) from None
+            raise FrontendDisconnectedError(str(error)) from None
         finally:
             self._unwritten = bytes(view)
             if self._recorder is not None:
-                self._note(whole[: len(whole) - len(view)] if view else whole, self._recorder)
+                self._record_written(
+                    whole[: len(whole) - len(view)] if view else whole, self._recorder
+                )
 
-    def _note(self, taken: bytes, recorder: "Tap") -> None:
+    def _record_written(self, taken: bytes, recorder: "RunTap") -> None:
         if taken:
             recorder.stream("O", taken)
             if not taken.endswith(b"\n"):
@@ -131,11 +133,11 @@ class Stdout:
 
 
 # An error of these causes has the words of a vendor or of an API, which say neither whose they are.
-THEIRS = ("auth", "rate_limit", "vendor_error", "refused", "truncated")
-WHOSE = "the error comes from {name}, or from the API that it asks; `shim doctor {name}` checks what can be checked\n"
+VENDOR_CAUSES = ("auth", "rate_limit", "vendor_error", "refused", "truncated")
+VENDOR_ERROR_HINT = "the error comes from {name}, or from the API that it asks; `shim doctor {name}` checks what can be checked\n"
 
 
-class Output:
+class FrontendOutput:
     """What of the stream is printed: all of it, one object, an array of all, or the answer alone
     (contract F1).
     """
@@ -145,76 +147,76 @@ class Output:
         output_format: str,
         *,
         verbose: bool,
-        stdout: Outbound,
+        stdout: LineSink,
         transcript: Transcript | None = None,
-        history: "OutputWriter | None" = None,
+        history_writer: "OutputWriter | None" = None,
     ) -> None:
         """`history` gives Claude's lines for the transcript, if the lines that go out are in
         another dialect.
         """
         self._transcript = transcript
-        self._history = history
+        self._history_writer = history_writer
         self._stdout = stdout
-        self._stream = output_format == "stream-json"
-        self._array = output_format == "json" and verbose
-        self._text = output_format == "text"
-        self._begun = False
-        self._ended = False
-        self._writing = anyio.Lock()
+        self._is_stream = output_format == "stream-json"
+        self._is_array = output_format == "json" and verbose
+        self._is_text = output_format == "text"
+        self._has_started = False
+        self._has_ended = False
+        self._write_lock = anyio.Lock()
 
-    async def gone(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Wait until the frontend has gone."""
-        await self._stdout.gone()
+        await self._stdout.wait_for_disconnect()
 
     @property
-    def broken(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether output was lost although the frontend has not gone."""
-        return self._stdout.broken
+        return self._stdout.has_failed
 
-    def asked(self, message: UserMessage) -> None:
+    def record_prompt(self, message: UserMessage) -> None:
         """The message that the next lines answer."""
         if self._transcript is not None:
             self._transcript.prompt(message.raw_message.get("content", message.text), message.uuid)
 
-    async def lines(self, data: bytes) -> None:
+    async def write_lines(self, data: bytes) -> None:
         """Lines of the stream. The rest of a call that was cancelled comes first."""
-        async with self._writing:
+        async with self._write_lock:
             try:
-                await self._lines(data)
+                await self._write_stream_lines(data)
             finally:
-                kept = data if self._history is None else self._history.take_bytes()
+                kept = data if self._history_writer is None else self._history_writer.take_bytes()
                 if self._transcript is not None and kept:
                     self._transcript.lines(kept)
 
-    async def _lines(self, data: bytes) -> None:
-        if self._stream or not data:
+    async def _write_stream_lines(self, data: bytes) -> None:
+        if self._is_stream or not data:
             await self._stdout.write(data)
-        elif self._array and not self._ended:  # behind its end an array holds nothing
+        elif self._is_array and not self._has_ended:  # behind its end an array holds nothing
             items = data.rstrip(b"\n").replace(b"\n", b",")
             # a write that is cancelled goes on with the next
-            before, self._begun = b"," if self._begun else b"[", True
+            before, self._has_started = b"," if self._has_started else b"[", True
             await self._stdout.write(before + items)
 
-    async def end(self, turn: Turn) -> None:
+    async def finish_turn(self, turn: Turn) -> None:
         """The turn is over; said once."""
-        told = self._ended
-        await self.close(turn.final_text, turn.writer.last_result_line)
+        told = self._has_ended
+        await self.write_answer(turn.final_text, turn.writer.last_result_line)
         if (
-            self._text
+            self._is_text
             and not told
-            and turn.cause in THEIRS
+            and turn.cause in VENDOR_CAUSES
             and turn.config.vendor.name not in turn.final_text
         ):
-            warn(WHOSE.format(name=turn.config.vendor.name))
+            warn(VENDOR_ERROR_HINT.format(name=turn.config.vendor.name))
 
-    async def close(self, text: str, result: bytes) -> None:
+    async def write_answer(self, text: str, result: bytes) -> None:
         """The answer is there, as a text and as its line; said once."""
-        if self._ended:
+        if self._has_ended:
             return
-        self._ended = True
-        if self._array:
+        self._has_ended = True
+        if self._is_array:
             await self._stdout.write(b"]")
-        elif self._text:
+        elif self._is_text:
             await self._stdout.write(text.encode("utf-8", "replace") + b"\n")
-        elif not self._stream:
+        elif not self._is_stream:
             await self._stdout.write(result)

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from shim.core.turn.outcome import ChildExit
 
 
-class Tap(Protocol):
+class RunTap(Protocol):
     """The recorder of one run. No call waits."""
 
     def stream(self, letter: str, data: bytes) -> None:
@@ -18,7 +18,7 @@ class Tap(Protocol):
         """An event that is in no stream."""
 
 
-class Piped(Protocol):
+class PipedProcess(Protocol):
     """A process whose output is read through pipes."""
 
     @property
@@ -28,7 +28,7 @@ class Piped(Protocol):
     def stderr(self) -> IO[bytes] | None: ...
 
 
-class Track(Protocol):
+class ChildTap(Protocol):
     """The recorder of one child."""
 
     def told(self, data: bytes) -> None:
@@ -41,7 +41,7 @@ class Track(Protocol):
 
     def ended(self, how: "ChildExit") -> None: ...
 
-    def close(self, process: Piped) -> None:
+    def close(self, process: PipedProcess) -> None:
         """Nothing more is read from the child. What is in its pipes by now was its last."""
 
     def give_up(self) -> None:

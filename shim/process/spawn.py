@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import subprocess
 
     from shim.core.reading.head_and_tail import HeadTailBuffer
-    from shim.io.tap import Track
+    from shim.io.tap import ChildTap
 
 # gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives
 # anybody this much.
@@ -90,7 +90,7 @@ class Started(NamedTuple):
     process: "AnyProcess"
     stdin: bytes
     tail: "HeadTailBuffer | None" = None
-    track: "Track | None" = None
+    track: "ChildTap | None" = None
     files: tuple[str, ...] = ()
     grace: float = 0.0
 

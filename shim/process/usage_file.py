@@ -17,7 +17,7 @@ from shim.state.files import read_file
 from shim.state.spill import Spill
 
 if TYPE_CHECKING:
-    from shim.io.tap import Tap
+    from shim.io.tap import RunTap
 
 # vibe writes its whole configuration, 10 KB; the totals of a conversation are smaller
 REPORT_BYTES = 1024 * 1024
@@ -31,7 +31,7 @@ class ReportFile:
         report: RunReportSpec,
         environment: Mapping[str, str],
         session_id: str,
-        recorder: "Tap | None" = None,
+        recorder: "RunTap | None" = None,
     ) -> None:
         self._report = report
         self._recorder = recorder

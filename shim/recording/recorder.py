@@ -19,7 +19,7 @@ from shim.recording.cast_writer import CastWriter, StopNotice, Write
 from shim.recording.moment_queue import QUEUE_BYTES, MomentQueue
 
 if TYPE_CHECKING:
-    from shim.io.tap import Piped
+    from shim.io.tap import PipedProcess
 
 LATE_BYTES = 1024 * 1024  # a pipe holds no more
 ANSWERS = ("result", "structured_output")  # of a result: the streams have them
@@ -161,7 +161,7 @@ class Track:
         self._exit = how
         self._end()
 
-    def close(self, process: "Piped") -> None:
+    def close(self, process: "PipedProcess") -> None:
         """Nobody reads the child any more: record what its pipes still hold."""
         for letter, pipe in (("o", process.stdout), ("e", process.stderr)):
             if letter in self._open and pipe is not None and not pipe.closed:

@@ -22,7 +22,7 @@ from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.messages import UserMessage
 from shim.io.log import SILENT_LOG
-from shim.io.stdout import FrontendGoneError
+from shim.io.stdout import FrontendDisconnectedError
 from shim.process import child as children
 from shim.process.spawn import Started, spawn
 from shim.state.config import TIMEOUTS
@@ -51,7 +51,7 @@ class Paper:
     async def lines(self, data):
         await anyio.lowlevel.checkpoint()
         if self._gone:
-            raise FrontendGoneError("Broken pipe")
+            raise FrontendDisconnectedError("Broken pipe")
         self.said += data
 
     async def gone(self):

@@ -12,7 +12,7 @@ from box import PATIENCE
 from support import Stage
 
 from shim.core.turn.outcome import ChildExit
-from shim.io.stdout import FrontendGoneError, Output, Stdout
+from shim.io.stdout import FrontendDisconnectedError, FrontendOutput, Stdout
 
 # A sink lives as long as its process and is never closed; here it is let go of.
 pytestmark = [
@@ -116,7 +116,7 @@ async def test_a_reader_that_left_is_noticed(kind):
     reading, writing = kind()
     sink = Stdout(writing)
     os.close(reading)
-    with pytest.raises(FrontendGoneError), anyio.fail_after(PATIENCE):
+    with pytest.raises(FrontendDisconnectedError), anyio.fail_after(PATIENCE):
         await sink.write(LONG)
     del sink
     os.close(writing)
@@ -152,15 +152,15 @@ class Memory:
 async def printed(output_format, *, verbose=True, code=0, terminator="none", say="Hel\u2028lo."):
     """What one turn prints in a format."""
     stage, memory = Stage(terminator=terminator), Memory()
-    output = Output(output_format, verbose=verbose, stdout=memory)
+    output = FrontendOutput(output_format, verbose=verbose, stdout=memory)
     for fragment in (say, "", " More."):
         if fragment:
             stage.turn.add_block(fragment)
-        await output.lines(stage.pen.take_bytes())
+        await output.write_lines(stage.pen.take_bytes())
     stage.turn.record_end()
     stage.turn.close(ChildExit(code=code), "")
-    await output.lines(stage.pen.take_bytes())
-    await output.end(stage.turn)
+    await output.write_lines(stage.pen.take_bytes())
+    await output.finish_turn(stage.turn)
     return memory.said
 
 
@@ -190,13 +190,13 @@ async def test_verbose_json_is_one_array_without_a_newline():
 
 async def test_an_array_is_whole_where_lines_come_behind_its_end_or_a_write_is_cancelled():
     memory = Memory()
-    output = Output("json", verbose=True, stdout=memory)
+    output = FrontendOutput("json", verbose=True, stdout=memory)
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await output.lines(b'{"a":1}\n')
-    await output.lines(b'{"b":2}\n')
-    await output.close("", b"")
-    await output.lines(b'{"c":3}\n')
+        await output.write_lines(b'{"a":1}\n')
+    await output.write_lines(b'{"b":2}\n')
+    await output.write_answer("", b"")
+    await output.write_lines(b'{"c":3}\n')
     assert json.loads(memory.said) == [{"b": 2}]
 
 

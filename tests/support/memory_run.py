@@ -60,12 +60,12 @@ class RespondingProgram(MemoryProgram):
 class MemoryOutput:
     """The frontend of a conversation in memory: `data` is all that it received."""
 
-    broken = False
+    has_failed = False
 
     def __init__(self) -> None:
         self.data = b""
 
-    async def gone(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         await anyio.sleep_forever()
 
     async def write(self, data: bytes) -> None:

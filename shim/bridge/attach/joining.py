@@ -27,7 +27,7 @@ from shim.core.errors import FrontendError, MachineError
 from shim.io.raw_output import warn
 from shim.io.signals import SignalRecorder, StartStoppedError
 from shim.io.stamps import create_uuid
-from shim.io.stdout import Output, Stdout
+from shim.io.stdout import FrontendOutput, Stdout
 from shim.process.environment import working_directory
 from shim.state.claude_settings import permissions
 from shim.state.config import Settings
@@ -139,7 +139,7 @@ class HostJoiner:
             raise SessionBusyError(BUSY_ERROR.format(id=self._session.short_id) + why)
         if not self._owns_host:
             await self._apply_restrictions(link, frontend)
-        output = Output(streams.output_format, verbose=streams.verbose, stdout=Stdout())
+        output = FrontendOutput(streams.output_format, verbose=streams.verbose, stdout=Stdout())
         loop = AttachLoop(
             frontend, link, output, prompt=prompt, source=source, ends_session=self._owns_host
         )

@@ -25,7 +25,7 @@ from shim.core.turn.result import INTERRUPTED, build_bare_error
 from shim.io.raw_output import warn
 from shim.io.stamps import create_uuid
 from shim.io.stdin import Stdin
-from shim.io.stdout import FrontendGoneError, Output
+from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 
 # From the end of stdin to a SIGTERM that only hurries who is leaving: both SDKs wait for longer. A
 # frontend that kills us closes its pipes in the same moment.
@@ -57,7 +57,7 @@ class AttachLoop(ConversationLoop):
         self,
         frontend: FrontendBridge,
         link: HostConnection,
-        output: Output,
+        output: FrontendOutput,
         *,
         prompt: str | None,
         source: Stdin | None,
@@ -87,7 +87,7 @@ class AttachLoop(ConversationLoop):
                 await self._wait_for_results()
             if self._error is not None:
                 raise self._error
-        except FrontendGoneError:
+        except FrontendDisconnectedError:
             self._frontend_disconnected = True
         except Exception as error:
             await self._write_last_result(explain_error(error), "internal")
@@ -194,7 +194,7 @@ class AttachLoop(ConversationLoop):
             frontend.warnings.clear()
             lines, frontend.lines = frontend.lines, []
             if lines:
-                await self._output.lines(b"".join(line + b"\n" for line in lines))
+                await self._output.write_lines(b"".join(line + b"\n" for line in lines))
             if result := frontend.turn_filter.result:
                 text = result.get("result")
                 said = (
@@ -202,7 +202,7 @@ class AttachLoop(ConversationLoop):
                     if isinstance(text, str)
                     else "\n".join(map(str, result.get("errors") or ()))
                 )
-                await self._output.close(said, frontend.turn_filter.result_line)
+                await self._output.write_answer(said, frontend.turn_filter.result_line)
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class AttachLoop(ConversationLoop):
         with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
             try:
                 await self._write_error_result(reason, cause)
-            except FrontendGoneError:
+            except FrontendDisconnectedError:
                 pass
 
     async def _leave_session(self) -> None:

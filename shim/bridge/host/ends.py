@@ -10,10 +10,10 @@ import anyio
 import anyio.lowlevel
 
 from shim.core.reading.lines import LineSplitter
-from shim.io.stdout import FrontendGoneError
+from shim.io.stdout import FrontendDisconnectedError
 
 if TYPE_CHECKING:
-    from shim.io.tap import Tap
+    from shim.io.tap import RunTap
 
 MAX_READ_BYTES = 256 * 1024  # that are given to the conversation at once
 MAX_WAITING_LINES = (
@@ -24,7 +24,7 @@ MAX_WAITING_LINES = (
 class HubStdin:
     """In the place of our stdin: lines that the hub tells the conversation."""
 
-    def __init__(self, limit: int, recorder: "Tap | None" = None) -> None:
+    def __init__(self, limit: int, recorder: "RunTap | None" = None) -> None:
         self.max_bytes = limit
         self.line_splitter = LineSplitter(limit)
         self.received_lines: list[bytes] = []
@@ -92,14 +92,14 @@ class HubStdout:
     It never waits for a client: a slow one goes on from the log.
     """
 
-    def __init__(self, said: Callable[[bytes], str], recorder: "Tap | None" = None) -> None:
+    def __init__(self, said: Callable[[bytes], str], recorder: "RunTap | None" = None) -> None:
         self._store_lines = said
         self._recorder = recorder
         self._failure_event = anyio.Event()
         self.failure_reason = ""
 
     @property
-    def broken(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether what was said could not be kept, so that it was said to nobody."""
         return bool(self.failure_reason)
 
@@ -109,7 +109,7 @@ class HubStdout:
             self.failure_reason = reason
             self._failure_event.set()
 
-    async def gone(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Wait until nothing more can be said."""
         await self._failure_event.wait()
 
@@ -121,5 +121,5 @@ class HubStdout:
             if reason := self._store_lines(data):
                 self.record_failure(reason)
         if self.failure_reason:
-            raise FrontendGoneError(self.failure_reason)
+            raise FrontendDisconnectedError(self.failure_reason)
         await anyio.lowlevel.cancel_shielded_checkpoint()  # the clients get their turn

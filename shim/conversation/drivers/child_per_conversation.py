@@ -30,7 +30,7 @@ from shim.core.claude.permissions import (
 )
 from shim.core.errors import ShimError
 from shim.io.mcp.calls import DecidedCalls
-from shim.io.stdout import FrontendGoneError, Output
+from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process.child import Child
 
 HOOK_TIMEOUT_S = 60.0  # for a frontend's hooks about a call, as the real one gives them
@@ -48,7 +48,11 @@ class PersistentDriver(StdinDriver):
     """
 
     def __init__(
-        self, launcher: ChildLauncher, output: Output, control: ControlSession, tasks: TaskGroup
+        self,
+        launcher: ChildLauncher,
+        output: FrontendOutput,
+        control: ControlSession,
+        tasks: TaskGroup,
     ) -> None:
         super().__init__(launcher, output, control, tasks)
         self._decided_calls = DecidedCalls()
@@ -300,7 +304,7 @@ class PersistentDriver(StdinDriver):
             return
         self._wait_scopes.pop((WAIT_FOR_HOOKS, permission.request_id), None)
         stands, decision = self._pending_prompts.apply_hook_decision(permission, verdict)
-        with contextlib.suppress(FrontendGoneError):  # the turn finds out too
+        with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
             if stands:
                 await self._deliver_prompt(permission, decision)
 
@@ -308,7 +312,7 @@ class PersistentDriver(StdinDriver):
         self, permission: PermissionRequest, decision: PermissionDecision | None
     ) -> None:
         """Write a question that was put to the frontend, or give the vendor the decision."""
-        await self._output.lines(self._pending_prompts.take_output())
+        await self._output.write_lines(self._pending_prompts.take_output())
         self.launcher.context.log(
             "asked", level="debug", tool=permission.tool, frontend=decision is None
         )
@@ -324,7 +328,7 @@ class PersistentDriver(StdinDriver):
         await anyio.sleep(HOOK_TIMEOUT_S)
         if self._pending_prompts.is_awaiting_hooks(permission):
             decision = self._pending_prompts.skip_hooks(permission)
-            with contextlib.suppress(FrontendGoneError):  # the turn finds out too
+            with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
                 await self._deliver_prompt(permission, decision)
 
     async def _expire_prompt(self, permission: PermissionRequest) -> None:
@@ -340,8 +344,8 @@ class PersistentDriver(StdinDriver):
         self._wait_scopes.pop((WAIT_FOR_ANSWER, permission.request_id), None)
         decision = self._pending_prompts.expire_request(permission)
         if decision is not None:
-            with contextlib.suppress(FrontendGoneError):  # the turn finds out too
-                await self._output.lines(self._pending_prompts.take_output())
+            with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
+                await self._output.write_lines(self._pending_prompts.take_output())
                 await self.send_decision(permission, decision)
 
     async def _withdraw_prompt(self, child: Child, request: str) -> None:
@@ -351,7 +355,7 @@ class PersistentDriver(StdinDriver):
                 permission.request_id == request
                 and self._pending_prompts.expire_request(permission) is not None
             ):
-                await self._output.lines(self._pending_prompts.take_output())
+                await self._output.write_lines(self._pending_prompts.take_output())
                 await self._write_to_child(
                     child,
                     self._child_input.encode_decision(
@@ -376,7 +380,7 @@ class PersistentDriver(StdinDriver):
         if self.stream is not None and self._turn_running:
             try:
                 await self.deliver(*self.stream.write_arrived_call(tool, arguments))
-            except FrontendGoneError:  # the turn notices it, too
+            except FrontendDisconnectedError:  # the turn notices it, too
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         granted = self._decided_calls.granted(tool, arguments)
         if granted is not None:
@@ -389,7 +393,7 @@ class PersistentDriver(StdinDriver):
             )
             return await answer.decision()
         except (
-            FrontendGoneError
+            FrontendDisconnectedError
         ):  # the turn finds out too; here it would end the relays of all calls
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         finally:

@@ -11,7 +11,7 @@ from shim.core.adapter.pump import ChildStream
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
-from shim.io.stdout import Output
+from shim.io.stdout import FrontendOutput
 from shim.process.child import Child
 from shim.process.spawn import Started, abandon
 
@@ -28,7 +28,7 @@ class PerTurnDriver(ChildDriver):
     def __init__(
         self,
         launcher: ChildLauncher,
-        output: Output,
+        output: FrontendOutput,
         control: "ControlSession | None" = None,
         first_child: Started | None = None,
     ) -> None:

@@ -29,7 +29,7 @@ from shim.core.errors import ShimError
 from shim.core.turn.outcome import ChildExit
 from shim.io.log import SILENT_LOG, LogFunction
 from shim.io.raw_output import warn
-from shim.io.stdout import Output
+from shim.io.stdout import FrontendOutput
 from shim.process import strays
 from shim.process.child import Child
 
@@ -95,7 +95,10 @@ class ChildDriver:
     """What both drivers have in common: a child, its pump, and the commands that the pump gives."""
 
     def __init__(
-        self, launcher: ChildLauncher, output: Output, control: "ControlSession | None" = None
+        self,
+        launcher: ChildLauncher,
+        output: FrontendOutput,
+        control: "ControlSession | None" = None,
     ) -> None:
         self.stream: ChildStream | None = None
         self.launcher = launcher
@@ -163,7 +166,7 @@ class ChildDriver:
         if TurnStage.FINISHED in commands:
             lines = self._withdraw_prompts() + lines
         if lines:
-            await self._output.lines(lines)
+            await self._output.write_lines(lines)
         else:
             # output without lines for the frontend must not block the loop
             await anyio.lowlevel.checkpoint()
@@ -195,7 +198,7 @@ class ChildDriver:
                     self._control.notify_hooks(one)
                     if one.name in ("PostToolUse", "PostToolUseFailure"):
                         forbidden = forbidden or self._control.record_executed_call(one.call_id)
-                await self._output.lines(self._control.take_output())
+                await self._output.write_lines(self._control.take_output())
                 if forbidden is not None:
                     await self.forbid_call(forbidden.call_id, forbidden.reason)
 
@@ -209,7 +212,7 @@ class ChildDriver:
                     self._control.notify_hooks(one, last=command.last_text)
                 said = self._control.take_output() + said
             self._execute_before_write(command)
-        await self._output.lines(self._withdraw_prompts() + said)
+        await self._output.write_lines(self._withdraw_prompts() + said)
 
     def _withdraw_prompts(self) -> bytes:
         """What takes open questions back from the frontend, in front of the result: nothing may
@@ -309,13 +312,13 @@ class ChildDriver:
         """End a turn that cannot begin with a result that says why; a mistake of ours is said like
         any other.
         """
-        await self._output.lines(self._create_unstarted_stream(message).refuse_turn(error))
+        await self._output.write_lines(self._create_unstarted_stream(message).refuse_turn(error))
 
     async def cancel_turn(self, message: UserMessage) -> None:
         pump = self._create_unstarted_stream(message)
         pump.interrupt()
         said, _ = pump.close(None)
-        await self._output.lines(said)
+        await self._output.write_lines(said)
 
     async def finish_unsent_turn(
         self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
@@ -332,7 +335,7 @@ class ChildDriver:
             )
         else:
             pump = self._create_unstarted_stream(message)
-        await self._output.lines(pump.finish_unsent(text, notice=notice))
+        await self._output.write_lines(pump.finish_unsent(text, notice=notice))
 
     async def _finish_if_interrupted(self, pump: ChildStream) -> bool:
         """Whether the turn was interrupted while it had no child; then it is ended here."""

@@ -14,7 +14,7 @@ from shim.core.claude.control import ControlSession
 from shim.core.claude.control.wishes import SettingChanged
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import PRIORITY_LATER, PRIORITY_NOW, BlockKinds, UserMessage
-from shim.io.stdout import Output
+from shim.io.stdout import FrontendOutput
 from shim.process.child import Child
 
 INTERRUPT_TIMEOUT_S = 1.5  # for a child that was told to interrupt its turn; then it is ended
@@ -27,7 +27,11 @@ class StdinDriver(ChildDriver):
     """A driver whose child reads its stdin for as long as it lives."""
 
     def __init__(
-        self, launcher: ChildLauncher, output: Output, control: ControlSession, tasks: TaskGroup
+        self,
+        launcher: ChildLauncher,
+        output: FrontendOutput,
+        control: ControlSession,
+        tasks: TaskGroup,
     ) -> None:
         super().__init__(launcher, output, control)
         assert launcher.adapter.child_input_ref
@@ -51,9 +55,9 @@ class StdinDriver(ChildDriver):
 
     async def deliver(self, lines: bytes, commands: StreamCommands) -> None:
         for message in () if self.stream is None else self.stream.take_answered_messages():
-            self._output.asked(message)
+            self._output.record_prompt(message)
             self._pending_prompts.notify_hooks(HookEvent("UserPromptSubmit"), prompt=message.text)
-            await self._output.lines(self._pending_prompts.take_output())
+            await self._output.write_lines(self._pending_prompts.take_output())
         await super().deliver(lines, commands)
         await self.send_steering_messages()
 

@@ -23,7 +23,7 @@ from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt
 from shim.io.raw_output import warn
-from shim.io.stdout import FrontendGoneError
+from shim.io.stdout import FrontendDisconnectedError
 
 # After this time the vendor that was asked answers, and no other vendor is asked. A missing login
 # shows in a second or two. Vendors often wait for a rate limit to pass; one that still waits then
@@ -120,7 +120,7 @@ class FallbackDriver:
             rest = "" if self._chain.same_vendor else " but that it waits"
             driver.abandon_turn(f"{name} said nothing in {seconds:g} s{rest}", cause)
             return
-        with contextlib.suppress(FrontendGoneError):  # the turn finds out too
+        with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
             await driver.deliver(*pump.release())
 
     def _record_failed_attempt(self, driver: ChildDriver, why: FailedAttempt) -> None:

@@ -16,7 +16,7 @@ from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.own_turns import FrontendOptions
 from shim.bridge.link import HostConnection, NoAnswerError
 from shim.core.bridge.frames import encode_frame, encode_line_frame
-from shim.io.stdout import Output
+from shim.io.stdout import FrontendOutput
 
 pytestmark = pytest.mark.anyio
 
@@ -34,12 +34,12 @@ RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "
 class Stdout:
     """A reader that takes all, and stays."""
 
-    broken = False
+    has_failed = False
 
     def __init__(self):
         self.said = b""
 
-    async def gone(self):
+    async def wait_for_disconnect(self):
         await anyio.sleep_forever()
 
     async def write(self, data):
@@ -85,7 +85,7 @@ class Joined:
         )
         self.frontend.on_host_frame({**WELCOME, "knows": ["accepted"]})
         self.link = HostConnection(SESSION, ours, {}, pid=4711)
-        output = Output("stream-json", verbose=True, stdout=self.stdout)
+        output = FrontendOutput("stream-json", verbose=True, stdout=self.stdout)
         self.loop = AttachLoop(
             self.frontend, self.link, output, prompt=prompt, source=None, ends_session=False
         )
@@ -188,7 +188,7 @@ async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_sa
         FrontendOptions(), SESSION, iter(map(str, range(100))).__next__, can_answer=True
     )
     frontend.on_host_frame(WELCOME)
-    output = Output("text", verbose=False, stdout=stdout)
+    output = FrontendOutput("text", verbose=False, stdout=stdout)
     link, status = HostConnection(SESSION, ours, {}), None
     ending = AttachLoop(frontend, link, output, prompt="hi", source=None, ends_session=True)
 
