@@ -177,7 +177,7 @@ class ConversationStartup:
         for one in self.vendor_list.skipped_attempts:
             warn(f"{one.vendor} cannot answer ({one.cause}): {one.reason}\n")
             if self.recorder is not None:
-                self.recorder.note(NOTE_PASSED_OVER, started=False, **one.to_json())
+                self.recorder.record_note(NOTE_PASSED_OVER, started=False, **one.to_json())
 
     def _apply_settings(self, invocation: Invocation) -> Invocation:
         """The invocation under Claude's settings files; a real claude reads them itself."""
@@ -294,7 +294,7 @@ class ConversationStartup:
 
         if self.resumed_session is None:
             return ""
-        return Transcript(self.environment, self.resumed_session.cwd, "").path(
+        return Transcript(self.environment, self.resumed_session.cwd, "").build_path(
             self.resumed_id or ""
         )
 
@@ -505,7 +505,7 @@ class ConversationStartup:
         if self.claude_settings.hooks and self._needs_transcript():
             from shim.io.transcript import Transcript
 
-            facts.transcript_path = Transcript(self.environment, self.cwd, "").path(
+            facts.transcript_path = Transcript(self.environment, self.cwd, "").build_path(
                 facts.options.session_id
             )
         return launcher

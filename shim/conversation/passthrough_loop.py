@@ -246,7 +246,7 @@ class PassthroughLoop(ConversationLoop):
         """Interrupt, then end a child that printed nothing for too long; its turn gets a result."""
         name, seconds = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self._recorder is not None:
-            self._recorder.note("timeout", name=name, seconds=seconds)
+            self._recorder.record_note("timeout", name=name, seconds=seconds)
         reason = self._stream.describe_stall(f"claude said nothing for {seconds:g} s ({name})")
         await self._child.stop(self._launcher.adapter.shutdown.interrupt_signal)
         await self._finish_open_turn(reason, "stall")

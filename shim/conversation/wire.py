@@ -315,7 +315,7 @@ class ConversationRunner:
                 setup.environment, setup.cwd, CLAUDE_VERSION, clean, tally
             )
             self._transcript.forked_from = self._launcher.forked_transcript
-            self._launcher.state.transcript_path = self._transcript.path(
+            self._launcher.state.transcript_path = self._transcript.build_path(
                 self._launcher.state.options.session_id
             )
         invocation = self._invocation
@@ -412,4 +412,4 @@ def _answer_early_requests(
         return  # the loop sees the same error, and ends
     control.put_back(rest)
     if recorder is not None:
-        recorder.stream("O", data[: len(data) - len(rest)])
+        recorder.record_stream("O", data[: len(data) - len(rest)])

@@ -136,7 +136,7 @@ def _read_first_line(start: ConversationStartup) -> tuple[bytes, bool]:
     data, most = b"", start.settings.max_inbound_bytes
     while chunk := os.read(0, CHUNK_BYTES):
         if start.recorder is not None:
-            start.recorder.stream("i", chunk)
+            start.recorder.record_stream("i", chunk)
         data += chunk
         if len(data) > most:
             raise FrontendError(f"the prompt on stdin is larger than {most} bytes", hint=LIMIT_HINT)

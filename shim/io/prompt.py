@@ -129,7 +129,7 @@ def _read_piped_text(
         except OSError:
             break
         if recorder is not None:
-            recorder.stream("i", chunk)
+            recorder.record_stream("i", chunk)
         if not chunk:
             break
         parts.append(chunk)

@@ -68,7 +68,7 @@ class Stdin:
         except OSError:
             return []
         if self._recorder is not None:
-            self._recorder.stream("i", chunk)
+            self._recorder.record_stream("i", chunk)
         self.received_lines = list(self.line_splitter.feed(chunk))
         return self.received_lines
 
@@ -85,5 +85,5 @@ class Stdin:
         except OSError:
             return b""
         if self._recorder is not None:
-            self._recorder.stream("i", chunk)
+            self._recorder.record_stream("i", chunk)
         return chunk

@@ -127,9 +127,9 @@ class Stdout:
 
     def _record_written(self, taken: bytes, recorder: "RunTap") -> None:
         if taken:
-            recorder.stream("O", taken)
+            recorder.record_stream("O", taken)
             if not taken.endswith(b"\n"):
-                recorder.stream("O", b"")
+                recorder.record_stream("O", b"")
 
 
 # An error of these causes has the words of a vendor or of an API, which say neither whose they are.
@@ -176,7 +176,9 @@ class FrontendOutput:
     def record_prompt(self, message: UserMessage) -> None:
         """The message that the next lines answer."""
         if self._transcript is not None:
-            self._transcript.prompt(message.raw_message.get("content", message.text), message.uuid)
+            self._transcript.write_prompt(
+                message.raw_message.get("content", message.text), message.uuid
+            )
 
     async def write_lines(self, data: bytes) -> None:
         """Lines of the stream. The rest of a call that was cancelled comes first."""
@@ -186,7 +188,7 @@ class FrontendOutput:
             finally:
                 kept = data if self._history_writer is None else self._history_writer.take_bytes()
                 if self._transcript is not None and kept:
-                    self._transcript.lines(kept)
+                    self._transcript.write_lines(kept)
 
     async def _write_stream_lines(self, data: bytes) -> None:
         if self._is_stream or not data:

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 class RunTap(Protocol):
     """The recorder of one run. No call waits."""
 
-    def stream(self, letter: str, data: bytes) -> None:
+    def record_stream(self, stream_code: str, data: bytes) -> None:
         """Bytes of one of `core.cast.records.STREAMS`, as they came. No bytes: the stream ends, or
         pauses in a line.
         """
 
-    def note(self, kind: str, **facts: Any) -> None:
+    def record_note(self, kind: str, **fields: Any) -> None:
         """An event that is in no stream."""
 
 
@@ -31,18 +31,18 @@ class PipedProcess(Protocol):
 class ChildTap(Protocol):
     """The recorder of one child."""
 
-    def told(self, data: bytes) -> None:
+    def record_stdin(self, data: bytes) -> None:
         """Bytes that its stdin took. No bytes: its stdin was closed."""
 
-    def said(self, letter: str, chunk: bytes) -> None:
+    def record_output(self, stream_code: str, chunk: bytes) -> None:
         """Bytes of its stdout (`o`) or stderr (`e`). No bytes: the end of it."""
 
-    def signalled(self, name: str) -> None: ...
+    def record_signal(self, signal_name: str) -> None: ...
 
-    def ended(self, how: "ChildExit") -> None: ...
+    def record_exit(self, child_exit: "ChildExit") -> None: ...
 
-    def close(self, process: PipedProcess) -> None:
+    def drain_pipes(self, process: PipedProcess) -> None:
         """Nothing more is read from the child. What is in its pipes by now was its last."""
 
-    def give_up(self) -> None:
+    def finish(self) -> None:
         """Record the end of the child as unknown, unless it is known by now."""

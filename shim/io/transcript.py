@@ -21,24 +21,24 @@ from shim.core.reading.json_text import dump_json
 from shim.io.raw_output import warn
 from shim.io.stamps import create_uuid, format_now
 from shim.io.transcript_lines import (
-    UUID_CHARACTERS,
-    Usages,
-    folder_name,
-    last_uuid,
+    UUID_CHARS,
+    UsageWriter,
+    encode_folder_name,
+    extract_title,
+    find_last_uuid,
+    find_messages,
     list_message_uuids,
     list_user_uuids,
-    messages,
-    title,
 )
 
-FILE_BYTES = 256 * 1024 * 1024  # readers load a whole transcript, and show no larger one
+MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load a whole transcript, and show no larger one
 TAIL_BYTES = 64 * 1024  # of an older file, where the id of its last message is searched
-ENTRYPOINT_CHARACTERS = 64  # because every line repeats it
+MAX_ENTRYPOINT_CHARS = 64  # because every line repeats it
 
 # How each file of ours begins. Another program's file never does, and is never written to.
-MARK = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
+FILE_PREFIX = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 
-_INIT, _SESSION = b'{"type":"system","subtype":"init",', b'"session_id":"'
+_INIT_PREFIX, _SESSION_ID_KEY = b'{"type":"system","subtype":"init",', b'"session_id":"'
 
 
 # only so much of a transcript's end is searched for repeated messages
@@ -76,31 +76,31 @@ class Transcript:
         cwd: str,
         version: str,
         clean: Callable[[object], object] | None = None,
-        tally: UsageCounter | None = None,
+        usage_counter: UsageCounter | None = None,
     ) -> None:
         """`clean` blanks the secrets of a prompt, and of the folder's name. Lines of the stream
         come here blanked.
 
         `tally` knows what the messages used.
         """
-        self._clean = clean
-        self._projects = projects_directory(environment, cwd)
+        self._redact = clean
+        self._projects_dir = get_projects_dir(environment, cwd)
         self._cwd = cwd
         self._version = version
         # History lists leave out sessions of programs.
         self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
-        self._name: str | None = None
+        self._file_name: str | None = None
         # path of the transcript of the original session, which is copied for a fork
         self.forked_from = ""
         self._descriptor: int | None = None
-        self._ended = not self._projects
-        self._size = 0
-        self._parent = b"null"
-        self._constant = b""
-        self._gap = b""
-        self._waiting: tuple[object, str | None] | None = None
+        self._is_closed = not self._projects_dir
+        self._size_bytes = 0
+        self._parent_uuid = b"null"
+        self._constant_members = b""
+        self._missing_newline = b""
+        self._pending_prompt: tuple[object, str | None] | None = None
         self._last_prompt = ""
-        self._usages = Usages(tally)
+        self._usage_writer = UsageWriter(usage_counter)
 
     def open(self, session_id: str) -> None:
         """Take the session's id, and write a prompt that came before it. A second call does
@@ -108,131 +108,133 @@ class Transcript:
 
         The file is made with its first line. A file that we made earlier is continued.
         """
-        if self._name is not None or parse_uuid(session_id) is None:
+        if self._file_name is not None or parse_uuid(session_id) is None:
             return
-        self._name = f"{session_id}.jsonl"
-        self._constant = (
+        self._file_name = f"{session_id}.jsonl"
+        self._constant_members = (
             b',"isSidechain":false,"shim":true,"userType":"external","entrypoint":'
-            + dump_json(self._entrypoint[:ENTRYPOINT_CHARACTERS])
+            + dump_json(self._entrypoint[:MAX_ENTRYPOINT_CHARS])
             + b',"cwd":'
-            + dump_json(self._cwd if self._clean is None else self._clean(self._cwd))
+            + dump_json(self._cwd if self._redact is None else self._redact(self._cwd))
             + b',"sessionId":'
             + dump_json(session_id)
             + b',"version":'
             + dump_json(self._version)
             + b',"timestamp":"'
         )
-        if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
-            self.prompt(*waiting)
+        if self._pending_prompt is not None:
+            waiting, self._pending_prompt = self._pending_prompt, None
+            self.write_prompt(*waiting)
 
-    def path(self, session_id: str) -> str:
+    def build_path(self, session_id: str) -> str:
         """The path of a session's transcript; "" if none is written."""
         return (
-            "" if self._ended else f"{self._projects}/{folder_name(self._cwd)}/{session_id}.jsonl"
+            ""
+            if self._is_closed
+            else f"{self._projects_dir}/{encode_folder_name(self._cwd)}/{session_id}.jsonl"
         )
 
-    def prompt(self, content: object, uuid: str | None = None) -> None:
+    def write_prompt(self, content: object, uuid: str | None = None) -> None:
         """Write a message of the user, text or blocks, as its turn begins. `uuid` is the frontend's
         own id of it.
         """
-        if self._name is None:
-            self._waiting = (content, uuid)
+        if self._file_name is None:
+            self._pending_prompt = (content, uuid)
             return
-        if not self._ready():
+        if not self._ensure_open():
             return
-        if self._clean is not None:
-            content = self._clean(content)
+        if self._redact is not None:
+            content = self._redact(content)
         identity = dump_json(uuid if parse_uuid(uuid or "") else create_uuid())
         message = b'"type":"user","message":{"role":"user","content":' + dump_json(content)
-        self._write(
+        self._append_lines(
             [
                 b'{"parentUuid":',
-                self._parent,
-                self._front(),
+                self._parent_uuid,
+                self._build_front_members(),
                 message,
                 b'},"uuid":',
                 identity,
                 b"}\n",
             ]
         )
-        self._parent = identity
-        self._last_prompt = title(content) or self._last_prompt
+        self._parent_uuid = identity
+        self._last_prompt = extract_title(content) or self._last_prompt
 
-    def lines(self, data: bytes) -> None:
+    def write_lines(self, data: bytes) -> None:
         """Take whole lines that go out, and write those that are messages of the main conversation.
 
         The session's id is that of the first `init`, unless `open` was called before.
         """
-        if self._name is None:
-            self._open_as_said(data)
-        if self._name is None or self._ended:
+        if self._file_name is None:
+            self._open_from_init(data)
+        if self._file_name is None or self._is_closed:
             return
         pieces: list[bytes] = []
         places: dict[bytes, int] = {}
-        known, size = self._usages.places, 0
-        for line in messages(data):
-            if not self._ready():
+        known, size = self._usage_writer.offsets, 0
+        for line in find_messages(data):
+            if not self._ensure_open():
                 return
-            front = b'{"parentUuid":%b%b' % (self._parent, self._front())
-            first = line.message not in known and line.message not in places
-            said = (front, *line.pieces(data, first=first))
-            if first and line.message:
-                places[line.message] = size + len(front) + len(said[1])
+            front = b'{"parentUuid":%b%b' % (self._parent_uuid, self._build_front_members())
+            first = line.message_id not in known and line.message_id not in places
+            said = (front, *line.split_pieces(data, is_first=first))
+            if first and line.message_id:
+                places[line.message_id] = size + len(front) + len(said[1])
             pieces += said
             size += sum(map(len, said))
-            self._parent = data[line.end - UUID_CHARACTERS - 4 : line.end - 2]
+            self._parent_uuid = data[line.end - UUID_CHARS - 4 : line.end - 2]
         if pieces:
-            start = self._write(pieces)
+            start = self._append_lines(pieces)
             known.update((message, start + place) for message, place in places.items())
-        self._count()
+        self._write_usage()
 
-    def _count(self) -> None:
+    def _write_usage(self) -> None:
         """Write what the messages used so far."""
         if self._descriptor is not None:
             try:
-                self._usages.write(self._descriptor)
+                self._usage_writer.write_changes(self._descriptor)
             except OSError as error:
-                self._fail(error.strerror or str(error))
+                self._stop_writing(error.strerror or str(error))
 
-    def _open_as_said(self, data: bytes) -> None:
-        start = 0 if data.startswith(_INIT) else data.find(b"\n" + _INIT) + 1
-        at = data.find(_SESSION, start) + len(_SESSION)
-        if data.startswith(_INIT, start) and at >= len(_SESSION):
-            self.open(data[at : at + UUID_CHARACTERS].decode("ascii", "replace"))
+    def _open_from_init(self, data: bytes) -> None:
+        start = 0 if data.startswith(_INIT_PREFIX) else data.find(b"\n" + _INIT_PREFIX) + 1
+        at = data.find(_SESSION_ID_KEY, start) + len(_SESSION_ID_KEY)
+        if data.startswith(_INIT_PREFIX, start) and at >= len(_SESSION_ID_KEY):
+            self.open(data[at : at + UUID_CHARS].decode("ascii", "replace"))
 
     def close(self) -> None:
         """Close the file, with the last prompt at its end, where history lists look for a title."""
         if self._descriptor is not None and self._last_prompt:
             said = (
                 dump_json(self._last_prompt),
-                self._parent,
-                dump_json(str(self._name).removesuffix(".jsonl")),
+                self._parent_uuid,
+                dump_json(str(self._file_name).removesuffix(".jsonl")),
             )
-            self._write(
+            self._append_lines(
                 [b'{"type":"last-prompt","lastPrompt":%b,"leafUuid":%b,"sessionId":%b}\n' % said]
             )
-        self._end()
+        self._close_file()
 
-    def _front(self) -> bytes:
+    def _build_front_members(self) -> bytes:
         """The members between the parent's id and the line's own."""
-        return b'%b%b",' % (self._constant, format_now().encode())
+        return b'%b%b",' % (self._constant_members, format_now().encode())
 
-    def _ready(self) -> bool:
+    def _ensure_open(self) -> bool:
         """Whether there is a file to write to."""
-        if self._descriptor is None and not self._ended:
+        if self._descriptor is None and not self._is_closed:
             try:
                 self._open_file()
             except OSError as error:
-                self._fail(error.strerror or str(error))
-        return not self._ended
+                self._stop_writing(error.strerror or str(error))
+        return not self._is_closed
 
     def _open_file(self) -> None:
-        for path in (os.path.dirname(self._projects), self._projects):
+        for path in (os.path.dirname(self._projects_dir), self._projects_dir):
             os.makedirs(path, mode=0o700, exist_ok=True)
-        projects = _open_folder(self._projects, None)
+        projects = _open_folder(self._projects_dir, None)
         try:
-            name = folder_name(self._cwd)
+            name = encode_folder_name(self._cwd)
             try:
                 os.mkdir(name, 0o700, dir_fd=projects)
             except FileExistsError:
@@ -244,12 +246,12 @@ class Transcript:
             flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             try:
                 self._descriptor = os.open(
-                    str(self._name), flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder
+                    str(self._file_name), flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder
                 )
                 self._copy_history(self._descriptor)
             except FileExistsError:
-                self._descriptor = os.open(str(self._name), flags, dir_fd=folder)
-                self._continue(self._descriptor)
+                self._descriptor = os.open(str(self._file_name), flags, dir_fd=folder)
+                self._continue_file(self._descriptor)
         finally:
             os.close(folder)
 
@@ -260,68 +262,68 @@ class Transcript:
         original = os.path.basename(self.forked_from).removesuffix(".jsonl")
         data = _read_end(self.forked_from) if original else b""
         # the original is missing, not written by the shim, or too long to be copied
-        if not data.startswith(MARK):
+        if not data.startswith(FILE_PREFIX):
             return
         data = data[: data.rfind(b"\n") + 1]
-        session = str(self._name).removesuffix(".jsonl")
+        session = str(self._file_name).removesuffix(".jsonl")
         for key in (b'"sessionId":', b'"session_id":'):  # in a text the quotes would be escaped
             data = data.replace(key + dump_json(original), key + dump_json(session))
         while data:
             written = os.write(descriptor, data)
-            self._size += written
-            self._parent = last_uuid(data[-TAIL_BYTES:])
+            self._size_bytes += written
+            self._parent_uuid = find_last_uuid(data[-TAIL_BYTES:])
             data = data[written:]
 
-    def _continue(self, descriptor: int) -> None:
+    def _continue_file(self, descriptor: int) -> None:
         """Continue at the end of the file. OSError if we did not make it."""
         status = os.fstat(descriptor)
         ours = (
             stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
         )
-        if not ours or os.pread(descriptor, len(MARK), 0) != MARK:
+        if not ours or os.pread(descriptor, len(FILE_PREFIX), 0) != FILE_PREFIX:
             raise OSError("it exists and was not made by the shim")
-        self._size = status.st_size
+        self._size_bytes = status.st_size
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
         # Its last line may be cut: we were killed, or the disk was full.
-        self._gap = b"" if tail.endswith(b"\n") else b"\n"
-        self._parent = last_uuid(tail)
+        self._missing_newline = b"" if tail.endswith(b"\n") else b"\n"
+        self._parent_uuid = find_last_uuid(tail)
 
-    def _write(self, pieces: list[bytes]) -> int:
+    def _append_lines(self, pieces: list[bytes]) -> int:
         """Append whole lines in one call, so that another process' lines come before or after them.
 
         Gives the place of the first one in the file.
         """
-        if self._descriptor is None or self._ended:
+        if self._descriptor is None or self._is_closed:
             return 0
         written = b"".join(pieces)
-        data = self._gap + written
-        self._size += len(data)
-        if self._size > FILE_BYTES:
-            self._fail(f"it would be larger than {FILE_BYTES // (1024 * 1024)} MB")
+        data = self._missing_newline + written
+        self._size_bytes += len(data)
+        if self._size_bytes > MAX_FILE_BYTES:
+            self._stop_writing(f"it would be larger than {MAX_FILE_BYTES // (1024 * 1024)} MB")
             return 0
-        self._gap = b""
+        self._missing_newline = b""
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
             return os.lseek(self._descriptor, 0, os.SEEK_CUR) - len(written)
         except OSError as error:
-            self._fail(error.strerror or str(error))
+            self._stop_writing(error.strerror or str(error))
             return 0
 
-    def _fail(self, reason: str) -> None:
+    def _stop_writing(self, reason: str) -> None:
         warn(
-            f"no transcript is written to {self._projects}/{folder_name(self._cwd)}/{self._name}: {reason}\n"
+            f"no transcript is written to {self._projects_dir}/{encode_folder_name(self._cwd)}/{self._file_name}: {reason}\n"
         )
-        self._end()
+        self._close_file()
 
-    def _end(self) -> None:
-        self._ended = True
+    def _close_file(self) -> None:
+        self._is_closed = True
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
-def projects_directory(environment: Mapping[str, str], cwd: str) -> str:
+def get_projects_dir(environment: Mapping[str, str], cwd: str) -> str:
     """The folder of all transcripts; "" if no home folder is known."""
     home = environment.get("HOME") or os.path.expanduser("~")
     claude = environment.get("CLAUDE_CONFIG_DIR") or (

@@ -18,72 +18,80 @@ from shim.core.claude.usage import MAX_COUNT, NO_USAGE, USAGE_KEYS, Usage, Usage
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
 
-FOLDER_CHARACTERS = 200  # a longer folder name is cut and ends in a hash
-LAST_PROMPT_CHARACTERS = 200
-UUID_CHARACTERS = 36
-MESSAGES = 64  # whose usage may still change
+MAX_FOLDER_NAME_CHARS = 200  # a longer folder name is cut and ends in a hash
+MAX_TITLE_CHARS = 200
+UUID_CHARS = 36
+MAX_MESSAGES = 64  # whose usage may still change
 
-_ASSISTANT, _USER = b'{"type":"assistant",', b'{"type":"user",'
-_KIND = len(b'{"type":"')  # the byte where both differ
-_MAIN = b',"parent_tool_use_id":null,'  # the main conversation, not a nested agent
-_REPLAY = b',"isReplay":true'  # a prompt that the stream repeats; it was written as the turn began
-_UUID = b',"uuid":"'  # stands last in every line of ours
-_END = len(_UUID) + UUID_CHARACTERS + len(b'"}\n')
-_REPLY = b"msg_"  # how the id of a message of the model's begins; other messages were no request
-_USAGE = b'"usage":'  # unescaped, so it stands in no text
-_DIGITS = len(str(MAX_COUNT))
+_ASSISTANT_PREFIX, _USER_PREFIX = b'{"type":"assistant",', b'{"type":"user",'
+_KIND_OFFSET = len(b'{"type":"')  # the byte where both differ
+_MAIN_CONVERSATION = b',"parent_tool_use_id":null,'  # the main conversation, not a nested agent
+_REPLAY_MEMBER = (
+    b',"isReplay":true'  # a prompt that the stream repeats; it was written as the turn began
+)
+_UUID_KEY = b',"uuid":"'  # stands last in every line of ours
+_END_BYTES = len(_UUID_KEY) + UUID_CHARS + len(b'"}\n')
+_MODEL_ID_PREFIX = (
+    b"msg_"  # how the id of a message of the model's begins; other messages were no request
+)
+_USAGE_KEY = b'"usage":'  # unescaped, so it stands in no text
+_NUMBER_DIGITS = len(str(MAX_COUNT))
 
 
-class Line(NamedTuple):
+class TranscriptLine(NamedTuple):
     """A line of the stream that is written: where it begins and ends, and the id of a message of
     the model's.
     """
 
     start: int
     end: int
-    message: bytes = b""
+    message_id: bytes = b""
 
-    def pieces(self, data: bytes, *, first: bool) -> tuple[bytes, bytes, bytes]:
+    def split_pieces(self, data: bytes, *, is_first: bool) -> tuple[bytes, bytes, bytes]:
         """What is written of it, in three pieces of which the second is its usage; `first` of its
         message or not.
         """
         start, end = self.start, self.end
-        if not self.message:
+        if not self.message_id:
             renamed = data[start + 1 : end].replace(b',"tool_use_result":', b',"toolUseResult":')
             return (
                 renamed.replace(b',"is_api_error_message":true', b',"isApiErrorMessage":true'),
                 b"",
                 b"",
             )
-        at = data.rindex(_USAGE, start, end) + len(_USAGE)
-        request = b'"requestId":"req_%b",' % self.message[len(_REPLY) :]
-        usage = _numbers(NO_USAGE) if first else NO_USAGE_JSON
+        at = data.rindex(_USAGE_KEY, start, end) + len(_USAGE_KEY)
+        request = b'"requestId":"req_%b",' % self.message_id[len(_MODEL_ID_PREFIX) :]
+        usage = _format_usage(NO_USAGE) if is_first else NO_USAGE_JSON
         return request + data[start + 1 : at], usage, data[data.index(b"}", at) + 1 : end]
 
 
-class Usages:
+class UsageWriter:
     """The usage of the messages that were written last: where it stands in the file, and how much
     it is.
     """
 
     def __init__(self, tally: UsageCounter | None) -> None:
-        self.places: dict[bytes, int] = {}
-        self._tally = tally
-        self._used: dict[bytes, Usage] = {}
-        self._due: dict[bytes, None] = {}
+        self.offsets: dict[bytes, int] = {}
+        self._usage_counter = tally
+        self._totals: dict[bytes, Usage] = {}
+        self._changed_ids: dict[bytes, None] = {}
 
-    def write(self, descriptor: int) -> None:
+    def write_changes(self, descriptor: int) -> None:
         """Write what is new over what stands there. OSError where that fails."""
-        for message, usage in {} if self._tally is None else self._tally.take_new_usage().items():
-            so_far = self._used.setdefault(message, Usage(NO_USAGE))
+        for message, usage in (
+            {} if self._usage_counter is None else self._usage_counter.take_new_usage().items()
+        ):
+            so_far = self._totals.setdefault(message, Usage(NO_USAGE))
             for name in USAGE_KEYS:
                 so_far[name] += usage[name]
-            self._due[message] = None
-        for table in (self.places, self._used, self._due):
-            while len(table) > MESSAGES:
+            self._changed_ids[message] = None
+        for table in (self.offsets, self._totals, self._changed_ids):
+            while len(table) > MAX_MESSAGES:
                 del table[next(iter(table))]
         ready = [
-            message for message in self._due if message in self.places and message in self._used
+            message
+            for message in self._changed_ids
+            if message in self.offsets and message in self._totals
         ]
         if not ready:
             return
@@ -91,45 +99,54 @@ class Usages:
         fcntl(descriptor, F_SETFL, flags & ~os.O_APPEND)  # else Linux appends, whatever the place
         try:
             for message in ready:
-                del self._due[message]
-                os.pwrite(descriptor, _numbers(self._used[message]), self.places[message])
+                del self._changed_ids[message]
+                os.pwrite(descriptor, _format_usage(self._totals[message]), self.offsets[message])
         finally:
             fcntl(descriptor, F_SETFL, flags)
 
 
-def _numbers(usage: Usage) -> bytes:
+def _format_usage(usage: Usage) -> bytes:
     """A usage as JSON, of the same length whatever its numbers are."""
-    members = (b'"%b":%-*d' % (name.encode(), _DIGITS, max(0, usage[name])) for name in NO_USAGE)
+    members = (
+        b'"%b":%-*d' % (name.encode(), _NUMBER_DIGITS, max(0, usage[name])) for name in NO_USAGE
+    )
     return b"{%b}" % b",".join(members)
 
 
-def messages(data: bytes) -> Iterator[Line]:
+def find_messages(data: bytes) -> Iterator[TranscriptLine]:
     """The messages of the main conversation in `data`, which is whole lines.
 
     Most lines are fragments: one byte of each is looked at, which is faster than to search for the
     others.
     """
     position, size = 0, len(data)
-    while position < size - _KIND:
+    while position < size - _KIND_OFFSET:
         end = data.find(b"\n", position) + 1 or size
-        kind = data[position + _KIND]
-        if kind == _ASSISTANT[_KIND]:
-            said = data.startswith(_ASSISTANT, position)
-        elif kind == _USER[_KIND]:
-            said = data.startswith(_USER, position) and data.find(_REPLAY, position, end) < 0
+        kind = data[position + _KIND_OFFSET]
+        if kind == _ASSISTANT_PREFIX[_KIND_OFFSET]:
+            said = data.startswith(_ASSISTANT_PREFIX, position)
+        elif kind == _USER_PREFIX[_KIND_OFFSET]:
+            said = (
+                data.startswith(_USER_PREFIX, position)
+                and data.find(_REPLAY_MEMBER, position, end) < 0
+            )
         else:
             said = False
-        if said and data.startswith(_UUID, end - _END) and data.rfind(_MAIN, position, end) >= 0:
+        if (
+            said
+            and data.startswith(_UUID_KEY, end - _END_BYTES)
+            and data.rfind(_MAIN_CONVERSATION, position, end) >= 0
+        ):
             message = b""
-            if data.startswith(MESSAGE_HEAD + _REPLY, position):
+            if data.startswith(MESSAGE_HEAD + _MODEL_ID_PREFIX, position):
                 message = data[
                     position + len(MESSAGE_HEAD) : data.index(b'"', position + len(MESSAGE_HEAD))
                 ]
-            yield Line(position, end, message)
+            yield TranscriptLine(position, end, message)
         position = end
 
 
-def folder_name(cwd: str) -> str:
+def encode_folder_name(cwd: str) -> str:
     """The folder of a working directory's transcripts, as the real one names it.
 
     Each UTF-16 unit that is no letter or digit of ASCII becomes a dash.
@@ -139,12 +156,12 @@ def folder_name(cwd: str) -> str:
     name = "".join(
         chr(number) if number < 128 and chr(number).isalnum() else "-" for number in numbers
     )
-    if len(name) <= FOLDER_CHARACTERS:
+    if len(name) <= MAX_FOLDER_NAME_CHARS:
         return name
-    return f"{name[:FOLDER_CHARACTERS]}-{_hash(numbers)}"
+    return f"{name[:MAX_FOLDER_NAME_CHARS]}-{_format_hash(numbers)}"
 
 
-def _hash(numbers: list[int]) -> str:
+def _format_hash(numbers: list[int]) -> str:
     """The 31-multiplier string hash as a signed 32-bit number, its magnitude in base 36."""
     value = 0
     for number in numbers:
@@ -176,18 +193,18 @@ def _list_uuids(data: bytes, kinds: tuple[bytes, ...]) -> list[str]:
     return [line[line.rfind(b'"uuid":"') + 8 : -2].decode("utf-8", "replace") for line in lines]
 
 
-def last_uuid(tail: bytes) -> bytes:
+def find_last_uuid(tail: bytes) -> bytes:
     """The id of the last message in the end of a file, dumped."""
     at = max(tail.rfind(b'"uuid":"') + 8, tail.rfind(b'"leafUuid":"') + 12)
-    found = tail[at : at + UUID_CHARACTERS].decode("ascii", "replace")
+    found = tail[at : at + UUID_CHARS].decode("ascii", "replace")
     return dump_json(found) if parse_uuid(found) else b"null"
 
 
-def title(content: object) -> str:
+def extract_title(content: object) -> str:
     """A prompt's first text, on one line and short."""
     if isinstance(content, list):
         blocks = (block.get("text") for block in content if isinstance(block, dict))
         content = next((text for text in blocks if isinstance(text, str) and text.strip()), "")
     if not isinstance(content, str):
         return ""
-    return " ".join(content[: 4 * LAST_PROMPT_CHARACTERS].split())[:LAST_PROMPT_CHARACTERS]
+    return " ".join(content[: 4 * MAX_TITLE_CHARS].split())[:MAX_TITLE_CHARS]

@@ -68,7 +68,7 @@ class Child:
         if self.first_output is None:
             self.first_output = anyio.current_time() - self.began
         if self._track is not None:
-            self._track.said("o", chunk)
+            self._track.record_output("o", chunk)
         return chunk
 
     def read_ready(self) -> bytes:
@@ -79,7 +79,7 @@ class Child:
         except OSError:
             return b""
         if self._track is not None:
-            self._track.said("o", chunk)
+            self._track.record_output("o", chunk)
         return chunk
 
     async def feed(self) -> None:
@@ -99,7 +99,7 @@ class Child:
                     try:
                         count = os.write(pipe.fileno(), view)
                         if self._track is not None:
-                            self._track.told(bytes(view[:count]))
+                            self._track.record_stdin(bytes(view[:count]))
                         view = view[count:]
                     except BlockingIOError:
                         await anyio.wait_writable(pipe.fileno())
@@ -110,7 +110,7 @@ class Child:
         """Close its stdin."""
         if self._process.stdin is not None:
             if self._track is not None:
-                self._track.told(b"")
+                self._track.record_stdin(b"")
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
@@ -122,11 +122,11 @@ class Child:
         try:
             while chunk := await _read(self._process.stderr.fileno()):
                 if self._track is not None:
-                    self._track.said("e", chunk)
+                    self._track.record_output("e", chunk)
                 self.tail.add(chunk)
                 copy(chunk)
             if self._track is not None:
-                self._track.said("e", b"")
+                self._track.record_output("e", b"")
         finally:
             self.drained.set()
 
@@ -145,7 +145,7 @@ class Child:
             guard.dismiss(self._process.pid)
             self.exit = ChildExit(code=code) if code >= 0 else ChildExit(signal=signal_name(-code))
             if self._track is not None:
-                self._track.ended(self.exit)
+                self._track.record_exit(self.exit)
         return self.exit
 
     async def gone(self) -> None:
@@ -173,7 +173,7 @@ class Child:
             self._terminated = self._terminated or name == "SIGTERM"
             self._strays.update(strays.descendants(self._process.pid))
             if self._track is not None:
-                self._track.signalled(name)
+                self._track.record_signal(name)
             signal_group(self._process, name)
 
     async def stop(self, first: str = "SIGTERM") -> None:
@@ -220,7 +220,7 @@ class Child:
         """Close its pipes, and remove the files that were for this child alone."""
         guard.dismiss(self._process.pid)
         if self._track is not None:
-            self._track.close(self._process)
+            self._track.drain_pipes(self._process)
         close_pipes(self._process)
         remove(self._files)
 

@@ -45,7 +45,7 @@ class ReportFile:
         self.remove()
         found = picked(data, self._report.usage_keys) if data else None
         if found is not None and self._recorder is not None:
-            self._recorder.note("report", report=found)
+            self._recorder.record_note("report", report=found)
         return found
 
     def remove(self) -> None:

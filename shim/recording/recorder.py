@@ -65,24 +65,24 @@ class Recorder:
 
     # -- what happens ------------------------------------------------------------------------------
 
-    def stream(self, letter: str, data: bytes) -> None:
+    def record_stream(self, stream_code: str, data: bytes) -> None:
         """Bytes of one of STREAMS, as they came; no bytes where the stream ends or pauses within a
         line.
         """
-        if not self._queue.closed and not self._queue.stream(letter, data):
+        if not self._queue.closed and not self._queue.stream(stream_code, data):
             self._queue.stop({"kind": "limit", "queued": QUEUE_BYTES})
             self._notice.say("the disk is too slow")
 
     def fact(self, letter: str, fact: Mapping[str, Any]) -> None:
         self._queue.fact(letter, fact)
 
-    def note(self, kind: str, **facts: Any) -> None:
-        self.fact("n", {"kind": kind, **facts})
+    def record_note(self, kind: str, **fields: Any) -> None:
+        self.fact("n", {"kind": kind, **fields})
 
     def child(self, argv: list[str], cwd: str, vendor: str = "") -> "Track":
         """A child was started; `vendor` is recorded if it is not the header's."""
         if self._track is not None:
-            self._track.give_up()
+            self._track.finish()
         self._children += 1
         turn = max(self.turn, 1)  # the first child may start before the loop begins the turn
         fact = {"child": self._children, "turn": turn, "argv": redact_argv(argv), "cwd": cwd}
@@ -93,15 +93,15 @@ class Recorder:
     def account(self, account: Diagnostics) -> None:
         """Notes of what a turn's account counted, when the turn is over."""
         for kind, count in account.repairs.items():
-            self.note("repair", repair=kind, count=count, turn=self.turn)
+            self.record_note("repair", repair=kind, count=count, turn=self.turn)
         for kind, count in account.unknown_events.items():
-            self.note("unknown_event", event=kind, count=count, turn=self.turn)
+            self.record_note("unknown_event", event=kind, count=count, turn=self.turn)
 
     def result(self, line: Mapping[str, Any]) -> None:
         """What was decided at the end of a turn, whatever the frontend was told of it; not the
         answer itself.
         """
-        self.note(
+        self.record_note(
             NOTE_RESULT,
             turn=self.turn,
             result={name: line[name] for name in line if name not in ANSWERS},
@@ -118,7 +118,7 @@ class Recorder:
         if self._writer.hurry:
             return True
         if self._track is not None:
-            self._track.give_up()
+            self._track.finish()
         self._queue.end()
         self._writer.finish(stopped)
         if not self.strict or not self._notice.reason or self._notice.heard:
@@ -141,36 +141,36 @@ class Track:
         self._exit: ChildExit | None = None
         self._over = False
 
-    def told(self, data: bytes) -> None:
+    def record_stdin(self, data: bytes) -> None:
         """Bytes that its stdin took; no bytes when its stdin was closed."""
         if not self._over:
-            self._recorder.stream("I", data)
+            self._recorder.record_stream("I", data)
 
-    def said(self, letter: str, chunk: bytes) -> None:
+    def record_output(self, stream_code: str, chunk: bytes) -> None:
         """Bytes of its stdout (`o`) or stderr (`e`); no bytes when that stream ended."""
         if chunk and not self._over:
-            self._recorder.stream(letter, chunk)
+            self._recorder.record_stream(stream_code, chunk)
         elif not chunk:
-            self._open.discard(letter)
+            self._open.discard(stream_code)
             self._end()
 
-    def signalled(self, name: str) -> None:
-        self._recorder.note(NOTE_SIGNAL, child=self._number, signal=name)
+    def record_signal(self, signal_name: str) -> None:
+        self._recorder.record_note(NOTE_SIGNAL, child=self._number, signal=signal_name)
 
-    def ended(self, how: ChildExit) -> None:
-        self._exit = how
+    def record_exit(self, child_exit: ChildExit) -> None:
+        self._exit = child_exit
         self._end()
 
-    def close(self, process: "PipedProcess") -> None:
+    def drain_pipes(self, process: "PipedProcess") -> None:
         """Nobody reads the child any more: record what its pipes still hold."""
         for letter, pipe in (("o", process.stdout), ("e", process.stderr)):
             if letter in self._open and pipe is not None and not pipe.closed:
                 with contextlib.suppress(OSError):
-                    self.said(letter, os.read(pipe.fileno(), LATE_BYTES))
+                    self.record_output(letter, os.read(pipe.fileno(), LATE_BYTES))
         self._open.clear()
         self._end()
 
-    def give_up(self) -> None:
+    def finish(self) -> None:
         """Record the end now, as unknown if it is not known yet."""
         self._open.clear()
         self._exit = self._exit or ChildExit()

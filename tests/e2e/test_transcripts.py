@@ -57,12 +57,12 @@ def write_turn(home: Path, work: Path, prompt: str, case: str) -> list[Any]:
     """One turn of a recorded run, as the drop-in writes it; the messages that a frontend saw."""
     translation = open_translation("qwen", partial=True, session_id=SESSION)
     transcript = Transcript({"HOME": str(home)}, str(work), CLAUDE_VERSION)
-    transcript.prompt(prompt, str(uuid4()))
+    transcript.write_prompt(prompt, str(uuid4()))
     transcript.open(SESSION)
     said = translation.feed((FIXTURES / case / "vendor.ndjson").read_bytes()) + translation.close(
         None
     )
-    transcript.lines(said)
+    transcript.write_lines(said)
     transcript.close()
     lines = [json.loads(line) for line in said.splitlines()]
     return [bare(line["message"]) for line in lines if line["type"] in ("assistant", "user")]

@@ -16,7 +16,7 @@ from shim.core.claude.pen import StreamJsonWriter
 from shim.core.claude.usage import MAX_COUNT, NO_USAGE, UsageCounter, create_usage
 from shim.core.yume.pen import YumeEncoder
 from shim.io import transcript as module
-from shim.io.transcript import MARK, Transcript, folder_name
+from shim.io.transcript import FILE_PREFIX, Transcript, encode_folder_name
 
 U = "11111111-2222-4333-8444-55555555abcd"
 PROMPT = "aaaaaaaa-2222-4333-8444-55555555abcd"
@@ -71,9 +71,9 @@ UUID_ELSEWHERE = b'{"type":"user","parent_tool_use_id":null,"uuid":"%b","more":t
 
 def wrote(transcript, data=None, prompt="look around"):
     """One turn, to its end."""
-    transcript.prompt(prompt, str(uuid4()))
+    transcript.write_prompt(prompt, str(uuid4()))
     transcript.open(U)
-    transcript.lines(stream() if data is None else data)
+    transcript.write_lines(stream() if data is None else data)
     transcript.close()
 
 
@@ -149,13 +149,13 @@ def spend(file, home, *turns, partial=False):
     its messages.
     """
     tally = UsageCounter()
-    transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
+    transcript = Transcript({"HOME": str(home)}, CWD, "2", usage_counter=tally)
     pen = StreamJsonWriter(IDENTITY, writes_partial_messages=partial, usage_counter=tally)
     pen.write_init(U, {"cwd": CWD})
-    transcript.lines(pen.take_bytes())
+    transcript.write_lines(pen.take_bytes())
     for turn in turns:
         turn(pen)
-        transcript.lines(pen.take_bytes())
+        transcript.write_lines(pen.take_bytes())
     transcript.close()
     return [
         (entry["message"]["id"][-1], entry["requestId"], list(entry["message"]["usage"].values()))
@@ -302,7 +302,7 @@ def test_lines_are_appended_after_a_usage_was_written_over(file, home):
 def test_the_yume_dialect_keeps_the_same_usage(file, home):
     tally = UsageCounter()
     pen = YumeEncoder(IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY, usage_counter=tally))
-    transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
+    transcript = Transcript({"HOME": str(home)}, CWD, "2", usage_counter=tally)
     pen.write_init(U, {"cwd": CWD})
     pen.start_message("m1", NO_USAGE)
     pen.write_block("text", b'"one"')
@@ -310,7 +310,7 @@ def test_the_yume_dialect_keeps_the_same_usage(file, home):
     pen.start_message("m1", NO_USAGE)
     pen.write_block("text", b'"two"')
     pen.write_result({"subtype": "success", "result": "x", "usage": create_usage(150, 20, 3, 31)})
-    transcript.lines(pen.transcript_writer.take_bytes())
+    transcript.write_lines(pen.transcript_writer.take_bytes())
     transcript.close()
     assert [list(entry["message"]["usage"].values()) for entry in messages(file)] == [
         NUMBERS,
@@ -356,8 +356,8 @@ def test_a_prompt_without_text_or_of_a_strange_shape_ends_nothing(transcript, fi
 @pytest.mark.parametrize("given", [None, "", "7"])
 def test_a_prompt_whose_id_is_no_uuid_gets_one(transcript, file, given):
     transcript.open(U)
-    transcript.prompt("hi", given)
-    transcript.lines(stream())
+    transcript.write_prompt("hi", given)
+    transcript.write_lines(stream())
     transcript.close()
     assert len(messages(file)[0]["uuid"]) == 36
     assert chained(file)
@@ -434,10 +434,10 @@ def test_lines_in_any_grouping_make_the_same_file(home):
     for size in (1, 3, len(lines)):
         place = home / str(size)
         transcript = begun(place)
-        transcript.prompt("hi", PROMPT)
+        transcript.write_prompt("hi", PROMPT)
         transcript.open(U)
         for at in range(0, len(lines), size):
-            transcript.lines(b"".join(lines[at : at + size]))
+            transcript.write_lines(b"".join(lines[at : at + size]))
         transcript.close()
         (written,) = place.rglob("*.jsonl")
         files.append(re.sub(rb'"timestamp":"[^"]*"', b"", written.read_bytes()))
@@ -448,9 +448,9 @@ def test_lines_in_any_grouping_make_the_same_file(home):
 
 
 def test_nothing_is_made_before_the_session_is_known_or_something_is_said(transcript, home):
-    transcript.prompt("hi", PROMPT)
-    transcript.lines(stream().partition(b"\n")[2])
-    transcript.lines(b"$\n")
+    transcript.write_prompt("hi", PROMPT)
+    transcript.write_lines(stream().partition(b"\n")[2])
+    transcript.write_lines(b"$\n")
     assert os.listdir(home) == []
     begun(home).open(U)
     assert os.listdir(home) == []
@@ -460,9 +460,9 @@ def test_nothing_is_made_before_the_session_is_known_or_something_is_said(transc
     "before", [b"", b"$\n", b'{"type":"system","subtype":"status","session_id":"x"}\n']
 )
 def test_the_session_is_that_of_the_first_init_if_nobody_named_it(transcript, file, before):
-    transcript.prompt("hi", PROMPT)
-    transcript.lines(before + stream())
-    transcript.lines(stream(number=1).replace(U.encode(), PROMPT.encode()))
+    transcript.write_prompt("hi", PROMPT)
+    transcript.write_lines(before + stream())
+    transcript.write_lines(stream(number=1).replace(U.encode(), PROMPT.encode()))
     transcript.close()
     assert [name.name for name in file.parent.iterdir()] == [file.name]
     assert len(messages(file)) == 11
@@ -472,7 +472,7 @@ def test_the_session_is_that_of_the_first_init_if_nobody_named_it(transcript, fi
 def test_an_id_that_is_no_uuid_is_never_a_file_name(transcript, home):
     for identity in ("", "../../x", "nonsense"):
         transcript.open(identity)
-        transcript.prompt("hi", PROMPT)
+        transcript.write_prompt("hi", PROMPT)
     assert os.listdir(home) == []
 
 
@@ -495,8 +495,8 @@ def test_a_resumed_session_goes_on_in_its_file(home, file):
 def test_a_session_that_was_killed_goes_on_after_its_last_message(home, file):
     killed = begun(home)
     killed.open(U)
-    killed.prompt("hi", PROMPT)
-    killed.lines(stream())
+    killed.write_prompt("hi", PROMPT)
+    killed.write_lines(stream())
     wrote(begun(home), stream(number=1))
     assert len(messages(file)) == 12
     assert chained(file)
@@ -557,7 +557,7 @@ def test_only_we_may_read_what_we_made(transcript, home, file):
     ],
 )
 def test_a_folder_is_named_as_the_real_one_names_it(cwd, name):
-    assert folder_name(cwd) == name
+    assert encode_folder_name(cwd) == name
 
 
 def test_a_folder_of_the_users_choice_is_used(home):
@@ -602,20 +602,20 @@ def test_a_file_that_another_program_made_is_left_alone(transcript, file, capfd,
 
 def test_a_link_in_the_place_of_the_file_is_not_followed(transcript, home, file, capfd):
     victim = home / "victim"
-    victim.write_bytes(MARK + b"}\n")
+    victim.write_bytes(FILE_PREFIX + b"}\n")
     file.parent.mkdir(parents=True)
     os.symlink(victim, file)
     refused(transcript, capfd)
-    assert victim.read_bytes() == MARK + b"}\n"
+    assert victim.read_bytes() == FILE_PREFIX + b"}\n"
 
 
 def test_a_second_name_of_another_file_is_not_written_to(transcript, home, file, capfd):
     victim = home / "victim"
-    victim.write_bytes(MARK + b"}\n")
+    victim.write_bytes(FILE_PREFIX + b"}\n")
     file.parent.mkdir(parents=True)
     os.link(victim, file)
     refused(transcript, capfd)
-    assert victim.read_bytes() == MARK + b"}\n"
+    assert victim.read_bytes() == FILE_PREFIX + b"}\n"
 
 
 def test_a_link_in_the_place_of_the_projects_folder_is_not_followed(transcript, home, file, capfd):
@@ -665,15 +665,15 @@ def test_a_full_disk_ends_the_transcript_and_the_next_turn_repairs_the_line(
     transcript, home, file, capfd
 ):
     transcript.open(U)
-    transcript.prompt("hi", PROMPT)
+    transcript.write_prompt("hi", PROMPT)
     size = file.stat().st_size
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
-        transcript.lines(stream())
+        transcript.write_lines(stream())
         assert capfd.readouterr().err.count("no transcript is written to ") == 1
-        transcript.lines(stream())
+        transcript.write_lines(stream())
         transcript.close()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -686,11 +686,11 @@ def test_a_full_disk_ends_the_transcript_and_the_next_turn_repairs_the_line(
 
 
 def test_a_transcript_does_not_grow_beyond_its_bound(transcript, file, capfd, monkeypatch):
-    monkeypatch.setattr(module, "FILE_BYTES", 5_000)
+    monkeypatch.setattr(module, "MAX_FILE_BYTES", 5_000)
     transcript.open(U)
-    transcript.prompt("hi", PROMPT)
+    transcript.write_prompt("hi", PROMPT)
     for _ in range(10):
-        transcript.lines(stream())
+        transcript.write_lines(stream())
     transcript.close()
     assert 0 < file.stat().st_size <= 5_000
     assert capfd.readouterr().err.count("no transcript is written to ") == 1
@@ -700,7 +700,7 @@ def test_a_transcript_does_not_grow_beyond_its_bound(transcript, file, capfd, mo
 def test_what_earlier_turns_wrote_counts(home, file, capfd, monkeypatch):
     wrote(begun(home))
     before = file.stat().st_size
-    monkeypatch.setattr(module, "FILE_BYTES", before + 100)
+    monkeypatch.setattr(module, "MAX_FILE_BYTES", before + 100)
     refused(begun(home), capfd)
     assert file.stat().st_size == before
 

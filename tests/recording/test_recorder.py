@@ -54,15 +54,15 @@ class Hung:
 def test_what_is_handed_over_comes_out_in_its_order(record):
     recorder = record()
     track = recorder.child(["vendor", "-p"], "/home/user")
-    recorder.stream("i", b"one\n")
-    track.told(b"two")
-    track.said("o", b"three\nfo")
-    track.said("e", b"five\n")
-    track.said("o", b"ur\n")
-    track.ended(ChildExit(code=3))
+    recorder.record_stream("i", b"one\n")
+    track.record_stdin(b"two")
+    track.record_output("o", b"three\nfo")
+    track.record_output("e", b"five\n")
+    track.record_output("o", b"ur\n")
+    track.record_exit(ChildExit(code=3))
     for letter in "oe":
-        track.said(letter, b"")
-    track.told(b"too late")
+        track.record_output(letter, b"")
+    track.record_stdin(b"too late")
     recorder.close()
     reader, records = record.read()
     assert [record.letter for record in records] == [
@@ -94,14 +94,14 @@ def test_a_secret_among_the_arguments_of_a_child_is_not_recorded(record):
 def test_many_small_chunks_do_not_make_a_recording_larger_than_its_limit(record):
     recorder = record(most=2000)
     for _ in range(100):
-        recorder.stream("O", b"x" * 99 + b"\n")
+        recorder.record_stream("O", b"x" * 99 + b"\n")
     recorder.close()
     assert record.path.stat().st_size < 4000  # the limit, one chunk, and the last lines
 
 
 def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(record):
     recorder = record(lambda file, data: os.write(file, data[:7]))
-    recorder.stream("o", b"line\n" * 200)
+    recorder.record_stream("o", b"line\n" * 200)
     recorder.close()
     assert stream_of(record.read()[1], "o") == b"line\n" * 200
 
@@ -112,8 +112,8 @@ def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, mo
     recorder = record(hung)
     assert hung.called.wait(10)
     for _ in range(1000):  # each would wait for ever
-        recorder.stream("o", b"line\n")
-        recorder.note("kind")
+        recorder.record_stream("o", b"line\n")
+        recorder.record_note("kind")
     recorder.close()
     assert not hung.free.is_set() and "the disk is too slow" in capfd.readouterr().err
     recorder.close()
@@ -156,7 +156,7 @@ def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, 
     recorder = record(hung)
     assert hung.called.wait(10)
     for _ in range(1000):
-        recorder.stream("o", b"line\n")
+        recorder.record_stream("o", b"line\n")
     assert len(recorder._queue) < 300
     said = capfd.readouterr().err
     assert said.count("\n") == 1 and "the disk is too slow; the turn goes on without it" in said
@@ -175,7 +175,7 @@ def test_what_was_handed_over_before_the_disk_was_too_slow_is_a_whole_cast(recor
 
     recorder = record(slow)
     for number in range(50):
-        recorder.stream("o", b"%d\n" % number)
+        recorder.record_stream("o", b"%d\n" % number)
     started.set()
     recorder.close()
     reader, records = record.read()
@@ -190,7 +190,7 @@ def test_a_write_that_fails_ends_the_recording_and_says_so_once(record, capfd):
     recorder = record(full)
     assert recorder._writer.done.wait(10)
     for _ in range(10):
-        recorder.stream("o", b"line\n")
+        recorder.record_stream("o", b"line\n")
     recorder.close()
     said = capfd.readouterr().err
     assert (
@@ -202,7 +202,7 @@ def test_a_write_that_fails_ends_the_recording_and_says_so_once(record, capfd):
 
 def test_a_mistake_of_ours_ends_the_recording_and_nothing_else(record, capfd):
     recorder = record()
-    recorder.stream("o", "no bytes")
+    recorder.record_stream("o", "no bytes")
     recorder.close()
     assert "stopped: the shim failed: TypeError" in capfd.readouterr().err
 
@@ -236,7 +236,7 @@ def test_a_recording_that_fails_behind_the_last_turn_says_so(record, capfd, stri
 def test_what_showed_later_is_swept_at_the_end(record):
     recorder = record(clean=True)
     for part in (SECRET[:30], SECRET[30:]):
-        recorder.stream("o", b'{"text":"%s"}\n' % part.encode())
+        recorder.record_stream("o", b'{"text":"%s"}\n' % part.encode())
     recorder.close()
     reader, records = record.read()
     assert stream_of(records, "o") == b'{"text":"[REDACTED:anthropic-key]"}\n{"text":""}\n'
@@ -248,7 +248,7 @@ def test_what_showed_later_is_swept_at_the_end(record):
 def test_a_sweep_that_cannot_be_made_says_what_to_do(record, capfd):
     recorder = record(clean=True)
     for part in (SECRET[:30], SECRET[30:]):
-        recorder.stream("o", b'{"text":"%s"}\n' % part.encode())
+        recorder.record_stream("o", b'{"text":"%s"}\n' % part.encode())
     record.path.unlink()
     recorder.close()
     said = capfd.readouterr().err
@@ -273,7 +273,7 @@ def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(
     monkeypatch.setattr(cast_writer, "sweep", hung)
     recorder = record(write, clean=True)
     for part in (SECRET[:30], SECRET[30:]):
-        recorder.stream("o", b'{"text":"%s"}\n' % part.encode())
+        recorder.record_stream("o", b'{"text":"%s"}\n' % part.encode())
     recorder.close(begun.is_set)
     said = capfd.readouterr().err
     assert said.count("may still be in") == 1 and "shim cast redact" in said
@@ -291,7 +291,7 @@ def test_a_secret_that_stands_where_the_disk_was_full_is_said(record, capfd):
 
     recorder = record(write, clean=True)
     for part in (SECRET[:30], SECRET[30:]):
-        recorder.stream("o", b'{"text":"%s"}\n' % part.encode())
+        recorder.record_stream("o", b'{"text":"%s"}\n' % part.encode())
     recorder.close()
     said = capfd.readouterr().err
     assert said.count("\n") == 2 and "No space left" in said and "shim cast redact" in said
@@ -300,7 +300,7 @@ def test_a_secret_that_stands_where_the_disk_was_full_is_said(record, capfd):
 def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
     recorder = record()
     recorder.child(["one"], "/")
-    recorder.child(["two"], "/").said("o", b"x\n")
+    recorder.child(["two"], "/").record_output("o", b"x\n")
     recorder.close()
     facts = [
         (record.letter, record.fields["child"])
@@ -333,7 +333,7 @@ def test_words_that_are_no_text_are_recorded_as_far_as_they_are(record):
 def test_the_moments_are_those_of_their_arrival(record):
     recorder = record()
     began = time.monotonic()
-    recorder.stream("o", b"x\n")
+    recorder.record_stream("o", b"x\n")
     spent = time.monotonic() - recorder._queue._began
     recorder.close()
     at = record.read()[1][0].time_s

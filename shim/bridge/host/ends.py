@@ -77,7 +77,7 @@ class HubStdin:
             taken.set()
         chunk = b"".join(lines)
         if self._recorder is not None:
-            self._recorder.stream("i", chunk)
+            self._recorder.record_stream("i", chunk)
         return chunk
 
     def _wake_reader(self) -> None:
@@ -117,7 +117,7 @@ class HubStdout:
         """Say whole lines. FrontendGoneError where they cannot be kept."""
         if not self.failure_reason and data:
             if self._recorder is not None:
-                self._recorder.stream("O", data)
+                self._recorder.record_stream("O", data)
             if reason := self._store_lines(data):
                 self.record_failure(reason)
         if self.failure_reason:

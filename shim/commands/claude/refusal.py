@@ -154,7 +154,7 @@ def refuse_turn(
     for. `shown` is the frontend's own name for the session, where that is no UUID.
     """
     if recorder is not None:
-        recorder.note("refused", text=str(error), cause=cause)
+        recorder.record_note("refused", text=str(error), cause=cause)
     if invocation.streams.output_format == "text":
         return MISSING_PROGRAM_EXIT_CODE if isinstance(error, VendorError) else 1
     dialect = resolve_dialect(find_dialect(invocation))
@@ -198,5 +198,5 @@ def refuse_turn(
     except OSError:
         return 1
     if recorder is not None:
-        recorder.stream("O", lines)
+        recorder.record_stream("O", lines)
     return 1

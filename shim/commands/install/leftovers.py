@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
-from shim.io.transcript import projects_directory
+from shim.io.transcript import get_projects_dir
 from shim.state.config import config_directory, load, state_directory
 
 # The folders that the shim makes in its state folder.
@@ -46,7 +46,7 @@ def list_leftovers(environment: Mapping[str, str], recorded: str = "") -> list[L
         ),
         Leftover(recorded, "your recordings"),
         Leftover(
-            projects_directory(environment, ""),
+            get_projects_dir(environment, ""),
             "the histories of sessions, beside those of the real claude",
         ),
     )

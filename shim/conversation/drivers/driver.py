@@ -265,7 +265,7 @@ class ChildDriver:
         """
         name, seconds = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self.launcher.recorder is not None:
-            self.launcher.recorder.note("timeout", name=name, seconds=seconds)
+            self.launcher.recorder.record_note("timeout", name=name, seconds=seconds)
         pump.stop_stalled_turn(
             f"{self.launcher.adapter.name} said nothing for {seconds:g} s ({name})"
         )
@@ -403,7 +403,7 @@ class ChildDriver:
         if self._is_retry:
             self._stage = TurnStage.RUNNING
             if self.launcher.recorder is not None:
-                self.launcher.recorder.note("retry")
+                self.launcher.recorder.record_note("retry")
             warn(
                 f"{self.launcher.adapter.name}: the stream was cut; the message is sent once more\n"
             )

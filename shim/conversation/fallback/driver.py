@@ -129,7 +129,7 @@ class FallbackDriver:
         if started and driver.stream is not None:
             launcher.turn_lifecycle.record_diagnostics(driver.stream)
         if launcher.recorder is not None:
-            launcher.recorder.note(NOTE_PASSED_OVER, started=started, **why.to_json())
+            launcher.recorder.record_note(NOTE_PASSED_OVER, started=started, **why.to_json())
 
     def _create_next_driver(self, why: FailedAttempt) -> ChildDriver:
         """The driver of the next vendor; stderr says that it is asked, and why."""
