@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from shim.io.mcp.socket_folder import NAME as SHORT_SOCKET_FILE
-from shim.io.mcp.socket_folder import PATH_BYTES, new_folder, same_user
+from shim.io.mcp.socket_folder import MAX_PATH_BYTES, create_socket_folder, is_same_user
+from shim.io.mcp.socket_folder import SOCKET_NAME as SHORT_SOCKET_FILE
 
 SOCKET_FILE = "socket"
 # Connections that wait to be taken while the host is busy, or is not up yet. The system may allow
@@ -44,7 +44,7 @@ def connect_to_host(folder: str) -> socket.socket:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _pack_timeval(CONNECT_TIMEOUT_S))
         with _open_short_path(folder) as path:
             opened.connect(path)
-        if not same_user(opened):
+        if not is_same_user(opened):
             raise PermissionError("the socket belongs to another user")
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _pack_timeval(0))
     except BaseException:
@@ -95,7 +95,7 @@ def _pack_timeval(seconds: int) -> bytes:
 def _open_short_path(folder: str, *, new: bool = False) -> Iterator[str]:
     """A path of the socket that the system takes: at most PATH_BYTES long."""
     path = os.path.join(folder, SOCKET_FILE)
-    if len(os.fsencode(path)) <= PATH_BYTES:
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield path
     elif os.path.isdir("/proc/self/fd"):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -106,6 +106,6 @@ def _open_short_path(folder: str, *, new: bool = False) -> Iterator[str]:
     elif not new:
         yield os.readlink(path)
     else:
-        aside = os.path.join(new_folder(), SHORT_SOCKET_FILE)
+        aside = os.path.join(create_socket_folder(), SHORT_SOCKET_FILE)
         os.symlink(aside, path)
         yield aside

@@ -69,9 +69,9 @@ def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
     """The MCP servers of the command line: name → configuration. ArgumentError for what names none."""
     if not invocation.configuration.mcp_config:
         return {}
-    from shim.io.mcp.configs import read_mcp_configs
+    from shim.io.mcp.configs import load_mcp_configs
 
-    return read_mcp_configs(invocation.configuration.mcp_config, cwd)
+    return load_mcp_configs(invocation.configuration.mcp_config, cwd)
 
 
 def _add_mcp_servers(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.lines import StateReporter
     from shim.core.claude.permissions import PermissionDecision
-    from shim.io.mcp.door import Door
+    from shim.io.mcp.door import McpRelayServer
     from shim.io.signals import SignalRecorder
     from shim.io.stdin import LineSource, Stdin
     from shim.io.stdout import FrontendOutput, LineSink
@@ -349,7 +349,7 @@ class FrontendRelays:
         self._output = output
         self._control = control
         self._tasks = tasks
-        self._server: Door | None = None
+        self._server: McpRelayServer | None = None
         self.decide_call: Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]] = (
             self._decide_by_rules
         )
@@ -357,20 +357,20 @@ class FrontendRelays:
     def build_entries(self, names: tuple[str, ...]) -> "Mapping[str, Mapping[str, Any]]":
         if self._server is None:
             from shim.core.claude.sdk_servers import SdkServers
-            from shim.io.mcp.door import Door
+            from shim.io.mcp.door import McpRelayServer
 
             assert isinstance(self._state.sdk_servers, SdkServers)
-            door = Door(
+            door = McpRelayServer(
                 self._state.sdk_servers,
                 self._flush_control,
                 lambda *call: self.decide_call(*call),
                 self._timeout_s,
             )
-            entries = door.entries(names)
+            entries = door.build_entries(names)
             self._tasks.start_soon(door.serve)
             self._server = door
             return entries
-        return self._server.entries(names)
+        return self._server.build_entries(names)
 
     async def _decide_by_rules(
         self, tool: str, arguments: "Mapping[str, Any]"

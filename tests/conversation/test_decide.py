@@ -241,7 +241,7 @@ def test_the_terminator_stands_where_a_frontend_waits_for_it(
 @pytest.mark.parametrize(("vendor", "times"), [("demo", 1), ("claude", 0)])
 def test_mcp_servers_are_read_once_and_for_a_real_claude_never(inside, monkeypatch, vendor, times):
     read = []
-    monkeypatch.setattr(configs, "read_mcp_configs", lambda words, cwd: read.append(words) or {})
+    monkeypatch.setattr(configs, "load_mcp_configs", lambda words, cwd: read.append(words) or {})
     monkeypatch.setenv("SHIM_BIN", sys.executable)
     words = ("--shim-vendor", vendor, "-p", "hi", "--mcp-config", "servers.json")
     ConversationStartup(parse_argv(words), {}, launcher_class=DryLauncher).plan_first_child()

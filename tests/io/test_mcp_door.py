@@ -20,9 +20,14 @@ from box import PATIENCE
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.claude.sdk_servers import SdkServers
 from shim.io.mcp import door as module
-from shim.io.mcp.door import RELAY, Door
-from shim.io.mcp.relay import SOCKET, TICKET
-from shim.io.mcp.socket_folder import FRESH_SECONDS, NAME, PREFIX, new_folder
+from shim.io.mcp.door import RELAY_ARGS, McpRelayServer
+from shim.io.mcp.relay import SOCKET_VARIABLE, TICKET_VARIABLE
+from shim.io.mcp.socket_folder import (
+    FOLDER_PREFIX,
+    MIN_STALE_AGE_S,
+    SOCKET_NAME,
+    create_socket_folder,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +46,7 @@ class Frontend:
         self.asked = []
         self.says = says
         self.judged = []
-        self.door = Door(self.servers, self.flush, self.judge, seconds)
+        self.door = McpRelayServer(self.servers, self.flush, self.judge, seconds)
 
     async def judge(self, tool, arguments):
         """A call whose number is 13 is denied, the others run; 14 is changed."""
@@ -66,7 +71,7 @@ class Frontend:
 
     @asynccontextmanager
     async def serving(self):
-        entries = self.door.entries(("calc",))
+        entries = self.door.build_entries(("calc",))
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.door.serve)
@@ -104,8 +109,8 @@ async def client(entry):
 
 def connected(entry, ticket=None):
     link = socket.socket(socket.AF_UNIX)
-    link.connect(entry["env"][SOCKET])
-    link.sendall((ticket or entry["env"][TICKET]).encode() + b"\n")
+    link.connect(entry["env"][SOCKET_VARIABLE])
+    link.sendall((ticket or entry["env"][TICKET_VARIABLE]).encode() + b"\n")
     return link
 
 
@@ -147,9 +152,9 @@ async def test_a_call_waits_for_its_decision_and_no_other_line_does():
 async def test_only_we_may_enter_and_nothing_is_left_behind():
     frontend = Frontend(lambda message: {})
     async with frontend.serving() as entry:
-        folder = Path(entry["env"][SOCKET]).parent
+        folder = Path(entry["env"][SOCKET_VARIABLE]).parent
         assert folder.stat().st_mode & 0o777 == 0o700 and folder.stat().st_uid == os.getuid()
-        assert entry["env"][TICKET] not in str(entry["args"]) + entry["command"]
+        assert entry["env"][TICKET_VARIABLE] not in str(entry["args"]) + entry["command"]
     assert not folder.exists()
 
 
@@ -168,7 +173,7 @@ LISTENS = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.arg
 def listening(folder):
     """A process that listens in a folder of ours, which is older than one that is new."""
     folder.mkdir(mode=0o700)
-    argv = [sys.executable, "-c", f"{LISTENS}; sys.stdin.read()", str(folder / NAME)]
+    argv = [sys.executable, "-c", f"{LISTENS}; sys.stdin.read()", str(folder / SOCKET_NAME)]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdout.readline()
     aged(folder)
@@ -176,7 +181,7 @@ def listening(folder):
 
 
 def aged(folder):
-    before = time.time() - 2 * FRESH_SECONDS
+    before = time.time() - 2 * MIN_STALE_AGE_S
     os.utime(folder, (before, before))
 
 
@@ -187,28 +192,28 @@ def killed(process):
 
 def test_what_a_killed_process_left_behind_is_removed_by_the_next_one(shared):
     """Threats: a shared folder fills up, because SIGKILL leaves no time to remove anything."""
-    stale, begun = shared / f"{PREFIX}aaaaaaaa", shared / f"{PREFIX}bbbbbbbb"
+    stale, begun = shared / f"{FOLDER_PREFIX}aaaaaaaa", shared / f"{FOLDER_PREFIX}bbbbbbbb"
     killed(listening(stale))
     begun.mkdir(mode=0o700)  # killed before it had a socket
     aged(begun)
-    made = new_folder()
+    made = create_socket_folder()
     assert sorted(os.listdir(shared)) == [os.path.basename(made)]
 
 
 def test_nothing_is_removed_that_may_be_in_use_or_is_not_ours(shared):
-    for name, content in (("cccccccc", "file"), ("dddddddd", NAME)):
-        (shared / f"{PREFIX}{name}").mkdir(mode=0o700)
-        (shared / f"{PREFIX}{name}" / content).write_text("no socket")
-    (shared / f"{PREFIX}eeeeeeee").mkdir(mode=0o755)
+    for name, content in (("cccccccc", "file"), ("dddddddd", SOCKET_NAME)):
+        (shared / f"{FOLDER_PREFIX}{name}").mkdir(mode=0o700)
+        (shared / f"{FOLDER_PREFIX}{name}" / content).write_text("no socket")
+    (shared / f"{FOLDER_PREFIX}eeeeeeee").mkdir(mode=0o755)
     (shared / "another-eeeeeeee").mkdir(mode=0o700)
     killed(listening(shared / "target"))
-    (shared / f"{PREFIX}ffffffff").symlink_to(shared / "target")
+    (shared / f"{FOLDER_PREFIX}ffffffff").symlink_to(shared / "target")
     for folder in shared.iterdir():
         aged(folder)
-    (shared / f"{PREFIX}gggggggg").mkdir(mode=0o700)  # of one that has begun right now
-    one = listening(shared / f"{PREFIX}hhhhhhhh")
+    (shared / f"{FOLDER_PREFIX}gggggggg").mkdir(mode=0o700)  # of one that has begun right now
+    one = listening(shared / f"{FOLDER_PREFIX}hhhhhhhh")
     before = {path.relative_to(shared) for path in shared.rglob("*")}
-    made = Path(new_folder())
+    made = Path(create_socket_folder())
     assert {path.relative_to(shared) for path in shared.rglob("*")} - {
         made.relative_to(shared)
     } == before
@@ -216,11 +221,11 @@ def test_nothing_is_removed_that_may_be_in_use_or_is_not_ours(shared):
 
 
 def test_a_folder_of_another_user_is_left_alone(shared, monkeypatch):
-    stale = shared / f"{PREFIX}aaaaaaaa"
+    stale = shared / f"{FOLDER_PREFIX}aaaaaaaa"
     killed(listening(stale))
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
-    new_folder()
-    assert (stale / NAME).exists()
+    create_socket_folder()
+    assert (stale / SOCKET_NAME).exists()
 
 
 async def test_without_a_descriptor_it_waits_a_moment_and_lets_in_who_still_wants_to(monkeypatch):
@@ -233,9 +238,9 @@ async def test_without_a_descriptor_it_waits_a_moment_and_lets_in_who_still_want
                 raise OSError(errno.EMFILE, "Too many open files")
             return super().accept()
 
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "ACCEPT_RETRY_S", 0.05)
     frontend = Frontend(lambda message: {"ok": True})
-    frontend.door.entries(("calc",))
+    frontend.door.build_entries(("calc",))
     frontend.door._socket = Full(fileno=frontend.door._socket.detach())
     async with frontend.serving() as entry, client(entry) as one:
         await one.say(id=1, method="resources/list")
@@ -291,9 +296,9 @@ async def test_a_relay_ends_with_the_drop_in():
 
 
 def test_a_relay_without_a_drop_in_says_so_and_ends():
-    environment = {"PATH": os.environ["PATH"], SOCKET: "/nowhere/s", TICKET: "x"}
+    environment = {"PATH": os.environ["PATH"], SOCKET_VARIABLE: "/nowhere/s", TICKET_VARIABLE: "x"}
     ended = subprocess.run(
-        [sys.executable, *RELAY],
+        [sys.executable, *RELAY_ARGS],
         env=environment,
         capture_output=True,
         timeout=PATIENCE,
@@ -343,7 +348,7 @@ async def test_whatever_bytes_come_in_the_door_stays_open():
 
 
 async def test_a_client_that_reads_nothing_is_let_go(monkeypatch):
-    monkeypatch.setattr(module, "HELD_BYTES", 300_000)
+    monkeypatch.setattr(module, "MAX_UNREAD_BYTES", 300_000)
     frontend = Frontend(lambda message: {"text": "x" * 200_000})
     async with frontend.serving() as entry:
         with connected(entry) as link:
@@ -351,7 +356,7 @@ async def test_a_client_that_reads_nothing_is_let_go(monkeypatch):
                 link.sendall(
                     json.dumps({"id": number, "method": "resources/list"}).encode() + b"\n"
                 )
-            while frontend.door.connections != 1:
+            while frontend.door.connection_count != 1:
                 await anyio.lowlevel.checkpoint()
-            while frontend.door.connections:
+            while frontend.door.connection_count:
                 await anyio.lowlevel.checkpoint()

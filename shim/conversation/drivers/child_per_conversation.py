@@ -29,7 +29,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
 )
 from shim.core.errors import ShimError
-from shim.io.mcp.calls import DecidedCalls
+from shim.io.mcp.calls import CallDecisions
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process.child import Child
 
@@ -55,7 +55,7 @@ class PersistentDriver(StdinDriver):
         tasks: TaskGroup,
     ) -> None:
         super().__init__(launcher, output, control, tasks)
-        self._decided_calls = DecidedCalls()
+        self._decided_calls = CallDecisions()
         self._service_scope = anyio.CancelScope()  # what is done for the child beside the turns
         # What is waited for about each question, by the vendor's own id: hooks that run, and the
         # frontend's answer.
@@ -65,7 +65,7 @@ class PersistentDriver(StdinDriver):
         """Say the message to the child, pump until its turn is over."""
         self._reset_turn()
         self._deadlines.reset()
-        self._decided_calls.end()
+        self._decided_calls.finish_turn()
         if self._child is not None and (self._needs_restart or not self._child_input.is_usable):
             await self._child.stop()
         if self._child is None or self._child.exit is not None or self.stream is None:
@@ -368,7 +368,7 @@ class PersistentDriver(StdinDriver):
         for waiting in self._wait_scopes.values():
             waiting.cancel()
         self._wait_scopes.clear()
-        self._decided_calls.end()
+        self._decided_calls.finish_turn()
 
     async def decide_call(self, tool: str, arguments: Mapping[str, Any]) -> PermissionDecision:
         """Decide about a call of a tool in the frontend's process, which is about to run: it is
@@ -382,22 +382,22 @@ class PersistentDriver(StdinDriver):
                 await self.deliver(*self.stream.write_arrived_call(tool, arguments))
             except FrontendDisconnectedError:  # the turn notices it, too
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
-        granted = self._decided_calls.granted(tool, arguments)
+        granted = self._decided_calls.take_decision(tool, arguments)
         if granted is not None:
             return granted
-        request, answer = self._decided_calls.wait()
+        request, answer = self._decided_calls.add_pending()
         call = self._find_open_call(tool, arguments) or request
         try:
             await self._ask_permission(
                 PermissionRequest(request, call, tool, arguments, tool, arguments)
             )
-            return await answer.decision()
+            return await answer.wait_for_decision()
         except (
             FrontendDisconnectedError
         ):  # the turn finds out too; here it would end the relays of all calls
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         finally:
-            self._decided_calls.forget(request)
+            self._decided_calls.discard_pending(request)
 
     def _find_open_call(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
         """Return the id of an open call of a tool, if possible of a call with these arguments, or
@@ -420,7 +420,7 @@ class PersistentDriver(StdinDriver):
             or permission.tool not in facts.sdk_servers.tool_names
         ):
             return None
-        if self._decided_calls.waits(permission.request_id):
+        if self._decided_calls.is_pending(permission.request_id):
             return None
         return (
             PermissionDecision(True)
@@ -433,7 +433,7 @@ class PersistentDriver(StdinDriver):
         return (
             None
             if permission.refusal
-            else self._decided_calls.granted(permission.tool, permission.tool_input)
+            else self._decided_calls.take_decision(permission.tool, permission.tool_input)
         )
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
@@ -452,7 +452,7 @@ class PersistentDriver(StdinDriver):
         try:
             answer = self._encode_answer(request, decision)
         except ValueError as error:  # the call has to be made again; then it was allowed already
-            self._decided_calls.grant(
+            self._decided_calls.allow_call(
                 request.tool, decision.updated_input or {}, PermissionDecision(True)
             )
             decision = PermissionDecision(False, message=str(error))
@@ -480,14 +480,14 @@ class PersistentDriver(StdinDriver):
         """What the vendor is told. A call in the frontend's process runs from here, with what was
         changed of it.
         """
-        if self._decided_calls.decide(permission.request_id, decision):
+        if self._decided_calls.resolve_pending(permission.request_id, decision):
             return b""
         if (
             decision.allow
             and permission.vendor_input
             and permission.tool in self._pending_prompts.session_state.sdk_servers.tool_names
         ):
-            self._decided_calls.grant(permission.tool, permission.tool_input, decision)
+            self._decided_calls.allow_call(permission.tool, permission.tool_input, decision)
             decision = decision._replace(updated_input=None)
         return self._child_input.encode_decision(permission, decision)
 

@@ -43,7 +43,7 @@ RpcMessage = Mapping[str, Any]
 class McpConnection(Protocol):
     """One connection of an agent's client to the server `server`."""
 
-    server: str
+    server_name: str
 
     def deliver(self, line: bytes) -> None:
         """Take a whole line for the client, its LF included."""
@@ -234,7 +234,7 @@ class SdkServers:
         if not isinstance(params, dict) or not isinstance(params.get("name"), str):
             return None
         arguments = params.get("arguments")
-        return format_tool_name(caller.server, params["name"]), arguments if isinstance(
+        return format_tool_name(caller.server_name, params["name"]), arguments if isinstance(
             arguments, dict
         ) else {}
 
@@ -257,10 +257,12 @@ class SdkServers:
             )
         elif "method" not in message:
             self._forward_notification(
-                caller.server, message
+                caller.server_name, message
             )  # an answer to a question of the server's
         elif message.get("id") is None:
-            self._forward_notification(caller.server, self._translate_cancellation(caller, message))
+            self._forward_notification(
+                caller.server_name, self._translate_cancellation(caller, message)
+            )
         elif message["method"] == CALL_METHOD and self.parse_tool_call(caller, message) is None:
             self._send_error(caller, message["id"], INVALID_REQUEST_CODE, "the call names no tool")
         elif self._is_closed:
@@ -273,7 +275,7 @@ class SdkServers:
                 and _parse_client_name(message) in JSON_PARSING_CLIENTS
             ):
                 self._json_parsing_connections.append(caller)
-            return self._forward_request(caller, caller.server, message)
+            return self._forward_request(caller, caller.server_name, message)
         return None
 
     def _translate_cancellation(self, caller: McpConnection, message: RpcMessage) -> RpcMessage:
@@ -372,7 +374,7 @@ class SdkServers:
         ):
             return False
         line = dump_json(message) + b"\n"
-        callers = [caller for caller in self._connections if caller.server == server]
+        callers = [caller for caller in self._connections if caller.server_name == server]
         for caller in callers[-1:] if "id" in message else callers:
             caller.deliver(line)
         if (

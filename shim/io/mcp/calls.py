@@ -9,73 +9,78 @@ import anyio
 
 from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionDecision
 
-GRANTS = 1000  # of a turn; the oldest is forgotten, and its call is asked about
+MAX_ALLOWED_CALLS = 1000  # of a turn; the oldest is forgotten, and its call is asked about
 
 
-class Answer:
+class PendingDecision:
     """A decision that is waited for."""
 
     def __init__(self) -> None:
-        self._made = anyio.Event()
+        self._decided = anyio.Event()
         self._decision = PermissionDecision(False, message=TURN_OVER_TEXT)
 
-    async def decision(self) -> PermissionDecision:
-        await self._made.wait()
+    async def wait_for_decision(self) -> PermissionDecision:
+        await self._decided.wait()
         return self._decision
 
-    def give(self, decision: PermissionDecision) -> None:
+    def set_decision(self, decision: PermissionDecision) -> None:
         self._decision = decision
-        self._made.set()
+        self._decided.set()
 
 
-class DecidedCalls:
+class CallDecisions:
     """The calls of one turn."""
 
     def __init__(self) -> None:
-        self._grants: list[tuple[str, Mapping[str, Any], PermissionDecision]] = []
-        self._waiting: dict[str, Answer] = {}
-        self._number = 0
+        self._allowed_calls: list[tuple[str, Mapping[str, Any], PermissionDecision]] = []
+        self._pending: dict[str, PendingDecision] = {}
+        self._request_count = 0
 
-    def grant(self, tool: str, arguments: Mapping[str, Any], decision: PermissionDecision) -> None:
+    def allow_call(
+        self, tool: str, arguments: Mapping[str, Any], decision: PermissionDecision
+    ) -> None:
         """This call is allowed, once: it was asked about already, or is to be made again in this
         form.
         """
-        self._grants = [*self._grants[1 - GRANTS :], (tool, arguments, decision)]
+        self._allowed_calls = [
+            *self._allowed_calls[1 - MAX_ALLOWED_CALLS :],
+            (tool, arguments, decision),
+        ]
 
-    def granted(self, tool: str, arguments: Mapping[str, Any]) -> PermissionDecision | None:
+    def take_decision(self, tool: str, arguments: Mapping[str, Any]) -> PermissionDecision | None:
         """The decision about exactly this call, once; None where there was none."""
-        for number, (named, given, decision) in enumerate(self._grants):
+        for number, (named, given, decision) in enumerate(self._allowed_calls):
             if (named, given) == (tool, arguments):
-                del self._grants[number]
+                del self._allowed_calls[number]
                 return decision
         return None
 
-    def wait(self) -> tuple[str, Answer]:
+    def add_pending(self) -> tuple[str, PendingDecision]:
         """A call that waits: the name of its question, and what brings the decision."""
-        self._number += 1
-        request, answer = f"inside-{self._number}", Answer()
-        self._waiting[request] = answer
+        self._request_count += 1
+        request, answer = f"inside-{self._request_count}", PendingDecision()
+        self._pending[request] = answer
         return request, answer
 
-    def waits(self, request: str) -> bool:
-        return request in self._waiting
+    def is_pending(self, request: str) -> bool:
+        return request in self._pending
 
-    def decide(self, request: str, decision: PermissionDecision) -> bool:
+    def resolve_pending(self, request: str, decision: PermissionDecision) -> bool:
         """Whether a question is one of these, which has its answer now."""
-        answer = self._waiting.pop(request, None)
+        answer = self._pending.pop(request, None)
         if answer is not None:
-            answer.give(decision)
+            answer.set_decision(decision)
         return answer is not None
 
-    def forget(self, request: str) -> None:
+    def discard_pending(self, request: str) -> None:
         """Nobody waits for the decision any more."""
-        self._waiting.pop(request, None)
+        self._pending.pop(request, None)
 
-    def end(self) -> None:
+    def finish_turn(self) -> None:
         """The turn is over: what was allowed in it is not allowed in the next, and what waits is
         denied.
         """
-        self._grants = []
-        waiting, self._waiting = self._waiting, {}
+        self._allowed_calls = []
+        waiting, self._pending = self._pending, {}
         for answer in waiting.values():
-            answer.give(PermissionDecision(False, message=TURN_OVER_TEXT))
+            answer.set_decision(PermissionDecision(False, message=TURN_OVER_TEXT))

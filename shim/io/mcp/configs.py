@@ -10,8 +10,8 @@ import orjson
 from shim.core.errors import ArgumentError
 from shim.core.reading.typed import Any
 
-FILE_BYTES = 1024 * 1024  # of a list of servers
-_KINDS = {
+MAX_FILE_BYTES = 1024 * 1024  # of a list of servers
+_JSON_TYPE_NAMES = {
     list: "array",
     str: "string",
     bool: "boolean",
@@ -21,7 +21,7 @@ _KINDS = {
 }
 
 
-def read_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
+def load_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
     """The servers that all values name: name → configuration; of the same name the last one counts.
 
     ArgumentError for a value that is neither JSON with servers nor the path of a file with such
@@ -31,7 +31,7 @@ def read_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
     faults = []
     for config in configs:
         try:
-            servers |= _servers(config, cwd) if config.strip() else {}
+            servers |= _load_servers(config, cwd) if config.strip() else {}
         except ValueError as fault:
             faults.append(str(fault))
     if faults:
@@ -39,31 +39,33 @@ def read_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
     return servers
 
 
-def _servers(config: str, cwd: str) -> dict[str, Any]:
+def _load_servers(config: str, cwd: str) -> dict[str, Any]:
     """The servers of one value. ValueError says what is wrong with it."""
     try:
-        return _named(orjson.loads(config))
+        return _parse_servers(orjson.loads(config))
     except orjson.JSONDecodeError:
         path = os.path.join(cwd, config)
     try:
         with open(path, "rb") as file:
-            data = file.read(FILE_BYTES)
+            data = file.read(MAX_FILE_BYTES)
     except (FileNotFoundError, ValueError):  # no path has a NUL character
         raise ValueError(f"MCP config file not found: {path}") from None
     except OSError as error:
         raise ValueError(f"Failed to read file: {path}: {error.strerror}") from None
     try:
-        return _named(orjson.loads(data))
+        return _parse_servers(orjson.loads(data))
     except orjson.JSONDecodeError:
         raise ValueError("MCP config is not a valid JSON") from None
 
 
-def _named(value: object) -> dict[str, Any]:
+def _parse_servers(value: object) -> dict[str, Any]:
     """The servers in parsed JSON."""
     if not isinstance(value, dict):
-        raise ValueError(f"Invalid input: expected object, received {_KINDS[type(value)]}")
+        raise ValueError(
+            f"Invalid input: expected object, received {_JSON_TYPE_NAMES[type(value)]}"
+        )
     servers = value.get("mcpServers")
     if isinstance(servers, dict):
         return servers
-    received = _KINDS[type(servers)] if "mcpServers" in value else "undefined"
+    received = _JSON_TYPE_NAMES[type(servers)] if "mcpServers" in value else "undefined"
     raise ValueError(f"mcpServers: Invalid input: expected record, received {received}")

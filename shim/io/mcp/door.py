@@ -21,23 +21,25 @@ from anyio.abc import TaskGroup
 from shim.core.claude.permissions import TURN_STOPPED_TEXT, PermissionDecision
 from shim.core.claude.sdk_servers import MAX_PENDING_REQUESTS, TOO_MANY_REQUESTS_TEXT, SdkServers
 from shim.core.reading.lines import LineSplitter
-from shim.io.mcp.relay import SOCKET, TICKET
-from shim.io.mcp.socket_folder import NAME, new_folder, same_user
+from shim.io.mcp.relay import SOCKET_VARIABLE, TICKET_VARIABLE
+from shim.io.mcp.socket_folder import SOCKET_NAME, create_socket_folder, is_same_user
 
-RELAY = ("-I", "-m", "shim.io.mcp.relay")
-CONNECTIONS = 64  # at once: a vendor starts one relay a server, and now and then another one
-GREETING_SECONDS = 10.0  # for a relay's ticket, which it says before anything else
+RELAY_ARGS = ("-I", "-m", "shim.io.mcp.relay")
+MAX_CONNECTIONS = 64  # at once: a vendor starts one relay a server, and now and then another one
+TICKET_TIMEOUT_S = 10.0  # for a relay's ticket, which it says before anything else
 # for what is no call: the real claude waits no longer for a server that starts
-ANSWER_SECONDS = 60.0
-MESSAGE_BYTES = 16 * 1024 * 1024  # of one message of a vendor's; a line of ours may hold much less
+ANSWER_TIMEOUT_S = 60.0
+MAX_MESSAGE_BYTES = (
+    16 * 1024 * 1024
+)  # of one message of a vendor's; a line of ours may hold much less
 # of answers that a relay has not read; one that reads nothing is let go
-HELD_BYTES = 64 * 1024 * 1024
+MAX_UNREAD_BYTES = 64 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
 # where nobody can be let in, for lack of descriptors: who waits outside is still there
-PAUSE_SECONDS = 0.2
+ACCEPT_RETRY_S = 0.2
 
 
-class Door:
+class McpRelayServer:
     """One socket, opened when a vendor is first told of the servers.
 
     `flush` writes what the servers are asked; `judge` decides about a call of a tool before it is
@@ -53,18 +55,18 @@ class Door:
     ) -> None:
         self._servers = servers
         self._flush = flush
-        self._judge = judge
-        self._judged = 0  # calls that wait for a decision
-        self._call_seconds = call_seconds
+        self._decide_call = judge
+        self._pending_decisions = 0  # calls that wait for a decision
+        self._call_timeout_s = call_seconds
         self._tickets: dict[str, str] = {}  # ticket → server
         # request → when it is late, and after how many seconds
         self._deadlines: dict[str, tuple[float, float]] = {}
-        self._due = anyio.Event()
+        self._deadlines_changed = anyio.Event()
         self._folder = ""
         self._socket: socket.socket | None = None
-        self.connections = 0
+        self.connection_count = 0
 
-    def entries(self, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+    def build_entries(self, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
         """What a vendor is told of the servers: each is a command, which is a relay. OSError where
         there is no socket.
 
@@ -72,30 +74,33 @@ class Door:
         vendor starts has it.
         """
         if self._socket is None:
-            self._open()
+            self._open_socket()
         given = {server: ticket for ticket, server in self._tickets.items()}
         for name in names:
             if name not in given:
                 given[name] = secrets.token_hex(16)
                 self._tickets[given[name]] = name
-        path = f"{self._folder}/{NAME}"
-        command = {"command": sys.executable, "args": list(RELAY)}
-        return {name: {**command, "env": {SOCKET: path, TICKET: given[name]}} for name in names}
+        path = f"{self._folder}/{SOCKET_NAME}"
+        command = {"command": sys.executable, "args": list(RELAY_ARGS)}
+        return {
+            name: {**command, "env": {SOCKET_VARIABLE: path, TICKET_VARIABLE: given[name]}}
+            for name in names
+        }
 
-    def _open(self) -> None:
+    def _open_socket(self) -> None:
         opened = socket.socket(socket.AF_UNIX)
         opened.setblocking(False)
         try:
-            self._folder = new_folder()
-            opened.bind(f"{self._folder}/{NAME}")
-            opened.listen(CONNECTIONS)
+            self._folder = create_socket_folder()
+            opened.bind(f"{self._folder}/{SOCKET_NAME}")
+            opened.listen(MAX_CONNECTIONS)
         except OSError:
             opened.close()
-            self._remove()
+            self._remove_folder()
             raise
         self._socket = opened
 
-    def _remove(self) -> None:
+    def _remove_folder(self) -> None:
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -104,55 +109,57 @@ class Door:
         assert self._socket is not None
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch)
+                tasks.start_soon(self._expire_requests)
                 while True:
                     await anyio.wait_readable(self._socket)
                     try:
                         link, _ = self._socket.accept()
                     except OSError:  # who wanted in has gone again, or there is no descriptor left
-                        await anyio.sleep(PAUSE_SECONDS)
+                        await anyio.sleep(ACCEPT_RETRY_S)
                     else:
-                        self._let_in(link, tasks)
+                        self._accept_connection(link, tasks)
         finally:
             self._socket.close()
-            self._remove()
+            self._remove_folder()
 
-    def _let_in(self, link: socket.socket, tasks: TaskGroup) -> None:
+    def _accept_connection(self, link: socket.socket, tasks: TaskGroup) -> None:
         link.setblocking(False)
-        if self.connections >= CONNECTIONS or not same_user(link):
+        if self.connection_count >= MAX_CONNECTIONS or not is_same_user(link):
             link.close()
             return
-        self.connections += 1
-        tasks.start_soon(self._converse, link)
+        self.connection_count += 1
+        tasks.start_soon(self._serve_connection, link)
 
-    async def _converse(self, link: socket.socket) -> None:
+    async def _serve_connection(self, link: socket.socket) -> None:
         """One relay, from its ticket to its end."""
-        splitter, relay = LineSplitter(MESSAGE_BYTES), None
+        splitter, relay = LineSplitter(MAX_MESSAGE_BYTES), None
         try:
-            with anyio.move_on_after(GREETING_SECONDS):
-                lines = await _first_lines(link, splitter)
+            with anyio.move_on_after(TICKET_TIMEOUT_S):
+                lines = await _read_first_lines(link, splitter)
                 server = (
                     self._tickets.get(lines.pop(0).decode("ascii", "replace")) if lines else None
                 )
-                relay = None if server is None else Relay(link, server)
+                relay = None if server is None else RelayConnection(link, server)
             if relay is None:
                 return
             self._servers.add_connection(relay)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(relay.write)
-                await self._hear(relay, lines, tasks)
-                while chunk := await _read(link):
-                    await self._hear(relay, splitter.feed(chunk), tasks)
+                tasks.start_soon(relay.write_lines)
+                await self._forward_lines(relay, lines, tasks)
+                while chunk := await _read_chunk(link):
+                    await self._forward_lines(relay, splitter.feed(chunk), tasks)
                 tasks.cancel_scope.cancel()
         finally:
             link.close()
-            self.connections -= 1
+            self.connection_count -= 1
             if relay is not None:
                 self._servers.remove_connection(relay)
                 with anyio.move_on_after(1, shield=True):
                     await self._flush()
 
-    async def _hear(self, relay: "Relay", lines: list[bytes], tasks: TaskGroup) -> None:
+    async def _forward_lines(
+        self, relay: "RelayConnection", lines: list[bytes], tasks: TaskGroup
+    ) -> None:
         """Put whole lines of a vendor's to the frontend; a call waits for its decision, and no
         other line for it.
         """
@@ -165,22 +172,26 @@ class Door:
                 message = None
             called = self._servers.parse_tool_call(relay, message)
             if called is None:
-                self._put(relay, message, ANSWER_SECONDS)
-            elif self._judged >= MAX_PENDING_REQUESTS:
+                self._send_request(relay, message, ANSWER_TIMEOUT_S)
+            elif self._pending_decisions >= MAX_PENDING_REQUESTS:
                 self._servers.deny_call(relay, message, TOO_MANY_REQUESTS_TEXT)
             else:
-                self._judged += 1
-                tasks.start_soon(self._call, relay, message, *called)
+                self._pending_decisions += 1
+                tasks.start_soon(self._call_tool, relay, message, *called)
         await self._flush()
 
-    async def _call(
-        self, relay: "Relay", message: dict[str, Any], tool: str, arguments: Mapping[str, Any]
+    async def _call_tool(
+        self,
+        relay: "RelayConnection",
+        message: dict[str, Any],
+        tool: str,
+        arguments: Mapping[str, Any],
     ) -> None:
         """Call a tool if that may be: as it was said, or as the frontend changed it."""
         try:
-            decision = await self._judge(tool, arguments)
+            decision = await self._decide_call(tool, arguments)
         finally:
-            self._judged -= 1
+            self._pending_decisions -= 1
         if not decision.allow:
             self._servers.deny_call(relay, message, decision.message or TURN_STOPPED_TEXT)
             return
@@ -189,19 +200,19 @@ class Door:
                 **message,
                 "params": {**message["params"], "arguments": decision.updated_input},
             }
-        self._put(relay, message, self._call_seconds)
+        self._send_request(relay, message, self._call_timeout_s)
         await self._flush()
 
-    def _put(self, relay: "Relay", message: object, seconds: float) -> None:
+    def _send_request(self, relay: "RelayConnection", message: object, seconds: float) -> None:
         request = self._servers.receive_message(relay, message)
         if request is not None:
             self._deadlines[request] = anyio.current_time() + seconds, seconds
-            self._due.set()
+            self._deadlines_changed.set()
 
-    async def _watch(self) -> None:
+    async def _expire_requests(self) -> None:
         """Give up on what the frontend does not answer."""
         while True:
-            self._due = anyio.Event()
+            self._deadlines_changed = anyio.Event()
             self._deadlines = {
                 it: when for it, when in self._deadlines.items() if self._servers.is_pending(it)
             }
@@ -212,54 +223,54 @@ class Door:
             left = [when for when, _ in self._deadlines.values() if when > now]
             await self._flush()
             with anyio.move_on_at(min(left, default=float("inf"))):
-                await self._due.wait()
+                await self._deadlines_changed.wait()
 
 
-class Relay:
+class RelayConnection:
     """One connection to the server `server`, and what is still to be written to it."""
 
     def __init__(self, link: socket.socket, server: str) -> None:
-        self.server = server
-        self._link = link
+        self.server_name = server
+        self._connection = link
         self._lines: deque[bytes] = deque()
-        self._held = 0
-        self._news = anyio.Event()
+        self._unread_bytes = 0
+        self._has_lines = anyio.Event()
 
     def deliver(self, line: bytes) -> None:
-        self._held += len(line)
-        if self._held > HELD_BYTES:
+        self._unread_bytes += len(line)
+        if self._unread_bytes > MAX_UNREAD_BYTES:
             with suppress(OSError):
-                self._link.shutdown(socket.SHUT_RDWR)  # our reading of it comes to its end
+                self._connection.shutdown(socket.SHUT_RDWR)  # our reading of it comes to its end
             return
         self._lines.append(line)
-        self._news.set()
+        self._has_lines.set()
 
-    async def write(self) -> None:
+    async def write_lines(self) -> None:
         """Write what is delivered, until cancelled or the relay has gone."""
         while True:
             while self._lines:
                 view = memoryview(self._lines.popleft())
-                self._held -= len(view)
+                self._unread_bytes -= len(view)
                 while view:
                     try:
-                        view = view[self._link.send(view) :]
+                        view = view[self._connection.send(view) :]
                     except BlockingIOError:
-                        await anyio.wait_writable(self._link)
+                        await anyio.wait_writable(self._connection)
                     except OSError:
                         return
-            self._news = anyio.Event()
-            await self._news.wait()
+            self._has_lines = anyio.Event()
+            await self._has_lines.wait()
 
 
-async def _first_lines(link: socket.socket, splitter: LineSplitter) -> list[bytes]:
+async def _read_first_lines(link: socket.socket, splitter: LineSplitter) -> list[bytes]:
     """The first whole lines; none from one that says nothing."""
-    while chunk := await _read(link):
+    while chunk := await _read_chunk(link):
         if lines := splitter.feed(chunk):
             return lines
     return []
 
 
-async def _read(link: socket.socket) -> bytes:
+async def _read_chunk(link: socket.socket) -> bytes:
     """The next bytes, b"" at the end."""
     while True:
         await anyio.wait_readable(link)

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 
-SOCKET, TICKET = "CLAUDE_SHIM_MCP_SOCKET", "CLAUDE_SHIM_MCP_TICKET"
+SOCKET_VARIABLE, TICKET_VARIABLE = "CLAUDE_SHIM_MCP_SOCKET", "CLAUDE_SHIM_MCP_TICKET"
 CHUNK_BYTES = 64 * 1024
 
 
@@ -19,21 +19,21 @@ def main() -> int:
     """Relay until one side ends."""
     link = socket.socket(socket.AF_UNIX)
     try:
-        link.connect(os.environ[SOCKET])
-        link.sendall(os.environ[TICKET].encode() + b"\n")
+        link.connect(os.environ[SOCKET_VARIABLE])
+        link.sendall(os.environ[TICKET_VARIABLE].encode() + b"\n")
     except (KeyError, OSError) as error:
         sys.stderr.write(f"the program that has this MCP server cannot be reached: {error}\n")
         return 1
-    threading.Thread(target=_tell, args=(link,), daemon=True).start()
+    threading.Thread(target=_forward_stdin, args=(link,), daemon=True).start()
     try:
         while chunk := link.recv(CHUNK_BYTES):
-            _write(chunk)
+            _write_stdout(chunk)
     except OSError:
         pass  # the drop-in has gone, or nobody reads our stdout
     return 0
 
 
-def _tell(link: socket.socket) -> None:
+def _forward_stdin(link: socket.socket) -> None:
     """Carry what the vendor says. At its end there is nothing left to do, whatever is still to
     come.
     """
@@ -46,7 +46,7 @@ def _tell(link: socket.socket) -> None:
         os._exit(0)
 
 
-def _write(data: bytes) -> None:
+def _write_stdout(data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(1, view) :]

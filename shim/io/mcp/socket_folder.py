@@ -10,15 +10,15 @@ import time
 from contextlib import suppress
 from itertools import islice
 
-PREFIX, NAME = "claude-shim-", "s"  # of the folder, and of the socket in it
-RANDOM_CHARACTERS = 8  # behind the prefix, as `mkdtemp` has them
-PATH_BYTES = 100  # of a socket: Linux takes 107, macOS 103
-LOOKED_AT = 10_000  # names beside a new folder: a shared folder may have any number
-TRIED = 100  # folders of our name, each of which costs a connection
-FRESH_SECONDS = 60.0  # a folder that is younger may belong to a process that does not listen yet
+FOLDER_PREFIX, SOCKET_NAME = "claude-shim-", "s"  # of the folder, and of the socket in it
+RANDOM_SUFFIX_CHARS = 8  # behind the prefix, as `mkdtemp` has them
+MAX_PATH_BYTES = 100  # of a socket: Linux takes 107, macOS 103
+MAX_SCANNED_NAMES = 10_000  # names beside a new folder: a shared folder may have any number
+MAX_STALE_CHECKS = 100  # folders of our name, each of which costs a connection
+MIN_STALE_AGE_S = 60.0  # a folder that is younger may belong to a process that does not listen yet
 
 
-def new_folder() -> str:
+def create_socket_folder() -> str:
     """A new folder that only we may enter, whose path is short enough for a socket. OSError where
     there is none.
 
@@ -30,29 +30,30 @@ def new_folder() -> str:
     for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
         if (
             place
-            and len(os.fsencode(place)) <= PATH_BYTES - len(f"/{PREFIX}/{NAME}") - RANDOM_CHARACTERS
+            and len(os.fsencode(place))
+            <= MAX_PATH_BYTES - len(f"/{FOLDER_PREFIX}/{SOCKET_NAME}") - RANDOM_SUFFIX_CHARS
         ):
             with suppress(OSError):
-                folder = tempfile.mkdtemp(prefix=PREFIX, dir=place)
-                _sweep(place)
+                folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=place)
+                _remove_stale_folders(place)
                 return folder
     raise OSError("there is no folder for a socket")
 
 
-def _sweep(place: str) -> None:
+def _remove_stale_folders(place: str) -> None:
     """Remove folders of ours in `place` in whose socket nobody listens. One that cannot be removed
     stays.
     """
-    length = len(PREFIX) + RANDOM_CHARACTERS
+    length = len(FOLDER_PREFIX) + RANDOM_SUFFIX_CHARS
     with suppress(OSError), os.scandir(place) as entries:
-        names = (one.name for one in islice(entries, LOOKED_AT))
-        found = [name for name in names if name.startswith(PREFIX) and len(name) == length]
-        for name in found[:TRIED]:
+        names = (one.name for one in islice(entries, MAX_SCANNED_NAMES))
+        found = [name for name in names if name.startswith(FOLDER_PREFIX) and len(name) == length]
+        for name in found[:MAX_STALE_CHECKS]:
             with suppress(OSError):
-                _remove_stale(os.path.join(place, name))
+                _remove_if_stale(os.path.join(place, name))
 
 
-def _remove_stale(path: str) -> None:
+def _remove_if_stale(path: str) -> None:
     """Remove one folder if it is ours, has nothing but a socket in which nobody listens, and is not
     new.
     """
@@ -62,22 +63,22 @@ def _remove_stale(path: str) -> None:
         ours = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700
         if (
             not ours
-            or inside not in ([], [NAME])
-            or abs(time.time() - status.st_mtime) < FRESH_SECONDS
+            or inside not in ([], [SOCKET_NAME])
+            or abs(time.time() - status.st_mtime) < MIN_STALE_AGE_S
         ):
             return
         if inside:
-            if not stat.S_ISSOCK(os.lstat(NAME, dir_fd=folder).st_mode) or not _refused(
-                os.path.join(path, NAME)
+            if not stat.S_ISSOCK(os.lstat(SOCKET_NAME, dir_fd=folder).st_mode) or not _is_refused(
+                os.path.join(path, SOCKET_NAME)
             ):
                 return
-            os.unlink(NAME, dir_fd=folder)
+            os.unlink(SOCKET_NAME, dir_fd=folder)
         os.rmdir(path)
     finally:
         os.close(folder)
 
 
-def _refused(path: str) -> bool:
+def _is_refused(path: str) -> bool:
     """Whether nobody listens. A socket that is only busy has its process."""
     with socket.socket(socket.AF_UNIX) as link:
         link.setblocking(False)
@@ -90,7 +91,7 @@ def _refused(path: str) -> bool:
     return False
 
 
-def same_user(link: socket.socket) -> bool:
+def is_same_user(link: socket.socket) -> bool:
     """Whether the other end is a process of our own user."""
     try:
         if hasattr(socket, "SO_PEERCRED"):

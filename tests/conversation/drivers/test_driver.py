@@ -130,4 +130,4 @@ async def test_a_call_inside_the_frontend_is_denied_where_the_frontend_has_gone(
             driver, _ = talking(tasks, Paper(gone=True))
             decision = await driver.decide_call("mcp__calc__add", {"a": 1})
     assert (decision.allow, decision.message) == (False, STREAM_CLOSED_TEXT)
-    assert not driver._decided_calls.waits("inside-1")
+    assert not driver._decided_calls.is_pending("inside-1")

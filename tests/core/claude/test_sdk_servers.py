@@ -29,7 +29,7 @@ class Client:
     """A vendor's client that is connected by a relay."""
 
     def __init__(self, servers, server="calc"):
-        self.server = server
+        self.server_name = server
         self.heard = []
         self._servers = servers
         servers.add_connection(self)
