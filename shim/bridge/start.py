@@ -26,7 +26,7 @@ from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.io.stamps import create_uuid
-from shim.process.environment import working_directory
+from shim.process.environment import get_working_directory
 from shim.process.package import check_package_files
 
 PROTOCOL_VERSION = 1  # of the facts and the frames
@@ -99,7 +99,7 @@ def start_host(
     and what to do.
     """
     session = session or create_uuid()
-    wanted = wanted._replace(cwd=wanted.cwd or working_directory())
+    wanted = wanted._replace(cwd=wanted.cwd or get_working_directory())
     if not (os.path.isdir(wanted.cwd) and os.access(wanted.cwd, os.X_OK)):
         raise FrontendError(
             f"no host can be started for the session {session}: its folder {wanted.cwd} is gone, or closed to you",

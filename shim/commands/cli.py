@@ -34,7 +34,7 @@ from shim.conversation.drivers.open_translation import (
 )
 from shim.core.errors import ShimError
 from shim.core.reading.account import escape_control_chars
-from shim.process.environment import working_directory
+from shim.process.environment import get_working_directory
 from shim.process.exit_status import parse_exit
 from shim.state.config import CHOICES
 from shim.state.own_vendors import learn
@@ -72,7 +72,7 @@ def run_shim(arguments: list[str]) -> None:
     except OSError as error:
         # or the interpreter writes to stdout again, and complains
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if error.errno == errno.ENOENT and error.filename is None and not working_directory():
+        if error.errno == errno.ENOENT and error.filename is None and not get_working_directory():
             _exit_with_error(
                 "the working directory does not exist any more", "start from another one"
             )

@@ -39,7 +39,7 @@ from shim.io.log import open_log
 from shim.io.prompt import load_prompt_files, read_prompt
 from shim.io.raw_output import warn
 from shim.io.stamps import create_session_ids
-from shim.process.environment import DEPTH_LIMIT, depth, working_directory
+from shim.process.environment import DEPTH_LIMIT, depth, get_working_directory
 from shim.process.version_check import find_installed_vendor
 from shim.state import config
 from shim.state.claude_settings import permissions
@@ -101,7 +101,7 @@ class ConversationStartup:
         self._has_rules = False  # rules restrict more than the mode, so the child should ask
         self.recorder: Recorder | None = None
         self.environment: Mapping[str, str] = os.environ
-        self.cwd = working_directory()
+        self.cwd = get_working_directory()
         if not self.cwd:
             raise FrontendError(
                 "the working directory does not exist any more", hint="start from another one"

@@ -102,7 +102,7 @@ class PassthroughLoop(ConversationLoop):
             with self._work_scope:
                 await self._read_output()
                 with anyio.move_on_after(self._launcher.end_grace_s):
-                    await self._child.ended()
+                    await self._child.wait_for_exit()
                 await self._finish_open_turn("")
             if self._error is not None:
                 raise self._error
@@ -113,9 +113,9 @@ class PassthroughLoop(ConversationLoop):
             await self._write_last_result(explain_error(error), "internal")
             warn(f"{explain_error(error)}\n")
         if self._stop_signal is not None:
-            self._child.signal("SIGTERM")
+            self._child.send_signal("SIGTERM")
             await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
-        ended = self._child.exit
+        ended = self._child.child_exit
         await self._child.stop("SIGTERM")
         self._child.close()
         log_child_exit(self._launcher.context.log, self._child)
@@ -141,16 +141,16 @@ class PassthroughLoop(ConversationLoop):
                     self._stream.translation.set_has_message(True)
             self._update_deadline()
             self._at_line_start = chunk.endswith(b"\n")
-            await self._child.say(chunk)
+            await self._child.write_stdin(chunk)
             await self._write_answers()
-        self._child.hang_up()
+        self._child.close_stdin()
         self._stdin_closed = True
         self._update_exit_grace()
 
     async def _write_answers(self) -> None:
         """Give the child our own answers, between two lines of the frontend's."""
         while self._pending_answers and self._at_line_start:
-            await self._child.say(self._pending_answers.pop(0))
+            await self._child.write_stdin(self._pending_answers.pop(0))
 
     # -- the child's lines -------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class PassthroughLoop(ConversationLoop):
         pump, exchange = self._stream, self._exchange
         while True:
             with self._deadlines.open_read_scope(silence_allowed=self._allows_silence) as reading:
-                chunk = await self._child.read()
+                chunk = await self._child.read_stdout()
             if reading.cancelled_caught and not self._deadlines.has_passed:
                 await self._end_stalled_turn()
                 return
@@ -208,7 +208,7 @@ class PassthroughLoop(ConversationLoop):
 
     async def _copy_stderr(self) -> None:
         try:
-            await self._child.drain(self._stderr_copier)
+            await self._child.drain_stderr(self._stderr_copier)
         finally:
             self._stderr_copier.flush()
 
@@ -239,7 +239,7 @@ class PassthroughLoop(ConversationLoop):
         """Give a child that has ended a moment for its last bytes: another process may still hold
         its stdout.
         """
-        await self._child.ended()
+        await self._child.wait_for_exit()
         self._deadlines.shorten_deadline(self._launcher.end_grace_s)
 
     async def _end_stalled_turn(self) -> None:
@@ -263,7 +263,7 @@ class PassthroughLoop(ConversationLoop):
         if cause is not None:
             pump.stop_turn(reason, cause)
         said, _ = pump.close(
-            self._child.exit if cause is None else None, self._child.tail.to_text()
+            self._child.child_exit if cause is None else None, self._child.stderr_tail.to_text()
         )
         await self._output.write_lines(said)
 

@@ -30,16 +30,16 @@ CHUNK_BYTES = 256 * 1024
 # The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after
 # SIGKILL, which takes no time unless the kernel is stuck. A tree that ignores the first two is gone
 # within 2.5 s of whatever ended it.
-INTERRUPT_SECONDS = 1.4
+INTERRUPT_TIMEOUT_S = 1.4
 # For the rest of a group whose leader we told to end. The program behind a wrapper that does not
 # wait for it, such as copilot's, saves its session in this time.
-FOLLOW_SECONDS = 1.2
-TERMINATE_SECONDS = 0.6
+GROUP_EXIT_TIMEOUT_S = 1.2
+TERMINATE_TIMEOUT_S = 0.6
 # The same for an idle child at the end of a conversation: the TypeScript SDK kills us 2 s after it
 # closed stdin.
-DISMISS_SECONDS = 0.8
-DISMISS_TERMINATE_SECONDS = 0.5
-DISMISS_KILL_SECONDS = 0.2
+IDLE_EXIT_TIMEOUT_S = 0.8
+IDLE_TERMINATE_TIMEOUT_S = 0.5
+IDLE_KILL_TIMEOUT_S = 0.2
 
 
 class Child:
@@ -48,107 +48,118 @@ class Child:
     """
 
     def __init__(self, started: Started) -> None:
-        self._process, self._stdin, tail, self._track, self._files, self._grace = started
-        self._saying = anyio.Lock()
-        self.tail = tail or HeadTailBuffer()
-        self.exit: ChildExit | None = None
-        self.began = anyio.current_time()
-        self.first_output: float | None = None  # seconds until it said something on its stdout
-        self._signalled = self._terminated = False
-        self._strays: dict[int, bytes] = {}
-        self.drained = anyio.Event()
+        (
+            self._process,
+            self._stdin,
+            tail,
+            self._recorder,
+            self._temporary_paths,
+            self._interrupt_timeout_s,
+        ) = started
+        self._write_lock = anyio.Lock()
+        self.stderr_tail = tail or HeadTailBuffer()
+        self.child_exit: ChildExit | None = None
+        self.start_time_s = anyio.current_time()
+        self.first_output_delay_s: float | None = (
+            None  # seconds until it said something on its stdout
+        )
+        self._was_signalled = self._was_terminated = False
+        self._descendants: dict[int, bytes] = {}
+        self.stderr_drained = anyio.Event()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
 
-    async def read(self) -> bytes:
+    async def read_stdout(self) -> bytes:
         """The next bytes of its stdout, b"" at the end."""
         assert self._process.stdout is not None
-        chunk = await _read(self._process.stdout.fileno())
-        if self.first_output is None:
-            self.first_output = anyio.current_time() - self.began
-        if self._track is not None:
-            self._track.record_output("o", chunk)
+        chunk = await _read_chunk(self._process.stdout.fileno())
+        if self.first_output_delay_s is None:
+            self.first_output_delay_s = anyio.current_time() - self.start_time_s
+        if self._recorder is not None:
+            self._recorder.record_output("o", chunk)
         return chunk
 
-    def read_ready(self) -> bytes:
+    def read_available_stdout(self) -> bytes:
         """The bytes of its stdout that are there already; b"" when there are none."""
         assert self._process.stdout is not None
         try:
             chunk = os.read(self._process.stdout.fileno(), CHUNK_BYTES)
         except OSError:
             return b""
-        if self._track is not None:
-            self._track.record_output("o", chunk)
+        if self._recorder is not None:
+            self._recorder.record_output("o", chunk)
         return chunk
 
-    async def feed(self) -> None:
+    async def write_and_close_stdin(self) -> None:
         """Write its stdin and close it. A child that does not read its stdin is not an error."""
         try:
-            await self.say(self._stdin)
+            await self.write_stdin(self._stdin)
         finally:
-            self.hang_up()
+            self.close_stdin()
 
-    async def say(self, data: bytes) -> None:
+    async def write_stdin(self, data: bytes) -> None:
         """Write to its stdin, and leave it open. A child that has closed its stdin is not an error."""
         pipe = self._process.stdin
-        async with self._saying:
+        async with self._write_lock:
             view = memoryview(data)
             try:
                 while view and pipe is not None and not pipe.closed:
                     try:
                         count = os.write(pipe.fileno(), view)
-                        if self._track is not None:
-                            self._track.record_stdin(bytes(view[:count]))
+                        if self._recorder is not None:
+                            self._recorder.record_stdin(bytes(view[:count]))
                         view = view[count:]
                     except BlockingIOError:
                         await anyio.wait_writable(pipe.fileno())
             except OSError:
                 return
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         """Close its stdin."""
         if self._process.stdin is not None:
-            if self._track is not None:
-                self._track.record_stdin(b"")
+            if self._recorder is not None:
+                self._recorder.record_stdin(b"")
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
-    async def drain(self, copy: Callable[[bytes], None] = lambda chunk: None) -> None:
+    async def drain_stderr(self, copy_chunk: Callable[[bytes], None] = lambda chunk: None) -> None:
         """Read its stderr until the end, so that the child never waits for a reader. `copy` gets
         each chunk.
         """
         assert self._process.stderr is not None
         try:
-            while chunk := await _read(self._process.stderr.fileno()):
-                if self._track is not None:
-                    self._track.record_output("e", chunk)
-                self.tail.add(chunk)
-                copy(chunk)
-            if self._track is not None:
-                self._track.record_output("e", b"")
+            while chunk := await _read_chunk(self._process.stderr.fileno()):
+                if self._recorder is not None:
+                    self._recorder.record_output("e", chunk)
+                self.stderr_tail.add(chunk)
+                copy_chunk(chunk)
+            if self._recorder is not None:
+                self._recorder.record_output("e", b"")
         finally:
-            self.drained.set()
+            self.stderr_drained.set()
 
-    async def ended(self) -> ChildExit:
+    async def wait_for_exit(self) -> ChildExit:
         """How the child ended, once it has. What is left of its group is ended too."""
-        if self.exit is None:
-            await self.gone()
-            if self._signalled:
-                with anyio.move_on_after(FOLLOW_SECONDS):
-                    while strays.alive(self._strays, self._process.pid):
+        if self.child_exit is None:
+            await self.wait_for_process()
+            if self._was_signalled:
+                with anyio.move_on_after(GROUP_EXIT_TIMEOUT_S):
+                    while strays.alive(self._descendants, self._process.pid):
                         await anyio.sleep(POLL_SECONDS)
             signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
-            strays.end(self._strays)
+            strays.end(self._descendants)
             running.discard(self._process.pid)
             guard.dismiss(self._process.pid)
-            self.exit = ChildExit(code=code) if code >= 0 else ChildExit(signal=signal_name(-code))
-            if self._track is not None:
-                self._track.record_exit(self.exit)
-        return self.exit
+            self.child_exit = (
+                ChildExit(code=code) if code >= 0 else ChildExit(signal=signal_name(-code))
+            )
+            if self._recorder is not None:
+                self._recorder.record_exit(self.child_exit)
+        return self.child_exit
 
-    async def gone(self) -> None:
+    async def wait_for_process(self) -> None:
         """Wait for the end of the child, and leave the rest of its group running."""
         with contextlib.suppress(AttributeError, OSError):
             descriptor = os.pidfd_open(self._process.pid)
@@ -164,17 +175,17 @@ class Child:
             ):
                 await anyio.sleep(POLL_SECONDS)
 
-    def signal(self, name: str) -> None:
+    def send_signal(self, signal_name: str) -> None:
         """Send a signal to the whole group. The processes that are below the child now will not
         outlive it.
         """
         if self._process.returncode is None:
-            self._signalled = name != "SIGKILL"
-            self._terminated = self._terminated or name == "SIGTERM"
-            self._strays.update(strays.descendants(self._process.pid))
-            if self._track is not None:
-                self._track.record_signal(name)
-            signal_group(self._process, name)
+            self._was_signalled = signal_name != "SIGKILL"
+            self._was_terminated = self._was_terminated or signal_name == "SIGTERM"
+            self._descendants.update(strays.descendants(self._process.pid))
+            if self._recorder is not None:
+                self._recorder.record_signal(signal_name)
+            signal_group(self._process, signal_name)
 
     async def stop(self, first: str = "SIGTERM") -> None:
         """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled
@@ -184,31 +195,33 @@ class Child:
         """
         steps = (
             []
-            if first == "SIGTERM" or self._terminated
-            else [(first, self._grace or INTERRUPT_SECONDS)]
+            if first == "SIGTERM" or self._was_terminated
+            else [(first, self._interrupt_timeout_s or INTERRUPT_TIMEOUT_S)]
         )
-        await self._descend([*steps, ("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)])
+        await self._escalate_signals(
+            [*steps, ("SIGTERM", TERMINATE_TIMEOUT_S), ("SIGKILL", KILL_SECONDS)]
+        )
 
-    async def dismiss(self) -> None:
+    async def shut_down_idle(self) -> None:
         """End an idle child: its stdin is closed, then comes the ladder. All of it takes at most
         1.5 s.
         """
-        self._strays.update(strays.descendants(self._process.pid))
-        self.hang_up()
-        with anyio.CancelScope(shield=True), anyio.move_on_after(DISMISS_SECONDS):
-            await self.ended()
-        await self._descend(
-            [("SIGTERM", DISMISS_TERMINATE_SECONDS), ("SIGKILL", DISMISS_KILL_SECONDS)]
+        self._descendants.update(strays.descendants(self._process.pid))
+        self.close_stdin()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(IDLE_EXIT_TIMEOUT_S):
+            await self.wait_for_exit()
+        await self._escalate_signals(
+            [("SIGTERM", IDLE_TERMINATE_TIMEOUT_S), ("SIGKILL", IDLE_KILL_TIMEOUT_S)]
         )
 
-    async def _descend(self, steps: Sequence[tuple[str, float]]) -> None:
+    async def _escalate_signals(self, steps: Sequence[tuple[str, float]]) -> None:
         with anyio.CancelScope(shield=True):
             for name, seconds in steps:
-                if self.exit is not None:
+                if self.child_exit is not None:
                     break
-                self.signal(name)
+                self.send_signal(name)
                 with anyio.move_on_after(seconds):
-                    await self.ended()
+                    await self.wait_for_exit()
             strays.end_orphans({pid for child in running for pid in (child, *guard.pids(child))})
 
     @property
@@ -219,13 +232,13 @@ class Child:
     def close(self) -> None:
         """Close its pipes, and remove the files that were for this child alone."""
         guard.dismiss(self._process.pid)
-        if self._track is not None:
-            self._track.drain_pipes(self._process)
+        if self._recorder is not None:
+            self._recorder.drain_pipes(self._process)
         close_pipes(self._process)
-        remove(self._files)
+        remove(self._temporary_paths)
 
 
-async def _read(descriptor: int) -> bytes:
+async def _read_chunk(descriptor: int) -> bytes:
     while True:
         try:
             return os.read(descriptor, CHUNK_BYTES)

@@ -49,7 +49,7 @@ def child_environment(
             continue
         child[name] = value
     child[DEPTH] = str(depth(environment) + 1)
-    if cwd := working_directory():
+    if cwd := get_working_directory():
         child["PWD"] = cwd
     return child | dict(settings.env)
 
@@ -83,7 +83,7 @@ def old_sdk(environment: Mapping[str, str]) -> bool:
     )
 
 
-def working_directory() -> str:
+def get_working_directory() -> str:
     """The working directory; "" if it was removed."""
     try:
         return os.getcwd()

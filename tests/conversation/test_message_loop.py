@@ -131,8 +131,8 @@ def play(box):
 @pytest.fixture
 def impatient(monkeypatch):
     """A ladder with short rungs, for children that ignore them anyway."""
-    monkeypatch.setattr(children, "INTERRUPT_SECONDS", 0.05)
-    monkeypatch.setattr(children, "TERMINATE_SECONDS", 0.05)
+    monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(children, "TERMINATE_TIMEOUT_S", 0.05)
 
 
 # -- how a child ends ------------------------------------------------------------------------------

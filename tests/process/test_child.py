@@ -48,8 +48,8 @@ def start(box):
 @pytest.fixture
 def impatient(monkeypatch):
     """A ladder with short rungs, for children that ignore them anyway."""
-    monkeypatch.setattr(children, "INTERRUPT_SECONDS", 0.05)
-    monkeypatch.setattr(children, "TERMINATE_SECONDS", 0.05)
+    monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(children, "TERMINATE_TIMEOUT_S", 0.05)
 
 
 async def read_all(child):
@@ -57,25 +57,25 @@ async def read_all(child):
     said = []
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(child.feed)
-            tasks.start_soon(child.drain)
-            while chunk := await child.read():
+            tasks.start_soon(child.write_and_close_stdin)
+            tasks.start_soon(child.drain_stderr)
+            while chunk := await child.read_stdout():
                 said.append(chunk)
-            ended = await child.ended()
+            ended = await child.wait_for_exit()
     return b"".join(said), ended
 
 
 async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
-    monkeypatch.setattr(children, "INTERRUPT_SECONDS", 0.0)
+    monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", 0.0)
     started = box.fake(
         ["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"]
     )
     process = spawn([started], box.environment(), str(box.cwd), feed=False)
     child = Child(Started(process, b"", grace=PATIENCE))
     with anyio.fail_after(PATIENCE):
-        assert await child.read() == b"ready\n"
+        assert await child.read_stdout() == b"ready\n"
         await child.stop("SIGINT")
-    assert child.exit == ChildExit(code=0), "it had the time to leave by itself"
+    assert child.child_exit == ChildExit(code=0), "it had the time to leave by itself"
     child.close()
 
 
@@ -95,14 +95,14 @@ async def test_a_program_behind_a_wrapper_may_save_its_session_when_it_is_interr
     """npm's loader of copilot ends at once: what is left of the group is not killed in the same
     moment.
     """
-    monkeypatch.setattr(children, "INTERRUPT_SECONDS", PATIENCE)
-    monkeypatch.setattr(children, "FOLLOW_SECONDS", PATIENCE)
+    monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", PATIENCE)
+    monkeypatch.setattr(children, "GROUP_EXIT_TIMEOUT_S", PATIENCE)
     file = tmp_path / "session"
     child = start(["wrap", str(file)], ["out", "begun\n"], ["hang"])
     with anyio.fail_after(PATIENCE):
-        assert await child.read() == b"begun\n"
+        assert await child.read_stdout() == b"begun\n"
         await child.stop("SIGINT")
-    assert child.exit == ChildExit(signal="SIGINT")
+    assert child.child_exit == ChildExit(signal="SIGINT")
     assert file.read_text() == "saved"
 
 
@@ -110,7 +110,7 @@ async def test_a_megabyte_of_stderr_before_the_first_line_is_no_deadlock(start):
     child = start(["fill", 1_000_000, 2], ["out", "after\n"])
     said, ended = await read_all(child)
     assert (said, ended) == (b"after\n", ChildExit(code=0))
-    assert "bytes left out" in child.tail.to_text()
+    assert "bytes left out" in child.stderr_tail.to_text()
 
 
 async def test_a_long_prompt_for_a_child_that_talks_first_is_no_deadlock(start, box):
@@ -150,10 +150,10 @@ IMPATIENT = (
 async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
     process = spawn([sys.executable, "-c", IMPATIENT], box.environment(), str(box.cwd), feed=True)
     child = Child(Started(process, b"go"))
-    await child.feed()
+    await child.write_and_close_stdin()
     status = process.wait()
     said = b""
-    while chunk := await child.read():
+    while chunk := await child.read_stdout():
         said += chunk
     child.close()
     assert (status, len(said)) == (0, PIPE_BYTES - 1)
@@ -170,7 +170,7 @@ async def test_what_is_left_of_its_group_ends_with_it(start, box):
     lifeline = box.lifeline()
     child = start(["say", lifeline.path, "child"], ["spawn", lifeline.path, False], ["leave", 0])
     with anyio.fail_after(PATIENCE):
-        assert await child.ended() == ChildExit(code=0)
+        assert await child.wait_for_exit() == ChildExit(code=0)
     assert lifeline.gone()
 
 
@@ -180,18 +180,18 @@ async def test_a_child_that_obeys_is_asked_once(start, box):
     lifeline.wait_for("child")
     with anyio.fail_after(PATIENCE):
         await child.stop("SIGINT")
-    assert child.exit == ChildExit(code=130)
+    assert child.child_exit == ChildExit(code=130)
     assert lifeline.gone()
 
 
 async def test_a_child_that_ignores_the_interrupt_is_terminated(start, box, monkeypatch):
-    monkeypatch.setattr(children, "INTERRUPT_SECONDS", 0.05)
+    monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", 0.05)
     lifeline = box.lifeline()
     child = start(["ignore", "SIGINT"], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
     with anyio.fail_after(PATIENCE):
         await child.stop("SIGINT")
-    assert child.exit == ChildExit(signal="SIGTERM")
+    assert child.child_exit == ChildExit(signal="SIGTERM")
 
 
 async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, box, impatient):
@@ -206,7 +206,7 @@ async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, b
     lifeline.wait_for("grandchild")
     with anyio.fail_after(PATIENCE):
         await child.stop("SIGINT")
-    assert child.exit == ChildExit(signal="SIGKILL")
+    assert child.child_exit == ChildExit(signal="SIGKILL")
     assert lifeline.gone()
 
 
@@ -240,7 +240,7 @@ async def test_stopping_is_not_cut_short_by_a_cancellation(start, box, impatient
             tasks.start_soon(child.stop)
             await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
-    assert child.exit == ChildExit(signal="SIGKILL")
+    assert child.child_exit == ChildExit(signal="SIGKILL")
 
 
 async def test_two_that_wait_for_its_end_both_learn_it(start):
@@ -248,7 +248,7 @@ async def test_two_that_wait_for_its_end_both_learn_it(start):
     ends = []
 
     async def wait():
-        ends.append(await child.ended())
+        ends.append(await child.wait_for_exit())
 
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
@@ -261,17 +261,17 @@ async def test_a_kernel_without_pidfd_is_polled(start, monkeypatch):
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     child = start(["leave", 4])
     with anyio.fail_after(PATIENCE):
-        assert await child.ended() == ChildExit(code=4)
+        assert await child.wait_for_exit() == ChildExit(code=4)
 
 
 async def test_no_signal_is_sent_to_a_group_that_is_gone(start, monkeypatch):
     child = start(["leave", 0])
     with anyio.fail_after(PATIENCE):
-        await child.ended()
+        await child.wait_for_exit()
     monkeypatch.setattr(
         os, "killpg", lambda *_: pytest.fail("its number may be somebody else's by now")
     )
-    child.signal("SIGKILL")
+    child.send_signal("SIGKILL")
     await child.stop()
 
 
@@ -296,7 +296,7 @@ async def test_a_guard_ends_with_its_child(start):
     guards = child.pids
     assert len(guards) == 2
     with anyio.fail_after(PATIENCE):
-        await child.ended()
+        await child.wait_for_exit()
     assert len(child.pids) == 1
     (guard,) = guards - child.pids
     with pytest.raises(ProcessLookupError):

@@ -123,7 +123,7 @@ def test_a_child_that_other_code_waited_for_is_no_failure(box):
         child = Child(Started(spawn(["/bin/true"], {}, os.getcwd(), feed=False), b""))
         os.waitpid(child._process.pid, 0)
         try:
-            return await child.ended()
+            return await child.wait_for_exit()
         finally:
             child.close()
 

@@ -286,15 +286,15 @@ def test_an_idle_conversation_ends_with_its_stdin(box):
         running.process.stdin.close()
         running.process.stdin = None
         # the slack is the machine's, not ours
-        assert running.process.wait(timeout=children.DISMISS_SECONDS + 3) == 0
+        assert running.process.wait(timeout=children.IDLE_EXIT_TIMEOUT_S + 3) == 0
 
 
 def test_what_an_idle_child_is_given_to_end_stays_inside_the_sdks_patience():
     """P16: the TypeScript SDK terminates us 2 s after it closed our stdin."""
     given = (
-        children.DISMISS_SECONDS
-        + children.DISMISS_TERMINATE_SECONDS
-        + children.DISMISS_KILL_SECONDS
+        children.IDLE_EXIT_TIMEOUT_S
+        + children.IDLE_TERMINATE_TIMEOUT_S
+        + children.IDLE_KILL_TIMEOUT_S
     )
     assert given <= 1.8
 

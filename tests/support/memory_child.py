@@ -88,61 +88,61 @@ class MemoryChild(Child):
         self._waiting.append(event)
         await event.wait()
 
-    async def read(self) -> bytes:
+    async def read_stdout(self) -> bytes:
         program = self._program
         while not (program.output or program.stdout_closed or program.exit is not None):
             await self._wait()
-        if self.first_output is None:
-            self.first_output = anyio.current_time() - self.began
-        return self.read_ready()
+        if self.first_output_delay_s is None:
+            self.first_output_delay_s = anyio.current_time() - self.start_time_s
+        return self.read_available_stdout()
 
-    def read_ready(self) -> bytes:
+    def read_available_stdout(self) -> bytes:
         chunk = bytes(self._program.output[:CHUNK_BYTES])
         del self._program.output[:CHUNK_BYTES]
         if chunk:
             self._program.run()  # the program may be waiting to write more
         return chunk
 
-    async def say(self, data: bytes) -> None:
-        async with self._saying:
+    async def write_stdin(self, data: bytes) -> None:
+        async with self._write_lock:
             while data and self._program.exit is None and not self._program.stdin_closed:
                 count = self._program.write_stdin(data)
                 data = data[count:]
                 if not count:
                     await self._wait()
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         self._program.close_stdin()
 
-    async def drain(self, copy: Callable[[bytes], None] = lambda chunk: None) -> None:
+    async def drain_stderr(self, copy_chunk: Callable[[bytes], None] = lambda chunk: None) -> None:
         try:
             while True:
                 chunk = bytes(self._program.errors)
                 self._program.errors.clear()
                 if chunk:
-                    self.tail.add(chunk)
-                    copy(chunk)
+                    self.stderr_tail.add(chunk)
+                    copy_chunk(chunk)
                 if self._program.exit is not None:
                     return
                 await self._wait()
         finally:
-            self.drained.set()
+            self.stderr_drained.set()
 
-    async def ended(self) -> ChildExit:
-        await self.gone()
-        self.exit = self._program.exit
+    async def wait_for_exit(self) -> ChildExit:
+        await self.wait_for_process()
+        self.child_exit = self._program.exit
         self._program.returncode = 0
-        assert self.exit is not None
-        return self.exit
+        assert self.child_exit is not None
+        return self.child_exit
 
-    async def gone(self) -> None:
+    async def wait_for_process(self) -> None:
         while self._program.exit is None:
             await self._wait()
 
-    def signal(self, name: str) -> None:
-        self._signalled = name != "SIGKILL"
-        self._terminated = self._terminated or name == "SIGTERM"
-        self._program.signal(name)
+    def send_signal(self, signal_name: str) -> None:
+        self._was_signalled = signal_name != "SIGKILL"
+        self._was_terminated = self._was_terminated or signal_name == "SIGTERM"
+        self._program.signal(signal_name)
 
     @property
     def pids(self) -> set[int]:

@@ -31,7 +31,7 @@ from shim.core.reading.json_text import dump_json
 from shim.io.prompt import read_prompt
 from shim.io.raw_output import warn
 from shim.io.stamps import create_uuid
-from shim.process.environment import working_directory
+from shim.process.environment import get_working_directory
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def plan_joined_conversation(
     """The conversation in a host; None for one that is run here. `alone` begins that. FrontendError
     as `Start`.
     """
-    environment, cwd = os.environ, working_directory()
+    environment, cwd = os.environ, get_working_directory()
     if (
         find_replay_path(invocation, environment) is not None
     ):  # nothing is to run, and a host is a run
@@ -219,7 +219,7 @@ class JoinedConversation:
         """A host of our own, or the living one of who was quicker. ShimError where no conversation
         can begin at all.
         """
-        environment, cwd = os.environ, working_directory()
+        environment, cwd = os.environ, get_working_directory()
         invocation, forked = self._invocation, ""
         session = self._session_id or invocation.session.session_id or create_uuid()
         if invocation.session.fork_session:

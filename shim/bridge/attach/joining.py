@@ -28,7 +28,7 @@ from shim.io.raw_output import warn
 from shim.io.signals import SignalRecorder, StartStoppedError
 from shim.io.stamps import create_uuid
 from shim.io.stdout import FrontendOutput, Stdout
-from shim.process.environment import working_directory
+from shim.process.environment import get_working_directory
 from shim.state.claude_settings import permissions
 from shim.state.config import Settings
 
@@ -121,7 +121,7 @@ class HostJoiner:
         source: "Stdin | None",
     ) -> int:
         streams, asked = self._invocation.streams, can_prompt_frontend(self._invocation)
-        inside, _ = split_servers(self._invocation, working_directory())
+        inside, _ = split_servers(self._invocation, get_working_directory())
         frontend = FrontendBridge(
             self._build_options(),
             self._session.session_id,

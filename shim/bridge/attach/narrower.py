@@ -12,7 +12,7 @@ from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import Rule, parse_rules
 from shim.core.policy.sources import MODES_STRICTEST_FIRST, ClaudeSettings, rank_mode
 from shim.core.reading.typed import Any, NamedTuple
-from shim.process.environment import working_directory
+from shim.process.environment import get_working_directory
 from shim.state.claude_settings import ALL, permissions
 
 LIMIT_FIELDS = ("max_turns", "max_budget_usd")  # which end a turn; None is without one
@@ -90,7 +90,7 @@ def load_restrictions(
     """What our flags, and settings files as they are now, forbid beyond those that a session in the
     folder `cwd` began with. FrontendError for a file that cannot be read; a path means what it
     meant in the folder where it was said."""
-    here = working_directory()
+    here = get_working_directory()
     asked, known = (
         resolve_invocation_paths(asked, here, cwd),
         resolve_invocation_paths(known, cwd, here),

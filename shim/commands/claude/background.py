@@ -28,7 +28,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.io.prompt import read_background_prompt
 from shim.io.raw_output import warn
-from shim.process.environment import working_directory
+from shim.process.environment import get_working_directory
 from shim.state import store
 
 SESSION_ID_WARNING = (
@@ -114,7 +114,7 @@ def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
     """Which session goes on, or is copied."""
     session = invocation.session
     if session.resume is None and session.continue_last:
-        found = store.last(working_directory(), os.environ, invocation.shim_flags.shim_vendor)
+        found = store.last(get_working_directory(), os.environ, invocation.shim_flags.shim_vendor)
         return (
             BackgroundOrigin(invocation)
             if found is None
@@ -147,7 +147,11 @@ def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
         return _build_copy_origin(
             invocation, canonical, COPIED_RUNNING_NOTE.replace("{original}", known.short_id)
         )
-    saved, here, cwd = read_start_invocation(known), working_directory(), str(known.metadata["cwd"])
+    saved, here, cwd = (
+        read_start_invocation(known),
+        get_working_directory(),
+        str(known.metadata["cwd"]),
+    )
     woken = build_resume_invocation(known, here, resolve_invocation_paths(invocation, here, cwd))
     options = ", ".join(
         word.partition("=")[0] for word in build_conversation_args(saved) if word.startswith("--")
@@ -161,7 +165,9 @@ def _build_copy_origin(invocation: Invocation, original: str, note: str) -> Back
     canonical = parse_uuid(original)
     known = registry.find_session(canonical, os.environ) if canonical else None
     if known is not None:
-        invocation = build_resume_invocation(known, working_directory(), invocation, is_copy=True)
+        invocation = build_resume_invocation(
+            known, get_working_directory(), invocation, is_copy=True
+        )
     return BackgroundOrigin(invocation, copied_id=original, note=note)
 
 

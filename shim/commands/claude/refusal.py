@@ -34,7 +34,7 @@ from shim.io import early_signals
 from shim.io.raw_output import warn, write_all
 from shim.io.signals import StartStoppedError
 from shim.io.stamps import create_session_ids
-from shim.process.environment import working_directory
+from shim.process.environment import get_working_directory
 from shim.state import config
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def record_refusal(
             settings,
             arguments=arguments,
             environment=os.environ,
-            cwd=working_directory(),
+            cwd=get_working_directory(),
         )
     except FrontendError as error:
         warn_error(error)
@@ -173,7 +173,7 @@ def refuse_turn(
         ),
         model=None if unsaid else asked,
         requested_model=asked if unsaid else None,
-        cwd=working_directory(),
+        cwd=get_working_directory(),
         failed_attempts=error.failed_attempts,
     )
     chosen = invocation.shim_flags.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")

@@ -155,7 +155,7 @@ class ClaudeProcess:
     async def send_bytes(self, data: bytes) -> None:
         self.run.stdin_writes.append(StdinWrite(self.elapsed_s(), data, len(self.run.lines)))
         with anyio.move_on_after(self.timeout_s) as scope:
-            await self._child.say(data)
+            await self._child.write_stdin(data)
         if scope.cancelled_caught:
             raise _WaitTimeoutError("it to read its stdin")
 
@@ -215,7 +215,7 @@ class ClaudeProcess:
     def close_stdin(self) -> None:
         if self.run.closed_at is None:
             self.run.closed_at = self.elapsed_s()
-            self._child.hang_up()
+            self._child.close_stdin()
 
     async def stop_reading(self) -> None:
         """Close our end of its stdout, as a frontend does that wants no more."""
@@ -245,7 +245,7 @@ class ClaudeProcess:
 
     async def _read_lines(self) -> None:
         stdout, taken = self.run.stdout, 0
-        while chunk := await self._child.read():
+        while chunk := await self._child.read_stdout():
             searched = len(stdout)
             stdout += chunk
             while (end := stdout.find(b"\n", max(taken, searched))) >= 0:
@@ -296,7 +296,7 @@ class ClaudeProcess:
             self.run.timed_out_on = "" if self.run.is_flooded else "its end"
             return
         await self._check_descendants()
-        ended = await self._child.ended()
+        ended = await self._child.wait_for_exit()
         self.run.exit_status = -getattr(signal, ended.signal, 1) if ended.signal else ended.code
 
     async def watch_exit(self) -> None:
@@ -304,7 +304,7 @@ class ClaudeProcess:
         open.
         """
         with contextlib.suppress(ChildProcessError):  # we ended it ourselves meanwhile
-            await self._child.gone()
+            await self._child.wait_for_process()
         self.run.ended_at = self.elapsed_s()
         with anyio.move_on_after(DRAIN_TIMEOUT_S):
             await self.stdout_ended.wait()
@@ -365,16 +365,16 @@ async def run_process(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wire.read_output)
             tasks.start_soon(wire.watch_exit)
-            tasks.start_soon(child.drain)
+            tasks.start_soon(child.drain_stderr)
             await wire.run_script(script)
             await _end_process(child)
             with anyio.move_on_after(DRAIN_TIMEOUT_S):
-                await child.drained.wait()
+                await child.stderr_drained.wait()
             tasks.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
             await _end_process(child)
-        run.stderr = child.tail.to_text()
+        run.stderr = child.stderr_tail.to_text()
         child.close()
 
 
@@ -385,7 +385,7 @@ async def _end_process(child: Child) -> None:
     us.
     """
     for name, seconds in (("SIGTERM", SIGTERM_TIMEOUT_S), ("SIGKILL", SIGKILL_TIMEOUT_S)):
-        if child.exit is None:
-            child.signal(name)
+        if child.child_exit is None:
+            child.send_signal(name)
             with anyio.move_on_after(seconds):
-                await child.ended()
+                await child.wait_for_exit()

@@ -25,7 +25,7 @@ from shim.commands.turn.waiting import find_output_pipe, watch_signals
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.lines import LineSplitter
-from shim.process.environment import working_directory
+from shim.process.environment import get_working_directory
 from shim.story.reading import LINE_BYTES, objects
 from shim.story.story import Change, Story, text_of
 from shim.story.terminal.draw import Drawing
@@ -262,7 +262,7 @@ class LiveTurn:
                     self._result_line,
                     self._init_line,
                     self._failed_outputs,
-                    working_directory(),
+                    get_working_directory(),
                     is_attended=attended,
                 )
             )

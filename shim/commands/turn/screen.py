@@ -26,7 +26,7 @@ from shim.process.environment import (
     child_environment,
     depth,
     extra_arguments,
-    working_directory,
+    get_working_directory,
 )
 from shim.process.find_program import find_launcher, find_program
 from shim.process.spawn import DEFAULT_SIGNALS
@@ -86,7 +86,7 @@ def _build_command(
     settings: config.Settings,
 ) -> tuple[list[str], Mapping[str, str]]:
     """The command line of the vendor's program, and its environment."""
-    cwd = working_directory()
+    cwd = get_working_directory()
     learn(os.environ, invocation.shim_flags.shim_config)
     check_names(settings)
     choice = choose_vendors(
@@ -162,4 +162,4 @@ def _replace_process(command: list[str], environment: Mapping[str, str]) -> NoRe
     try:
         os.execve(command[0], command, environment)
     except (OSError, ValueError) as error:
-        raise unstartable(command, environment, working_directory(), error) from None
+        raise unstartable(command, environment, get_working_directory(), error) from None

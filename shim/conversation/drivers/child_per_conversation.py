@@ -68,7 +68,7 @@ class PersistentDriver(StdinDriver):
         self._decided_calls.finish_turn()
         if self._child is not None and (self._needs_restart or not self._child_input.is_usable):
             await self._child.stop()
-        if self._child is None or self._child.exit is not None or self.stream is None:
+        if self._child is None or self._child.child_exit is not None or self.stream is None:
             if self._child is not None:
                 await self._release_child(self._child)
             try:
@@ -165,7 +165,7 @@ class PersistentDriver(StdinDriver):
         nowhere.
         """
         for _ in range(MAX_LATE_CHUNKS):
-            if not (chunk := child.read_ready()):
+            if not (chunk := child.read_available_stdout()):
                 break
             for command in pump.skip_bytes(chunk):
                 match command:
@@ -204,7 +204,7 @@ class PersistentDriver(StdinDriver):
         """Read its stderr, and ask it for signs of life."""
         with serving:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(child.drain)
+                tasks.start_soon(child.drain_stderr)
                 tasks.start_soon(self._send_heartbeats, child)
 
     async def _send_heartbeats(self, child: Child) -> None:
@@ -225,7 +225,7 @@ class PersistentDriver(StdinDriver):
         self._child = None
         self._service_scope.cancel()
         with anyio.CancelScope(shield=True):
-            await child.drained.wait()
+            await child.stderr_drained.wait()
         self._close_child(child)
 
     # -- what the child says -----------------------------------------------------------------------
@@ -522,6 +522,6 @@ class PersistentDriver(StdinDriver):
     async def stop(self) -> None:
         """Close its stdin, and make sure of its end."""
         if (child := self._child) is not None:
-            await child.dismiss()
+            await child.shut_down_idle()
             await self._release_child(child)
         self._remove_attachments()

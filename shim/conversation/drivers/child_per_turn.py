@@ -86,7 +86,7 @@ class PerTurnDriver(ChildDriver):
         over, failure = False, None
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            for work in (child.feed, child.drain):
+            for work in (child.write_and_close_stdin, child.drain_stderr):
                 tasks.start_soon(work)
             tasks.start_soon(self._watch_child_exit, child)
             try:

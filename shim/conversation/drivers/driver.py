@@ -137,7 +137,7 @@ class ChildDriver:
 
     def terminate(self) -> None:
         if self._child is not None:
-            self._child.signal("SIGTERM")
+            self._child.send_signal("SIGTERM")
 
     def clean_up(self) -> None:
         self._remove_attachments()
@@ -155,7 +155,7 @@ class ChildDriver:
 
     def peek_stderr(self) -> str:
         """What the child has printed on stderr so far."""
-        return "" if self._child is None else self._child.tail.to_text()
+        return "" if self._child is None else self._child.stderr_tail.to_text()
 
     # -- what the pump gives -----------------------------------------------------------------------
 
@@ -230,12 +230,12 @@ class ChildDriver:
         late = 0
         while not self._is_turn_done:
             with self._deadlines.open_read_scope(silence_allowed=self._allows_silence) as reading:
-                chunk = await child.read()
+                chunk = await child.read_stdout()
             if reading.cancelled_caught:
                 if self._deadlines.has_passed:
                     return await self._finish_on_deadline(stream)
                 # the loop may have been stopped itself, while the child was not
-                chunk = child.read_ready()
+                chunk = child.read_available_stdout()
                 if not chunk:
                     self._end_stalled_turn(child, stream)
                     continue
@@ -362,7 +362,7 @@ class ChildDriver:
         """Give a child that has ended a moment for its last bytes: another process may still hold
         its stdout.
         """
-        await child.ended()
+        await child.wait_for_exit()
         if self._child is child:
             self._deadlines.shorten_deadline(
                 self.launcher.end_grace_s if self._turn_has_output else SILENT_EXIT_TIMEOUT_S
@@ -380,13 +380,13 @@ class ChildDriver:
             anyio.current_time() + self.launcher.end_grace_s,
         )
         with anyio.CancelScope(deadline=deadline):
-            await child.ended()
-        if child.exit is None:
+            await child.wait_for_exit()
+        if child.child_exit is None:
             await child.stop(
                 "SIGTERM" if self._interrupted else self.launcher.adapter.shutdown.interrupt_signal
             )
             return None
-        return None if self._interrupted or self._stalled else child.exit
+        return None if self._interrupted or self._stalled else child.child_exit
 
     def _retry_if_cut(
         self, pump: ChildStream, child_exit: ChildExit | None = None, stderr: str | None = None
@@ -415,8 +415,8 @@ class ChildDriver:
         """
         child_exit = await self._ensure_child_exit(child)
         with anyio.move_on_after(STDERR_TIMEOUT_S):
-            await child.drained.wait()
-        stderr = child.tail.to_text()
+            await child.stderr_drained.wait()
+        stderr = child.stderr_tail.to_text()
         file = self.launcher.report_file
         if file is not None and (report := file.take()) is not None:
             pump.set_report(report)
@@ -435,10 +435,13 @@ class ChildDriver:
 def log_child_exit(log: LogFunction, child: Child) -> None:
     """Write into the log how a child ended, its times and the end of its stderr."""
     if log is not SILENT_LOG:
-        first = None if child.first_output is None else round(child.first_output, 3)
-        lasted = round(anyio.current_time() - child.began, 3)
-        how = {"code": child.exit and child.exit.code, "signal": child.exit and child.exit.signal}
-        stderr = child.tail.to_text()
+        first = None if child.first_output_delay_s is None else round(child.first_output_delay_s, 3)
+        lasted = round(anyio.current_time() - child.start_time_s, 3)
+        how = {
+            "code": child.child_exit and child.child_exit.code,
+            "signal": child.child_exit and child.child_exit.signal,
+        }
+        stderr = child.stderr_tail.to_text()
         # whole lines: in half of one a secret is not recognised
         if len(stderr) > MAX_LOGGED_STDERR_CHARS:
             stderr = stderr[-MAX_LOGGED_STDERR_CHARS:].partition("\n")[2]

@@ -90,24 +90,24 @@ async def _run_hook_command(
     said = bytearray()
 
     async def listen() -> None:
-        while chunk := await child.read():
+        while chunk := await child.read_stdout():
             said.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(said)])
 
     try:
         async with anyio.create_task_group() as tasks:
-            for work in (child.feed, child.drain, listen):
+            for work in (child.write_and_close_stdin, child.drain_stderr, listen):
                 tasks.start_soon(work)
             with anyio.move_on_after(min(hook.timeout_s, MAX_HOOK_TIMEOUT_S)) as waiting:
-                await child.gone()
+                await child.wait_for_process()
             await anyio.sleep(0)  # what it wrote before its end is in the pipes
-            while chunk := child.read_ready():
+            while chunk := child.read_available_stdout():
                 said.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(said)])
             if waiting.cancelled_caught:
-                child.signal("SIGKILL")
+                child.send_signal("SIGKILL")
             with anyio.CancelScope(shield=True):
-                ended = await child.ended()
+                ended = await child.wait_for_exit()
             with anyio.move_on_after(STDERR_TIMEOUT_S):
-                await child.drained.wait()
+                await child.stderr_drained.wait()
             tasks.cancel_scope.cancel()
     except BaseException:
         abandon(process)
@@ -119,5 +119,5 @@ async def _run_hook_command(
     if len(said) > MAX_OUTPUT_BYTES:
         return HookExit(DENY_EXIT_CODE, stderr=f"it printed more than {MAX_OUTPUT_BYTES} bytes")
     return HookExit(
-        ended.code, said.decode("utf-8", "replace"), child.tail.to_text(), f"it {ended}"
+        ended.code, said.decode("utf-8", "replace"), child.stderr_tail.to_text(), f"it {ended}"
     )

@@ -110,7 +110,7 @@ class StdinDriver(ChildDriver):
         comes to its end.
         """
         with anyio.move_on_after(WRITE_TIMEOUT_S) as waiting:
-            await child.say(data)
+            await child.write_stdin(data)
         if waiting.cancelled_caught:
             await child.stop("SIGTERM")
 
