@@ -35,7 +35,7 @@ from shim.conversation.drivers.open_translation import (
 from shim.core.errors import ShimError
 from shim.core.reading.account import escape_control_chars
 from shim.process.environment import get_working_directory
-from shim.process.exit_status import parse_exit
+from shim.process.exit_status import parse_exit_status
 from shim.state.config import CHOICES
 from shim.state.own_vendors import learn
 from shim.story.export.command import export_cast
@@ -156,7 +156,7 @@ def translate_file(
     if session_id is not None and parse_uuid(session_id) is None:
         raise typer.BadParameter(f"{session_id!r} is not a UUID", param_hint="--session-id")
     try:
-        ended = parse_exit(child_exit)
+        ended = parse_exit_status(child_exit)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--exit") from None
     translation = open_translation(

@@ -39,7 +39,7 @@ from shim.io.log import open_log
 from shim.io.prompt import load_prompt_files, read_prompt
 from shim.io.raw_output import warn
 from shim.io.stamps import create_session_ids
-from shim.process.environment import DEPTH_LIMIT, depth, get_working_directory
+from shim.process.environment import MAX_DEPTH, get_working_directory, parse_depth
 from shim.process.version_check import find_installed_vendor
 from shim.state import config
 from shim.state.claude_settings import permissions
@@ -259,9 +259,9 @@ class ConversationStartup:
         self.adapter = self._select_driver_adapter(self.adapter)
         if not can_change_mode(self.invocation):
             self.adapter.resolve_mode_arguments(self.mode)
-        if depth(self.environment) >= DEPTH_LIMIT:
+        if parse_depth(self.environment) >= MAX_DEPTH:
             raise FrontendError(
-                f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR"
+                f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
             )
         if self.vendor_list.has_several or not self.adapter.passthrough:
             replayed = self.recordings is not None and self.recordings.knows(

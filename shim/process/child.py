@@ -14,7 +14,7 @@ import anyio
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import ChildExit
 from shim.process import guard, strays
-from shim.process.exit_status import signal_name
+from shim.process.exit_status import format_signal
 from shim.process.spawn import (
     KILL_SECONDS,
     POLL_SECONDS,
@@ -153,7 +153,7 @@ class Child:
             running.discard(self._process.pid)
             guard.dismiss(self._process.pid)
             self.child_exit = (
-                ChildExit(code=code) if code >= 0 else ChildExit(signal=signal_name(-code))
+                ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal(-code))
             )
             if self._recorder is not None:
                 self._recorder.record_exit(self.child_exit)

@@ -9,23 +9,23 @@ from shim.core.adapter.vendor import Adapter, LaunchSpec
 from shim.core.errors import FrontendError
 from shim.state.config import VendorSettings
 
-DEPTH = "SHIM_DEPTH"
+DEPTH_VARIABLE = "SHIM_DEPTH"
 # a vendor's tool may call `claude`, whose vendor may call it again; a fourth level is a mistake
-DEPTH_LIMIT = 3
+MAX_DEPTH = 3
 
 # In front of a variable that the installed file keeps from our Python; a child gets it back.
-PUT_ASIDE = "SHIM_PUT_ASIDE_"
-OURS = ("SHIM_", "CLAUDE_SHIM_")
-_CLAUDE = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
+SAVED_PREFIX = "SHIM_PUT_ASIDE_"
+SHIM_PREFIXES = ("SHIM_", "CLAUDE_SHIM_")
+_CLAUDE_PREFIXES = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
 
 
-def depth(environment: Mapping[str, str]) -> int:
+def parse_depth(environment: Mapping[str, str]) -> int:
     """How many drop-ins are above this one."""
-    text = environment.get(DEPTH, "0")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else DEPTH_LIMIT
+    text = environment.get(DEPTH_VARIABLE, "0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else MAX_DEPTH
 
 
-def child_environment(
+def build_child_environment(
     vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str]
 ) -> dict[str, str]:
     """What the child of `vendor` sees (surface page, Environment). No vendor sees the key of
@@ -37,24 +37,24 @@ def child_environment(
     child = {}
     for name, value in environment.items():
         # a bundled program runs in our Python
-        if name.startswith(PUT_ASIDE) and not vendor.cli.bundled_module:
-            name = name.removeprefix(PUT_ASIDE)
-        if name.startswith(OURS):
+        if name.startswith(SAVED_PREFIX) and not vendor.cli.bundled_module:
+            name = name.removeprefix(SAVED_PREFIX)
+        if name.startswith(SHIM_PREFIXES):
             continue
-        if not vendor.passthrough and (name == "CLAUDECODE" or name.startswith(_CLAUDE)):
+        if not vendor.passthrough and (name == "CLAUDECODE" or name.startswith(_CLAUDE_PREFIXES)):
             continue
         if name.startswith("ANTHROPIC_") and not (
             vendor.passthrough or name in vendor.environment.visible_variables
         ):
             continue
         child[name] = value
-    child[DEPTH] = str(depth(environment) + 1)
+    child[DEPTH_VARIABLE] = str(parse_depth(environment) + 1)
     if cwd := get_working_directory():
         child["PWD"] = cwd
     return child | dict(settings.env)
 
 
-def launch_environment(
+def build_launch_environment(
     child: Mapping[str, str], launch: LaunchSpec, settings: VendorSettings
 ) -> dict[str, str]:
     """The environment of one launch, with its own changes. Settings of the user go before all but
@@ -68,10 +68,10 @@ def launch_environment(
     return found | dict(settings.env) | dict(launch.enforced_environment)
 
 
-LAST_OLD_SDK = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know
+LAST_STRICT_SDK_VERSION = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know
 
 
-def old_sdk(environment: Mapping[str, str]) -> bool:
+def is_strict_sdk(environment: Mapping[str, str]) -> bool:
     """Whether the frontend is a Python SDK that fails on an unknown kind of line."""
     if not environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-py"):
         return False
@@ -79,7 +79,7 @@ def old_sdk(environment: Mapping[str, str]) -> bool:
     return (
         len(version) == 3
         and all(map(str.isdigit, version))
-        and tuple(map(int, version)) <= LAST_OLD_SDK
+        and tuple(map(int, version)) <= LAST_STRICT_SDK_VERSION
     )
 
 
@@ -91,7 +91,7 @@ def get_working_directory() -> str:
         return ""
 
 
-def extra_arguments(environment: Mapping[str, str]) -> list[str]:
+def parse_extra_args(environment: Mapping[str, str]) -> list[str]:
     """The arguments of SHIM_ARGS, split as by a shell. FrontendError if it cannot be split."""
     text = environment.get("SHIM_ARGS")
     if not text:

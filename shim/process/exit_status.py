@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from shim.core.turn.outcome import ChildExit
 
 
-def signal_name(number: int) -> str:
+def format_signal(number: int) -> str:
     """SIGTERM for 15; a number without a name is called "signal 40"."""
     import signal
 
@@ -16,7 +16,7 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def parse_exit(text: str) -> "ChildExit":
+def parse_exit_status(text: str) -> "ChildExit":
     """An exit code, minus the number of a signal, or its name with or without SIG. ValueError for
     anything else.
     """
@@ -26,7 +26,7 @@ def parse_exit(text: str) -> "ChildExit":
 
     if text.lstrip("-").isdigit():
         code = int(text)
-        return ChildExit(code=code) if code >= 0 else ChildExit(signal=signal_name(-code))
+        return ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal(-code))
     name = "SIG" + text.upper().removeprefix("SIG")
     if name not in signal.Signals.__members__:
         raise ValueError(f"{text!r} is neither an exit code nor the name of a signal")

@@ -61,7 +61,9 @@ def _chosen(chosen: str, environment: Mapping[str, str], cwd: str) -> str | None
     return next(candidates(chosen, environment, cwd), None)
 
 
-def find_launcher(words: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
+def find_command_prefix(
+    words: Sequence[str], environment: Mapping[str, str], cwd: str
+) -> list[str]:
     """The words in front of a command, the first as an absolute path. VendorError if it cannot be
     found.
     """
@@ -93,7 +95,7 @@ def search_path(environment: Mapping[str, str], cwd: str) -> list[str]:
     return [directory for directory, why in _entries(environment, cwd) if not why]
 
 
-def ignored_path(environment: Mapping[str, str], cwd: str) -> list[tuple[str, str]]:
+def list_ignored_path_entries(environment: Mapping[str, str], cwd: str) -> list[tuple[str, str]]:
     """The entries of PATH that are not searched, each with the reason."""
     return [(directory, why) for directory, why in _entries(environment, cwd) if why]
 

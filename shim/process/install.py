@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import shim
 from shim.core.errors import FrontendError
-from shim.process.environment import PUT_ASIDE
+from shim.process.environment import SAVED_PREFIX
 from shim.process.find_program import BACKUP_SUFFIX, MARKER, is_ours
 from shim.state.files import replace, write_all
 
@@ -41,7 +41,7 @@ def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
     imitates.
     """
     aside = "".join(
-        f'[ -z "${{{one}+x}}" ] || {{ export {PUT_ASIDE}{one}="${one}"; unset {one}; }}\n'
+        f'[ -z "${{{one}+x}}" ] || {{ export {SAVED_PREFIX}{one}="${one}"; unset {one}; }}\n'
         for one in MISLEADING
     )
     baked = [

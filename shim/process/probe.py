@@ -18,8 +18,8 @@ import orjson
 from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.errors import ShimError
-from shim.process.environment import child_environment
-from shim.process.find_program import find_launcher, find_program
+from shim.process.environment import build_child_environment
+from shim.process.find_program import find_command_prefix, find_program
 from shim.state.config import VendorSettings, state_directory
 from shim.state.files import read_file, remove, write_file
 from shim.state.known_versions import remember_version
@@ -237,10 +237,10 @@ def open_probe(
     it.
     """
     command = [
-        *find_launcher(settings.launcher, environment, cwd),
+        *find_command_prefix(settings.launcher, environment, cwd),
         find_program(vendor, settings, environment, cwd),
     ]
-    variables = child_environment(vendor, settings, environment)
+    variables = build_child_environment(vendor, settings, environment)
     return Probe(command, environment, variables, seconds, remembered=remembered)
 
 

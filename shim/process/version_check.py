@@ -20,8 +20,8 @@ from shim.core.adapter.promises import (
 from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck, VersionProbe
 from shim.core.errors import ShimError
-from shim.process.environment import child_environment
-from shim.process.find_program import find_launcher, find_program
+from shim.process.environment import build_child_environment
+from shim.process.find_program import find_command_prefix, find_program
 from shim.state.broken_promises import find_broken_promise
 from shim.state.config import TWINS, VendorSettings
 from shim.state.known_versions import find_known_version
@@ -76,7 +76,7 @@ def find_installed_vendor(
     twin = get_adapter(TWINS[vendor.name], flat=flat)
     try:
         program = find_program(vendor, settings, environment, cwd)
-        command = [*find_launcher(settings.launcher, environment, cwd), program]
+        command = [*find_command_prefix(settings.launcher, environment, cwd), program]
     except ShimError:
         return vendor  # the turn reports the error
     if find_known_version(twin.version_probe, command, environment):
@@ -86,7 +86,7 @@ def find_installed_vendor(
     from shim.process.probe import Probe
 
     probe = Probe(
-        command, environment, child_environment(twin, settings, environment), VERSION_SECONDS
+        command, environment, build_child_environment(twin, settings, environment), VERSION_SECONDS
     )
     return twin if probe.version(twin.version_probe) else vendor
 

@@ -18,11 +18,11 @@ from shim.profiles.compile.rules import Rules
 from shim.profiles.compile.stream import StderrRule, StreamProfile
 from shim.profiles.run.engine import Engine
 
-STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
-REASON_CHARACTERS = 2000  # as `ending` has of a stderr
+MAX_STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
+MAX_REASON_CHARS = 2000  # as `ending` has of a stderr
 
 # What a translator has of its profile's `Stream`, under the same names.
-OF_THE_STREAM = (
+STREAM_FIELDS = (
     *(
         "rules",
         "reports",
@@ -55,19 +55,19 @@ class ProfileTranslator(Engine):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self.handlers = dict.fromkeys(self.rules.types, self._first)
-        self.others: Handler = self._first_other
+        self.handlers = dict.fromkeys(self.rules.types, self._compile_handler)
+        self.default_handler: Handler = self._compile_default_handler
 
-    def _first(self, event: Event) -> None:
+    def _compile_handler(self, event: Event) -> None:
         """The first event of its type: its rules are compiled now."""
         kind = event["type"]
         self.handlers[kind] = handler = MethodType(self.rules.handler(kind), self)
         handler(event)
 
-    def _first_other(self, event: Event) -> None:
+    def _compile_default_handler(self, event: Event) -> None:
         """The first event of a type that no rule names."""
-        self.others = MethodType(self.rules.handler(None), self)
-        self.others(event)
+        self.default_handler = MethodType(self.rules.handler(None), self)
+        self.default_handler(event)
 
     def translate_unknown(self, event: Event) -> Translator:
         """An event of a type that no rule names: the rules for any type, unless the program was
@@ -75,7 +75,7 @@ class ProfileTranslator(Engine):
         """
         if self.protocol and event.get("jsonrpc") == "2.0":
             return self.protocol[0]()(self.turn, partial=self.partial)
-        self.others(event)
+        self.default_handler(event)
         return self
 
     def start_turn(self, turn: Turn) -> None:
@@ -100,10 +100,10 @@ class ProfileTranslator(Engine):
         self.on_exit(child_exit, stderr)
         if self.held:
             self.say_held(fill=False)
-        said = stderr.splitlines()[-STDERR_LINES:]
+        said = stderr.splitlines()[-MAX_STDERR_LINES:]
         reasons = [one for one in said if not one.startswith(self.noise)]
         for line in said:
-            self._read_stderr(line[:SEARCHED_CHARACTERS])
+            self._apply_stderr_rule(line[:SEARCHED_CHARACTERS])
         turn, cut = self.turn, bool(self.parts)
         self.gathered(whole=False)
         self.write_nested()
@@ -113,10 +113,10 @@ class ProfileTranslator(Engine):
         if turn.config.vendor.trust_prompt and turn.config.vendor.trust_prompt in stderr:
             return  # the hint that goes with a trust gate says more than an exit code
         code = child_exit.code or 0
-        if self.synthesizes and code in self.ok_exits and not cut and self._whole():
+        if self.synthesizes and code in self.ok_exits and not cut and self._is_answer_complete():
             turn.record_end()
             return
-        reason = strip_colors("\n".join(reasons).strip() or self.notice)[:REASON_CHARACTERS]
+        reason = strip_colors("\n".join(reasons).strip() or self.notice)[:MAX_REASON_CHARS]
         cause = self.causes.get(code)
         if classify_error(reason).is_api_failure or cause is None:
             if not "".join(reasons).strip() and self.notice:
@@ -127,7 +127,7 @@ class ProfileTranslator(Engine):
             text = reason or f"{turn.config.vendor.name} exited with code {code}"
             turn.record_failure(text, api=False, kind=cause)
 
-    def _read_stderr(self, line: str) -> None:
+    def _apply_stderr_rule(self, line: str) -> None:
         """One line of stderr: the first rule that finds something in it counts."""
         for rule in self.stderr_rules:
             found = re.search(rule.regex, line)
@@ -140,7 +140,7 @@ class ProfileTranslator(Engine):
                 self.turn.record_failure(strip_colors(words), kind=rule.cause)
             return
 
-    def _whole(self) -> bool:
+    def _is_answer_complete(self) -> bool:
         """Whether what was said is a whole answer: the last reply ended, and did not ask for tools."""
         turn = self.turn
         if self.counts_replies:
@@ -155,26 +155,32 @@ class ProfileTranslator(Engine):
 class UntypedTranslator(ProfileTranslator):
     """One whose events have no `type` that decides."""
 
-    _other: Translator | None = None  # of the protocol
+    _protocol_translator: Translator | None = None  # of the protocol
 
     def feed(self, event: Event) -> None:
         """Handle one event: the rules of its type, or those for any."""
         if self.protocol and "jsonrpc" in event:
-            self._other = self._other or self.protocol[0]()(self.turn, partial=self.partial)
-            self._other.feed(event)
-            self.turn = self._other.turn
+            self._protocol_translator = self._protocol_translator or self.protocol[0]()(
+                self.turn, partial=self.partial
+            )
+            self._protocol_translator.feed(event)
+            self.turn = self._protocol_translator.turn
             return
         kind = event.get("type")
-        (self.handlers.get(kind, self.others) if kind.__class__ is str else self.others)(event)
+        (
+            self.handlers.get(kind, self.default_handler)
+            if kind.__class__ is str
+            else self.default_handler
+        )(event)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The exit ends a turn only where its program says no end: one of the protocol says its
         own.
         """
-        if self._other is None:
+        if self._protocol_translator is None:
             super().feed_eof(child_exit, stderr)
         else:
-            self._other.feed_eof(child_exit, stderr)
+            self._protocol_translator.feed_eof(child_exit, stderr)
 
 
 class AdaptedTranslator(ProfileTranslator):
@@ -185,10 +191,14 @@ class AdaptedTranslator(ProfileTranslator):
         if self.on_event(event):
             return
         kind = event.get("type")
-        (self.handlers.get(kind, self.others) if kind.__class__ is str else self.others)(event)
+        (
+            self.handlers.get(kind, self.default_handler)
+            if kind.__class__ is str
+            else self.default_handler
+        )(event)
 
 
-def translator(
+def build_translator(
     spot: ConfigNode,
     stream: StreamProfile,
     adapter: type[Translator] | None,
@@ -206,7 +216,7 @@ def translator(
         bases = (adapter, base)
     else:
         raise spot.at("adapter").refused("a subclass of shim.profiles.profile.ProfileTranslator")
-    fields = {name: getattr(stream, name) for name in OF_THE_STREAM} | {
+    fields = {name: getattr(stream, name) for name in STREAM_FIELDS} | {
         "__doc__": f"The rules of {spot.source.path}.",
         "tools": stream.told.tools,
         "server_tool": stream.told.server_tool,

@@ -6,7 +6,7 @@ import pytest
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import Environment
-from shim.process.environment import DEPTH_LIMIT, child_environment, depth
+from shim.process.environment import MAX_DEPTH, build_child_environment, parse_depth
 from shim.state.config import VendorSettings
 
 OURS = {
@@ -26,7 +26,7 @@ OURS = {
 
 
 def seen(name, **settings):
-    return child_environment(get_adapter(name), VendorSettings(**settings), OURS)
+    return build_child_environment(get_adapter(name), VendorSettings(**settings), OURS)
 
 
 @pytest.mark.parametrize("name", [name for name in VENDORS if name != "claude"])
@@ -46,7 +46,7 @@ def test_a_key_that_a_vendor_lists_is_handed_over():
     vendor = get_adapter("pi")._replace(
         environment=Environment(visible_variables=("ANTHROPIC_API_KEY",))
     )
-    child = child_environment(vendor, VendorSettings(), OURS)
+    child = build_child_environment(vendor, VendorSettings(), OURS)
     assert child["ANTHROPIC_API_KEY"] == "a" and "ANTHROPIC_MODEL" not in child
 
 
@@ -57,12 +57,12 @@ def test_the_settings_have_the_last_word():
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("0", 0), ("2", 2), ("3", 3), ("999", 999), ("1000", DEPTH_LIMIT), ("-1", DEPTH_LIMIT), ("x", DEPTH_LIMIT),
-     ("1.0", DEPTH_LIMIT), ("²", DEPTH_LIMIT), (" 1", DEPTH_LIMIT)],
+    [("0", 0), ("2", 2), ("3", 3), ("999", 999), ("1000", MAX_DEPTH), ("-1", MAX_DEPTH), ("x", MAX_DEPTH),
+     ("1.0", MAX_DEPTH), ("²", MAX_DEPTH), (" 1", MAX_DEPTH)],
 )  # fmt: skip
 def test_the_depth_is_a_small_number_or_too_deep(text, expected):
-    assert depth({"SHIM_DEPTH": text}) == expected
+    assert parse_depth({"SHIM_DEPTH": text}) == expected
 
 
 def test_without_a_word_nobody_is_above_us():
-    assert depth({}) == 0
+    assert parse_depth({}) == 0

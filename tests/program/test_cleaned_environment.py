@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from box import ANSWER, ASK
 
-from shim.process.environment import DEPTH_LIMIT
+from shim.process.environment import MAX_DEPTH
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_child_sees_neither_name(box, fake):
 
 def test_the_guard_against_endless_recursion_has_both_names(box, fake):
     done = box.claude(
-        *ASK, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake, CLAUDE_SHIM_DEPTH=str(DEPTH_LIMIT)
+        *ASK, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake, CLAUDE_SHIM_DEPTH=str(MAX_DEPTH)
     )
     assert done.status == 1 and "inside itself" in done.stderr
 

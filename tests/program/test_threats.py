@@ -982,7 +982,7 @@ def test_a_bug_of_ours_ends_in_a_result(inside, capfd, monkeypatch):
         raise ZeroDivisionError("a bug of ours")
 
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setattr(launcher, "child_environment", bug)
+    monkeypatch.setattr(launcher, "build_child_environment", bug)
     assert main(list(ASK), {}) == 1
     said, complaint = capfd.readouterr()
     (result,) = [line for line in parse(said.encode()) if line["type"] == "result"]

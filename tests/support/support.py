@@ -30,7 +30,7 @@ from shim.core.turn.terms import (
     VendorInfo,
 )
 from shim.core.turn.turn import Turn
-from shim.process.exit_status import parse_exit
+from shim.process.exit_status import parse_exit_status
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "fixtures"
@@ -72,7 +72,7 @@ class Case:
     def exit(self) -> ChildExit | None:
         """How the program ended; None where nobody knows."""
         value = self.facts.get("exit")
-        return None if value is None else parse_exit(str(value))
+        return None if value is None else parse_exit_status(str(value))
 
     @property
     def passthrough(self) -> bool:

@@ -21,7 +21,7 @@ from shim.core.adapter.vendor import Adapter
 from shim.core.bridge.frames import DRIVE, WATCH, Cursor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
-from shim.process.find_program import find_launcher, find_program
+from shim.process.find_program import find_command_prefix, find_program
 from shim.process.spawn_error import unstartable
 from shim.state import own_vendors
 from shim.state.config import Settings, VendorSettings, load
@@ -172,7 +172,7 @@ class LocalHosts:
         """
         vendor = own_vendors.read_all()[0].get(name)
         own = load(Invocation(), self._environment, self._installed_options).of(name)
-        launcher = find_launcher(own.launcher, self._environment, cwd)
+        launcher = find_command_prefix(own.launcher, self._environment, cwd)
         if vendor is None or vendor.cli.bundled_module:
             return
         program = find_program(vendor, own, self._environment, cwd)

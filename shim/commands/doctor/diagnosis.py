@@ -38,8 +38,8 @@ from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck, format_newest_tested
 from shim.core.errors import ShimError, format_suggestion
 from shim.process import probe as probes
-from shim.process.environment import child_environment
-from shim.process.find_program import ignored_path
+from shim.process.environment import build_child_environment
+from shim.process.find_program import list_ignored_path_entries
 from shim.process.probe import Probe, lacked, open_probe
 from shim.process.version_check import find_installed_vendor
 from shim.state import own_vendors
@@ -210,7 +210,7 @@ def check_vendor(
         else:
             program = probe.program
             findings += _check_interpreter(
-                program, child_environment(vendor, own, environment), level
+                program, build_child_environment(vendor, own, environment), level
             )
             if not findings:
                 version = probe.version(vendor.version_probe, anew=True)
@@ -249,7 +249,7 @@ def _list_ignored_programs(
 ) -> list[DiagnosisFinding]:
     """Programs of the vendor's name that are on PATH and are ignored (threats: working directory)."""
     found = []
-    for directory, why in ignored_path(environment, cwd):
+    for directory, why in list_ignored_path_entries(environment, cwd):
         for name in vendor.programs:
             path = os.path.join(os.path.abspath(os.path.join(cwd, directory)), name)
             if os.path.isfile(path):

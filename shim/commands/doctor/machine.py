@@ -21,7 +21,7 @@ from shim.core.bridge.frames import WATCH
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.io.log import open_log
-from shim.process.find_program import ignored_path, is_ours
+from shim.process.find_program import is_ours, list_ignored_path_entries
 from shim.process.install import found_first, read_installed, uncompiled
 from shim.recording.open_recorder import unrecordable
 from shim.state.config import Settings, load, state_directory
@@ -47,7 +47,7 @@ def check_machine(
         *check_gateway(environment),
         *(
             DiagnosisFinding(NOTE, f"the entry {entry or '(empty)'} of PATH is not searched: {why}")
-            for entry, why in ignored_path(environment, cwd)
+            for entry, why in list_ignored_path_entries(environment, cwd)
         ),
         *_check_claude(environment),
         _check_bytecode(),

@@ -25,7 +25,7 @@ from shim.core.errors import PromiseError, ShimError
 from shim.core.policy.rules import Rule
 from shim.core.reading.account import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
-from shim.process.environment import extra_arguments
+from shim.process.environment import parse_extra_args
 from shim.process.probe import known_version
 from shim.state import config
 from shim.state.claude_settings import found_settings
@@ -278,7 +278,7 @@ def _diff_environment(before: Mapping[str, str], after: Mapping[str, str]) -> di
 def _redact_variable(name: str, value: str) -> str:
     """The value of a variable; SHIM_ARGS is a command line."""
     if name.endswith("SHIM_ARGS"):
-        return shlex.join(redact_argv(extra_arguments({"SHIM_ARGS": value})))
+        return shlex.join(redact_argv(parse_extra_args({"SHIM_ARGS": value})))
     return REDACTED_VALUE if value and _SECRET_NAME.search(name) else Redactor().redact_text(value)
 
 

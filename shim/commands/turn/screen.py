@@ -22,13 +22,13 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.io import early_signals
 from shim.io.raw_output import warn
 from shim.process.environment import (
-    DEPTH_LIMIT,
-    child_environment,
-    depth,
-    extra_arguments,
+    MAX_DEPTH,
+    build_child_environment,
     get_working_directory,
+    parse_depth,
+    parse_extra_args,
 )
-from shim.process.find_program import find_launcher, find_program
+from shim.process.find_program import find_command_prefix, find_program
 from shim.process.spawn import DEFAULT_SIGNALS
 from shim.process.spawn_error import unstartable
 from shim.state import config
@@ -101,19 +101,19 @@ def _build_command(
         raise FrontendError(
             f"{vendor.name} has no screen", hint="choose another vendor (`shim vendors`)"
         )
-    if depth(environment) >= DEPTH_LIMIT:
+    if parse_depth(environment) >= MAX_DEPTH:
         raise FrontendError(
-            f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR"
+            f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
         )
     words = (
         _remove_shim_flags(arguments)
         if vendor.passthrough
         else _check_claude_flags(invocation, vendor)
     )
-    launcher = find_launcher(own.launcher, environment, cwd)
+    launcher = find_command_prefix(own.launcher, environment, cwd)
     program = find_program(vendor, own, environment, cwd)
-    command = [*launcher, program, *own.args, *extra_arguments(environment), *words]
-    return command, child_environment(vendor, own, environment)
+    command = [*launcher, program, *own.args, *parse_extra_args(environment), *words]
+    return command, build_child_environment(vendor, own, environment)
 
 
 def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, ...]:

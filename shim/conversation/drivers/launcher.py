@@ -35,8 +35,12 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import SILENT_LOG
 from shim.io.raw_output import warn
 from shim.process import strays
-from shim.process.environment import child_environment, extra_arguments, launch_environment
-from shim.process.find_program import check_programs, find_launcher, find_program, unheard
+from shim.process.environment import (
+    build_child_environment,
+    build_launch_environment,
+    parse_extra_args,
+)
+from shim.process.find_program import check_programs, find_command_prefix, find_program, unheard
 from shim.process.spawn import Started, spawn
 from shim.process.version_check import check_installed_version
 from shim.state.config import TIMEOUTS
@@ -76,7 +80,7 @@ class Program:
         """
         setup = self._context
         if not self._program_argv:
-            self.command_prefix = find_launcher(
+            self.command_prefix = find_command_prefix(
                 setup.vendor_settings.launcher, setup.environment, setup.cwd
             )
             if setup.adapter.cli.bundled_module and (
@@ -189,7 +193,9 @@ class ChildLauncher:
         self.relays: Relays | None = None  # what gives relays to the frontend's own MCP servers
         self._open_writer = open_writer
         state.enforcement_checks.append(self.explain_unenforceable_rules)
-        self.child_environment = child_environment(vendor, setup.vendor_settings, setup.environment)
+        self.child_environment = build_child_environment(
+            vendor, setup.vendor_settings, setup.environment
+        )
         self.program = Program(setup, self.child_environment)
         self._answer_schema = AnswerSchema(setup)
         self.store_text: Callable[..., str | None] = SpillStore(setup, state.options.session_id)
@@ -324,8 +330,10 @@ class ChildLauncher:
         standing.restricting_rules = self.policy.restricting_rules
         request = self.program.resolve_request(request)
         launch, setup = self.adapter.build_launch(request), self.context
-        added = (*setup.vendor_settings.args, *extra_arguments(setup.environment))
-        environment = launch_environment(self.child_environment, launch, setup.vendor_settings)
+        added = (*setup.vendor_settings.args, *parse_extra_args(setup.environment))
+        environment = build_launch_environment(
+            self.child_environment, launch, setup.vendor_settings
+        )
         check_programs(self.adapter, request, environment, setup.cwd)
         return LaunchPlan(
             [*self.program.argv, *launch.arguments, *added], environment, launch, request

@@ -22,7 +22,7 @@ from shim.core.turn.terms import (
     VendorInfo,
 )
 from shim.io.raw_output import warn
-from shim.process.environment import old_sdk
+from shim.process.environment import is_strict_sdk
 from shim.process.vendor_home import home_of
 from shim.state import store
 from shim.state.files import aside_for
@@ -165,7 +165,7 @@ class TurnLifecycle:
             read_answer=self._schema.select_parser(persistent=standing.persistent),
             data_dir=home_of(vendor, self._environment),
             store_text=self._store_text,
-            rejects_unknown_lines=old_sdk(setup.environment),
+            rejects_unknown_lines=is_strict_sdk(setup.environment),
             output_style=setup.claude_settings.output_style,
             forwards_subagent_text=self._forwards_subagent_text(),
             failed_attempts=standing.failed_attempts,

@@ -14,7 +14,7 @@ from shim.core.errors import (
     VendorError,
     create_failed_attempt,
 )
-from shim.process.find_program import find_launcher, find_program
+from shim.process.find_program import find_command_prefix, find_program
 from shim.state.config import Settings
 
 MAX_VENDORS = 8  # in a list: each vendor may take its time before the next one is asked
@@ -89,7 +89,7 @@ class VendorList:
             vendor.resolve_mode_arguments(mode)
         self.require_prompts(vendor)
         own = self._settings.of(vendor.name)
-        find_launcher(own.launcher, self._environment, self._cwd)
+        find_command_prefix(own.launcher, self._environment, self._cwd)
         if not vendor.cli.bundled_module:
             find_program(vendor, own, self.build_environment(vendor.name), self._cwd)
 

@@ -374,13 +374,13 @@ def _create_translator_loader(
 
     def translates() -> "type[Translator]":
         if not made:
-            from shim.profiles.profile import translator
+            from shim.profiles.profile import build_translator
 
             protocol = (
                 (lambda: _create_acp_translator(spot, known)) if spot.at("acp").value else None
             )
             made.append(
-                translator(spot, stream(), None if adapter is None else adapter(), protocol)
+                build_translator(spot, stream(), None if adapter is None else adapter(), protocol)
             )
         return made[0]
 

@@ -11,7 +11,7 @@ from torture import DONE, INIT, PI_HEAD, PI_TAIL, claude, line, pi_delta, pi_end
 
 from shim.adapters.claude_stream import ClaudeTranslator
 from shim.conversation.drivers.open_translation import open_translation
-from shim.process.environment import old_sdk
+from shim.process.environment import is_strict_sdk
 
 COMPACTION = line({"type": "compaction_start", "reason": "threshold"})
 COMPACTED = line(
@@ -112,8 +112,13 @@ def test_an_old_reader_gets_no_line_of_a_kind_that_it_does_not_know():
     ],
 )
 def test_a_python_sdk_up_to_0_1_39_is_an_old_reader(version, old):
-    assert old_sdk({"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_AGENT_SDK_VERSION": version}) is old
-    assert not old_sdk({"CLAUDE_CODE_ENTRYPOINT": "sdk-ts", "CLAUDE_AGENT_SDK_VERSION": version})
+    assert (
+        is_strict_sdk({"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_AGENT_SDK_VERSION": version})
+        is old
+    )
+    assert not is_strict_sdk(
+        {"CLAUDE_CODE_ENTRYPOINT": "sdk-ts", "CLAUDE_AGENT_SDK_VERSION": version}
+    )
 
 
 def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):

@@ -15,7 +15,7 @@ from shim.conversation.drivers.open_translation import (
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import parse_uuid
 from shim.core.turn.outcome import ChildExit
-from shim.process.exit_status import parse_exit, signal_name
+from shim.process.exit_status import format_signal, parse_exit_status
 from shim.state.files import write_all
 
 
@@ -32,18 +32,18 @@ from shim.state.files import write_all
     ],
 )
 def test_an_exit_is_a_code_or_the_name_of_a_signal(text, expected):
-    assert parse_exit(text) == expected
+    assert parse_exit_status(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "SIG", "SIGNOTHING", "1.5", "1 2", "--1"])
 def test_what_is_neither_is_refused_with_a_sentence(text):
     with pytest.raises(ValueError, match=r"neither an exit code nor|invalid literal"):
-        parse_exit(text)
+        parse_exit_status(text)
 
 
 def test_a_signal_without_a_name_is_its_number():
-    assert signal_name(15) == "SIGTERM"
-    assert signal_name(64 + 100) == "signal 164"
+    assert format_signal(15) == "SIGTERM"
+    assert format_signal(64 + 100) == "signal 164"
 
 
 def test_fresh_ids_are_uuids_and_never_the_same():
