@@ -50,7 +50,7 @@ profile_files.vendor = load_vendor
 # the parser of all commands is made once
 typer.main.get_command = functools.cache(typer.main.get_command)
 # in this process: a guard that nobody waited for is a warning in some other test
-guard.LEAVE_SECONDS = PATIENCE
+guard.EXIT_TIMEOUT_S = PATIENCE
 
 # The tests are written for a terminal of their own, or for none; that of whoever runs them is
 # neither.

@@ -151,7 +151,7 @@ class Child:
             code = self._process.wait()
             strays.end(self._descendants)
             running.discard(self._process.pid)
-            guard.dismiss(self._process.pid)
+            guard.stop_watchdog(self._process.pid)
             self.child_exit = (
                 ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal(-code))
             )
@@ -222,16 +222,18 @@ class Child:
                 self.send_signal(name)
                 with anyio.move_on_after(seconds):
                     await self.wait_for_exit()
-            strays.end_orphans({pid for child in running for pid in (child, *guard.pids(child))})
+            strays.end_orphans(
+                {pid for child in running for pid in (child, *guard.list_pids(child))}
+            )
 
     @property
     def pids(self) -> set[int]:
         """The processes that we have to wait for: the child and its guard."""
-        return {self._process.pid, *guard.pids(self._process.pid)}
+        return {self._process.pid, *guard.list_pids(self._process.pid)}
 
     def close(self) -> None:
         """Close its pipes, and remove the files that were for this child alone."""
-        guard.dismiss(self._process.pid)
+        guard.stop_watchdog(self._process.pid)
         if self._recorder is not None:
             self._recorder.drain_pipes(self._process)
         close_pipes(self._process)

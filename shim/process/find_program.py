@@ -15,9 +15,11 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ModeError, VendorError
 from shim.state.config import VendorSettings, settings_path
 
-MARKER = b"claude-shim drop-in"  # in the second line of every file that `shim install` writes
+DROP_IN_MARKER = (
+    b"claude-shim drop-in"  # in the second line of every file that `shim install` writes
+)
 BACKUP_SUFFIX = ".before-shim"
-SETTINGS_BYTES = 1_000_000  # of a vendor's settings file; a longer one is not looked through
+MAX_SETTINGS_BYTES = 1_000_000  # of a vendor's settings file; a longer one is not looked through
 
 
 def find_program(
@@ -26,7 +28,7 @@ def find_program(
     """The absolute path of a vendor's program. VendorError if it cannot be found."""
     chosen = environment.get("SHIM_BIN") or settings.bin
     if chosen:
-        path = _chosen(chosen, environment, cwd)
+        path = _resolve_program(chosen, environment, cwd)
         if path is None:
             raise VendorError(
                 f"{vendor.name}: the program {chosen} was not found",
@@ -35,7 +37,7 @@ def find_program(
             )
         return path
     for name in vendor.programs:
-        for path in candidates(name, environment, cwd):
+        for path in list_candidates(name, environment, cwd):
             return path
     install = (
         f"install it (`{vendor.cli.install_command}`)"
@@ -49,7 +51,7 @@ def find_program(
     )
 
 
-def _chosen(chosen: str, environment: Mapping[str, str], cwd: str) -> str | None:
+def _resolve_program(chosen: str, environment: Mapping[str, str], cwd: str) -> str | None:
     if chosen.startswith("~/"):
         chosen = os.path.join(environment.get("HOME") or os.path.expanduser("~"), chosen[2:])
     if os.path.isabs(chosen):
@@ -58,7 +60,7 @@ def _chosen(chosen: str, environment: Mapping[str, str], cwd: str) -> str | None
         raise FrontendError(
             f"the program {chosen} is a relative path; it must be absolute, ~/… or a bare name"
         )
-    return next(candidates(chosen, environment, cwd), None)
+    return next(list_candidates(chosen, environment, cwd), None)
 
 
 def find_command_prefix(
@@ -69,7 +71,7 @@ def find_command_prefix(
     """
     if not words:
         return []
-    path = _chosen(words[0], environment, cwd)
+    path = _resolve_program(words[0], environment, cwd)
     if path is None:
         raise VendorError(
             f"the launcher {words[0]} was not found",
@@ -78,55 +80,55 @@ def find_command_prefix(
     return [path, *words[1:]]
 
 
-def candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
+def list_candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
     """The executables called `name`, in the order of PATH. Our own file stands for the one that it
     replaced.
     """
-    for directory in search_path(environment, cwd):
+    for directory in list_search_dirs(environment, cwd):
         path = os.path.join(directory, name)
-        if is_ours(path):
+        if is_drop_in(path):
             path += BACKUP_SUFFIX
         if os.path.isfile(path) and os.access(path, os.X_OK):
             yield path
 
 
-def search_path(environment: Mapping[str, str], cwd: str) -> list[str]:
+def list_search_dirs(environment: Mapping[str, str], cwd: str) -> list[str]:
     """The directories of PATH that may be searched."""
-    return [directory for directory, why in _entries(environment, cwd) if not why]
+    return [directory for directory, why in _check_path_entries(environment, cwd) if not why]
 
 
 def list_ignored_path_entries(environment: Mapping[str, str], cwd: str) -> list[tuple[str, str]]:
     """The entries of PATH that are not searched, each with the reason."""
-    return [(directory, why) for directory, why in _entries(environment, cwd) if why]
+    return [(directory, why) for directory, why in _check_path_entries(environment, cwd) if why]
 
 
-def _entries(environment: Mapping[str, str], cwd: str) -> Iterator[tuple[str, str]]:
+def _check_path_entries(environment: Mapping[str, str], cwd: str) -> Iterator[tuple[str, str]]:
     here = os.path.realpath(cwd)
     home = os.path.realpath(environment.get("HOME") or os.path.expanduser("~"))
-    guarded = not _inside(home, here)
+    guarded = not _is_inside(home, here)
     for directory in environment.get("PATH", os.defpath).split(os.pathsep):
         if not os.path.isabs(directory):
             yield directory, "it is relative"
-        elif guarded and _inside(os.path.realpath(directory), here):
+        elif guarded and _is_inside(os.path.realpath(directory), here):
             yield directory, "it is inside the working directory"
         else:
             yield directory, ""
 
 
-def _inside(path: str, directory: str) -> bool:
+def _is_inside(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
 
 
-def is_ours(path: str) -> bool:
+def is_drop_in(path: str) -> bool:
     """Whether a file is a drop-in that `shim install` wrote."""
     try:
         with open(path, "rb") as file:
-            return MARKER in file.read(512)
+            return DROP_IN_MARKER in file.read(512)
     except OSError:
         return False
 
 
-def found_on_path(
+def find_programs_on_path(
     vendors: Mapping[str, Adapter], environment: Mapping[str, str], cwd: str
 ) -> dict[str, str]:
     """Vendor → program, for those whose program is on PATH (for hints)."""
@@ -135,7 +137,11 @@ def found_on_path(
         if vendor.cli.unreleased_note:
             continue  # a program of this name is another one
         path = next(
-            (path for program in vendor.programs for path in candidates(program, environment, cwd)),
+            (
+                path
+                for program in vendor.programs
+                for path in list_candidates(program, environment, cwd)
+            ),
             None,
         )
         if path:
@@ -143,7 +149,9 @@ def found_on_path(
     return found
 
 
-def unheard(vendor: Adapter, launcher: Sequence[str], folders: Sequence[str] = ()) -> str:
+def find_policy_bypass(
+    vendor: Adapter, launcher: Sequence[str], folders: Sequence[str] = ()
+) -> str:
     """Why a vendor's program may not obey a file or a hook of ours: it may not see it, or files go
     before it.
 
@@ -163,12 +171,12 @@ def unheard(vendor: Adapter, launcher: Sequence[str], folders: Sequence[str] = (
     for name, word in vendor.environment.extra_tool_keys.items():
         for folder in filter(None, folders):
             path = os.path.join(folder, name)
-            if _may_say(path, word):
+            if _may_contain_key(path, word):
                 return f"{path} may give it tools that no rule names ({word})"
     return ""
 
 
-def check_programs(
+def check_project_programs(
     vendor: Adapter, request: LaunchRequest, environment: Mapping[str, str], cwd: str
 ) -> None:
     """ModeError where a vendor would start programs of the working directory that nobody has
@@ -179,7 +187,7 @@ def check_programs(
     facts = vendor.environment
     if request.opens_trust_prompt or not facts.autostart_files:
         return
-    path = _program(facts.autostart_files, cwd, environment.get("HOME", ""))
+    path = _find_project_program(facts.autostart_files, cwd, environment.get("HOME", ""))
     if path and facts.no_autostart_flag and request.has_flag(facts.no_autostart_flag):
         return
     if path:
@@ -190,12 +198,16 @@ def check_programs(
         )
 
 
-def _program(programs: Mapping[str, tuple[str, ...]], folder: str, home: str) -> str:
+def _find_project_program(programs: Mapping[str, tuple[str, ...]], folder: str, home: str) -> str:
     """The first path that is, or names, such a program; "" for none."""
     while True:
         for name, keys in programs.items() if folder != home else ():
             path = os.path.join(folder, name)
-            if any(_may_say(path, f'"{key}"') for key in keys) if keys else os.path.lexists(path):
+            if (
+                any(_may_contain_key(path, f'"{key}"') for key in keys)
+                if keys
+                else os.path.lexists(path)
+            ):
                 return path
         above = os.path.dirname(folder)
         if above == folder or os.path.lexists(os.path.join(folder, ".git")):
@@ -203,7 +215,7 @@ def _program(programs: Mapping[str, tuple[str, ...]], folder: str, home: str) ->
         folder = above
 
 
-def _may_say(path: str, word: str) -> bool:
+def _may_contain_key(path: str, word: str) -> bool:
     """Whether a JSON file may have a key: it has the word, or letters that are written as numbers,
     or is too long.
     """
@@ -211,7 +223,7 @@ def _may_say(path: str, word: str) -> bool:
         return False
     try:
         with open(path, "rb") as file:
-            data = file.read(SETTINGS_BYTES + 1)
+            data = file.read(MAX_SETTINGS_BYTES + 1)
     except OSError:
         return False  # the vendor cannot read it either
-    return word.encode() in data or b"\\u" in data or len(data) > SETTINGS_BYTES
+    return word.encode() in data or b"\\u" in data or len(data) > MAX_SETTINGS_BYTES

@@ -8,32 +8,34 @@ for hours, and would not notice.
 import contextlib
 import subprocess
 
-SCRIPT = 'read -r line || { kill -s TERM -- "-$1"; sleep 1; kill -s KILL -- "-$1"; } 2>/dev/null'
-LEAVE_SECONDS = 0.5  # for the shell to exit after the line
+WATCHDOG_SCRIPT = (
+    'read -r line || { kill -s TERM -- "-$1"; sleep 1; kill -s KILL -- "-$1"; } 2>/dev/null'
+)
+EXIT_TIMEOUT_S = 0.5  # for the shell to exit after the line
 
-_guards: dict[int, "subprocess.Popen[bytes]"] = {}
+_watchdogs: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
-def set_for(group: int) -> None:
+def start_watchdog(group: int) -> None:
     """Guard a process group. If no shell can be started, the group has no guard."""
-    command = ["/bin/sh", "-c", SCRIPT, "sh", str(group)]
+    command = ["/bin/sh", "-c", WATCHDOG_SCRIPT, "sh", str(group)]
     quiet = subprocess.DEVNULL
     with contextlib.suppress(OSError):
-        _guards[group] = subprocess.Popen(
+        _watchdogs[group] = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
         )
 
 
-def dismiss(group: int) -> None:
+def stop_watchdog(group: int) -> None:
     """Dismiss the guard of a group that is gone."""
-    guard = _guards.pop(group, None)
+    guard = _watchdogs.pop(group, None)
     if guard is not None and guard.stdin is not None:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             guard.stdin.write(b"\n")
             guard.stdin.close()
-            guard.wait(LEAVE_SECONDS)
+            guard.wait(EXIT_TIMEOUT_S)
 
 
-def pids(group: int) -> list[int]:
+def list_pids(group: int) -> list[int]:
     """The process of a group's guard, which we have to wait for."""
-    return [_guards[group].pid] if group in _guards else []
+    return [_watchdogs[group].pid] if group in _watchdogs else []

@@ -13,30 +13,30 @@ from typing import NamedTuple
 import shim
 from shim.core.errors import FrontendError
 from shim.process.environment import SAVED_PREFIX
-from shim.process.find_program import BACKUP_SUFFIX, MARKER, is_ours
+from shim.process.find_program import BACKUP_SUFFIX, DROP_IN_MARKER, is_drop_in
 from shim.state.files import replace, write_all
 
-NAMES = ("claude", "yume-cli")
+PROGRAM_NAMES = ("claude", "yume-cli")
 # What an installation that is gone says, in place of a traceback or of the shell's "not found".
-GONE = "hint: install claude-shim again and run `shim install`, or remove this file (`command -v claude` finds it)"
+MISSING_HINT = "hint: install claude-shim again and run `shim install`, or remove this file (`command -v claude` finds it)"
 ENTRY = f"""\
 try:
  from shim.__main__ import main
  main()
 except ImportError as error:
  import sys
- sys.exit(f"claude-shim, which this file starts, is not whole any more: {{error}}\\n{GONE}")
+ sys.exit(f"claude-shim, which this file starts, is not whole any more: {{error}}\\n{MISSING_HINT}")
 """
-DEFAULT_DIRECTORY = "~/.local/bin"
+DEFAULT_DIR = "~/.local/bin"
 PACKAGE = os.path.dirname(os.path.abspath(shim.__file__))
 # What moves an isolated Python to other folders all the same. Our Python must not see it; a vendor
 # does, as before us.
 MISLEADING = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
-IN_JAVASCRIPT = "\nconst script = "
+JAVASCRIPT_PREFIX = "\nconst script = "
 SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
 
 
-def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
+def build_drop_in(installed: Mapping[str, str], name: str = "claude") -> bytes:
     """The file: one exec of this installation, isolated, with these settings. `name` is what it
     imitates.
     """
@@ -50,17 +50,17 @@ def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
     gone = (
         f"{sys.executable}, the Python that claude-shim was installed for, does not exist any more"
     )
-    python, *told = map(shlex.quote, (sys.executable, gone, GONE))
+    python, *told = map(shlex.quote, (sys.executable, gone, MISSING_HINT))
     check = (
         f"[ -x {python} ] || {{ printf '%s: %s\\n%s\\n' \"$0\" {' '.join(told)} >&2; exit 1; }}\n"
     )
     # `-c` and not `-m shim`: finding the module to run costs a fifth of what `--version` may cost.
     command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY, *baked, name]))
     text = f'; `shim uninstall` removes it\n{check}{aside}exec {command} "$@"\n'
-    return b"#!/bin/sh\n# " + MARKER + text.encode()
+    return b"#!/bin/sh\n# " + DROP_IN_MARKER + text.encode()
 
 
-def install(
+def install_drop_in(
     directory: str, name: str, installed: Mapping[str, str], *, force: bool
 ) -> tuple[str, str | None]:
     """Write DIRECTORY/NAME. Returns its path, and where an old file is kept now (None: there was no
@@ -76,7 +76,7 @@ def install(
             f"the folder {os.path.dirname(path)} cannot be made: {error.strerror}"
         ) from None
     kept = None
-    if os.path.lexists(path) and (os.path.islink(path) or not is_ours(path)):
+    if os.path.lexists(path) and (os.path.islink(path) or not is_drop_in(path)):
         if not force:
             raise FrontendError(
                 f"{path} exists already and is not ours",
@@ -88,7 +88,7 @@ def install(
                 f"{kept} exists already", hint="move it away first; it may be your real claude"
             )
         os.rename(path, kept)
-    replace(path, lambda file: write_all(file, script(installed, name)), 0o755)
+    replace(path, lambda file: write_all(file, build_drop_in(installed, name)), 0o755)
     os.chmod(path, 0o755)  # for any umask, because frontends of other users may start it
     return path, kept
 
@@ -104,14 +104,14 @@ class Removed(NamedTuple):
     record: str = ""
 
 
-def uninstall(directory: str, name: str) -> Removed:
+def uninstall_drop_in(directory: str, name: str) -> Removed:
     """Remove DIRECTORY/NAME and restore an old file. A file that is not ours is left alone, and
     none is no error.
     """
     path = _target(directory, name)
-    if os.path.islink(path) or not is_ours(path):
+    if os.path.islink(path) or not is_drop_in(path):
         return Removed(path, was_ours=False)
-    record = read_installed(path)[1].get("record", "")
+    record = read_install_settings(path)[1].get("record", "")
     os.unlink(path)
     backup = path + BACKUP_SUFFIX
     restored = os.path.lexists(backup)
@@ -120,12 +120,14 @@ def uninstall(directory: str, name: str) -> Removed:
     return Removed(path, True, restored, record)
 
 
-def read_installed(path: str) -> tuple[str, dict[str, str]]:
+def read_install_settings(path: str) -> tuple[str, dict[str, str]]:
     """Read a file that `install` wrote: the Python that it runs ("": unreadable), and its settings."""
     try:
         with open(path, "rb") as file:
             text = file.read(SCRIPT_BYTES).decode("utf-8", "replace")
-        _, embedded, line = text.partition(IN_JAVASCRIPT)  # in JavaScript the script is a string
+        _, embedded, line = text.partition(
+            JAVASCRIPT_PREFIX
+        )  # in JavaScript the script is a string
         script_text = json.JSONDecoder().raw_decode(line)[0] if embedded else text
         words = shlex.split(str(script_text).rpartition("\nexec ")[2])
     except (OSError, ValueError):
@@ -147,7 +149,7 @@ def compile_bytecode(package: str = PACKAGE) -> bool:
     return bool(compileall.compile_dir(package, quiet=2))
 
 
-def uncompiled(package: str = PACKAGE) -> list[str]:
+def list_uncompiled_modules(package: str = PACKAGE) -> list[str]:
     """The modules whose bytecode is missing or stale, as paths inside of the package."""
     return [
         os.path.relpath(os.path.join(folder, name), package)
@@ -173,7 +175,7 @@ def _has_bytecode(source: str) -> bool:
     return head[:4] == MAGIC_NUMBER and (hashed or head[8:] == stamped)
 
 
-def found_first(name: str, path_variable: str) -> str | None:
+def find_first_on_path(name: str, path_variable: str) -> str | None:
     """The program that a shell finds under `name`."""
     for directory in path_variable.split(os.pathsep):
         candidate = os.path.join(directory or ".", name)
@@ -183,6 +185,6 @@ def found_first(name: str, path_variable: str) -> str | None:
 
 
 def _target(directory: str, name: str) -> str:
-    if name not in NAMES:
-        raise FrontendError(f"--as is {name!r}, it must be one of {', '.join(NAMES)}")
+    if name not in PROGRAM_NAMES:
+        raise FrontendError(f"--as is {name!r}, it must be one of {', '.join(PROGRAM_NAMES)}")
     return os.path.join(os.path.abspath(os.path.expanduser(directory)), name)

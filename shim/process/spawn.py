@@ -122,7 +122,7 @@ def spawn(
     running.add(process.pid)
     from shim.process import guard
 
-    guard.set_for(process.pid)
+    guard.start_watchdog(process.pid)
     _widen(process)
     return process
 
@@ -216,7 +216,7 @@ def abandon(process: "AnyProcess") -> None:
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     running.discard(process.pid)
-    guard.dismiss(process.pid)
+    guard.stop_watchdog(process.pid)
 
 
 def signal_group(process: "AnyProcess", name: str) -> None:

@@ -27,7 +27,7 @@ from vendor_setups import (
 )
 
 from shim.adapters import get_adapter
-from shim.process.install import install as put
+from shim.process.install import install_drop_in as put
 from shim.process.probe import open_probe
 from shim.state.config import VendorSettings
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from place import TURN_SECONDS, Line, LineProcess, Place
 from programs import PYTHON_PINS, node, npm_folder, python_folder, version_of
 
-from shim.process.find_program import is_ours
-from shim.process.install import read_installed
+from shim.process.find_program import is_drop_in
+from shim.process.install import read_install_settings
 
 PROGRAMS = Path(__file__).with_name("clients")
 TYPESCRIPT_PACKAGE = "@anthropic-ai/claude-agent-sdk"
@@ -161,7 +161,7 @@ class SdkClient:
             "resume": resume,
         }
         argv = [*self.command(), json.dumps(start)]
-        if self.own and is_ours(str(place.claude)):
+        if self.own and is_drop_in(str(place.claude)):
             module = _copied(Path(argv[-2]), place)
             put_into(module.with_name(self.own), place)
             argv[-2:] = [str(module), json.dumps({**start, "claude": None})]
@@ -184,7 +184,7 @@ def _copied(module: Path, place: Place) -> Path:
 
 def put_into(file: Path, place: Place, vendor: str = "") -> None:
     """The drop-in where a package has its own claude, for the vendor of the place's drop-in."""
-    vendor = vendor or read_installed(str(place.claude))[1]["vendor"]
+    vendor = vendor or read_install_settings(str(place.claude))[1]["vendor"]
     install = [sys.executable, "-m", "shim", "install", "--vendor", vendor, "--into", str(file)]
     subprocess.run(
         install,

@@ -24,7 +24,7 @@ from programs import node, npm_folder, python_folder, version_of
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CODEX, Vendor
 
-from shim.process.find_program import is_ours
+from shim.process.find_program import is_drop_in
 
 MODEL = "sonnet"  # every program has Claude's names for models, most no others
 NATIVE = "@anthropic-ai/claude-agent-sdk-*/claude"  # below node_modules, of the TypeScript SDK
@@ -69,7 +69,7 @@ class OfNpm(Wrapper):
 
     def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         folder = npm_folder(self.package)
-        if self.own and is_ours(str(place.claude)):
+        if self.own and is_drop_in(str(place.claude)):
             folder = linked(folder, place)
             for file in folder.glob(f"node_modules/{NATIVE}"):
                 put_into(file, place)
@@ -84,7 +84,7 @@ class OfPyPI(Wrapper):
 
     def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         folders = [python_folder(self.package)]
-        if is_ours(str(place.claude)):
+        if is_drop_in(str(place.claude)):
             folders.insert(0, linked(folders[0] / "claude_agent_sdk", place).parent)
             put_into(folders[0] / "claude_agent_sdk" / "_bundled" / "claude", place)
         argv = [sys.executable, "-S", "-P", str(PROGRAMS / "pypi_frontend.py"), self.package]

@@ -7,15 +7,15 @@ from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError, VendorError
 from shim.process.find_program import (
-    SETTINGS_BYTES,
-    candidates,
-    check_programs,
+    MAX_SETTINGS_BYTES,
+    check_project_programs,
+    find_policy_bypass,
     find_program,
-    found_on_path,
-    search_path,
-    unheard,
+    find_programs_on_path,
+    list_candidates,
+    list_search_dirs,
 )
-from shim.process.install import script
+from shim.process.install import build_drop_in
 from shim.state.config import VendorSettings
 
 
@@ -98,23 +98,29 @@ def test_only_absolute_entries_outside_of_the_working_directory_are_searched(box
     link = box.path / "link"
     link.symlink_to(box.cwd)
     path = f"/usr/bin::.:bin:{box.cwd}:{box.cwd}/sub:{link}:{box.cwd}-other"
-    assert search_path(box.environment(PATH=path), str(box.cwd)) == ["/usr/bin", f"{box.cwd}-other"]
+    assert list_search_dirs(box.environment(PATH=path), str(box.cwd)) == [
+        "/usr/bin",
+        f"{box.cwd}-other",
+    ]
 
 
 def test_our_own_file_gives_what_it_replaced(box):
-    (box.bin / "claude").write_bytes(script({}))
+    (box.bin / "claude").write_bytes(build_drop_in({}))
     (box.bin / "claude").chmod(0o755)
     later = box.program("claude", "", folder=box.path / "later")
     path = f"{box.bin}:{box.path}/later"
-    assert list(candidates("claude", box.environment(PATH=path), str(box.cwd))) == [later]
+    assert list(list_candidates("claude", box.environment(PATH=path), str(box.cwd))) == [later]
     before = box.program("claude.before-shim", "")
-    assert list(candidates("claude", box.environment(PATH=path), str(box.cwd))) == [before, later]
+    assert list(list_candidates("claude", box.environment(PATH=path), str(box.cwd))) == [
+        before,
+        later,
+    ]
 
 
 def test_what_is_on_path_is_listed_by_vendor(box):
     qwen, agent = box.program("qwen", ""), box.program("agent", "")
     vendors = {name: get_adapter(name) for name in ("cursor", "demo", "pi", "qwen")}
-    found = found_on_path(vendors, box.environment(PATH=str(box.bin)), str(box.cwd))
+    found = find_programs_on_path(vendors, box.environment(PATH=str(box.bin)), str(box.cwd))
     assert found == {"cursor": agent, "qwen": qwen}
 
 
@@ -123,7 +129,7 @@ def test_what_is_on_path_is_listed_by_vendor(box):
     [
         '{"tools": {"discoveryCommand": "x"}}',
         r'{"tools": {"discovery\u0043ommand": "x"}}',
-        " " * SETTINGS_BYTES + "{}",
+        " " * MAX_SETTINGS_BYTES + "{}",
     ],
 )
 @pytest.mark.parametrize("place", [0, 1], ids=["the project", "home"])
@@ -132,19 +138,19 @@ def test_settings_that_may_give_a_vendor_tools_without_a_rule_are_named(tmp_path
     path = folders[place] / ".gemini" / "settings.json"
     path.parent.mkdir(parents=True)
     path.write_text(settings)
-    assert unheard(get_adapter("gemini"), (), [str(folder) for folder in folders]).startswith(
-        str(path)
-    )
+    assert find_policy_bypass(
+        get_adapter("gemini"), (), [str(folder) for folder in folders]
+    ).startswith(str(path))
 
 
 def test_other_settings_and_other_vendors_are_heard(tmp_path):
     path = tmp_path / ".gemini" / "settings.json"
-    assert unheard(get_adapter("gemini"), (), [str(tmp_path), ""]) == ""
+    assert find_policy_bypass(get_adapter("gemini"), (), [str(tmp_path), ""]) == ""
     path.parent.mkdir(parents=True)
     path.write_text('{"tools": {"allowed": ["x"]}}')
-    assert unheard(get_adapter("gemini"), (), [str(tmp_path)]) == ""
+    assert find_policy_bypass(get_adapter("gemini"), (), [str(tmp_path)]) == ""
     path.write_text('{"tools": {"discoveryCommand": "x"}}')
-    assert unheard(get_adapter("qwen"), (), [str(tmp_path)]) == ""
+    assert find_policy_bypass(get_adapter("qwen"), (), [str(tmp_path)]) == ""
 
 
 @pytest.fixture
@@ -162,7 +168,7 @@ def refusal(vendor, folder, *, environment=None, trust=False, knows=True):
         parse_argv([]), "", opens_trust_prompt=trust, has_flag=lambda flag: knows
     )
     try:
-        check_programs(
+        check_project_programs(
             get_adapter(vendor), request, {"HOME": "/nowhere", **(environment or {})}, str(folder)
         )
     except ModeError as error:

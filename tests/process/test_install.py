@@ -9,15 +9,15 @@ import pytest
 from box import ANSWER, ASK, PATIENCE, Running
 
 from shim.core.errors import FrontendError
-from shim.process.find_program import is_ours
+from shim.process.find_program import is_drop_in
 from shim.process.install import (
     Removed,
+    build_drop_in,
     compile_bytecode,
-    found_first,
-    install,
-    script,
-    uncompiled,
-    uninstall,
+    find_first_on_path,
+    install_drop_in,
+    list_uncompiled_modules,
+    uninstall_drop_in,
 )
 
 
@@ -28,7 +28,9 @@ def put(box, **options):
         "installed": {"vendor": "demo"},
         "force": False,
     } | options
-    return install(facts["directory"], facts["name"], facts["installed"], force=facts["force"])
+    return install_drop_in(
+        facts["directory"], facts["name"], facts["installed"], force=facts["force"]
+    )
 
 
 def test_it_is_a_short_shell_script_with_our_mark(box):
@@ -41,7 +43,7 @@ def test_it_is_a_short_shell_script_with_our_mark(box):
     assert " -I " in started and said[-1].endswith('claude "$@"')
     assert len(said) == 12
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o755
-    assert is_ours(path)
+    assert is_drop_in(path)
     assert os.listdir(box.bin) == ["claude"]
 
 
@@ -137,7 +139,7 @@ def test_a_package_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
 
 def test_a_folder_that_is_not_there_is_made(box):
     path, _ = put(box, directory=str(box.path / "a" / "b"))
-    assert is_ours(path)
+    assert is_drop_in(path)
 
 
 def test_awkward_names_are_quoted(box):
@@ -176,7 +178,7 @@ def test_with_force_it_is_kept_and_comes_back(box):
     path, kept = put(box, force=True)
     assert kept == f"{path}.before-shim"
     assert "echo real" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
-    assert uninstall(str(box.bin), "claude") == Removed(path, was_ours=True, restored=True)
+    assert uninstall_drop_in(str(box.bin), "claude") == Removed(path, was_ours=True, restored=True)
     assert os.listdir(box.bin) == ["claude"]
     assert "echo real" in (box.bin / "claude").read_text(encoding="utf-8")
 
@@ -217,7 +219,7 @@ def test_a_link_to_a_file_of_ours_is_not_ours(box):
     (box.bin / "claude").symlink_to(box.path / "real" / "claude")
     with pytest.raises(FrontendError):
         put(box)
-    assert not uninstall(str(box.bin), "claude").was_ours
+    assert not uninstall_drop_in(str(box.bin), "claude").was_ours
     assert (box.bin / "claude").is_symlink()
 
 
@@ -235,13 +237,13 @@ def test_only_our_own_file_is_removed(box, there):
     if there != "nothing":
         box.program("claude", "echo real\n")
     path = str(box.bin / "claude")
-    assert uninstall(str(box.bin), "claude") == Removed(path, was_ours=False)
+    assert uninstall_drop_in(str(box.bin), "claude") == Removed(path, was_ours=False)
     assert os.path.exists(path) is (there != "nothing")
 
 
 def test_without_a_backup_nothing_is_put_back(box):
     path, _ = put(box)
-    assert uninstall(str(box.bin), "claude") == Removed(path, was_ours=True)
+    assert uninstall_drop_in(str(box.bin), "claude") == Removed(path, was_ours=True)
     assert os.listdir(box.bin) == []
 
 
@@ -253,7 +255,7 @@ def test_only_two_names_are_ours_to_take(box, name):
 
 def test_it_may_be_called_yume_cli(box):
     path, _ = put(box, name="yume-cli")
-    assert is_ours(path) and path.endswith("/yume-cli")
+    assert is_drop_in(path) and path.endswith("/yume-cli")
 
 
 def test_what_the_path_finds_first_is_said(box):
@@ -261,12 +263,14 @@ def test_what_the_path_finds_first_is_said(box):
     box.program("claude", "", folder=first)
     box.program("claude", "", folder=second)
     (box.path / "empty").mkdir()
-    assert found_first("claude", f"{box.path}/empty:{first}:{second}") == str(first / "claude")
-    assert found_first("claude", str(box.path / "empty")) is None
+    assert find_first_on_path("claude", f"{box.path}/empty:{first}:{second}") == str(
+        first / "claude"
+    )
+    assert find_first_on_path("claude", str(box.path / "empty")) is None
 
 
 def test_nothing_baked_in_is_nothing_said():
-    assert b"--installed" not in script({})
+    assert b"--installed" not in build_drop_in({})
 
 
 # -- bytecode --------------------------------------------------------------------------------------
@@ -282,22 +286,22 @@ def package(tmp_path):
 
 
 def test_bytecode_that_is_missing_is_known_and_written(package):
-    assert sorted(uncompiled(str(package))) == ["__init__.py", "one.py", "room/two.py"]
+    assert sorted(list_uncompiled_modules(str(package))) == ["__init__.py", "one.py", "room/two.py"]
     assert compile_bytecode(str(package))
-    assert uncompiled(str(package)) == []
+    assert list_uncompiled_modules(str(package)) == []
 
 
 def test_bytecode_of_an_older_source_is_stale(package):
     compile_bytecode(str(package))
     (package / "one.py").write_text("NAME = 'another, of another size'\n", encoding="utf-8")
-    assert uncompiled(str(package)) == ["one.py"]
+    assert list_uncompiled_modules(str(package)) == ["one.py"]
 
 
 def test_bytecode_of_another_python_is_stale(package):
     compile_bytecode(str(package))
     (compiled,) = (package / "room" / "__pycache__").iterdir()
     compiled.write_bytes(b"\0" + compiled.read_bytes()[1:])
-    assert uncompiled(str(package)) == ["room/two.py"]
+    assert list_uncompiled_modules(str(package)) == ["room/two.py"]
 
 
 def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
@@ -309,9 +313,14 @@ def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
         ).stderr
 
     compile_bytecode(str(package))
-    assert "bytecode is stale for 'one'" not in loaded() and uncompiled(str(package)) == []
+    assert (
+        "bytecode is stale for 'one'" not in loaded()
+        and list_uncompiled_modules(str(package)) == []
+    )
     os.utime(package / "one.py", (1, 1))
-    assert "bytecode is stale for 'one'" in loaded() and uncompiled(str(package)) == ["one.py"]
+    assert "bytecode is stale for 'one'" in loaded() and list_uncompiled_modules(str(package)) == [
+        "one.py"
+    ]
 
 
 def test_the_drop_in_comes_with_its_bytecode(inside, shim, monkeypatch):

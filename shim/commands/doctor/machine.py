@@ -21,8 +21,8 @@ from shim.core.bridge.frames import WATCH
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.io.log import open_log
-from shim.process.find_program import is_ours, list_ignored_path_entries
-from shim.process.install import found_first, read_installed, uncompiled
+from shim.process.find_program import is_drop_in, list_ignored_path_entries
+from shim.process.install import find_first_on_path, list_uncompiled_modules, read_install_settings
 from shim.recording.open_recorder import unrecordable
 from shim.state.config import Settings, load, state_directory
 from shim.state.files import find_fault, private_directory, remove, write_file
@@ -76,8 +76,8 @@ def find_refusal(environment: Mapping[str, str], vendor: str | None = None) -> S
 
     The turn is prepared by the code of every turn, up to the command that would be started.
     """
-    path = found_first("claude", environment.get("PATH", ""))
-    baked = read_installed(path)[1] if path and is_ours(path) else {}
+    path = find_first_on_path("claude", environment.get("PATH", ""))
+    baked = read_install_settings(path)[1] if path and is_drop_in(path) else {}
     invocation = Invocation(prompt="hello", print_mode=True).with_flags(shim_vendor=vendor)
     try:
         ConversationStartup(invocation, baked, launcher_class=DryLauncher).plan_first_child()
@@ -92,8 +92,8 @@ def list_default_vendors(settings: Settings, environment: Mapping[str, str]) -> 
     """
     if named := environment.get("SHIM_VENDOR"):
         return () if named.startswith("replay:") else parse_vendor_list(named)
-    path = found_first("claude", environment.get("PATH", ""))
-    baked = read_installed(path)[1].get("vendor") if path and is_ours(path) else None
+    path = find_first_on_path("claude", environment.get("PATH", ""))
+    baked = read_install_settings(path)[1].get("vendor") if path and is_drop_in(path) else None
     return parse_vendor_list(baked) if baked else settings.vendor
 
 
@@ -242,13 +242,13 @@ def check_gateway(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
 
 def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """What a frontend starts when it calls `claude`."""
-    path = found_first("claude", environment.get("PATH", ""))
+    path = find_first_on_path("claude", environment.get("PATH", ""))
     if path is None:
         return [DiagnosisFinding(NOTE, "PATH finds no claude", "`shim install` writes one")]
-    if not is_ours(path):
+    if not is_drop_in(path):
         fix = "run `shim install` and put its folder before this one on PATH, or give its path to your frontend"
         return [DiagnosisFinding(NOTE, f"PATH finds {path}, which is not ours", fix)]
-    python, baked = read_installed(path)
+    python, baked = read_install_settings(path)
     if not os.access(python, os.X_OK):
         text = f"PATH finds {path}, which runs {python or 'nothing'}, which does not exist"
         return [DiagnosisFinding(PROBLEM, text, "run `shim install` again")]
@@ -281,7 +281,7 @@ def _find_start_error(path: str) -> str:
 
 def _check_bytecode() -> DiagnosisFinding:
     """Whether Python has to compile modules of ours whenever it starts."""
-    missing = uncompiled()
+    missing = list_uncompiled_modules()
     if not missing:
         return DiagnosisFinding(OK, "every module has its bytecode")
     text = f"the bytecode of {len(missing)} of our modules is missing or stale ({missing[0]}): turns start more slowly"

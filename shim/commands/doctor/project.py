@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.commands.doctor.places import MAX_FOLDERS, build_backup_path, find_claude_files
 from shim.core.errors import FrontendError
-from shim.process.find_program import is_ours
-from shim.process.install import found_first, read_installed
+from shim.process.find_program import is_drop_in
+from shim.process.install import find_first_on_path, read_install_settings
 
 
 def check_project(folder: str, environment: Mapping[str, str]) -> list[DiagnosisFinding]:
@@ -20,7 +20,7 @@ def check_project(folder: str, environment: Mapping[str, str]) -> list[Diagnosis
     places = find_claude_files(folder)
     findings = [_check_claude_file(path) for path in places.files]
     if not findings:
-        first = found_first("claude", environment.get("PATH", ""))
+        first = find_first_on_path("claude", environment.get("PATH", ""))
         text = f"no program below {folder} keeps a claude of its own; those that are there start the claude of PATH"
         findings.append(DiagnosisFinding(NOTE, f"{text}: {first or 'there is none'}"))
     if not places.is_complete:
@@ -31,8 +31,8 @@ def check_project(folder: str, environment: Mapping[str, str]) -> list[Diagnosis
 
 def _check_claude_file(path: str) -> DiagnosisFinding:
     kept = build_backup_path(path)
-    if is_ours(path):
-        python, baked = read_installed(path)
+    if is_drop_in(path):
+        python, baked = read_install_settings(path)
         if not os.access(python, os.X_OK):
             text = f"{path} is ours and runs {python or 'nothing'}, which does not exist"
             return DiagnosisFinding(PROBLEM, text, f"run `shim install --into {path}` again")

@@ -15,13 +15,13 @@ from shim.commands.install.command import install_and_report, uninstall_and_repo
 from shim.commands.install.leftovers import list_leftovers, remove_leftover
 from shim.conversation.fallback.vendor_list import MAX_VENDORS
 from shim.core.adapter.routing import parse_vendor_list
-from shim.process.find_program import found_on_path
+from shim.process.find_program import find_programs_on_path
 from shim.process.install import (
-    DEFAULT_DIRECTORY,
+    DEFAULT_DIR,
     compile_bytecode,
-    found_first,
-    install,
-    uninstall,
+    find_first_on_path,
+    install_drop_in,
+    uninstall_drop_in,
 )
 from shim.state.config import CHOICES, Settings
 from shim.state.own_vendors import readable
@@ -37,7 +37,7 @@ def install_dropin(
         typer.Option(help="The vendor that answers by default, or a list of them, as qwen,pi."),
     ] = None,
     name: NameOption = "claude",
-    to: FolderOption = DEFAULT_DIRECTORY,
+    to: FolderOption = DEFAULT_DIR,
     into: Annotated[
         str | None,
         typer.Option(
@@ -71,7 +71,7 @@ def install_dropin(
     baked = {"vendor": ",".join(names), "record": folder, "dialect": dialect}
     installed = {key: value for key, value in baked.items() if value}
     if into is not None:
-        if force or name != "claude" or to != DEFAULT_DIRECTORY:
+        if force or name != "claude" or to != DEFAULT_DIR:
             raise typer.BadParameter(
                 "it goes with none of --to, --as and --force", param_hint="--into"
             )
@@ -79,7 +79,7 @@ def install_dropin(
         compile_bytecode()
         _report_vendors(names)
         return
-    path, kept = install(to, name, installed, force=force)
+    path, kept = install_drop_in(to, name, installed, force=force)
     compile_bytecode()
     say(f"wrote {path}")
     if kept:
@@ -117,7 +117,7 @@ def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
         print_vendor(console, report)
     if reports:
         return reports[0]
-    there = list(found_on_path(readable(), os.environ, os.getcwd()))
+    there = list(find_programs_on_path(readable(), os.environ, os.getcwd()))
     print_finding(console, explain_missing_choice(there))
     return there[0] if there else EXAMPLE_VENDOR
 
@@ -136,7 +136,7 @@ def _resolve_vendors(names: tuple[str, ...], settings: Settings) -> tuple[str, .
 
 def _check_path(path: str, name: str) -> DiagnosisFinding:
     """Which file PATH finds under `name`; a warning if that is not `path`."""
-    first, folder = found_first(name, os.environ.get("PATH", "")), os.path.dirname(path)
+    first, folder = find_first_on_path(name, os.environ.get("PATH", "")), os.path.dirname(path)
     if first is None:
         fix = f'put it there: export PATH="{folder}:$PATH"; or give {path} to your frontend'
         return DiagnosisFinding(WARNING, f"{folder} is not on PATH", fix)
@@ -159,7 +159,7 @@ def _format_next_step(command: str, first: VendorReport, *, plain: bool) -> str:
 
 def uninstall_dropin(
     name: NameOption = "claude",
-    to: FolderOption = DEFAULT_DIRECTORY,
+    to: FolderOption = DEFAULT_DIR,
     into: Annotated[
         str | None,
         typer.Option("--into", help="Take it out of this file, and put back what was there."),
@@ -179,7 +179,7 @@ def uninstall_dropin(
             raise typer.BadParameter("it does not go with --into", param_hint="--purge")
         uninstall_and_report(into)
         return
-    done = uninstall(to, name)
+    done = uninstall_drop_in(to, name)
     left = list_leftovers(os.environ, done.record)
     if done.restored:
         say(f"removed {done.path}; the file that was there before is back")
@@ -193,5 +193,5 @@ def uninstall_dropin(
         removed = purge and remove_leftover(one)
         hint = "; --purge removes it" if one.owned_entries and not purge else ""
         say(f"removed {one.path}" if removed else f"left {one.path}: {one.description}{hint}")
-    first = found_first(name, os.environ.get("PATH", ""))
+    first = find_first_on_path(name, os.environ.get("PATH", ""))
     say(f"PATH finds {first}" if first else f"PATH finds no {name}")

@@ -18,8 +18,8 @@ from shim.commands.doctor.places import (
     list_backups,
 )
 from shim.core.errors import FrontendError
-from shim.process.find_program import MARKER, is_ours
-from shim.process.install import IN_JAVASCRIPT, script
+from shim.process.find_program import DROP_IN_MARKER, is_drop_in
+from shim.process.install import JAVASCRIPT_PREFIX, build_drop_in
 from shim.state.files import replace, write_all
 
 MAX_NAMED_PATHS = 5  # places that a hint names
@@ -71,11 +71,13 @@ class Restoration(NamedTuple):
 
 def render_file(path: str, installed: Mapping[str, str]) -> bytes:
     """What is written in place of `path`."""
-    shell = script(installed)
+    shell = build_drop_in(installed)
     if not path.endswith(SCRIPT_SUFFIXES):
         return shell
     return JAVASCRIPT_TEMPLATE.format(
-        marker=MARKER.decode(), declared=IN_JAVASCRIPT, script=json.dumps(shell.decode())
+        marker=DROP_IN_MARKER.decode(),
+        declared=JAVASCRIPT_PREFIX,
+        script=json.dumps(shell.decode()),
     ).encode()
 
 
@@ -87,7 +89,7 @@ def install_into(file: str, installed: Mapping[str, str]) -> Installation:
     path = _resolve_target(file)
     kept = build_backup_path(path)
     settings = {**installed, "replaced": kept}
-    if is_ours(path):
+    if is_drop_in(path):
         _write_dropin(path, settings)
         return Installation(path, kept if os.path.lexists(kept) else None)
     moved = None
@@ -122,7 +124,7 @@ def uninstall_from(file: str) -> Restoration:
     alone.
     """
     path = os.path.abspath(os.path.expanduser(file))
-    kept, ours = build_backup_path(path), is_ours(path) and not os.path.islink(path)
+    kept, ours = build_backup_path(path), is_drop_in(path) and not os.path.islink(path)
     if not ours and os.path.lexists(path):
         return Restoration(path, was_ours=False, restored=False, old_backups=list_backups(path))
     restored = os.path.lexists(kept)

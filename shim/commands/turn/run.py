@@ -9,8 +9,8 @@ import typer
 from shim.commands.turn.live import LiveTurn
 from shim.commands.turn.next_steps import print_next_steps
 from shim.commands.turn.person import Person
-from shim.process.find_program import is_ours
-from shim.process.install import DEFAULT_DIRECTORY, found_first, read_installed
+from shim.process.find_program import is_drop_in
+from shim.process.install import DEFAULT_DIR, find_first_on_path, read_install_settings
 from shim.story.terminal.console import ReaderMayLeave, open_console
 
 
@@ -86,10 +86,10 @@ def read_installed_settings() -> dict[str, str]:
     """What `shim install` wrote into the `claude` that PATH finds, else into the one in the default
     folder.
     """
-    usual = os.path.join(os.path.expanduser(DEFAULT_DIRECTORY), "claude")
-    for path in (found_first("claude", os.environ.get("PATH", "")), usual):
-        if path is not None and is_ours(path):
-            return read_installed(path)[1]
+    usual = os.path.join(os.path.expanduser(DEFAULT_DIR), "claude")
+    for path in (find_first_on_path("claude", os.environ.get("PATH", "")), usual):
+        if path is not None and is_drop_in(path):
+            return read_install_settings(path)[1]
     return {}
 
 

@@ -40,7 +40,12 @@ from shim.process.environment import (
     build_launch_environment,
     parse_extra_args,
 )
-from shim.process.find_program import check_programs, find_command_prefix, find_program, unheard
+from shim.process.find_program import (
+    check_project_programs,
+    find_command_prefix,
+    find_policy_bypass,
+    find_program,
+)
 from shim.process.spawn import Started, spawn
 from shim.process.version_check import check_installed_version
 from shim.state.config import TIMEOUTS
@@ -334,7 +339,7 @@ class ChildLauncher:
         environment = build_launch_environment(
             self.child_environment, launch, setup.vendor_settings
         )
-        check_programs(self.adapter, request, environment, setup.cwd)
+        check_project_programs(self.adapter, request, environment, setup.cwd)
         return LaunchPlan(
             [*self.program.argv, *launch.arguments, *added], environment, launch, request
         )
@@ -422,7 +427,7 @@ class ChildLauncher:
             files=TurnFiles(
                 self.prepare_report_folder(), self._store_attachment if self._can_attach else None
             ),
-            policy_bypass=unheard(
+            policy_bypass=find_policy_bypass(
                 self.adapter,
                 self.program.command_prefix,
                 (self.context.cwd, self.child_environment.get("HOME", "")),

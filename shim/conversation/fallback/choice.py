@@ -11,7 +11,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.typed import NamedTuple
 from shim.io.raw_output import warn
-from shim.process.find_program import found_on_path
+from shim.process.find_program import find_programs_on_path
 from shim.state.config import settings_path
 from shim.state.own_vendors import readable
 
@@ -72,7 +72,7 @@ def choose_vendors(
         model = None
     if names:
         return VendorChoice(names, model, place)
-    there = found_on_path(readable(), environment, cwd)
+    there = find_programs_on_path(readable(), environment, cwd)
     found = (
         ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
     )

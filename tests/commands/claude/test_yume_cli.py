@@ -12,7 +12,7 @@ from fake_secrets import random
 from flat import check_flat, short
 
 from shim.conversation.yume_start import resolve_session_id
-from shim.process.install import install
+from shim.process.install import install_drop_in
 from tests.conversation.test_two_way import HELLO, INIT, OWN, asks, calls, result, returns, says
 
 U = "11111111-2222-4333-8444-555555555555"
@@ -691,7 +691,7 @@ def run(path, *words, **options):
 
 
 def test_the_installed_binary_answers_as_yume_calls_it(box):
-    path, _ = install(str(box.bin), "yume-cli", {"vendor": "demo"}, force=False)
+    path, _ = install_drop_in(str(box.bin), "yume-cli", {"vendor": "demo"}, force=False)
     environment = box.environment(SHIM_BIN=box.fake(["out", ANSWER]))
     done = run(path, "start", "--prompt", "hi", env=environment, cwd=box.cwd)
     assert done.returncode == 0, done.stderr
@@ -706,7 +706,9 @@ def test_the_installed_binary_answers_as_yume_calls_it(box):
 
 
 def test_a_claude_that_was_installed_with_the_dialect_speaks_it(box):
-    path, _ = install(str(box.bin), "claude", {"vendor": "demo", "dialect": "yume"}, force=False)
+    path, _ = install_drop_in(
+        str(box.bin), "claude", {"vendor": "demo", "dialect": "yume"}, force=False
+    )
     environment = box.environment(SHIM_BIN=box.fake(["out", ANSWER]))
     check_flat(run(path, *ASK, env=environment, cwd=box.cwd).stdout)
     other = run(path, *ASK, "--shim-dialect", "claude", env=environment, cwd=box.cwd)

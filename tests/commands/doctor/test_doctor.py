@@ -15,7 +15,7 @@ from support import case
 from shim.adapters import VENDORS, get_adapter
 from shim.commands.doctor import recorded_logins
 from shim.process import probe
-from shim.process.install import script
+from shim.process.install import build_drop_in
 
 SAYS = {
     "acai": "acai 0.1.0", "amp": "0.0.1790142911-g12ab (released 2026-09-23)", "cake": "cake 0.1.0",
@@ -435,7 +435,7 @@ def test_no_mark_of_a_good_check_stands_before_a_mistake_in_the_settings(machine
 def test_an_installed_claude_that_does_not_start_must_be_fixed(machine, doctor):
     file = machine.program("claude", "")
     machine.program("broken", "echo 'no such thing' >&2; exit 3\n")
-    whole = script({}).decode()
+    whole = build_drop_in({}).decode()
     old = shlex.split(whole.rpartition("\nexec ")[2])[0]
     Path(file).write_text(whole.replace(old, str(machine.bin / "broken")), encoding="utf-8")
     status, report = doctor()
@@ -496,7 +496,7 @@ def test_which_claude_the_path_finds_is_said(machine, doctor):
     assert said(doctor()[1], "PATH finds no claude")[0] == "note"
     other = machine.program("claude", "echo '2.1.327 (Claude Code)'\n")
     assert said(doctor()[1], f"PATH finds {other}, which is not ours")[0] == "note"
-    (machine.bin / "claude").write_bytes(script({"vendor": "demo", "record": "/a folder"}))
+    (machine.bin / "claude").write_bytes(build_drop_in({"vendor": "demo", "record": "/a folder"}))
     (machine.bin / "claude").chmod(0o755)
     status, report = doctor()
     assert said(report, "which is ours (vendor demo, record /a folder)")[0] == "ok"
@@ -504,7 +504,7 @@ def test_which_claude_the_path_finds_is_said(machine, doctor):
 
 
 def test_an_installed_claude_whose_python_is_gone_must_be_fixed(machine, doctor):
-    data = script({"vendor": "demo"}).replace(b"exec ", b"exec /nowhere", 1)
+    data = build_drop_in({"vendor": "demo"}).replace(b"exec ", b"exec /nowhere", 1)
     (machine.bin / "claude").write_bytes(data)
     (machine.bin / "claude").chmod(0o755)
     status, report = doctor()
@@ -600,7 +600,8 @@ def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(
 
 def test_missing_bytecode_is_a_warning_that_says_how_to_write_it(machine, doctor, monkeypatch):
     monkeypatch.setattr(
-        "shim.commands.doctor.machine.uncompiled", lambda: ["core/reading/ids.py", "core/errors.py"]
+        "shim.commands.doctor.machine.list_uncompiled_modules",
+        lambda: ["core/reading/ids.py", "core/errors.py"],
     )
     level, text = said(doctor()[1], "of our modules")
     assert (
@@ -609,5 +610,5 @@ def test_missing_bytecode_is_a_warning_that_says_how_to_write_it(machine, doctor
         and "core/reading/ids.py" in text
         and "make setup" in text
     )
-    monkeypatch.setattr("shim.commands.doctor.machine.uncompiled", list)
+    monkeypatch.setattr("shim.commands.doctor.machine.list_uncompiled_modules", list)
     assert said(doctor()[1], "every module has its bytecode")[0] == "ok"

@@ -16,8 +16,8 @@ from box import ANSWER, ASK, PATIENCE, START, ndjson, text
 from shim.commands.doctor.places import build_backup_path, find_claude_files, find_original_path
 from shim.commands.install.into import install_into, render_file, uninstall_from
 from shim.core.errors import FrontendError
-from shim.process.find_program import is_ours
-from shim.process.install import read_installed
+from shim.process.find_program import is_drop_in
+from shim.process.install import read_install_settings
 
 DEMO = {"vendor": "demo"}
 NODE = shutil.which("node")
@@ -59,7 +59,7 @@ def test_the_file_that_was_there_is_kept_and_comes_back(bundled):
         f"{bundled}.before-shim",
         None,
     )
-    assert is_ours(str(bundled)) and os.access(bundled, os.X_OK)
+    assert is_drop_in(str(bundled)) and os.access(bundled, os.X_OK)
     done = uninstall_from(str(bundled))
     assert done.restored and done.old_backups == []
     assert bundled.read_bytes() == theirs and names(bundled.parent) == ["claude"]
@@ -69,7 +69,10 @@ def test_a_second_time_only_the_settings_change(bundled):
     install_into(str(bundled), DEMO)
     placed = install_into(str(bundled), {"vendor": "qwen"})
     assert placed.old_backup is None and b"theirs" in Path(str(placed.backup)).read_bytes()
-    assert read_installed(str(bundled))[1] == {"vendor": "qwen", "replaced": str(placed.backup)}
+    assert read_install_settings(str(bundled))[1] == {
+        "vendor": "qwen",
+        "replaced": str(placed.backup),
+    }
     assert names(bundled.parent) == ["claude", "claude.before-shim"]
 
 
@@ -190,7 +193,7 @@ def test_a_file_that_node_starts_becomes_javascript_and_its_settings_are_read(cl
         "node knows a file by its suffix"
     )
     assert cli.read_text().startswith("#!/usr/bin/env node\n")
-    python, baked = read_installed(str(cli))
+    python, baked = read_install_settings(str(cli))
     assert os.access(python, os.X_OK)
     assert baked == {
         "vendor": "demo",
