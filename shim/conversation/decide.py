@@ -160,14 +160,14 @@ class ConversationStartup:
         self.invocation = validate_invocation(invocation)
         path = config.record_path(invocation, self.environment, installed, self.settings)
         if path and not launcher_class.is_dry:
-            from shim.process.probe import known_version
+            from shim.process.probe import find_cached_version
             from shim.recording.open_recorder import open_recorder
 
             self.recorder = open_recorder(
                 path,
                 self.adapter.display_name,
                 self.settings,
-                version=known_version(
+                version=find_cached_version(
                     self.adapter, self.settings.of(self.adapter.name), self.environment, self.cwd
                 ),
                 arguments=arguments,

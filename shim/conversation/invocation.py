@@ -86,9 +86,9 @@ def select_driver(
         return DriverChoice(_keep_child(two_way()), f"[vendors.{vendor.name}] driver")
     if not (asked or pieces):
         return DriverChoice(vendor, "it is given one message, and nobody can be asked")
-    from shim.process.probe import lacked
+    from shim.process.probe import find_unknown_argument
 
-    if word := lacked(vendor, own, environment, cwd):
+    if word := find_unknown_argument(vendor, own, environment, cwd):
         if (
             can_prompt_frontend(invocation)
             and vendor.unattended

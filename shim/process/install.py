@@ -19,7 +19,7 @@ from shim.state.files import replace, write_all
 PROGRAM_NAMES = ("claude", "yume-cli")
 # What an installation that is gone says, in place of a traceback or of the shell's "not found".
 MISSING_HINT = "hint: install claude-shim again and run `shim install`, or remove this file (`command -v claude` finds it)"
-ENTRY = f"""\
+ENTRY_CODE = f"""\
 try:
  from shim.__main__ import main
  main()
@@ -28,12 +28,12 @@ except ImportError as error:
  sys.exit(f"claude-shim, which this file starts, is not whole any more: {{error}}\\n{MISSING_HINT}")
 """
 DEFAULT_DIR = "~/.local/bin"
-PACKAGE = os.path.dirname(os.path.abspath(shim.__file__))
+PACKAGE_DIR = os.path.dirname(os.path.abspath(shim.__file__))
 # What moves an isolated Python to other folders all the same. Our Python must not see it; a vendor
 # does, as before us.
-MISLEADING = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
+MISLEADING_VARIABLES = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
 JAVASCRIPT_PREFIX = "\nconst script = "
-SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
+MAX_SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
 
 
 def build_drop_in(installed: Mapping[str, str], name: str = "claude") -> bytes:
@@ -42,7 +42,7 @@ def build_drop_in(installed: Mapping[str, str], name: str = "claude") -> bytes:
     """
     aside = "".join(
         f'[ -z "${{{one}+x}}" ] || {{ export {SAVED_PREFIX}{one}="${one}"; unset {one}; }}\n'
-        for one in MISLEADING
+        for one in MISLEADING_VARIABLES
     )
     baked = [
         word for name, value in installed.items() for word in ("--installed", f"{name}={value}")
@@ -55,7 +55,7 @@ def build_drop_in(installed: Mapping[str, str], name: str = "claude") -> bytes:
         f"[ -x {python} ] || {{ printf '%s: %s\\n%s\\n' \"$0\" {' '.join(told)} >&2; exit 1; }}\n"
     )
     # `-c` and not `-m shim`: finding the module to run costs a fifth of what `--version` may cost.
-    command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY, *baked, name]))
+    command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY_CODE, *baked, name]))
     text = f'; `shim uninstall` removes it\n{check}{aside}exec {command} "$@"\n'
     return b"#!/bin/sh\n# " + DROP_IN_MARKER + text.encode()
 
@@ -68,7 +68,7 @@ def install_drop_in(
 
     FrontendError if a file is there that is not ours, without `force`.
     """
-    path = _target(directory, name)
+    path = _resolve_target(directory, name)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
     except OSError as error:
@@ -93,38 +93,38 @@ def install_drop_in(
     return path, kept
 
 
-class Removed(NamedTuple):
+class UninstallResult(NamedTuple):
     """What `uninstall` did: the file, whether it was ours, whether an old one is back, and where it
     recorded runs.
     """
 
     path: str
-    was_ours: bool
-    restored: bool = False
-    record: str = ""
+    was_drop_in: bool
+    has_restored: bool = False
+    record_path: str = ""
 
 
-def uninstall_drop_in(directory: str, name: str) -> Removed:
+def uninstall_drop_in(directory: str, name: str) -> UninstallResult:
     """Remove DIRECTORY/NAME and restore an old file. A file that is not ours is left alone, and
     none is no error.
     """
-    path = _target(directory, name)
+    path = _resolve_target(directory, name)
     if os.path.islink(path) or not is_drop_in(path):
-        return Removed(path, was_ours=False)
+        return UninstallResult(path, was_drop_in=False)
     record = read_install_settings(path)[1].get("record", "")
     os.unlink(path)
     backup = path + BACKUP_SUFFIX
     restored = os.path.lexists(backup)
     if restored:
         os.rename(backup, path)
-    return Removed(path, True, restored, record)
+    return UninstallResult(path, True, restored, record)
 
 
 def read_install_settings(path: str) -> tuple[str, dict[str, str]]:
     """Read a file that `install` wrote: the Python that it runs ("": unreadable), and its settings."""
     try:
         with open(path, "rb") as file:
-            text = file.read(SCRIPT_BYTES).decode("utf-8", "replace")
+            text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
         _, embedded, line = text.partition(
             JAVASCRIPT_PREFIX
         )  # in JavaScript the script is a string
@@ -138,7 +138,7 @@ def read_install_settings(path: str) -> tuple[str, dict[str, str]]:
     }
 
 
-def compile_bytecode(package: str = PACKAGE) -> bool:
+def compile_bytecode(package: str = PACKAGE_DIR) -> bool:
     """Write missing and stale bytecode of our modules. Returns whether all of it is there now.
 
     Python writes bytecode by itself, unless that is forbidden. Without it each start takes twice as
@@ -149,7 +149,7 @@ def compile_bytecode(package: str = PACKAGE) -> bool:
     return bool(compileall.compile_dir(package, quiet=2))
 
 
-def list_uncompiled_modules(package: str = PACKAGE) -> list[str]:
+def list_uncompiled_modules(package: str = PACKAGE_DIR) -> list[str]:
     """The modules whose bytecode is missing or stale, as paths inside of the package."""
     return [
         os.path.relpath(os.path.join(folder, name), package)
@@ -184,7 +184,7 @@ def find_first_on_path(name: str, path_variable: str) -> str | None:
     return None
 
 
-def _target(directory: str, name: str) -> str:
+def _resolve_target(directory: str, name: str) -> str:
     if name not in PROGRAM_NAMES:
         raise FrontendError(f"--as is {name!r}, it must be one of {', '.join(PROGRAM_NAMES)}")
     return os.path.join(os.path.abspath(os.path.expanduser(directory)), name)

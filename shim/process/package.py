@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import shim
 from shim.core.errors import MachineError
 
-FOLDER = os.path.dirname(os.path.abspath(shim.__file__))
-VERSION_FILE = os.path.join(FOLDER, "__init__.py")
-VERSION_BYTES = 4096  # the file with the version has a few lines
+PACKAGE_DIR = os.path.dirname(os.path.abspath(shim.__file__))
+VERSION_FILE = os.path.join(PACKAGE_DIR, "__init__.py")
+MAX_VERSION_FILE_BYTES = 4096  # the file with the version has a few lines
 MODULE_PREFIX = "shim."  # the beginning of a module's name after `python -m`
 # Modules that a vendor starts: their names occur in the middle of a longer argument.
 CHILD_MODULES = ("shim.conversation.tool_hook", "shim.io.mcp.relay")
@@ -25,9 +25,11 @@ def describe_package_change() -> str:
     """
     try:
         with open(VERSION_FILE, encoding="utf-8", errors="replace") as file:
-            text = file.read(VERSION_BYTES)
+            text = file.read(MAX_VERSION_FILE_BYTES)
     except (FileNotFoundError, NotADirectoryError):
-        return f"claude-shim {shim.__version__} was moved or removed from {FOLDER} while it runs"
+        return (
+            f"claude-shim {shim.__version__} was moved or removed from {PACKAGE_DIR} while it runs"
+        )
     except (
         OSError
     ):  # for example, no descriptor is free: that does not mean that the package has changed
@@ -46,7 +48,7 @@ def check_package_files(command: Iterable[str], environment: Iterable[str] = ())
     """
     if os.path.exists(VERSION_FILE):
         return
-    names = (FOLDER, *CHILD_MODULES)
+    names = (PACKAGE_DIR, *CHILD_MODULES)
     texts = [*command, *environment]
     if any(text.startswith(MODULE_PREFIX) or any(name in text for name in names) for text in texts):
         raise MachineError(

@@ -20,7 +20,7 @@ def start_by_subprocess(
     """Start and return a child in a session of its own, with default handlers of `signals` and no
     blocked signals.
     """
-    with _default_signals(signals):
+    with _reset_signals(signals):
         return subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
@@ -33,7 +33,7 @@ def start_by_subprocess(
 
 
 @contextmanager
-def _default_signals(signals: Sequence[int]) -> Iterator[None]:
+def _reset_signals(signals: Sequence[int]) -> Iterator[None]:
     """Keep a child that is started in this context from inheriting ignored or blocked signals.
 
     A child inherits SIG_IGN, but no handler. `Popen` itself resets SIGPIPE and SIGXFSZ. Only the

@@ -26,7 +26,7 @@ from shim.state.known_versions import remember_version
 
 PROBE_SECONDS = 2.0
 # where a person waits, and not a turn: programs in Node may need some on a busy machine
-PATIENT_SECONDS = 10.0
+INTERACTIVE_TIMEOUT_S = 10.0
 # for a program to look for its login or its models, which is a whole start of it
 START_SECONDS = 15.0
 KILL_SECONDS = 0.5  # for a killed program to be gone, unless the kernel is stuck
@@ -43,7 +43,7 @@ HELP = ("--help",)
 FAILURE_CHARACTERS = 200  # of an error text that comes instead of an answer
 
 
-class Probe:
+class ProgramProbe:
     """The answers of one program, each read when first asked for. `command` is the program behind
     its launcher.
     """
@@ -221,7 +221,7 @@ class Probe:
         return said
 
 
-def open_probe(
+def create_probe(
     vendor: Adapter,
     settings: VendorSettings,
     environment: Mapping[str, str],
@@ -229,7 +229,7 @@ def open_probe(
     seconds: float | None = None,
     *,
     remembered: bool = False,
-) -> Probe:
+) -> ProgramProbe:
     """The probe of the program that a turn would start. ShimError when the program or its launcher
     is not there.
 
@@ -241,10 +241,10 @@ def open_probe(
         find_program(vendor, settings, environment, cwd),
     ]
     variables = build_child_environment(vendor, settings, environment)
-    return Probe(command, environment, variables, seconds, remembered=remembered)
+    return ProgramProbe(command, environment, variables, seconds, remembered=remembered)
 
 
-def known_version(
+def find_cached_version(
     vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str | None:
     """The version of that program, if an answer is remembered. Nothing is started, and no error is
@@ -255,12 +255,12 @@ def known_version(
     ):
         return None
     try:
-        return open_probe(vendor, settings, environment, cwd).known_version(vendor.version_probe)
+        return create_probe(vendor, settings, environment, cwd).known_version(vendor.version_probe)
     except (ShimError, OSError, ValueError):
         return None
 
 
-def lacked(
+def find_unknown_argument(
     vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str:
     """The first word of its two-way command that the remembered help of that program does not name;
@@ -270,7 +270,7 @@ def lacked(
     if not words or (vendor.cli.bundled_module and not environment.get("SHIM_BIN")):
         return ""
     try:
-        probe = open_probe(vendor, settings, environment, cwd, remembered=True)
+        probe = create_probe(vendor, settings, environment, cwd, remembered=True)
         return next(
             (
                 word
@@ -290,7 +290,7 @@ def known_models(
     if vendor.cli.replayed_vendor:
         return []
     try:
-        return open_probe(vendor, settings, environment, cwd).known_models(vendor.cli.model_probe)
+        return create_probe(vendor, settings, environment, cwd).known_models(vendor.cli.model_probe)
     except (ShimError, OSError, ValueError):
         return []
 

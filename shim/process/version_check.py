@@ -83,9 +83,9 @@ def find_installed_vendor(
         return twin
     if remembered or find_known_version(vendor.version_probe, command, environment):
         return vendor
-    from shim.process.probe import Probe
+    from shim.process.probe import ProgramProbe
 
-    probe = Probe(
+    probe = ProgramProbe(
         command, environment, build_child_environment(twin, settings, environment), VERSION_SECONDS
     )
     return twin if probe.version(twin.version_probe) else vendor
@@ -102,9 +102,9 @@ def _check(
     how = vendor.version_probe
     if version := find_known_version(how, command, environment):
         return evaluate_version(vendor, version, "")
-    from shim.process.probe import Probe
+    from shim.process.probe import ProgramProbe
 
-    probe = Probe(command, environment, variables, VERSION_SECONDS, remembered=remembered)
+    probe = ProgramProbe(command, environment, variables, VERSION_SECONDS, remembered=remembered)
     version = probe.version(how)
     if version is None and probe.missed:
         return VersionCheck(note="not remembered; a turn first asks the program for it")

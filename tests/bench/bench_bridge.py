@@ -39,7 +39,7 @@ from hosting import Hosting, until
 
 from shim.bridge.link import HostConnection
 from shim.bridge.registry import SessionRecord
-from shim.process.install import ENTRY
+from shim.process.install import ENTRY_CODE
 
 LINES = 10_000
 RATE = 1000  # lines a second of the child
@@ -380,7 +380,7 @@ def start(table: Table, rounds: int) -> None:
     """Part `start`."""
     table.head(f"start  milliseconds until a command is back, medians of {rounds} by turns")
     with place() as here:
-        command = [sys.executable, "-I", "-c", ENTRY, "claude"]
+        command = [sys.executable, "-I", "-c", ENTRY_CODE, "claude"]
         plan = json.dumps({"calls": 1, "rate": 0, "bytes": 1})
         ways = {
             "bare: a Python that does nothing": [sys.executable, "-I", "-c", ""],

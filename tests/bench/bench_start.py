@@ -16,7 +16,7 @@ import time
 
 from bench import TURN_ARGUMENTS, Table
 
-from shim.process.install import ENTRY
+from shim.process.install import ENTRY_CODE
 
 VENDORS = ("pi", "qwen", "codex", "gemini", "opencode")
 GOAL_MS = 20.0
@@ -47,12 +47,12 @@ class Place:
 
     def turn(self, vendor: str) -> float:
         """Milliseconds until the program runs, started by a turn of `vendor`."""
-        command = [sys.executable, "-I", "-c", ENTRY, "claude", *TURN_ARGUMENTS]
+        command = [sys.executable, "-I", "-c", ENTRY_CODE, "claude", *TURN_ARGUMENTS]
         return self._until_it_runs(command, {"SHIM_VENDOR": vendor})
 
     def unwritten(self, vendor: str) -> float:
         """The same where Python must not write bytecode, which it hears only without `-I`."""
-        command = [sys.executable, "-P", "-c", ENTRY, "claude", *TURN_ARGUMENTS]
+        command = [sys.executable, "-P", "-c", ENTRY_CODE, "claude", *TURN_ARGUMENTS]
         return self._until_it_runs(command, {"SHIM_VENDOR": vendor, "PYTHONDONTWRITEBYTECODE": "1"})
 
     def _until_it_runs(self, command: list[str], environment: dict[str, str]) -> float:

@@ -13,7 +13,7 @@ from hosting import PATIENCE, until, until_result
 
 from shim.bridge.link import exchange_frames
 from shim.core.bridge.frames import OPTIONAL_KINDS, PROTOCOL_VERSION
-from shim.process.install import ENTRY
+from shim.process.install import ENTRY_CODE
 
 # It knows none of the optional kinds, and has none of the later keys of its welcome.
 OLD_HOST = """
@@ -72,7 +72,7 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
         sys.executable,
         "-P",
         "-c",
-        ENTRY,
+        ENTRY_CODE,
         "claude",
         "-p",
         "again",

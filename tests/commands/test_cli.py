@@ -271,7 +271,7 @@ def slow(monkeypatch):
     """A machine under load, where a program that answers does so in the end."""
     from shim.process import probe
 
-    monkeypatch.setattr(probe, "PATIENT_SECONDS", 30)
+    monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 30)
 
 
 def test_what_each_vendor_can_do_is_what_its_command_line_says(shim):
@@ -352,7 +352,7 @@ def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else
 ):
     from shim.process import probe
 
-    monkeypatch.setattr(probe, "PATIENT_SECONDS", 0.1)
+    monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.1)
     monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
     inside.program("qwen", "exec sleep 30\n")
     inside.program("pi", "exit 1\n")

@@ -28,7 +28,7 @@ from vendor_setups import (
 
 from shim.adapters import get_adapter
 from shim.process.install import install_drop_in as put
-from shim.process.probe import open_probe
+from shim.process.probe import create_probe
 from shim.state.config import VendorSettings
 
 INSTALL_SECONDS = 60.0
@@ -123,7 +123,7 @@ def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
         program = install(vendor.package)
         environment = isolated_environment(vendor, program, NOWHERE, root)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(root / "state")}
-        probe = open_probe(
+        probe = create_probe(
             described, VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS
         )
         probe.version(described.version_probe)

@@ -30,7 +30,7 @@ from vendor_setups import (
 )
 
 from shim.adapters import get_adapter
-from shim.process.probe import open_probe
+from shim.process.probe import create_probe
 from shim.state.config import VendorSettings
 
 pytestmark = pytest.mark.e2e
@@ -161,7 +161,7 @@ def test_whether_there_is_a_login_is_asked_free_of_charge(
     newcomer = Newcomer(vendor, tmp_path, model.url, ready=ready)
     newcomer.environment["SHIM_BIN"] = str(install(vendor.package).executable)
     described = get_adapter(vendor.name)
-    probe = open_probe(described, VendorSettings(), newcomer.environment, str(newcomer.home))
+    probe = create_probe(described, VendorSettings(), newcomer.environment, str(newcomer.home))
     words = probe.missing_login(described.cli.login_probe)
     assert words is not None and bool(words) is not (
         ready and not described.cli.login_probe.login_exception

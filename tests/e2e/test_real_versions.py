@@ -15,7 +15,7 @@ from programs import install
 from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI_CUMULATIVE, VENDORS, Vendor
 
 from shim.adapters import get_adapter
-from shim.process.probe import known_version
+from shim.process.probe import find_cached_version
 from shim.state.config import VendorSettings
 
 pytestmark = pytest.mark.e2e
@@ -38,7 +38,7 @@ def test_slow_program_has_a_tested_version(vendor: Vendor, tmp_path: Path) -> No
     environment = isolated_environment(vendor, program, NOWHERE, tmp_path)
     environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
     remember_answers(vendor, tmp_path / "state")
-    version = known_version(described, VendorSettings(), environment, environment["HOME"])
+    version = find_cached_version(described, VendorSettings(), environment, environment["HOME"])
     assert version == program.version
     assert described.version_probe.classify_version(version) == "tested"
 

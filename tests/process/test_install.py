@@ -11,7 +11,7 @@ from box import ANSWER, ASK, PATIENCE, Running
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_drop_in
 from shim.process.install import (
-    Removed,
+    UninstallResult,
     build_drop_in,
     compile_bytecode,
     find_first_on_path,
@@ -178,7 +178,9 @@ def test_with_force_it_is_kept_and_comes_back(box):
     path, kept = put(box, force=True)
     assert kept == f"{path}.before-shim"
     assert "echo real" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
-    assert uninstall_drop_in(str(box.bin), "claude") == Removed(path, was_ours=True, restored=True)
+    assert uninstall_drop_in(str(box.bin), "claude") == UninstallResult(
+        path, was_drop_in=True, has_restored=True
+    )
     assert os.listdir(box.bin) == ["claude"]
     assert "echo real" in (box.bin / "claude").read_text(encoding="utf-8")
 
@@ -219,7 +221,7 @@ def test_a_link_to_a_file_of_ours_is_not_ours(box):
     (box.bin / "claude").symlink_to(box.path / "real" / "claude")
     with pytest.raises(FrontendError):
         put(box)
-    assert not uninstall_drop_in(str(box.bin), "claude").was_ours
+    assert not uninstall_drop_in(str(box.bin), "claude").was_drop_in
     assert (box.bin / "claude").is_symlink()
 
 
@@ -237,13 +239,13 @@ def test_only_our_own_file_is_removed(box, there):
     if there != "nothing":
         box.program("claude", "echo real\n")
     path = str(box.bin / "claude")
-    assert uninstall_drop_in(str(box.bin), "claude") == Removed(path, was_ours=False)
+    assert uninstall_drop_in(str(box.bin), "claude") == UninstallResult(path, was_drop_in=False)
     assert os.path.exists(path) is (there != "nothing")
 
 
 def test_without_a_backup_nothing_is_put_back(box):
     path, _ = put(box)
-    assert uninstall_drop_in(str(box.bin), "claude") == Removed(path, was_ours=True)
+    assert uninstall_drop_in(str(box.bin), "claude") == UninstallResult(path, was_drop_in=True)
     assert os.listdir(box.bin) == []
 
 

@@ -16,7 +16,7 @@ def copy(tmp_path, monkeypatch):
     path = tmp_path / "shim" / "__init__.py"
     path.parent.mkdir()
     path.write_text(f'"""A text."""\n\n__version__ = "{shim.__version__}"\n', encoding="utf-8")
-    monkeypatch.setattr(package, "FOLDER", str(path.parent))
+    monkeypatch.setattr(package, "PACKAGE_DIR", str(path.parent))
     monkeypatch.setattr(package, "VERSION_FILE", str(path))
     return path
 

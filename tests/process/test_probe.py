@@ -7,7 +7,7 @@ import pytest
 from shim.adapters import get_adapter
 from shim.core.adapter.versions import ModelProbe, VersionProbe
 from shim.process import probe as probes
-from shim.process.probe import Probe
+from shim.process.probe import ProgramProbe
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def probe(box):
         path = box.bin / "program"
         if script is not None:
             box.program("program", f'echo "$@" >> {box.path}/asked\n{script}')
-        return Probe(
+        return ProgramProbe(
             [*launcher, str(path)], environment or box.environment(), box.environment(FROM="child")
         )
 
@@ -76,7 +76,7 @@ def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_fla
     monkeypatch.setattr(probes, "PROBE_SECONDS", 0.3)
     lifeline = box.lifeline()
     fake = box.fake(["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"])
-    assert not Probe([fake], box.environment(), box.environment()).knows("--anything")
+    assert not ProgramProbe([fake], box.environment(), box.environment()).knows("--anything")
     assert lifeline.never_or_gone()
 
 
@@ -88,17 +88,17 @@ def test_one_that_could_not_answer_in_time_is_asked_again_another_day(box, monke
     script = f"[ -e {gate} ] && echo '--new' && exit; exec sleep 30\n"
     path = box.program("program", script)
     monkeypatch.setattr(probes, "PROBE_SECONDS", 0.2)
-    assert not Probe([path], box.environment(), box.environment()).knows("--new")
+    assert not ProgramProbe([path], box.environment(), box.environment()).knows("--new")
     gate.touch()
     monkeypatch.setattr(probes, "PROBE_SECONDS", 10)
-    assert Probe([path], box.environment(), box.environment()).knows("--new")
+    assert ProgramProbe([path], box.environment(), box.environment()).knows("--new")
 
 
 def test_a_program_that_cannot_be_started_counts_as_the_newest(box):
     path = box.path / "text"
     path.write_text("no program", encoding="utf-8")
-    assert Probe([str(path)], box.environment(), box.environment()).knows("--x")
-    assert Probe(["/nowhere"], box.environment(), box.environment()).knows("--x")
+    assert ProgramProbe([str(path)], box.environment(), box.environment()).knows("--x")
+    assert ProgramProbe(["/nowhere"], box.environment(), box.environment()).knows("--x")
 
 
 def test_a_flood_of_help_is_cut(probe):
@@ -206,7 +206,7 @@ def test_what_a_program_leaves_behind_is_not_waited_for(box, monkeypatch):
     monkeypatch.setattr(probes, "PROBE_SECONDS", 30)
     lifeline = box.lifeline()
     path = box.program("program", f"echo 1.2.3; (exec 3> {lifeline.path}; exec sleep 300) &\n")
-    assert Probe([path], box.environment(), box.environment()).version(HOW) == "1.2.3"
+    assert ProgramProbe([path], box.environment(), box.environment()).version(HOW) == "1.2.3"
     assert lifeline.never_or_gone()
 
 

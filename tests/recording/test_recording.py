@@ -24,7 +24,7 @@ from shim.adapters import get_adapter
 from shim.core.cast.records import STREAMS, CastHeader, CastRecord
 from shim.core.cast.verify import verify_chunks
 from shim.process import probe
-from shim.process.probe import open_probe
+from shim.process.probe import create_probe
 from shim.recording.playable_run import read_run
 from shim.state.config import VendorSettings
 from tests.conversation.test_conversation import IDLE, user
@@ -158,7 +158,7 @@ def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, m
     ask(program, vendor="pi")
     environment = box.environment(SHIM_BIN=program)
     assert (
-        open_probe(get_adapter("pi"), VendorSettings(), environment, str(box.cwd)).version(
+        create_probe(get_adapter("pi"), VendorSettings(), environment, str(box.cwd)).version(
             get_adapter("pi").version_probe
         )
         == "0.87.1"

@@ -45,7 +45,7 @@ from shim.conversation import wire
 from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
 from shim.io import early_signals
 from shim.process import child, strays
-from shim.process.probe import Probe
+from shim.process.probe import ProgramProbe
 from shim.process.spawn_error import unstartable
 
 NEVER = float("inf")
@@ -468,7 +468,7 @@ class MemoryBox(Box):
         patch.setattr(strays, "_adopting", False)
         patch.setattr(strays, "adopt", lambda: None)
         patch.setattr(launcher, "spawn", self._spawn)
-        patch.setattr(Probe, "_ask", functools.partialmethod(_answer_probe, self))
+        patch.setattr(ProgramProbe, "_ask", functools.partialmethod(_answer_probe, self))
         for module in (child, child_per_turn, child_per_conversation):
             patch.setattr(module, "Child", MemoryChild)
         for module in (wire, child_per_turn):
@@ -501,7 +501,7 @@ class MemoryBox(Box):
 
 
 def _answer_probe(
-    probe: Probe, box: MemoryBox, args: Sequence[str], environment: Mapping[str, str] = {}
+    probe: ProgramProbe, box: MemoryBox, args: Sequence[str], environment: Mapping[str, str] = {}
 ) -> bytes:
     """Answer a probe of a program in memory for its version or its help."""
     probe.failure, probe.broken, probe.late, probe.ended_well = "", False, False, True

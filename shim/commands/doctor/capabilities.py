@@ -14,7 +14,7 @@ from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.account import escape_control_chars
 from shim.io.raw_output import warn
 from shim.process import probe as probes
-from shim.process.probe import Probe, lacked, open_probe
+from shim.process.probe import ProgramProbe, create_probe, find_unknown_argument
 from shim.process.version_check import describe_failure, find_installed_vendor
 from shim.state import own_vendors
 from shim.state.broken_promises import find_broken_promise
@@ -102,7 +102,7 @@ def describe_vendor(
     version, lacks, check = None, "", VersionCheck()
     if program is None and not vendor.cli.unreleased_note:
         try:
-            probe = open_probe(vendor, own, environment, cwd, probes.PATIENT_SECONDS)
+            probe = create_probe(vendor, own, environment, cwd, probes.INTERACTIVE_TIMEOUT_S)
             program, version = probe.program, probe.version(vendor.version_probe)
             check = evaluate_probed_version(vendor, own, probe, version)
             broken = find_broken_promise(vendor.name, version, environment)
@@ -113,7 +113,7 @@ def describe_vendor(
             if vendor.cli.two_way_help_texts:
                 # remembered, so that a turn knows whether this version can be driven two-way
                 probe.text()
-            lacks = lacked(vendor, own, environment, cwd)
+            lacks = find_unknown_argument(vendor, own, environment, cwd)
         except ShimError:
             pass
     able = collect_abilities(vendor)
@@ -141,7 +141,7 @@ def describe_vendor(
 
 
 def evaluate_probed_version(
-    vendor: Adapter, own: VendorSettings, probe: Probe, version: str | None
+    vendor: Adapter, own: VendorSettings, probe: ProgramProbe, version: str | None
 ) -> VersionCheck:
     """Return what the version that a probe has read means for the promises of a vendor."""
     if own.trust_version or not has_promises(vendor):

@@ -40,7 +40,7 @@ from shim.core.errors import ShimError, format_suggestion
 from shim.process import probe as probes
 from shim.process.environment import build_child_environment
 from shim.process.find_program import list_ignored_path_entries
-from shim.process.probe import Probe, lacked, open_probe
+from shim.process.probe import ProgramProbe, create_probe, find_unknown_argument
 from shim.process.version_check import find_installed_vendor
 from shim.state import own_vendors
 from shim.state.broken_promises import clear_broken_promises
@@ -202,7 +202,9 @@ def check_vendor(
         findings.append(DiagnosisFinding(WARNING if wanted else NOTE, vendor.cli.unreleased_note))
     if program is None and (wanted or own.bin or not vendor.cli.unreleased_note):
         try:
-            probe = open_probe(vendor, own, environment, cwd, seconds or probes.PATIENT_SECONDS)
+            probe = create_probe(
+                vendor, own, environment, cwd, seconds or probes.INTERACTIVE_TIMEOUT_S
+            )
         except ShimError as error:
             missing = level if wanted or own.bin or own.launcher else NOTE
             findings.append(DiagnosisFinding(missing, str(error), error.hint))
@@ -227,7 +229,9 @@ def check_vendor(
                 findings += _check_login(vendor, probe if version else None, told, level)
     if vendor.unattended and not check.distrust and (wanted or program is not None):
         findings.append(
-            _build_unattended_finding(vendor, own, lacked(vendor, own, environment, cwd))
+            _build_unattended_finding(
+                vendor, own, find_unknown_argument(vendor, own, environment, cwd)
+            )
         )
     if program is not None:
         findings += _check_trust_prompt(vendor, own)
@@ -295,7 +299,7 @@ def _check_interpreter(
 
 
 def _check_version(
-    vendor: Adapter, version: str | None, probe: Probe, level: str
+    vendor: Adapter, version: str | None, probe: ProgramProbe, level: str
 ) -> list[DiagnosisFinding]:
     how = vendor.version_probe
     asked = " ".join((os.path.basename(probe.program), *how.args))
@@ -425,7 +429,7 @@ def _check_trust_prompt(vendor: Adapter, own: VendorSettings) -> list[DiagnosisF
 
 
 def _check_login(
-    vendor: Adapter, probe: Probe | None, told: str | None, level: str
+    vendor: Adapter, probe: ProgramProbe | None, told: str | None, level: str
 ) -> list[DiagnosisFinding]:
     """Whether it has a login, as far as that is free to ask; `told` are its words in its newest
     recording.

@@ -180,10 +180,10 @@ def uninstall_dropin(
         uninstall_and_report(into)
         return
     done = uninstall_drop_in(to, name)
-    left = list_leftovers(os.environ, done.record)
-    if done.restored:
+    left = list_leftovers(os.environ, done.record_path)
+    if done.has_restored:
         say(f"removed {done.path}; the file that was there before is back")
-    elif done.was_ours:
+    elif done.was_drop_in:
         say(f"removed {done.path}")
     elif os.path.lexists(done.path):
         say(f"{done.path} is not a file that `shim install` wrote; it is left alone")

@@ -26,7 +26,7 @@ from shim.core.policy.rules import Rule
 from shim.core.reading.account import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args
-from shim.process.probe import known_version
+from shim.process.probe import find_cached_version
 from shim.state import config
 from shim.state.claude_settings import found_settings
 
@@ -128,7 +128,7 @@ def _describe_vendor(start: ConversationStartup) -> dict[str, Any]:
         "named_by": start.vendor_choice.source,
         "list": list(others) if len(others) > 1 else [],
         "passed_over": [one.to_json() for one in start.vendor_list.skipped_attempts],
-        "version": known_version(vendor, own, start.environment, start.cwd),
+        "version": find_cached_version(vendor, own, start.environment, start.cwd),
         "cwd": start.cwd,
         "model": start.invocation.model,
         "mode": start.mode,

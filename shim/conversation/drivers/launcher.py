@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from shim.core.claude.facts import SessionState
     from shim.core.policy.policy import Policy
     from shim.core.turn.terms import OutputWriter
-    from shim.process.probe import Probe
+    from shim.process.probe import ProgramProbe
     from shim.process.usage_file import ReportFile
     from shim.recording.recorder import Recorder
     from shim.state.attachments import Attachments
@@ -77,7 +77,7 @@ class Program:
         self._program_argv: list[str] = []
         self._variant: str | None = None
         self.uses_remembered_help = False  # it is not started to be asked for its help
-        self.last_probe: Probe | None = None
+        self.last_probe: ProgramProbe | None = None
 
     def find(self) -> None:
         """Look for it, once. VendorError when it is not there, FrontendError for a mistake in the
@@ -134,12 +134,12 @@ class Program:
             remembered=self.uses_remembered_help,
         )
 
-    def create_probe(self) -> "Probe":
+    def create_probe(self) -> "ProgramProbe":
         """What asks the program for its help."""
-        from shim.process.probe import Probe
+        from shim.process.probe import ProgramProbe
 
         command = [*self.command_prefix, self._program_argv[0]]
-        self.last_probe = Probe(
+        self.last_probe = ProgramProbe(
             command,
             self._context.environment,
             self._environment,

@@ -31,7 +31,7 @@ def machine(inside, monkeypatch):
     """A PATH of the box's programs alone, with what their scripts need, and a machine that may be
     slow.
     """
-    monkeypatch.setattr(probe, "PATIENT_SECONDS", 30)
+    monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 30)
     for name in ("cat", "head", "sleep"):
         (inside.bin / name).symlink_to(shutil.which(name))
     monkeypatch.setenv("PATH", str(inside.bin))
@@ -141,7 +141,7 @@ def test_a_program_that_does_not_say_its_version_is_told_of(
     machine, doctor, monkeypatch, script, said_of_it, fails
 ):
     if "sleep" in script:
-        monkeypatch.setattr(probe, "PATIENT_SECONDS", 0.2)
+        monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.2)
     machine.program("pi", script)
     status, report = doctor("pi")
     assert said(report, said_of_it, "pi")[0] == ("problem" if fails else "warning")
@@ -150,7 +150,7 @@ def test_a_program_that_does_not_say_its_version_is_told_of(
 
 def test_who_has_patience_waits_longer(machine, doctor, monkeypatch):
     """Some programs need seconds to say who they are."""
-    monkeypatch.setattr(probe, "PATIENT_SECONDS", 0.1)
+    monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.1)
     machine.program("gemini", "sleep 0.5; echo 0.61.0\n")
     assert "--wait 20" in said(doctor("gemini")[1], "it did not answer in 0.1 s", "gemini")[1]
     assert doctor("gemini", "--wait", "60")[1]["vendors"][0]["place"] == "tested"
