@@ -376,9 +376,9 @@ def _spawn_host(
     from shim.io.early_signals import SIGNAL_NAMES
 
     # not for whoever only reads what stands here
-    from shim.process.spawn import DEFAULT_SIGNALS, keep_own
+    from shim.process.spawn import DEFAULT_SIGNALS, disable_inheritance
 
-    keep_own()
+    disable_inheritance()
     log, ours = (
         _open_stderr_file(os.path.join(folder, registry.STDERR_FILE)),
         (held, listening.fileno()),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shim.io.stdin import LineSource, Stdin
     from shim.io.stdout import FrontendOutput, LineSink
     from shim.io.transcript import Transcript
-    from shim.process.spawn import Started
+    from shim.process.spawn import SpawnedChild
     from shim.recording.recorder import Recorder
 
 
@@ -195,7 +195,7 @@ class ConversationRunner:
 
         return anyio.run(conversation)
 
-    def _start_child(self, prompt: str, *, listens: bool = False) -> "Started | None":
+    def _start_child(self, prompt: str, *, listens: bool = False) -> "SpawnedChild | None":
         """The first child; None if it cannot be started and another vendor may answer, which the
         loop asks then.
         """
@@ -267,7 +267,7 @@ class ConversationRunner:
             abandon(started.process)
             raise
 
-    def _run_passthrough_loop(self, started: "Started") -> int:
+    def _run_passthrough_loop(self, started: "SpawnedChild") -> int:
         import anyio
 
         from shim.conversation.passthrough_loop import PassthroughLoop

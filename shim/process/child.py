@@ -18,10 +18,10 @@ from shim.process.exit_status import format_signal
 from shim.process.spawn import (
     KILL_SECONDS,
     POLL_SECONDS,
-    Started,
+    SpawnedChild,
     close_pipes,
     remove,
-    running,
+    running_pids,
     signal_group,
 )
 
@@ -47,7 +47,7 @@ class Child:
     its end.
     """
 
-    def __init__(self, started: Started) -> None:
+    def __init__(self, started: SpawnedChild) -> None:
         (
             self._process,
             self._stdin,
@@ -150,7 +150,7 @@ class Child:
             signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
             strays.end(self._descendants)
-            running.discard(self._process.pid)
+            running_pids.discard(self._process.pid)
             guard.stop_watchdog(self._process.pid)
             self.child_exit = (
                 ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal(-code))
@@ -223,7 +223,7 @@ class Child:
                 with anyio.move_on_after(seconds):
                     await self.wait_for_exit()
             strays.end_orphans(
-                {pid for child in running for pid in (child, *guard.list_pids(child))}
+                {pid for child in running_pids for pid in (child, *guard.list_pids(child))}
             )
 
     @property

@@ -24,23 +24,28 @@ from shim.state.config import VendorSettings, state_directory
 from shim.state.files import read_file, remove, write_file
 from shim.state.known_versions import remember_version
 
-PROBE_SECONDS = 2.0
+PROBE_TIMEOUT_S = 2.0
 # where a person waits, and not a turn: programs in Node may need some on a busy machine
 INTERACTIVE_TIMEOUT_S = 10.0
 # for a program to look for its login or its models, which is a whole start of it
-START_SECONDS = 15.0
-KILL_SECONDS = 0.5  # for a killed program to be gone, unless the kernel is stuck
+START_TIMEOUT_S = 15.0
+KILL_TIMEOUT_S = 0.5  # for a killed program to be gone, unless the kernel is stuck
 # between two looks at a program: the processes that it started may hold its pipes for ever
-LOOK_SECONDS = 0.02
-HELP_BYTES = 64 * 1024  # of an answer, of stdout and of stderr each; the longest seen has 14 KB
-ANSWERS = 8  # of one program; there are two questions, and a profile may change the second
+POLL_INTERVAL_S = 0.02
+MAX_ANSWER_BYTES = (
+    64 * 1024
+)  # of an answer, of stdout and of stderr each; the longest seen has 14 KB
+MAX_ANSWERS = 8  # of one program; there are two questions, and a profile may change the second
 # of a file of answers, where each byte may take six in JSON
-KEPT_BYTES = ANSWERS * 2 * 6 * HELP_BYTES
-NEVER_RAN = (126, 127)  # the exit codes of a shell or of `env` when the interpreter is missing
+MAX_CACHE_FILE_BYTES = MAX_ANSWERS * 2 * 6 * MAX_ANSWER_BYTES
+CANNOT_RUN_CODES = (
+    126,
+    127,
+)  # the exit codes of a shell or of `env` when the interpreter is missing
 # programs, those that were asked last; each update of a program counts as another
-PROBES_KEPT = 200
-HELP = ("--help",)
-FAILURE_CHARACTERS = 200  # of an error text that comes instead of an answer
+MAX_CACHED_PROGRAMS = 200
+HELP_ARGS = ("--help",)
+MAX_FAILURE_CHARS = 200  # of an error text that comes instead of an answer
 
 
 class ProgramProbe:
@@ -55,116 +60,120 @@ class ProgramProbe:
         child_environment: Mapping[str, str],
         seconds: float | None = None,
         *,
-        remembered: bool = False,
+        cache_only: bool = False,
     ) -> None:
         """`seconds` is how long an answer is waited for; None: PROBE_SECONDS.
 
         `remembered`: nothing is started, and a question that was never answered has no answer.
         """
-        self._remembered = remembered
-        self.missed = False  # an answer was wanted that is not remembered
+        self._cache_only = cache_only
+        self.is_answer_missing = False  # an answer was wanted that is not remembered
         self._command = list(command)
         self._environment = environment
         self._child_environment = dict(child_environment)
-        self._text: str | None = None
-        self._seconds = PROBE_SECONDS if seconds is None else seconds
+        self._help_text: str | None = None
+        self._timeout_s = PROBE_TIMEOUT_S if seconds is None else seconds
         self.failure = ""  # why the last question had no answer;
-        self.answered = False  # whether `failure` is the first line of an answer without a version
-        self.broken = False  # whether that is because it cannot run at all
-        self.late = False  # whether that is because it did not end in time
-        self._late = False  # whether it was so with the help
-        self.ended_well = False  # whether it ended with exit 0
+        self.has_answer = (
+            False  # whether `failure` is the first line of an answer without a version
+        )
+        self.cannot_run = False  # whether that is because it cannot run at all
+        self.has_timed_out = False  # whether that is because it did not end in time
+        self._help_timed_out = False  # whether it was so with the help
+        self.has_succeeded = False  # whether it ended with exit 0
 
     @property
     def program(self) -> str:
         return self._command[-1]
 
-    def knows(self, flag: str) -> bool:
+    def accepts_flag(self, flag: str) -> bool:
         """Whether the help names `flag`. A program without help counts as the newest version, which
         knows the flag.
 
         Where it did not answer in time it may be any version: a flag that it does not know would
         end its turn.
         """
-        text = self.text()
-        return flag in text or not (text.strip() or self._late)
+        text = self.get_help_text()
+        return flag in text or not (text.strip() or self._help_timed_out)
 
-    def text(self) -> str:
+    def get_help_text(self) -> str:
         """The help text, "" when there is none."""
-        if self._text is None:
-            self._text = self.answer(HELP)
-            self._late = self.late
-        return self._text
+        if self._help_text is None:
+            self._help_text = self.ask(HELP_ARGS)
+            self._help_timed_out = self.has_timed_out
+        return self._help_text
 
-    def version(self, how: VersionProbe, *, anew: bool = False) -> str | None:
+    def ask_version(self, how: VersionProbe, *, refresh: bool = False) -> str | None:
         """Its version; None when the program does not say it. `anew` asks although an answer is
         remembered.
         """
-        answer = self.answer(how.args, anew=anew, failures=False)
+        answer = self.ask(how.args, anew=refresh, failures=False)
         found = how.parse_version(answer)
-        self.answered = found is None and bool(answer.strip())
-        if self.answered:
-            self.failure = _line(answer)
-        if not self.missed and (found or anew):
+        self.has_answer = found is None and bool(answer.strip())
+        if self.has_answer:
+            self.failure = _get_first_line(answer)
+        if not self.is_answer_missing and (found or refresh):
             remember_version(how, self._command, self._environment, found)
         return found
 
-    def known_version(self, how: VersionProbe) -> str | None:
+    def find_cached_version(self, how: VersionProbe) -> str | None:
         """Its version, if an answer is remembered. Nothing is started."""
-        answer = self._answers(self._key()).get(" ".join(how.args))
+        answer = self._load_answers(self._build_cache_key()).get(" ".join(how.args))
         return how.parse_version(answer) if answer else None
 
-    def ask_models(self, how: ModelProbe) -> None:
+    def cache_models(self, how: ModelProbe) -> None:
         """Remember what the program says of its models, for `known_models`."""
         if how.args:
-            seconds, self._seconds = self._seconds, max(self._seconds, START_SECONDS)
-            self.answer(how.args, anew=True)
-            self._seconds = seconds
+            seconds, self._timeout_s = self._timeout_s, max(self._timeout_s, START_TIMEOUT_S)
+            self.ask(how.args, anew=True)
+            self._timeout_s = seconds
 
-    def known_models(self, how: ModelProbe) -> list[str]:
+    def list_cached_models(self, how: ModelProbe) -> list[str]:
         """Its models, as far as an answer is remembered. Nothing is started."""
         return (
-            how.parse_models(self._answers(self._key()).get(" ".join(how.args), ""))
+            how.parse_models(
+                self._load_answers(self._build_cache_key()).get(" ".join(how.args), "")
+            )
             if how.args
             else []
         )
 
-    def missing_login(self, how: LoginProbe) -> str | None:
+    def find_missing_login(self, how: LoginProbe) -> str | None:
         """Its words for a missing login, asked anew; "" where it finds one, None where it does not
         say (`failure`).
         """
-        seconds, self._seconds = self._seconds, max(self._seconds, START_SECONDS)
-        answer = self._ask(how.args, how.environment).decode("utf-8", "replace")
-        self._seconds = seconds
+        seconds, self._timeout_s = self._timeout_s, max(self._timeout_s, START_TIMEOUT_S)
+        answer = self._run_program(how.args, how.environment).decode("utf-8", "replace")
+        self._timeout_s = seconds
         words = how.find_refusal(answer)
-        if words or self.ended_well:
+        if words or self.has_succeeded:
             return words
-        self.failure = self.failure or _line(answer)
+        self.failure = self.failure or _get_first_line(answer)
         return None
 
-    def answer(self, args: Sequence[str], *, anew: bool = False, failures: bool = True) -> str:
+    def ask(self, args: Sequence[str], *, anew: bool = False, failures: bool = True) -> str:
         """Return the output of the program when it is started with `args`: stdout, then stderr; ""
         if that failed.
 
         `failures`: an answer with another exit status than 0 is remembered, too.
         """
-        key, question = self._key(), " ".join(args)
-        known = self._answers(key)
+        key, question = self._build_cache_key(), " ".join(args)
+        known = self._load_answers(key)
         if question in known and not anew:
             return known[question]
-        self.missed = self._remembered
-        text = "" if self._remembered else self._ask(args).decode("utf-8", "replace")
-        if text and key and (failures or self.ended_well):
-            answers = {**dict(list(known.items())[: ANSWERS - 1]), question: text}
-            write_file(self._directory, key, orjson.dumps(answers))
-            _forget(self._directory)
+        self.is_answer_missing = self._cache_only
+        text = "" if self._cache_only else self._run_program(args).decode("utf-8", "replace")
+        if text and key and (failures or self.has_succeeded):
+            answers = {**dict(list(known.items())[: MAX_ANSWERS - 1]), question: text}
+            write_file(self._cache_dir, key, orjson.dumps(answers))
+            _remove_old_answers(self._cache_dir)
         return text
 
     @property
-    def _directory(self) -> str:
+    def _cache_dir(self) -> str:
         return os.path.join(state_directory(self._environment), "probes")
 
-    def _key(self) -> str:
+    def _build_cache_key(self) -> str:
         """The name of the file of its answers; "" when there is no such program."""
         from hashlib import sha256
 
@@ -177,8 +186,8 @@ class ProgramProbe:
         key = f"{os.path.realpath(program)}\0{times}\0{status.st_size}\0{self._command[:-1]}"
         return sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ".json"
 
-    def _answers(self, key: str) -> dict[str, str]:
-        data = read_file(self._directory, key, KEPT_BYTES) if key else None
+    def _load_answers(self, key: str) -> dict[str, str]:
+        data = read_file(self._cache_dir, key, MAX_CACHE_FILE_BYTES) if key else None
         try:
             known = orjson.loads(data) if data else {}
         except orjson.JSONDecodeError:
@@ -187,8 +196,13 @@ class ProgramProbe:
             return {}
         return known
 
-    def _ask(self, args: Sequence[str], environment: Mapping[str, str] = {}) -> bytes:
-        self.failure, self.broken, self.late, self.ended_well = "", False, False, False
+    def _run_program(self, args: Sequence[str], environment: Mapping[str, str] = {}) -> bytes:
+        self.failure, self.cannot_run, self.has_timed_out, self.has_succeeded = (
+            "",
+            False,
+            False,
+            False,
+        )
         try:
             process = subprocess.Popen(
                 [*self._command, *args],
@@ -199,25 +213,25 @@ class ProgramProbe:
                 start_new_session=True,
             )
         except OSError as error:
-            self.failure, self.broken = f"it cannot be started: {error.strerror}", True
+            self.failure, self.cannot_run = f"it cannot be started: {error.strerror}", True
             return b""
         try:
-            said, seen = _read(process, self._seconds)
+            said, seen = _read_output(process, self._timeout_s)
             status = process.poll()
         finally:
-            _end(process)
+            _kill_program(process)
         if not seen:
-            self.failure, self.late = f"it did not answer in {self._seconds:g} s", True
+            self.failure, self.has_timed_out = f"it did not answer in {self._timeout_s:g} s", True
             return b""
-        if status in NEVER_RAN:
-            self.failure, self.broken = (
-                _line(said.decode("utf-8", "replace")) or f"exit {status}",
+        if status in CANNOT_RUN_CODES:
+            self.failure, self.cannot_run = (
+                _get_first_line(said.decode("utf-8", "replace")) or f"exit {status}",
                 True,
             )
             return b""
         if not said.strip():
             self.failure = f"it said nothing and ended with exit {status}"
-        self.ended_well = status == 0
+        self.has_succeeded = status == 0
         return said
 
 
@@ -241,7 +255,7 @@ def create_probe(
         find_program(vendor, settings, environment, cwd),
     ]
     variables = build_child_environment(vendor, settings, environment)
-    return ProgramProbe(command, environment, variables, seconds, remembered=remembered)
+    return ProgramProbe(command, environment, variables, seconds, cache_only=remembered)
 
 
 def find_cached_version(
@@ -255,7 +269,9 @@ def find_cached_version(
     ):
         return None
     try:
-        return create_probe(vendor, settings, environment, cwd).known_version(vendor.version_probe)
+        return create_probe(vendor, settings, environment, cwd).find_cached_version(
+            vendor.version_probe
+        )
     except (ShimError, OSError, ValueError):
         return None
 
@@ -275,7 +291,7 @@ def find_unknown_argument(
             (
                 word
                 for word in words
-                if not probe.knows(word if word.startswith("-") else f" {word}")
+                if not probe.accepts_flag(word if word.startswith("-") else f" {word}")
             ),
             "",
         )
@@ -283,19 +299,21 @@ def find_unknown_argument(
         return ""
 
 
-def known_models(
+def list_cached_models(
     vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
     """The models of that program, likewise."""
     if vendor.cli.replayed_vendor:
         return []
     try:
-        return create_probe(vendor, settings, environment, cwd).known_models(vendor.cli.model_probe)
+        return create_probe(vendor, settings, environment, cwd).list_cached_models(
+            vendor.cli.model_probe
+        )
     except (ShimError, OSError, ValueError):
         return []
 
 
-def _read(process: "subprocess.Popen[bytes]", seconds: float) -> tuple[bytes, bool]:
+def _read_output(process: "subprocess.Popen[bytes]", seconds: float) -> tuple[bytes, bool]:
     """The first HELP_BYTES of its stdout, then of its stderr, and whether the program ended in
     time.
     """
@@ -305,35 +323,35 @@ def _read(process: "subprocess.Popen[bytes]", seconds: float) -> tuple[bytes, bo
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         ended = process.poll() is not None
-        ready = select.select(still, [], [], 0 if ended else LOOK_SECONDS)[0] if still else []
+        ready = select.select(still, [], [], 0 if ended else POLL_INTERVAL_S)[0] if still else []
         if ended and not ready:
             return b"\n".join(bytes(one) for one in said.values() if one), True
         if not still:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_INTERVAL_S)
         for descriptor in ready:
-            chunk = os.read(descriptor, HELP_BYTES)
+            chunk = os.read(descriptor, MAX_ANSWER_BYTES)
             if not chunk:
                 still.remove(descriptor)
-            said[descriptor] += chunk[: HELP_BYTES - len(said[descriptor])]
+            said[descriptor] += chunk[: MAX_ANSWER_BYTES - len(said[descriptor])]
     return b"", False
 
 
-def _forget(directory: str) -> None:
+def _remove_old_answers(directory: str) -> None:
     """Forget the oldest answers, beyond PROBES_KEPT programs."""
     try:
         names = [os.path.join(directory, name) for name in os.listdir(directory)]
-        if len(names) > PROBES_KEPT:
-            for path in sorted(names, key=os.path.getmtime)[: len(names) - PROBES_KEPT]:
+        if len(names) > MAX_CACHED_PROGRAMS:
+            for path in sorted(names, key=os.path.getmtime)[: len(names) - MAX_CACHED_PROGRAMS]:
                 remove(path)
     except OSError:  # another process forgot one just now
         return
 
 
-def _line(said: str) -> str:
-    return said.strip().partition("\n")[0][:FAILURE_CHARACTERS]
+def _get_first_line(said: str) -> str:
+    return said.strip().partition("\n")[0][:MAX_FAILURE_CHARS]
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _kill_program(process: "subprocess.Popen[bytes]") -> None:
     import signal
 
     try:
@@ -341,7 +359,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     except OSError:
         pass
     try:
-        process.wait(KILL_SECONDS)
+        process.wait(KILL_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         pass
     for pipe in (process.stdout, process.stderr):

@@ -32,7 +32,7 @@ DEFAULT_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP
 MOST_DESCRIPTORS = 256  # looked at where the system does not list those that are open
 
 # the next message's child may be there already while the last one's is being ended
-running: set[int] = set()
+running_pids: set[int] = set()
 
 
 class Process:
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     AnyProcess = Process | subprocess.Popen[bytes]
 
 
-class Started(NamedTuple):
+class SpawnedChild(NamedTuple):
     """A child that was started: all that a `Child` is made of.
 
     process  the process, with our ends of its pipes
@@ -119,7 +119,7 @@ def spawn(
         from shim.process.spawn_error import unstartable
 
         raise unstartable(command, environment, cwd, error) from None
-    running.add(process.pid)
+    running_pids.add(process.pid)
     from shim.process import guard
 
     guard.start_watchdog(process.pid)
@@ -133,7 +133,7 @@ def _start(
     """The started process. OSError where the system refuses it, ValueError for words that it cannot
     be given.
     """
-    keep_own()
+    disable_inheritance()
     ends: list[int] = []
     try:
         for _ in range(3 if feed else 2):
@@ -177,7 +177,7 @@ def _start_by_subprocess(
     return start_by_subprocess(command, environment, cwd, DEFAULT_SIGNALS, feed=feed)
 
 
-def keep_own() -> None:
+def disable_inheritance() -> None:
     """Keep from the child the descriptors that our own parent left open. Those that Python opened
     never reach it.
     """
@@ -215,7 +215,7 @@ def abandon(process: "AnyProcess") -> None:
     deadline = time.monotonic() + KILL_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-    running.discard(process.pid)
+    running_pids.discard(process.pid)
     guard.stop_watchdog(process.pid)
 
 

@@ -88,7 +88,7 @@ def find_installed_vendor(
     probe = ProgramProbe(
         command, environment, build_child_environment(twin, settings, environment), VERSION_SECONDS
     )
-    return twin if probe.version(twin.version_probe) else vendor
+    return twin if probe.ask_version(twin.version_probe) else vendor
 
 
 def _check(
@@ -104,12 +104,12 @@ def _check(
         return evaluate_version(vendor, version, "")
     from shim.process.probe import ProgramProbe
 
-    probe = ProgramProbe(command, environment, variables, VERSION_SECONDS, remembered=remembered)
-    version = probe.version(how)
-    if version is None and probe.missed:
+    probe = ProgramProbe(command, environment, variables, VERSION_SECONDS, cache_only=remembered)
+    version = probe.ask_version(how)
+    if version is None and probe.is_answer_missing:
         return VersionCheck(note="not remembered; a turn first asks the program for it")
     return evaluate_version(
-        vendor, version, describe_failure(command, how, probe.failure, answered=probe.answered)
+        vendor, version, describe_failure(command, how, probe.failure, answered=probe.has_answer)
     )
 
 

@@ -24,7 +24,7 @@ from shim.core.claude.messages import UserMessage
 from shim.io.log import SILENT_LOG
 from shim.io.stdout import FrontendDisconnectedError
 from shim.process import child as children
-from shim.process.spawn import Started, spawn
+from shim.process.spawn import SpawnedChild, spawn
 from shim.state.config import TIMEOUTS
 
 TALKING = ndjson(START, text("I am "))
@@ -107,7 +107,7 @@ def play(box):
         process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
         started.append(process)
         launcher = Launched(translation or open_translation(vendor, stable=True), end_grace)
-        driver = PerTurnDriver(launcher, paper, first_child=Started(process, stdin))
+        driver = PerTurnDriver(launcher, paper, first_child=SpawnedChild(process, stdin))
         session = MessageLoop(driver, paper, first_message=UserMessage("hi"))
         statuses = []
 

@@ -126,8 +126,8 @@ def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
         probe = create_probe(
             described, VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS
         )
-        probe.version(described.version_probe)
+        probe.ask_version(described.version_probe)
         if vendor in (PI, PI_CUMULATIVE):
-            assert probe.knows("--session-id") is (vendor is PI)
+            assert probe.accepts_flag("--session-id") is (vendor is PI)
         files = [path for path in (root / "state").rglob("*") if path.is_file()]
         return {path.relative_to(root / "state"): path.read_bytes() for path in files}

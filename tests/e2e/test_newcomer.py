@@ -162,7 +162,7 @@ def test_whether_there_is_a_login_is_asked_free_of_charge(
     newcomer.environment["SHIM_BIN"] = str(install(vendor.package).executable)
     described = get_adapter(vendor.name)
     probe = create_probe(described, VendorSettings(), newcomer.environment, str(newcomer.home))
-    words = probe.missing_login(described.cli.login_probe)
+    words = probe.find_missing_login(described.cli.login_probe)
     assert words is not None and bool(words) is not (
         ready and not described.cli.login_probe.login_exception
     )

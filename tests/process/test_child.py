@@ -15,7 +15,7 @@ from box import PATIENCE
 from shim.core.turn.outcome import ChildExit
 from shim.process import child as children
 from shim.process.child import Child
-from shim.process.spawn import PIPE_BYTES, Started, abandon, spawn
+from shim.process.spawn import PIPE_BYTES, SpawnedChild, abandon, spawn
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ def start(box):
 
     def begin(*steps, stdin=b""):
         process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
-        child = Child(Started(process, stdin))
+        child = Child(SpawnedChild(process, stdin))
         started.append((process, child))
         return child
 
@@ -71,7 +71,7 @@ async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
         ["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"]
     )
     process = spawn([started], box.environment(), str(box.cwd), feed=False)
-    child = Child(Started(process, b"", grace=PATIENCE))
+    child = Child(SpawnedChild(process, b"", grace=PATIENCE))
     with anyio.fail_after(PATIENCE):
         assert await child.read_stdout() == b"ready\n"
         await child.stop("SIGINT")
@@ -149,7 +149,7 @@ IMPATIENT = (
 )
 async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
     process = spawn([sys.executable, "-c", IMPATIENT], box.environment(), str(box.cwd), feed=True)
-    child = Child(Started(process, b"go"))
+    child = Child(SpawnedChild(process, b"go"))
     await child.write_and_close_stdin()
     status = process.wait()
     said = b""

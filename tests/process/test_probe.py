@@ -32,9 +32,9 @@ def asked(box):
 
 def test_the_help_is_read_once_and_remembered(box, probe):
     first = probe()
-    assert first.knows("--session-id") and not first.knows("--resume")
+    assert first.accepts_flag("--session-id") and not first.accepts_flag("--resume")
     assert asked(box) == ["--help"]
-    assert probe(None).knows("--session-id")
+    assert probe(None).accepts_flag("--session-id")
     assert asked(box) == ["--help"]
 
 
@@ -44,39 +44,39 @@ def test_nothing_is_asked_before_somebody_wants_to_know(box, probe):
 
 
 def test_an_update_of_the_program_is_noticed(box, probe):
-    assert not probe("echo old\n").knows("--new")
-    assert probe("echo this one is longer: --new\n").knows("--new")
+    assert not probe("echo old\n").accepts_flag("--new")
+    assert probe("echo this one is longer: --new\n").accepts_flag("--new")
     assert len(asked(box)) == 2
 
 
 def test_a_touched_program_is_asked_again(box, probe):
-    probe().text()
+    probe().get_help_text()
     os.utime(box.bin / "program", ns=(1, 1))
-    probe(None).text()
+    probe(None).get_help_text()
     assert len(asked(box)) == 2
 
 
 def test_another_launcher_is_another_program(box, probe):
-    probe().text()
-    probe(None, launcher=["/usr/bin/env"]).text()
+    probe().get_help_text()
+    probe(None, launcher=["/usr/bin/env"]).get_help_text()
     assert len(asked(box)) == 2
 
 
 def test_a_program_that_says_nothing_counts_as_the_newest(box, probe):
-    assert probe("exit 1\n").knows("--anything")
+    assert probe("exit 1\n").accepts_flag("--anything")
 
 
 def test_help_on_stderr_counts(probe):
-    assert probe("echo '--flag' >&2; exit 2\n").knows("--flag")
+    assert probe("echo '--flag' >&2; exit 2\n").accepts_flag("--flag")
 
 
 def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_flag(
     box, probe, monkeypatch
 ):
-    monkeypatch.setattr(probes, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.3)
     lifeline = box.lifeline()
     fake = box.fake(["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"])
-    assert not ProgramProbe([fake], box.environment(), box.environment()).knows("--anything")
+    assert not ProgramProbe([fake], box.environment(), box.environment()).accepts_flag("--anything")
     assert lifeline.never_or_gone()
 
 
@@ -87,32 +87,35 @@ def test_one_that_could_not_answer_in_time_is_asked_again_another_day(box, monke
     gate = box.path / "ready"
     script = f"[ -e {gate} ] && echo '--new' && exit; exec sleep 30\n"
     path = box.program("program", script)
-    monkeypatch.setattr(probes, "PROBE_SECONDS", 0.2)
-    assert not ProgramProbe([path], box.environment(), box.environment()).knows("--new")
+    monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.2)
+    assert not ProgramProbe([path], box.environment(), box.environment()).accepts_flag("--new")
     gate.touch()
-    monkeypatch.setattr(probes, "PROBE_SECONDS", 10)
-    assert ProgramProbe([path], box.environment(), box.environment()).knows("--new")
+    monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 10)
+    assert ProgramProbe([path], box.environment(), box.environment()).accepts_flag("--new")
 
 
 def test_a_program_that_cannot_be_started_counts_as_the_newest(box):
     path = box.path / "text"
     path.write_text("no program", encoding="utf-8")
-    assert ProgramProbe([str(path)], box.environment(), box.environment()).knows("--x")
-    assert ProgramProbe(["/nowhere"], box.environment(), box.environment()).knows("--x")
+    assert ProgramProbe([str(path)], box.environment(), box.environment()).accepts_flag("--x")
+    assert ProgramProbe(["/nowhere"], box.environment(), box.environment()).accepts_flag("--x")
 
 
 def test_a_flood_of_help_is_cut(probe):
-    assert len(probe("head -c 1000000 /dev/zero | tr '\\0' x\n").text()) <= probes.HELP_BYTES
+    assert (
+        len(probe("head -c 1000000 /dev/zero | tr '\\0' x\n").get_help_text())
+        <= probes.MAX_ANSWER_BYTES
+    )
 
 
 def test_it_sees_the_environment_of_a_child(probe):
-    assert probe('echo "$FROM ${SHIM_STATE:-none}"\n').text().startswith("child")
+    assert probe('echo "$FROM ${SHIM_STATE:-none}"\n').get_help_text().startswith("child")
 
 
 def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capfd):
     (box.state / "probes").mkdir(parents=True)
     (box.state / "probes").chmod(0o755)
-    assert probe().knows("--session-id") and probe(None).knows("--session-id")
+    assert probe().accepts_flag("--session-id") and probe(None).accepts_flag("--session-id")
     assert asked(box) == ["--help", "--help"]
     assert "state is not kept" in capfd.readouterr().err
     assert list((box.state / "probes").iterdir()) == []
@@ -130,7 +133,7 @@ def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capf
 def test_acais_dialect_is_read_out_of_its_help(probe, said, variant):
     vendor = get_adapter("acai")
     assert vendor.cli.detect_variant is not None
-    assert vendor.cli.detect_variant(probe(f"printf '%s' '{said}'\n").text()) == variant
+    assert vendor.cli.detect_variant(probe(f"printf '%s' '{said}'\n").get_help_text()) == variant
     assert variant in vendor.cli.variants
 
 
@@ -142,9 +145,11 @@ HOW = VersionProbe()
 def test_a_version_is_asked_once_and_stands_beside_the_help(box, probe):
     script = '[ "$1" = --version ] && echo 1.2.3 || echo usage --flag\n'
     first = probe(script)
-    assert first.version(HOW) == "1.2.3" and first.knows("--flag")
+    assert first.ask_version(HOW) == "1.2.3" and first.accepts_flag("--flag")
     again = probe(None)
-    assert again.version(HOW) == again.known_version(HOW) == "1.2.3" and not again.knows("--other")
+    assert again.ask_version(HOW) == again.find_cached_version(
+        HOW
+    ) == "1.2.3" and not again.accepts_flag("--other")
     assert asked(box) == ["--version", "--help"]
     (file,) = (box.state / "probes").iterdir()
     assert file.suffix == ".json" and file.stat().st_mode & 0o777 == 0o600
@@ -152,10 +157,12 @@ def test_a_version_is_asked_once_and_stands_beside_the_help(box, probe):
 
 def test_a_version_is_known_only_if_somebody_asked_before(box, probe):
     fresh = probe("echo 1.2.3\n")
-    assert fresh.known_version(HOW) is None
+    assert fresh.find_cached_version(HOW) is None
     assert asked(box) == []
-    fresh.version(HOW)
-    assert fresh.known_version(VersionProbe(args=("version",))) is None, "that is another question"
+    fresh.ask_version(HOW)
+    assert fresh.find_cached_version(VersionProbe(args=("version",))) is None, (
+        "that is another question"
+    )
 
 
 def test_who_diagnoses_asks_anew(box, probe):
@@ -163,25 +170,27 @@ def test_who_diagnoses_asks_anew(box, probe):
     said = box.path / "said"
     said.write_text("1.0.0\n", encoding="utf-8")
     one = probe(f"cat {said}\n")
-    assert one.version(HOW) == "1.0.0"
+    assert one.ask_version(HOW) == "1.0.0"
     said.write_text("2.0.0\n", encoding="utf-8")
-    assert one.version(HOW) == "1.0.0"
-    assert one.version(HOW, anew=True) == "2.0.0" == probe(None).known_version(HOW)
+    assert one.ask_version(HOW) == "1.0.0"
+    assert one.ask_version(HOW, refresh=True) == "2.0.0" == probe(None).find_cached_version(HOW)
 
 
 def test_a_version_on_stderr_counts_and_one_on_stdout_comes_first(probe):
-    assert probe("echo 0.73.1 >&2\n").version(HOW) == "0.73.1"
-    assert probe("echo 'node 18.19 is old' >&2; echo 1.5.2\n").version(HOW) == "1.5.2"
+    assert probe("echo 0.73.1 >&2\n").ask_version(HOW) == "0.73.1"
+    assert probe("echo 'node 18.19 is old' >&2; echo 1.5.2\n").ask_version(HOW) == "1.5.2"
 
 
 def test_a_flood_of_versions_is_cut(monkeypatch, probe):
-    monkeypatch.setattr(probes, "PROBE_SECONDS", 30)
-    assert probe("echo 1.2.3; head -c 20000000 /dev/zero | tr '\\0' x\n").version(HOW) == "1.2.3"
+    monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 30)
+    assert (
+        probe("echo 1.2.3; head -c 20000000 /dev/zero | tr '\\0' x\n").ask_version(HOW) == "1.2.3"
+    )
 
 
 def test_a_program_whose_interpreter_is_missing_is_asked_again_another_day(box, probe):
     broken = probe("echo \"env: 'node': No such file or directory\" >&2; exit 127\n")
-    assert broken.version(HOW) is None
+    assert broken.ask_version(HOW) is None
     assert broken.failure == "env: 'node': No such file or directory"
     assert list((box.state / "probes").iterdir()) == []
 
@@ -195,47 +204,47 @@ def test_a_program_whose_interpreter_is_missing_is_asked_again_another_day(box, 
 )
 def test_why_there_is_no_version_is_known(monkeypatch, probe, script, failure):
     if "sleep" in script:
-        monkeypatch.setattr(probes, "PROBE_SECONDS", 0.2)
+        monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.2)
     one = probe(script)
-    assert one.version(HOW) is None
+    assert one.ask_version(HOW) is None
     assert one.failure == failure
 
 
 def test_what_a_program_leaves_behind_is_not_waited_for(box, monkeypatch):
     """An updater in the background holds its stdout for as long as it likes; then it goes too."""
-    monkeypatch.setattr(probes, "PROBE_SECONDS", 30)
+    monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 30)
     lifeline = box.lifeline()
     path = box.program("program", f"echo 1.2.3; (exec 3> {lifeline.path}; exec sleep 300) &\n")
-    assert ProgramProbe([path], box.environment(), box.environment()).version(HOW) == "1.2.3"
+    assert ProgramProbe([path], box.environment(), box.environment()).ask_version(HOW) == "1.2.3"
     assert lifeline.never_or_gone()
 
 
 @pytest.mark.parametrize("kept", [b"", b"{", b"[]", b'{"--version": 7}', b"\xff" * 100])
 def test_a_file_of_answers_that_is_damaged_is_none(box, probe, kept):
     one = probe("echo 1.2.3\n")
-    one.version(HOW)
+    one.ask_version(HOW)
     (file,) = (box.state / "probes").iterdir()
     file.write_bytes(kept)
-    assert probe(None).known_version(HOW) is None
-    assert probe(None).version(HOW) == "1.2.3"
+    assert probe(None).find_cached_version(HOW) is None
+    assert probe(None).ask_version(HOW) == "1.2.3"
 
 
 def test_programs_that_were_asked_long_ago_are_forgotten(box, probe, monkeypatch):
-    monkeypatch.setattr(probes, "PROBES_KEPT", 2)
+    monkeypatch.setattr(probes, "MAX_CACHED_PROGRAMS", 2)
     for age in range(1, 5):
-        probe(f"echo {'x' * age} 1.2.{age}\n").version(HOW)
+        probe(f"echo {'x' * age} 1.2.{age}\n").ask_version(HOW)
         (box.bin / "program").touch()
         for file in (box.state / "probes").iterdir():
             os.utime(file, ns=(file.stat().st_mtime_ns - 10**9,) * 2)
     assert len(list((box.state / "probes").iterdir())) == 2
-    assert probe("echo xxxx 1.2.4\n").version(HOW) == "1.2.4"
+    assert probe("echo xxxx 1.2.4\n").ask_version(HOW) == "1.2.4"
 
 
 def test_the_models_are_known_once_somebody_asked(box, probe):
     how = ModelProbe(("models",))
     program = probe("[ $# = 1 ] && [ $1 = models ] && printf 'a/b\\nc\\n'\n")
-    assert program.known_models(how) == [] and asked(box) == []
-    program.ask_models(how)
-    assert program.known_models(how) == ["a/b", "c"]
-    program.ask_models(ModelProbe())
+    assert program.list_cached_models(how) == [] and asked(box) == []
+    program.cache_models(how)
+    assert program.list_cached_models(how) == ["a/b", "c"]
+    program.cache_models(ModelProbe())
     assert asked(box) == ["models"]

@@ -13,7 +13,7 @@ import pytest
 from shim.core.errors import FrontendError
 from shim.process import spawn as starting
 from shim.process.child import Child
-from shim.process.spawn import Started, abandon, spawn
+from shim.process.spawn import SpawnedChild, abandon, spawn
 
 SELF_PORTRAIT = """
 import json, os, signal
@@ -120,7 +120,7 @@ def test_a_child_that_other_code_waited_for_is_no_failure(box):
     """The exit code is lost, so the result depends only on the output."""
 
     async def end():
-        child = Child(Started(spawn(["/bin/true"], {}, os.getcwd(), feed=False), b""))
+        child = Child(SpawnedChild(spawn(["/bin/true"], {}, os.getcwd(), feed=False), b""))
         os.waitpid(child._process.pid, 0)
         try:
             return await child.wait_for_exit()

@@ -150,7 +150,7 @@ def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts)
 
 
 def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, monkeypatch):
-    monkeypatch.setattr(probe, "PROBE_SECONDS", 30)
+    monkeypatch.setattr(probe, "PROBE_TIMEOUT_S", 30)
     said = box.path / "said"
     program = box.program(
         "own-pi", f'echo "$@" >> {said}; [ "$1" = --version ] && echo 0.87.1; exit 0\n'
@@ -158,7 +158,7 @@ def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, m
     ask(program, vendor="pi")
     environment = box.environment(SHIM_BIN=program)
     assert (
-        create_probe(get_adapter("pi"), VendorSettings(), environment, str(box.cwd)).version(
+        create_probe(get_adapter("pi"), VendorSettings(), environment, str(box.cwd)).ask_version(
             get_adapter("pi").version_probe
         )
         == "0.87.1"

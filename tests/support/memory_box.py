@@ -468,7 +468,7 @@ class MemoryBox(Box):
         patch.setattr(strays, "_adopting", False)
         patch.setattr(strays, "adopt", lambda: None)
         patch.setattr(launcher, "spawn", self._spawn)
-        patch.setattr(ProgramProbe, "_ask", functools.partialmethod(_answer_probe, self))
+        patch.setattr(ProgramProbe, "_run_program", functools.partialmethod(_answer_probe, self))
         for module in (child, child_per_turn, child_per_conversation):
             patch.setattr(module, "Child", MemoryChild)
         for module in (wire, child_per_turn):
@@ -504,14 +504,19 @@ def _answer_probe(
     probe: ProgramProbe, box: MemoryBox, args: Sequence[str], environment: Mapping[str, str] = {}
 ) -> bytes:
     """Answer a probe of a program in memory for its version or its help."""
-    probe.failure, probe.broken, probe.late, probe.ended_well = "", False, False, True
+    probe.failure, probe.cannot_run, probe.has_timed_out, probe.has_succeeded = (
+        "",
+        False,
+        False,
+        True,
+    )
     if list(args) == ["--version"]:
         return "".join(f"{line}\n" for line in VERSION_LINES).encode()
     program = box.start_program(probe.program, args, environment, str(box.cwd))
     program.stdin_closed = True
     program.run()
     assert program.exit is not None, "the program does not end when it is asked for its help"
-    probe.ended_well = program.exit.code == 0
+    probe.has_succeeded = program.exit.code == 0
     return b"\n".join(bytes(data) for data in (program.output, program.errors) if data)
 
 

@@ -221,7 +221,7 @@ class HostRuntime:
         It runs while the first child starts, which takes longer.
         """
         with anyio.move_on_after(FIRST_CHILD_TIMEOUT_S):
-            while self._first_prompt[0] is not None and not spawn.running:
+            while self._first_prompt[0] is not None and not spawn.running_pids:
                 await anyio.sleep(FIRST_CHILD_POLL_INTERVAL_S)
         validator = (
             ("jsonschema", "jsonschema_specifications")

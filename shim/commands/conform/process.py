@@ -18,7 +18,7 @@ import anyio
 
 from shim.process import strays
 from shim.process.child import Child
-from shim.process.spawn import Started, spawn
+from shim.process.spawn import SpawnedChild, spawn
 
 if TYPE_CHECKING:
     from shim.process.spawn import AnyProcess
@@ -359,7 +359,7 @@ async def run_process(
     started.
     """
     process = spawn([*command, *run.argv], environment, cwd, feed=has_stdin)
-    child = Child(Started(process, b""))
+    child = Child(SpawnedChild(process, b""))
     wire = ClaudeProcess(run, process, child, patience)
     try:
         async with anyio.create_task_group() as tasks:

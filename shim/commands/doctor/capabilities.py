@@ -103,7 +103,7 @@ def describe_vendor(
     if program is None and not vendor.cli.unreleased_note:
         try:
             probe = create_probe(vendor, own, environment, cwd, probes.INTERACTIVE_TIMEOUT_S)
-            program, version = probe.program, probe.version(vendor.version_probe)
+            program, version = probe.program, probe.ask_version(vendor.version_probe)
             check = evaluate_probed_version(vendor, own, probe, version)
             broken = find_broken_promise(vendor.name, version, environment)
             if broken is not None:
@@ -112,7 +112,7 @@ def describe_vendor(
                 )
             if vendor.cli.two_way_help_texts:
                 # remembered, so that a turn knows whether this version can be driven two-way
-                probe.text()
+                probe.get_help_text()
             lacks = find_unknown_argument(vendor, own, environment, cwd)
         except ShimError:
             pass
@@ -147,7 +147,7 @@ def evaluate_probed_version(
     if own.trust_version or not has_promises(vendor):
         return VersionCheck(version)
     problem = describe_failure(
-        (probe.program,), vendor.version_probe, probe.failure, answered=probe.answered
+        (probe.program,), vendor.version_probe, probe.failure, answered=probe.has_answer
     )
     return evaluate_version(vendor, version, problem)
 

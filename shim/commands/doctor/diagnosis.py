@@ -215,13 +215,13 @@ def check_vendor(
                 program, build_child_environment(vendor, own, environment), level
             )
             if not findings:
-                version = probe.version(vendor.version_probe, anew=True)
+                version = probe.ask_version(vendor.version_probe, refresh=True)
                 if vendor.cli.two_way_help_texts and version:
-                    probe.text()  # remembered for turns
+                    probe.get_help_text()  # remembered for turns
                 if wanted and version:
-                    probe.ask_models(vendor.cli.model_probe)
+                    probe.cache_models(vendor.cli.model_probe)
                 check = evaluate_probed_version(vendor, own, probe, version)
-                is_silent = version is None and not probe.answered
+                is_silent = version is None and not probe.has_answer
                 if is_silent or not check.distrust:  # else `_promises` says what was found
                     findings += _check_version(vendor, version, probe, level)
                 reason = "its version is not recognised" if is_silent else check.distrust
@@ -304,7 +304,7 @@ def _check_version(
     how = vendor.version_probe
     asked = " ".join((os.path.basename(probe.program), *how.args))
     if version is None:
-        if probe.broken:
+        if probe.cannot_run:
             return [
                 DiagnosisFinding(
                     level,
@@ -312,7 +312,7 @@ def _check_version(
                     "install it again, with all that it needs",
                 )
             ]
-        if probe.answered:
+        if probe.has_answer:
             fix = "it is started with the flags of the newest tested version"
             text = f"its version is not recognised: {describe_answer(asked, probe.failure)}"
             return [DiagnosisFinding(WARNING, text, fix)]
@@ -438,7 +438,7 @@ def _check_login(
     """
     how, fix = vendor.cli.login_probe, vendor.login_hint or "log in with it once"
     if how.refusal_regex and probe is not None:
-        words = probe.missing_login(how)
+        words = probe.find_missing_login(how)
         if words:
             text = f"it is not logged in: “{words}”"
             return [

@@ -142,7 +142,7 @@ def _describe_child(
     request, vendor, probe = plan.request, launcher.adapter, launcher.program.last_probe
     return {
         "program_by": _find_program_source(start, launcher),
-        "help_known": probe is None or not probe.missed,
+        "help_known": probe is None or not probe.is_answer_missing,
         "argv": redact_argv(plan.argv),
         "environment": _diff_environment(start.environment, plan.environment),
         "files": {

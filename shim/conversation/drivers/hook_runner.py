@@ -23,7 +23,7 @@ from shim.core.errors import ShimError
 from shim.core.policy.policy import Policy
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.process.child import Child
-from shim.process.spawn import Started, abandon, spawn
+from shim.process.spawn import SpawnedChild, abandon, spawn
 
 # of a hook's stdout; one that says more blocks, because nobody knows what it means
 MAX_OUTPUT_BYTES = 1024 * 1024
@@ -86,7 +86,7 @@ async def _run_hook_command(
         process = spawn(words, environment, cwd, feed=True)
     except ShimError as error:
         return HookExit(None, error=str(error))
-    child = Child(Started(process, data))
+    child = Child(SpawnedChild(process, data))
     said = bytearray()
 
     async def listen() -> None:

@@ -46,7 +46,7 @@ from shim.process.find_program import (
     find_policy_bypass,
     find_program,
 )
-from shim.process.spawn import Started, spawn
+from shim.process.spawn import SpawnedChild, spawn
 from shim.process.version_check import check_installed_version
 from shim.state.config import TIMEOUTS
 
@@ -116,8 +116,10 @@ class Program:
                 )
                 raise self._context.settings.mistake(keys, allowed, self._variant)
             if vendor.cli.detect_variant is not None and self._variant == "auto":
-                self._variant = vendor.cli.detect_variant(probe().text())
-        return request._replace(variant=self._variant, has_flag=lambda flag: probe().knows(flag))
+                self._variant = vendor.cli.detect_variant(probe().get_help_text())
+        return request._replace(
+            variant=self._variant, has_flag=lambda flag: probe().accepts_flag(flag)
+        )
 
     def check_version(self) -> VersionCheck:
         """Return what the installed version means for the promises of the vendor's profile."""
@@ -143,7 +145,7 @@ class Program:
             command,
             self._context.environment,
             self._environment,
-            remembered=self.uses_remembered_help,
+            cache_only=self.uses_remembered_help,
         )
         return self.last_probe
 
@@ -190,7 +192,7 @@ class ChildLauncher:
         self.forked_transcript = ""  # path of the transcript of the session that was forked
         self.list_replayed_attempts: Callable[[], tuple[FailedAttempt, ...]] | None = None
         # a child that was started before the loop, for its first message
-        self.early_child: Started | None = None
+        self.early_child: SpawnedChild | None = None
         self.last_request = LaunchRequest(
             setup.invocation, ""
         )  # that the last child was started for
@@ -285,7 +287,7 @@ class ChildLauncher:
             prompt = self.adapter.policy_support.escape_prompt(prompt)
         return self._answer_schema.add_instruction(prompt, persistent=standing.persistent)
 
-    def start_child(self, prompt: str, *, persistent: bool = False) -> Started:
+    def start_child(self, prompt: str, *, persistent: bool = False) -> SpawnedChild:
         """Start a child, or give the one that runs ahead. VendorError or FrontendError when that
         cannot be.
         """
@@ -344,7 +346,7 @@ class ChildLauncher:
             [*self.program.argv, *launch.arguments, *added], environment, launch, request
         )
 
-    def _spawn_child(self, plan: LaunchPlan) -> Started:
+    def _spawn_child(self, plan: LaunchPlan) -> SpawnedChild:
         setup, vendor = self.context, self.adapter
         command, environment, launch, request = plan
         self.last_request = request
@@ -384,7 +386,7 @@ class ChildLauncher:
             from shim.core.secrets.redactor import RedactedHeadTail
 
             tail = RedactedHeadTail()
-        return Started(
+        return SpawnedChild(
             process, launch.stdin, tail, track, launch.temporary_files, vendor.shutdown.grace_s
         )
 

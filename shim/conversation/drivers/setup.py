@@ -48,9 +48,9 @@ def list_known_models(
         return ()
     names = [name for table in _list_model_maps(vendor, settings) for name in table]
     if vendor.cli.model_probe.args:
-        from shim.process.probe import known_models
+        from shim.process.probe import list_cached_models
 
-        names += known_models(vendor, settings.of(vendor.name), environment, cwd)
+        names += list_cached_models(vendor, settings.of(vendor.name), environment, cwd)
     return tuple(names)
 
 
