@@ -105,7 +105,7 @@ class MessageLoop(ConversationLoop):
         await self._driver.stop()
         if self._control is not None:
             # a conversation is over for good; one message may leave a server running
-            strays.end_orphans()
+            strays.kill_orphans()
         if self._stop_signal is not None:
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
         if self._control is not None and self._control.has_read_nothing:

@@ -204,7 +204,7 @@ class PassthroughLoop(ConversationLoop):
         """A turn has its result."""
         self._launcher.turn_lifecycle.record_diagnostics(self._stream)
         self._exchange.end_turn()
-        strays.reap(self._child.pids)
+        strays.reap_orphans(self._child.pids)
 
     async def _copy_stderr(self) -> None:
         try:

@@ -12,7 +12,7 @@ from shim.core.errors import ModeError, VendorError
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
 from shim.io.raw_output import warn, write_available
 from shim.io.stamps import create_uuid, format_now
-from shim.process.spawn import abandon
+from shim.process.spawn import kill_child
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -114,7 +114,7 @@ class ConversationRunner:
             return anyio.run(turn)
         except BaseException:
             if started is not None:
-                abandon(started.process)
+                kill_child(started.process)
             raise
         finally:
             self._close_transcript()
@@ -148,7 +148,7 @@ class ConversationRunner:
             return self._run_message_loop(control, prompt, source)
         except BaseException:
             if self._launcher.early_child is not None:
-                abandon(self._launcher.early_child.process)
+                kill_child(self._launcher.early_child.process)
             raise
         finally:
             self._close_transcript()
@@ -264,7 +264,7 @@ class ConversationRunner:
         try:
             return self._run_passthrough_loop(started)
         except BaseException:
-            abandon(started.process)
+            kill_child(started.process)
             raise
 
     def _run_passthrough_loop(self, started: "SpawnedChild") -> int:
@@ -280,7 +280,7 @@ class ConversationRunner:
             stderr = StreamRedactor({})
 
         async def conversation() -> int:
-            child = Child(started._replace(stdin=b""))
+            child = Child(started._replace(stdin_bytes=b""))
             loop = PassthroughLoop(
                 launcher, child, self._open_output(), self._open_source(), stderr
             )

@@ -16,11 +16,11 @@ from shim.core.turn.outcome import ChildExit
 from shim.process import guard, strays
 from shim.process.exit_status import format_signal
 from shim.process.spawn import (
-    KILL_SECONDS,
-    POLL_SECONDS,
+    KILL_TIMEOUT_S,
+    POLL_INTERVAL_S,
     SpawnedChild,
     close_pipes,
-    remove,
+    remove_files,
     running_pids,
     signal_group,
 )
@@ -145,11 +145,11 @@ class Child:
             await self.wait_for_process()
             if self._was_signalled:
                 with anyio.move_on_after(GROUP_EXIT_TIMEOUT_S):
-                    while strays.alive(self._descendants, self._process.pid):
-                        await anyio.sleep(POLL_SECONDS)
+                    while strays.count_running(self._descendants, self._process.pid):
+                        await anyio.sleep(POLL_INTERVAL_S)
             signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
-            strays.end(self._descendants)
+            strays.kill_running(self._descendants)
             running_pids.discard(self._process.pid)
             guard.stop_watchdog(self._process.pid)
             self.child_exit = (
@@ -173,7 +173,7 @@ class Child:
             while (
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
             ):
-                await anyio.sleep(POLL_SECONDS)
+                await anyio.sleep(POLL_INTERVAL_S)
 
     def send_signal(self, signal_name: str) -> None:
         """Send a signal to the whole group. The processes that are below the child now will not
@@ -182,7 +182,7 @@ class Child:
         if self._process.returncode is None:
             self._was_signalled = signal_name != "SIGKILL"
             self._was_terminated = self._was_terminated or signal_name == "SIGTERM"
-            self._descendants.update(strays.descendants(self._process.pid))
+            self._descendants.update(strays.find_descendants(self._process.pid))
             if self._recorder is not None:
                 self._recorder.record_signal(signal_name)
             signal_group(self._process, signal_name)
@@ -199,14 +199,14 @@ class Child:
             else [(first, self._interrupt_timeout_s or INTERRUPT_TIMEOUT_S)]
         )
         await self._escalate_signals(
-            [*steps, ("SIGTERM", TERMINATE_TIMEOUT_S), ("SIGKILL", KILL_SECONDS)]
+            [*steps, ("SIGTERM", TERMINATE_TIMEOUT_S), ("SIGKILL", KILL_TIMEOUT_S)]
         )
 
     async def shut_down_idle(self) -> None:
         """End an idle child: its stdin is closed, then comes the ladder. All of it takes at most
         1.5 s.
         """
-        self._descendants.update(strays.descendants(self._process.pid))
+        self._descendants.update(strays.find_descendants(self._process.pid))
         self.close_stdin()
         with anyio.CancelScope(shield=True), anyio.move_on_after(IDLE_EXIT_TIMEOUT_S):
             await self.wait_for_exit()
@@ -222,7 +222,7 @@ class Child:
                 self.send_signal(name)
                 with anyio.move_on_after(seconds):
                     await self.wait_for_exit()
-            strays.end_orphans(
+            strays.kill_orphans(
                 {pid for child in running_pids for pid in (child, *guard.list_pids(child))}
             )
 
@@ -237,7 +237,7 @@ class Child:
         if self._recorder is not None:
             self._recorder.drain_pipes(self._process)
         close_pipes(self._process)
-        remove(self._temporary_paths)
+        remove_files(self._temporary_paths)
 
 
 async def _read_chunk(descriptor: int) -> bytes:

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 # gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives
 # anybody this much.
-PIPE_BYTES = 1024 * 1024
+STDOUT_PIPE_BYTES = 1024 * 1024
 # for a killed process to be gone, which takes no time unless the kernel is stuck
-KILL_SECONDS = 0.5
-POLL_SECONDS = 0.01
+KILL_TIMEOUT_S = 0.5
+POLL_INTERVAL_S = 0.01
 # A child inherits the signals that we ignore (Python: SIGPIPE and SIGXFSZ) and that our parent
 # ignores. A vendor that ignores SIGINT could not be interrupted. SIGKILL and SIGSTOP cannot be
 # changed.
 DEFAULT_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
-MOST_DESCRIPTORS = 256  # looked at where the system does not list those that are open
+MAX_DESCRIPTORS = 256  # looked at where the system does not list those that are open
 
 # the next message's child may be there already while the last one's is being ended
 running_pids: set[int] = set()
 
 
-class Process:
+class SpawnedProcess:
     """A started process: its number, our ends of its pipes, and its exit code once that is known.
 
     It has of `subprocess.Popen` what a `Child` uses. A code below 0 is minus the number of a
@@ -73,7 +73,7 @@ class Process:
 
 
 if TYPE_CHECKING:
-    AnyProcess = Process | subprocess.Popen[bytes]
+    AnyProcess = SpawnedProcess | subprocess.Popen[bytes]
 
 
 class SpawnedChild(NamedTuple):
@@ -88,20 +88,20 @@ class SpawnedChild(NamedTuple):
     """
 
     process: "AnyProcess"
-    stdin: bytes
-    tail: "HeadTailBuffer | None" = None
-    track: "ChildTap | None" = None
-    files: tuple[str, ...] = ()
-    grace: float = 0.0
+    stdin_bytes: bytes
+    stderr_tail: "HeadTailBuffer | None" = None
+    recorder: "ChildTap | None" = None
+    temporary_paths: tuple[str, ...] = ()
+    interrupt_timeout_s: float = 0.0
 
 
-def spawn(
+def spawn_child(
     command: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,
     *,
     feed: bool,
-    files: Sequence[str] = (),
+    temporary_paths: Sequence[str] = (),
 ) -> "AnyProcess":
     """Start a child in a session and process group of its own.
 
@@ -112,22 +112,22 @@ def spawn(
 
     check_package_files(command, environment.values())
     try:
-        start = _start if cwd == os.getcwd() else _start_by_subprocess
+        start = _start_by_posix_spawn if cwd == os.getcwd() else _start_by_subprocess
         process = start(command, environment, cwd, feed=feed)
     except (OSError, ValueError) as error:
-        remove(files)
-        from shim.process.spawn_error import unstartable
+        remove_files(temporary_paths)
+        from shim.process.spawn_error import create_spawn_error
 
-        raise unstartable(command, environment, cwd, error) from None
+        raise create_spawn_error(command, environment, cwd, error) from None
     running_pids.add(process.pid)
     from shim.process import guard
 
     guard.start_watchdog(process.pid)
-    _widen(process)
+    _enlarge_stdout_pipe(process)
     return process
 
 
-def _start(
+def _start_by_posix_spawn(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool
 ) -> "AnyProcess":
     """The started process. OSError where the system refuses it, ValueError for words that it cannot
@@ -165,7 +165,7 @@ def _start(
         return _start_by_subprocess(command, environment, cwd, feed=feed)
     for end in (its_out, its_error, *fed[:1]):
         os.close(end)
-    return Process(pid, FileIO(fed[1], "w") if feed else None, FileIO(out), FileIO(error))
+    return SpawnedProcess(pid, FileIO(fed[1], "w") if feed else None, FileIO(out), FileIO(error))
 
 
 def _start_by_subprocess(
@@ -184,7 +184,7 @@ def disable_inheritance() -> None:
     try:
         names = os.listdir("/dev/fd")
     except OSError:
-        names = list(map(str, range(MOST_DESCRIPTORS)))
+        names = list(map(str, range(MAX_DESCRIPTORS)))
     for name in names:
         if int(name) > 2:
             try:
@@ -193,7 +193,7 @@ def disable_inheritance() -> None:
                 continue  # the descriptor of the listing itself
 
 
-def _widen(process: "AnyProcess") -> None:
+def _enlarge_stdout_pipe(process: "AnyProcess") -> None:
     """More room in its stdout, where the system has any: it need not wait for us to read, also not
     when it ends.
     """
@@ -201,20 +201,20 @@ def _widen(process: "AnyProcess") -> None:
         import fcntl
 
         assert process.stdout is not None
-        fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, STDOUT_PIPE_BYTES)
     except (ImportError, AttributeError, OSError):
         return  # not Linux, or this user has as much as may be had
 
 
-def abandon(process: "AnyProcess") -> None:
+def kill_child(process: "AnyProcess") -> None:
     """End a child that will not be served: something of ours failed between its start and the loop."""
     from shim.process import guard
 
     signal_group(process, "SIGKILL")
     close_pipes(process)
-    deadline = time.monotonic() + KILL_SECONDS
+    deadline = time.monotonic() + KILL_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_INTERVAL_S)
     running_pids.discard(process.pid)
     guard.stop_watchdog(process.pid)
 
@@ -241,7 +241,7 @@ def close_pipes(process: "AnyProcess") -> None:
                 continue  # what it was not given is lost
 
 
-def remove(files: Sequence[str]) -> None:
+def remove_files(files: Sequence[str]) -> None:
     for path in files:
         try:
             os.unlink(path)

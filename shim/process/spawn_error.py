@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 from shim.core.errors import FrontendError, MachineError, ShimError, VendorError
 
-MACHINE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-FIRST_LINE_BYTES = 256  # what the kernel reads of a script to find its interpreter
+MACHINE_ERRNOS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+MAX_FIRST_LINE_BYTES = 256  # what the kernel reads of a script to find its interpreter
 
 
-def unstartable(
+def create_spawn_error(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, error: OSError | ValueError
 ) -> ShimError:
     """The error to raise for a child that could not be started."""
@@ -22,23 +22,23 @@ def unstartable(
     if not isinstance(error, OSError):
         return FrontendError(f"{program} could not be started: an argument holds a NUL character")
     said = error.strerror or str(error)
-    if error.errno in MACHINE:
+    if error.errno in MACHINE_ERRNOS:
         return MachineError(
             f"{program} could not be started: {said}",
             hint="this machine has no processes, open files or memory left for it (`ulimit -a` lists the limits)",
         )
     if error.errno == errno.E2BIG:
-        return _too_long(command, environment)
+        return _create_too_long_error(command, environment)
     if not os.access(cwd, os.X_OK):
         return FrontendError(
             f"{program} could not be started: the working directory {cwd} is gone or may not be entered",
             hint="start from another directory",
         )
-    reason, hint = _fault(program, error.errno, said)
+    reason, hint = _explain_failure(program, error.errno, said)
     return VendorError(f"{program} could not be started: {reason}", hint=hint)
 
 
-def _too_long(command: Sequence[str], environment: Mapping[str, str]) -> FrontendError:
+def _create_too_long_error(command: Sequence[str], environment: Mapping[str, str]) -> FrontendError:
     """The error has the sizes, because systems have different limits."""
     sizes = [len(os.fsencode(word)) for word in command]
     at = max(range(len(sizes)), key=sizes.__getitem__)
@@ -54,13 +54,13 @@ def _too_long(command: Sequence[str], environment: Mapping[str, str]) -> Fronten
     )
 
 
-def _fault(program: str, number: int | None, said: str) -> tuple[str, str]:
+def _explain_failure(program: str, number: int | None, said: str) -> tuple[str, str]:
     """What is wrong with the program, and what to do."""
     if os.sep not in program:
         return "there is no such program on PATH", "install it, or name it by its absolute path"
     if os.path.isdir(program):
         return "it is a directory", "name the program inside of it"
-    first = _first_line(program)
+    first = _read_first_line(program)
     if number == errno.ENOENT and first.startswith(b"#!"):
         interpreter = first[2:].strip().partition(b" ")[0].decode("utf-8", "replace")
         if first.endswith(b"\r"):
@@ -91,9 +91,9 @@ def _fault(program: str, number: int | None, said: str) -> tuple[str, str]:
     return said, "install the build that is meant for this machine"
 
 
-def _first_line(path: str) -> bytes:
+def _read_first_line(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            return file.read(FIRST_LINE_BYTES).partition(b"\n")[0]
+            return file.read(MAX_FIRST_LINE_BYTES).partition(b"\n")[0]
     except OSError:
         return b""

@@ -153,7 +153,7 @@ def look(pid: int) -> Left:
     """What a process holds now."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         kilobytes = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
-    below = strays.descendants(pid)
+    below = strays.find_descendants(pid)
     zombies = 0
     for child in below:
         try:
@@ -194,7 +194,7 @@ def survivors() -> int:
     """The processes below us that run, once nothing that we started does: whatever lost its parent
     is ours.
     """
-    strays.reap(set())
+    strays.reap_orphans(set())
     here = look(os.getpid())
     return here.processes - here.zombies
 
@@ -313,7 +313,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     table = Table()
-    strays.adopt()
+    strays.become_subreaper()
     for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the background
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited

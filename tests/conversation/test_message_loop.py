@@ -24,7 +24,7 @@ from shim.core.claude.messages import UserMessage
 from shim.io.log import SILENT_LOG
 from shim.io.stdout import FrontendDisconnectedError
 from shim.process import child as children
-from shim.process.spawn import SpawnedChild, spawn
+from shim.process.spawn import SpawnedChild, spawn_child
 from shim.state.config import TIMEOUTS
 
 TALKING = ndjson(START, text("I am "))
@@ -104,7 +104,7 @@ def play(box):
         *steps, vendor="demo", output=None, end_grace=5.0, stdin=b"", translation=None, during=None
     ):
         paper = output or Paper()
-        process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
+        process = spawn_child([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
         started.append(process)
         launcher = Launched(translation or open_translation(vendor, stable=True), end_grace)
         driver = PerTurnDriver(launcher, paper, first_child=SpawnedChild(process, stdin))

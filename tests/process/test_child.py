@@ -15,7 +15,7 @@ from box import PATIENCE
 from shim.core.turn.outcome import ChildExit
 from shim.process import child as children
 from shim.process.child import Child
-from shim.process.spawn import PIPE_BYTES, SpawnedChild, abandon, spawn
+from shim.process.spawn import STDOUT_PIPE_BYTES, SpawnedChild, kill_child, spawn_child
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ def start(box):
     started = []
 
     def begin(*steps, stdin=b""):
-        process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
+        process = spawn_child([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
         child = Child(SpawnedChild(process, stdin))
         started.append((process, child))
         return child
@@ -70,8 +70,8 @@ async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
     started = box.fake(
         ["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"]
     )
-    process = spawn([started], box.environment(), str(box.cwd), feed=False)
-    child = Child(SpawnedChild(process, b"", grace=PATIENCE))
+    process = spawn_child([started], box.environment(), str(box.cwd), feed=False)
+    child = Child(SpawnedChild(process, b"", interrupt_timeout_s=PATIENCE))
     with anyio.fail_after(PATIENCE):
         assert await child.read_stdout() == b"ready\n"
         await child.stop("SIGINT")
@@ -138,17 +138,17 @@ async def test_without_a_prompt_its_stdin_is_at_its_end(start):
 
 PIPE_LIMIT = Path("/proc/sys/fs/pipe-max-size")
 # It begins when it is told to, and stays for nobody: what the pipe does not take at once is lost.
-IMPATIENT = (
-    f"import os; os.read(0, 1); os.set_blocking(1, False); os.write(1, b'x' * {PIPE_BYTES - 1})"
-)
+IMPATIENT = f"import os; os.read(0, 1); os.set_blocking(1, False); os.write(1, b'x' * {STDOUT_PIPE_BYTES - 1})"
 
 
 @pytest.mark.skipif(
-    not PIPE_LIMIT.exists() or int(PIPE_LIMIT.read_text()) < PIPE_BYTES,
+    not PIPE_LIMIT.exists() or int(PIPE_LIMIT.read_text()) < STDOUT_PIPE_BYTES,
     reason="this system's pipes stay small",
 )
 async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
-    process = spawn([sys.executable, "-c", IMPATIENT], box.environment(), str(box.cwd), feed=True)
+    process = spawn_child(
+        [sys.executable, "-c", IMPATIENT], box.environment(), str(box.cwd), feed=True
+    )
     child = Child(SpawnedChild(process, b"go"))
     await child.write_and_close_stdin()
     status = process.wait()
@@ -156,7 +156,7 @@ async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
     while chunk := await child.read_stdout():
         said += chunk
     child.close()
-    assert (status, len(said)) == (0, PIPE_BYTES - 1)
+    assert (status, len(said)) == (0, STDOUT_PIPE_BYTES - 1)
 
 
 async def test_it_leads_a_group_of_its_own_in_the_working_directory(start, box):
@@ -223,10 +223,10 @@ async def test_a_grandchild_that_left_the_group_does_not_outlive_a_stop(start, b
 async def test_an_abandoned_child_that_is_gone_already_takes_its_group_along(box):
     lifeline = box.lifeline()
     steps = (["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["leave", 0])
-    process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=False)
+    process = spawn_child([box.fake(*steps)], box.environment(), str(box.cwd), feed=False)
     lifeline.wait_for("grandchild")
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    abandon(process)
+    kill_child(process)
     assert process.returncode == 0
     assert lifeline.gone()
 

@@ -13,7 +13,7 @@ import pytest
 from shim.core.errors import FrontendError
 from shim.process import spawn as starting
 from shim.process.child import Child
-from shim.process.spawn import SpawnedChild, abandon, spawn
+from shim.process.spawn import SpawnedChild, kill_child, spawn_child
 
 SELF_PORTRAIT = """
 import json, os, signal
@@ -59,13 +59,13 @@ def folder(request, box, monkeypatch):
 def portrait(folder, *, feed=False):
     """What a child says of itself; with `feed` it is told something."""
     command = [sys.executable, "-I", "-S", "-c", SELF_PORTRAIT]
-    process = spawn(command, {"OF_THE_CHILD": "yes"}, folder, feed=feed)
+    process = spawn_child(command, {"OF_THE_CHILD": "yes"}, folder, feed=feed)
     if feed:
         process.stdin.write(b"go on")
         process.stdin.close()
     said = process.stdout.read()
     assert process.wait() == 0, process.stderr.read()
-    abandon(process)
+    kill_child(process)
     return json.loads(said)
 
 
@@ -120,7 +120,7 @@ def test_a_child_that_other_code_waited_for_is_no_failure(box):
     """The exit code is lost, so the result depends only on the output."""
 
     async def end():
-        child = Child(SpawnedChild(spawn(["/bin/true"], {}, os.getcwd(), feed=False), b""))
+        child = Child(SpawnedChild(spawn_child(["/bin/true"], {}, os.getcwd(), feed=False), b""))
         os.waitpid(child._process.pid, 0)
         try:
             return await child.wait_for_exit()
@@ -136,12 +136,12 @@ def test_no_descriptor_is_left_of_a_child_that_cannot_be_started(folder):
 
     before = descriptors()
     with pytest.raises(FrontendError, match="NUL"):
-        spawn(["/bin/true", "nul\0"], {}, folder, feed=True)
+        spawn_child(["/bin/true", "nul\0"], {}, folder, feed=True)
     assert descriptors() == before
 
 
 def test_the_end_of_a_child_is_told_as_popen_tells_it(folder):
     for script, code in (("exit 3", 3), ("kill -KILL $$", -signal.SIGKILL)):
-        process = spawn(["/bin/sh", "-c", script], {}, folder, feed=False)
+        process = spawn_child(["/bin/sh", "-c", script], {}, folder, feed=False)
         assert process.wait() == process.poll() == process.returncode == code
-        abandon(process)
+        kill_child(process)

@@ -12,7 +12,7 @@ import pytest
 from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, Done
 
 from shim.core.errors import FrontendError, MachineError, VendorError
-from shim.process.spawn import spawn
+from shim.process.spawn import spawn_child
 
 
 def script(box, text, mode=0o755):
@@ -69,17 +69,17 @@ def test_a_file_that_is_no_program_is_named_with_its_fault(box, text, mode, reas
 )
 def test_a_program_that_is_not_there_is_the_vendors_fault(box, word, reason):
     with pytest.raises(VendorError, match=reason):
-        spawn([word], box.environment(), str(box.cwd), feed=False)
+        spawn_child([word], box.environment(), str(box.cwd), feed=False)
 
 
 def test_a_working_directory_that_is_gone_is_not_the_vendors_fault(box):
     with pytest.raises(FrontendError, match="the working directory /no/such is gone"):
-        spawn([box.fake(["out", ANSWER])], box.environment(), "/no/such", feed=False)
+        spawn_child([box.fake(["out", ANSWER])], box.environment(), "/no/such", feed=False)
 
 
 def test_an_argument_with_nul_is_the_frontends_fault(box):
     with pytest.raises(FrontendError, match="NUL"):
-        spawn(["/bin/true", "nul\0"], box.environment(), str(box.cwd), feed=False)
+        spawn_child(["/bin/true", "nul\0"], box.environment(), str(box.cwd), feed=False)
 
 
 # -- what is too long for an argument --------------------------------------------------------------

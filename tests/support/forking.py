@@ -294,8 +294,8 @@ def _protect(pid: int) -> None:
     from shim.process import strays
 
     if not protected_pids:
-        descendants = strays.descendants
-        strays.descendants = lambda root, keep=(): descendants(root, {*keep, *protected_pids})
+        descendants = strays.find_descendants
+        strays.find_descendants = lambda root, keep=(): descendants(root, {*keep, *protected_pids})
     protected_pids.add(pid)
 
 

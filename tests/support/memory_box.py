@@ -46,7 +46,7 @@ from shim.conversation.drivers import child_per_conversation, child_per_turn, la
 from shim.io import early_signals
 from shim.process import child, strays
 from shim.process.probe import ProgramProbe
-from shim.process.spawn_error import unstartable
+from shim.process.spawn_error import create_spawn_error
 
 NEVER = float("inf")
 # of real time for one step of the drop-in: much output takes long on a busy machine
@@ -465,9 +465,9 @@ class MemoryBox(Box):
         patch.setattr(anyio, "open_signal_receiver", signals.open)
         patch.setattr(early_signals, "install_handler", lambda handler: None)
         patch.setattr(gc, "freeze", lambda: None)  # so that objects of a test can be collected
-        patch.setattr(strays, "_adopting", False)
-        patch.setattr(strays, "adopt", lambda: None)
-        patch.setattr(launcher, "spawn", self._spawn)
+        patch.setattr(strays, "_is_subreaper", False)
+        patch.setattr(strays, "become_subreaper", lambda: None)
+        patch.setattr(launcher, "spawn_child", self._spawn)
         patch.setattr(ProgramProbe, "_run_program", functools.partialmethod(_answer_probe, self))
         for module in (child, child_per_turn, child_per_conversation):
             patch.setattr(module, "Child", MemoryChild)
@@ -481,7 +481,7 @@ class MemoryBox(Box):
         if DEMO_MODULE in command:
             command = [str(self.bin / "demo")]
         if not os.path.exists(command[0]):
-            raise unstartable(
+            raise create_spawn_error(
                 command, environment, cwd, FileNotFoundError(2, "No such file or directory")
             )
         program = self.start_program(command[0], command[1:], environment, cwd)

@@ -109,8 +109,8 @@ def run_in_memory(
         return RespondingProgram(starts(command, environment, cwd))
 
     with monkeypatch.context() as patch:
-        patch.setattr(launcher, "spawn", spawn)
-        patch.setattr(launcher.strays, "adopt", lambda: None)
+        patch.setattr(launcher, "spawn_child", spawn)
+        patch.setattr(launcher.strays, "become_subreaper", lambda: None)
         for driver in (child_per_turn, child_per_conversation):
             patch.setattr(driver, "Child", MemoryChild)
         ends = MemoryEnds()

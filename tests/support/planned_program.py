@@ -10,7 +10,7 @@ from typing import Any
 
 from memory_child import MemoryProgram
 
-from shim.process.spawn import PIPE_BYTES
+from shim.process.spawn import STDOUT_PIPE_BYTES
 
 Plan = Sequence[Sequence[Any]]
 
@@ -157,7 +157,7 @@ class PlannedProgram(MemoryProgram):
 
     def _write(self, data: bytes) -> Iterator[None]:
         while data:
-            count = max(PIPE_BYTES - len(self.output), 0)
+            count = max(STDOUT_PIPE_BYTES - len(self.output), 0)
             self.output += data[:count]
             data = data[count:]
             if data:

@@ -94,8 +94,8 @@ class ProcessSnapshot:
             setattr(sys, name, value)
         sys.path[:] = self._path
         self._ignore_signals()
-        if self._strays._adopting:
-            self._prctl(self._strays.SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        if self._strays._is_subreaper:
+            self._prctl(self._strays.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         self._restore_modules()
         self._close_files()
         os.umask(self._umask)

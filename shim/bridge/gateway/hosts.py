@@ -22,7 +22,7 @@ from shim.core.bridge.frames import DRIVE, WATCH, Cursor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.process.find_program import find_command_prefix, find_program
-from shim.process.spawn_error import unstartable
+from shim.process.spawn_error import create_spawn_error
 from shim.state import own_vendors
 from shim.state.config import Settings, VendorSettings, load
 
@@ -178,7 +178,7 @@ class LocalHosts:
         program = find_program(vendor, own, self._environment, cwd)
         if not launcher and not os.access(program, os.X_OK):
             error = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            raise unstartable([program], self._environment, cwd, error)
+            raise create_spawn_error([program], self._environment, cwd, error)
 
     def respawn_session(self, session: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended."""

@@ -18,7 +18,7 @@ import anyio
 
 from shim.process import strays
 from shim.process.child import Child
-from shim.process.spawn import SpawnedChild, spawn
+from shim.process.spawn import SpawnedChild, spawn_child
 
 if TYPE_CHECKING:
     from shim.process.spawn import AnyProcess
@@ -230,7 +230,7 @@ class ClaudeProcess:
         """
         self.run.sent_signal = name
         self.record_line_count("signalled")
-        self._descendants = strays.descendants(self._process.pid)
+        self._descendants = strays.find_descendants(self._process.pid)
         self.run.descendant_count = len(self._descendants)
         with contextlib.suppress(OSError):
             os.kill(self._process.pid, getattr(signal, name))
@@ -314,10 +314,10 @@ class ClaudeProcess:
     async def _check_descendants(self) -> None:
         """Look whether the processes that it had started at the signal are gone."""
         with anyio.move_on_after(DESCENDANTS_TIMEOUT_S):
-            while strays.alive(self._descendants):
+            while strays.count_running(self._descendants):
                 await anyio.sleep(0.05)
-        self.run.survivor_count = strays.alive(self._descendants)
-        strays.end(self._descendants)
+        self.run.survivor_count = strays.count_running(self._descendants)
+        strays.kill_running(self._descendants)
 
 
 def _is_answer_to(value: JsonObject, identity: str) -> bool:
@@ -358,7 +358,7 @@ async def run_process(
     """Start the command, play the script, and fill `run`. ShimError if the command cannot be
     started.
     """
-    process = spawn([*command, *run.argv], environment, cwd, feed=has_stdin)
+    process = spawn_child([*command, *run.argv], environment, cwd, feed=has_stdin)
     child = Child(SpawnedChild(process, b""))
     wire = ClaudeProcess(run, process, child, patience)
     try:

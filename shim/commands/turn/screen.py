@@ -30,7 +30,7 @@ from shim.process.environment import (
 )
 from shim.process.find_program import find_command_prefix, find_program
 from shim.process.spawn import DEFAULT_SIGNALS
-from shim.process.spawn_error import unstartable
+from shim.process.spawn_error import create_spawn_error
 from shim.state import config
 from shim.state.own_vendors import check_names, learn
 
@@ -162,4 +162,4 @@ def _replace_process(command: list[str], environment: Mapping[str, str]) -> NoRe
     try:
         os.execve(command[0], command, environment)
     except (OSError, ValueError) as error:
-        raise unstartable(command, environment, get_working_directory(), error) from None
+        raise create_spawn_error(command, environment, get_working_directory(), error) from None

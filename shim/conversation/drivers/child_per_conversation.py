@@ -188,7 +188,7 @@ class PersistentDriver(StdinDriver):
         self._deadlines.reset()
         if pump is not None:
             self._requeue_messages(pump.steered_messages)  # the next child knows nothing of them
-        self._child = child = Child(started._replace(stdin=b""))
+        self._child = child = Child(started._replace(stdin_bytes=b""))
         self.stream = pump = pump or self.launcher.turn_lifecycle.open_stream(
             self.stream, self._child_input.bind_translator
         )

@@ -13,7 +13,7 @@ from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
 from shim.io.stdout import FrontendOutput
 from shim.process.child import Child
-from shim.process.spawn import SpawnedChild, abandon
+from shim.process.spawn import SpawnedChild, kill_child
 
 if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
@@ -50,7 +50,7 @@ class PerTurnDriver(ChildDriver):
         except (
             OSError
         ) as error:  # without an open file left, what reads the child cannot be loaded beside it
-            abandon(started.process)
+            kill_child(started.process)
             await self._refuse_turn(message, error)
             return
         child = Child(started)

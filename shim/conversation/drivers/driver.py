@@ -141,7 +141,7 @@ class ChildDriver:
 
     def clean_up(self) -> None:
         self._remove_attachments()
-        strays.reap(self._child.pids if self._child is not None else set())
+        strays.reap_orphans(self._child.pids if self._child is not None else set())
 
     def _remove_attachments(self) -> None:
         """Remove the files of the message that was answered, if there are any."""

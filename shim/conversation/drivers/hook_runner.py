@@ -23,7 +23,7 @@ from shim.core.errors import ShimError
 from shim.core.policy.policy import Policy
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.process.child import Child
-from shim.process.spawn import SpawnedChild, abandon, spawn
+from shim.process.spawn import SpawnedChild, kill_child, spawn_child
 
 # of a hook's stdout; one that says more blocks, because nobody knows what it means
 MAX_OUTPUT_BYTES = 1024 * 1024
@@ -83,7 +83,7 @@ async def _run_hook_command(
             *hook.args,
         ]
     try:
-        process = spawn(words, environment, cwd, feed=True)
+        process = spawn_child(words, environment, cwd, feed=True)
     except ShimError as error:
         return HookExit(None, error=str(error))
     child = Child(SpawnedChild(process, data))
@@ -110,7 +110,7 @@ async def _run_hook_command(
                 await child.stderr_drained.wait()
             tasks.cancel_scope.cancel()
     except BaseException:
-        abandon(process)
+        kill_child(process)
         raise
     finally:
         child.close()

@@ -46,7 +46,7 @@ from shim.process.find_program import (
     find_policy_bypass,
     find_program,
 )
-from shim.process.spawn import SpawnedChild, spawn
+from shim.process.spawn import SpawnedChild, spawn_child
 from shim.process.version_check import check_installed_version
 from shim.state.config import TIMEOUTS
 
@@ -356,8 +356,10 @@ class ChildLauncher:
                 display_name=vendor.display_name
             )
         feed = self.resume_state.persistent or launch.needs_stdin_pipe or bool(launch.stdin)
-        strays.adopt()  # before the child can leave an orphan to somebody else
-        process = spawn(command, environment, setup.cwd, feed=feed, files=launch.temporary_files)
+        strays.become_subreaper()  # before the child can leave an orphan to somebody else
+        process = spawn_child(
+            command, environment, setup.cwd, feed=feed, temporary_paths=launch.temporary_files
+        )
         self.resume_state.has_started = True
         self.resume_state.vendor_model = request.invocation.model or self.resume_state.vendor_model
         setup.log("child started", vendor=vendor.name, program=command[0], arguments=len(command))
