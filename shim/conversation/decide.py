@@ -40,7 +40,7 @@ from shim.io.prompt import load_prompt_files, read_prompt
 from shim.io.raw_output import warn
 from shim.io.stamps import create_session_ids
 from shim.process.environment import MAX_DEPTH, get_working_directory, parse_depth
-from shim.process.version_check import find_installed_vendor
+from shim.process.version_check import find_installed_adapter
 from shim.state import config
 from shim.state.claude_settings import permissions
 from shim.state.own_vendors import check_names, learn
@@ -336,8 +336,8 @@ class ConversationStartup:
         settings = self.settings.of(vendor.name)
         flat = self.vendor_list.is_translated
         remembered = self._launcher_class.uses_remembered_help
-        return find_installed_vendor(
-            vendor, settings, environment, self.cwd, flat=flat, remembered=remembered
+        return find_installed_adapter(
+            vendor, settings, environment, self.cwd, flat=flat, cache_only=remembered
         )
 
     def _select_driver_adapter(

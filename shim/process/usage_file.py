@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shim.io.tap import RunTap
 
 # vibe writes its whole configuration, 10 KB; the totals of a conversation are smaller
-REPORT_BYTES = 1024 * 1024
+MAX_REPORT_BYTES = 1024 * 1024
 
 
 class ReportFile:
@@ -37,13 +37,13 @@ class ReportFile:
         self._recorder = recorder
         self.folder = Spill(environment, session_id).folder()
 
-    def take(self) -> dict[str, Any] | None:
+    def read_and_remove(self) -> dict[str, Any] | None:
         """Read the wanted keys of its object (None: no file), and remove the folder."""
         if self.folder is None:
             return None
-        data = read_file(self.folder, self._report.file_name, REPORT_BYTES)
+        data = read_file(self.folder, self._report.file_name, MAX_REPORT_BYTES)
         self.remove()
-        found = picked(data, self._report.usage_keys) if data else None
+        found = select_keys(data, self._report.usage_keys) if data else None
         if found is not None and self._recorder is not None:
             self._recorder.record_note("report", report=found)
         return found
@@ -57,7 +57,7 @@ class ReportFile:
                 os.rmdir(os.path.dirname(folder))
 
 
-def picked(data: bytes, keys: tuple[str, ...]) -> dict[str, Any] | None:
+def select_keys(data: bytes, keys: tuple[str, ...]) -> dict[str, Any] | None:
     """These keys of a JSON object; None for other bytes."""
     try:
         value: object = orjson.loads(data)

@@ -11,20 +11,20 @@ from itertools import islice
 from shim.core.adapter.vendor import Adapter
 from shim.state.files import open_regular
 
-ENTRIES = 10_000  # entries of a folder that are searched: more sessions than a day has
+MAX_ENTRIES = 10_000  # entries of a folder that are searched: more sessions than a day has
 TAIL_BYTES = 4 * 1024 * 1024  # of a record's end, which is larger than a change of a file
 
 
-def home_of(vendor: Adapter, environment: Mapping[str, str]) -> "Home | None":
+def open_data_dir(vendor: Adapter, environment: Mapping[str, str]) -> "VendorDataDir | None":
     """The folder of a vendor that keeps records. `environment` is that of its children."""
     return (
         None
         if vendor.environment.data_dir is None
-        else Home(*vendor.environment.data_dir, environment)
+        else VendorDataDir(*vendor.environment.data_dir, environment)
     )
 
 
-class Home:
+class VendorDataDir:
     """One vendor's folder: named by `variable`, else `folder` in the user's home."""
 
     def __init__(self, variable: str, folder: str, environment: Mapping[str, str]) -> None:
@@ -36,12 +36,12 @@ class Home:
 
     def find_file(self, folder: str, suffix: str) -> str | None:
         """The path of a file below `folder` whose name has this end."""
-        place = self._inside(folder)
+        place = self._resolve_inside(folder)
         if place is None:
             return None
         try:
             with os.scandir(place) as entries:
-                for entry in islice(entries, ENTRIES):
+                for entry in islice(entries, MAX_ENTRIES):
                     if entry.name.endswith(suffix):
                         return f"{folder}/{entry.name}"
         except OSError:
@@ -50,7 +50,7 @@ class Home:
 
     def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
         """The bytes of a file after `start`, at most the last TAIL_BYTES, and where they begin."""
-        place = self._inside(path)
+        place = self._resolve_inside(path)
         if place is None:
             return min_offset, b""
         try:
@@ -66,7 +66,7 @@ class Home:
         finally:
             os.close(descriptor)
 
-    def _inside(self, path: str) -> str | None:
+    def _resolve_inside(self, path: str) -> str | None:
         """The real path of a path in the folder; None for one that leads out of it."""
         place = "" if "\0" in path else os.path.realpath(os.path.join(self._root, path))
         return place if place.startswith(self._root + os.sep) else None

@@ -29,7 +29,7 @@ from shim.state.known_versions import find_known_version
 # If the program does not answer in time, a turn that needs its promises is refused. cline 3.0.65
 # needs 1.6 s of CPU for `--version`: with seven busy processes for each core it took 9.6 s, and
 # with ten more than 10 s.
-VERSION_SECONDS = 20.0
+VERSION_TIMEOUT_S = 20.0
 
 
 def check_installed_version(
@@ -38,8 +38,8 @@ def check_installed_version(
     environment: Mapping[str, str],
     variables: Mapping[str, str],
     *,
-    trusted: bool = False,
-    remembered: bool = False,
+    is_trusted: bool = False,
+    cache_only: bool = False,
 ) -> VersionCheck:
     """Return what the installed version means for the promises of a vendor.
 
@@ -49,24 +49,24 @@ def check_installed_version(
     """
     if vendor.cli.replayed_vendor:
         return VersionCheck()
-    if trusted or not has_promises(vendor):
+    if is_trusted or not has_promises(vendor):
         check = VersionCheck(find_known_version(vendor.version_probe, command, environment))
     else:
-        check = _check(vendor, command, environment, variables, remembered=remembered)
+        check = _check_version(vendor, command, environment, variables, remembered=cache_only)
     broken = find_broken_promise(vendor.name, check.version, environment)
     if broken is None:
         return check
     return withdraw_promises(check, describe_broken_promise(vendor, check.version, broken.tool))
 
 
-def find_installed_vendor(
+def find_installed_adapter(
     vendor: Adapter,
     settings: VendorSettings,
     environment: Mapping[str, str],
     cwd: str,
     *,
     flat: bool = False,
-    remembered: bool = False,
+    cache_only: bool = False,
 ) -> Adapter:
     """Return the vendor whose program is installed: this vendor, or its twin, whose program has the
     same name.
@@ -81,17 +81,20 @@ def find_installed_vendor(
         return vendor  # the turn reports the error
     if find_known_version(twin.version_probe, command, environment):
         return twin
-    if remembered or find_known_version(vendor.version_probe, command, environment):
+    if cache_only or find_known_version(vendor.version_probe, command, environment):
         return vendor
     from shim.process.probe import ProgramProbe
 
     probe = ProgramProbe(
-        command, environment, build_child_environment(twin, settings, environment), VERSION_SECONDS
+        command,
+        environment,
+        build_child_environment(twin, settings, environment),
+        VERSION_TIMEOUT_S,
     )
     return twin if probe.ask_version(twin.version_probe) else vendor
 
 
-def _check(
+def _check_version(
     vendor: Adapter,
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -104,20 +107,20 @@ def _check(
         return evaluate_version(vendor, version, "")
     from shim.process.probe import ProgramProbe
 
-    probe = ProgramProbe(command, environment, variables, VERSION_SECONDS, cache_only=remembered)
+    probe = ProgramProbe(command, environment, variables, VERSION_TIMEOUT_S, cache_only=remembered)
     version = probe.ask_version(how)
     if version is None and probe.is_answer_missing:
         return VersionCheck(note="not remembered; a turn first asks the program for it")
     return evaluate_version(
-        vendor, version, describe_failure(command, how, probe.failure, answered=probe.has_answer)
+        vendor, version, describe_failure(command, how, probe.failure, has_answer=probe.has_answer)
     )
 
 
 def describe_failure(
-    command: Sequence[str], how: VersionProbe, failure: str, *, answered: bool
+    command: Sequence[str], how: VersionProbe, failure: str, *, has_answer: bool
 ) -> str:
     """Describe why a program's version is not recognised."""
     question = " ".join((os.path.basename(command[-1]), *how.args))
-    if answered:
+    if has_answer:
         return describe_answer(question, failure)
     return f"`{question}`: {failure or 'it printed nothing'}"

@@ -17,7 +17,7 @@ from shim.adapters.codex_record import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
-from shim.process.vendor_home import Home
+from shim.process.vendor_home import VendorDataDir
 
 THREAD = "01a20174-71a6-7fd0-b4cf-cf7873a5a0f9"  # begun on 2026-11-22
 HERE = "/home/dev/project"
@@ -75,7 +75,7 @@ def records(tmp_path):
         folder.mkdir(parents=True)
         text = "".join((one if isinstance(one, str) else dump(one)) + "\n" for one in lines)
         (folder / f"rollout-2026-11-22T04-12-18-{THREAD}.jsonl").write_text(text, encoding="utf-8")
-        home = Home("CODEX_HOME", ".codex", {"HOME": str(tmp_path)})
+        home = VendorDataDir("CODEX_HOME", ".codex", {"HOME": str(tmp_path)})
         return terms_of("codex", home=home, **terms)
 
     return put

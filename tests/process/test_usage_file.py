@@ -20,7 +20,7 @@ from shim.core.cast.words import NOTE_REPORT
 from shim.core.claude.argv.parse import parse_argv as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
-from shim.process.usage_file import REPORT_BYTES, ReportFile, picked
+from shim.process.usage_file import MAX_REPORT_BYTES, ReportFile, select_keys
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 from shim.state.spill import Spill
@@ -84,8 +84,8 @@ def test_only_we_may_enter_its_folder_and_it_is_gone_once_read(box):
     os.mkdir(f"{folder}/session")
     with open(f"{folder}/night.json", "w", encoding="utf-8") as written:
         json.dump(TOLD, written)
-    assert file.take() == {"nests": TOLD["nests"]}
-    assert not os.path.exists(folder) and file.take() is None
+    assert file.read_and_remove() == {"nests": TOLD["nests"]}
+    assert not os.path.exists(folder) and file.read_and_remove() is None
     assert not os.path.exists(os.path.dirname(folder)), "a run leaves nothing of it"
 
 
@@ -101,7 +101,7 @@ def test_what_the_session_spilled_stays_when_its_report_is_gone(box):
 def test_a_run_that_wrote_nothing_has_no_report_and_leaves_no_folder(box):
     file = report_file(box)
     folder = file.folder
-    assert file.take() is None and not os.path.exists(folder)
+    assert file.read_and_remove() is None and not os.path.exists(folder)
 
 
 def test_a_link_in_its_place_is_not_followed(box, tmp_path):
@@ -110,19 +110,19 @@ def test_a_link_in_its_place_is_not_followed(box, tmp_path):
     other.write_text(json.dumps(TOLD))
     file = report_file(box)
     os.symlink(other, f"{file.folder}/night.json")
-    assert file.take() is None and other.exists()
+    assert file.read_and_remove() is None and other.exists()
 
 
 def test_a_file_that_is_too_long_is_none(box):
     file = report_file(box)
     with open(f"{file.folder}/night.json", "w", encoding="utf-8") as written:
-        json.dump(TOLD | {"noise": "x" * REPORT_BYTES}, written)
-    assert file.take() is None
+        json.dump(TOLD | {"noise": "x" * MAX_REPORT_BYTES}, written)
+    assert file.read_and_remove() is None
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"1", b"{", b'{"nests":', b"\xff\xfe"])
 def test_what_is_no_object_is_none(data):
-    assert picked(data, KEYS) is None
+    assert select_keys(data, KEYS) is None
 
 
 def test_without_a_private_place_there_is_no_folder(box):

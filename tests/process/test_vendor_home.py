@@ -5,7 +5,7 @@ import os
 import pytest
 
 from shim.process import vendor_home
-from shim.process.vendor_home import Home
+from shim.process.vendor_home import VendorDataDir
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def place(tmp_path):
 
 
 def opened(place, **environment):
-    return Home("CODEX_HOME", ".codex", {"HOME": str(place), **environment})
+    return VendorDataDir("CODEX_HOME", ".codex", {"HOME": str(place), **environment})
 
 
 def test_a_record_is_found_by_the_end_of_its_name_and_read(place):
@@ -58,7 +58,7 @@ def test_what_was_read_before_is_not_read_again(place, start, expected):
 
 
 def test_only_so_many_names_are_looked_at(place, monkeypatch):
-    monkeypatch.setattr(vendor_home, "ENTRIES", 0)
+    monkeypatch.setattr(vendor_home, "MAX_ENTRIES", 0)
     assert opened(place).find_file("sessions", ".jsonl") is None
 
 

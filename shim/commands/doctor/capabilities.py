@@ -15,7 +15,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.io.raw_output import warn
 from shim.process import probe as probes
 from shim.process.probe import ProgramProbe, create_probe, find_unknown_argument
-from shim.process.version_check import describe_failure, find_installed_vendor
+from shim.process.version_check import describe_failure, find_installed_adapter
 from shim.state import own_vendors
 from shim.state.broken_promises import find_broken_promise
 from shim.state.config import ONE_WAY, Settings, VendorSettings, load
@@ -97,7 +97,7 @@ def describe_vendor(
                                 conversation
     install                     the command that installs it, "" where none is known
     """
-    vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
+    vendor = find_installed_adapter(vendor, own, environment, cwd)._replace(name=vendor.name)
     program = "bundled" if vendor.cli.bundled_module else None
     version, lacks, check = None, "", VersionCheck()
     if program is None and not vendor.cli.unreleased_note:
@@ -147,7 +147,7 @@ def evaluate_probed_version(
     if own.trust_version or not has_promises(vendor):
         return VersionCheck(version)
     problem = describe_failure(
-        (probe.program,), vendor.version_probe, probe.failure, answered=probe.has_answer
+        (probe.program,), vendor.version_probe, probe.failure, has_answer=probe.has_answer
     )
     return evaluate_version(vendor, version, problem)
 

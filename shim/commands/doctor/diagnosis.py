@@ -41,7 +41,7 @@ from shim.process import probe as probes
 from shim.process.environment import build_child_environment
 from shim.process.find_program import list_ignored_path_entries
 from shim.process.probe import ProgramProbe, create_probe, find_unknown_argument
-from shim.process.version_check import find_installed_vendor
+from shim.process.version_check import find_installed_adapter
 from shim.state import own_vendors
 from shim.state.broken_promises import clear_broken_promises
 from shim.state.config import Settings, VendorSettings
@@ -190,7 +190,7 @@ def check_vendor(
     """The report of one vendor. `wanted`: a failure is a problem. `seconds` and `told` as
     `diagnose` has them.
     """
-    vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
+    vendor = find_installed_adapter(vendor, own, environment, cwd)._replace(name=vendor.name)
     program, version, findings = (
         "bundled" if vendor.cli.bundled_module else None,
         None,

@@ -418,7 +418,7 @@ class ChildDriver:
             await child.stderr_drained.wait()
         stderr = child.stderr_tail.to_text()
         file = self.launcher.report_file
-        if file is not None and (report := file.take()) is not None:
+        if file is not None and (report := file.read_and_remove()) is not None:
             pump.set_report(report)
         if self._stage is TurnStage.FINISHED:
             return True

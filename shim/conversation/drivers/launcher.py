@@ -131,9 +131,9 @@ class Program:
             command,
             setup.environment,
             self._environment,
-            trusted=own.trust_version
+            is_trusted=own.trust_version
             or (bool(vendor.cli.bundled_module) and not setup.environment.get("SHIM_BIN")),
-            remembered=self.uses_remembered_help,
+            cache_only=self.uses_remembered_help,
         )
 
     def create_probe(self) -> "ProgramProbe":

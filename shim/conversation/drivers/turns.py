@@ -23,7 +23,7 @@ from shim.core.turn.terms import (
 )
 from shim.io.raw_output import warn
 from shim.process.environment import is_strict_sdk
-from shim.process.vendor_home import home_of
+from shim.process.vendor_home import open_data_dir
 from shim.state import store
 from shim.state.files import aside_for
 
@@ -163,7 +163,7 @@ class TurnLifecycle:
             evaluator=_build_evaluator(vendor, request, standing),
             can_retry=self.retries_cut_streams,
             read_answer=self._schema.select_parser(persistent=standing.persistent),
-            data_dir=home_of(vendor, self._environment),
+            data_dir=open_data_dir(vendor, self._environment),
             store_text=self._store_text,
             rejects_unknown_lines=is_strict_sdk(setup.environment),
             output_style=setup.claude_settings.output_style,
