@@ -62,7 +62,7 @@ class ApprovalRequest(NamedTuple):
 class CodexThread:
     """One thread. It is greeted again when another child takes its place."""
 
-    takes = ACCEPTED_KINDS
+    accepted_kinds = ACCEPTED_KINDS
 
     def __init__(self) -> None:
         self._reset()
@@ -72,7 +72,7 @@ class CodexThread:
         self.thread_id = self.turn_id = ""
         self.cwd = ""  # as codex names it
         self.is_greeted = False  # False where a recording is read, of which our half is not known
-        self.usable = True  # whether a thread is there, or may come
+        self.is_usable = True  # whether a thread is there, or may come
         self.peer = Peer()
         self._params = CodexThreadParams("", lambda servers: {})
         self._waiting_message: UserMessage | None = None
@@ -93,7 +93,7 @@ class CodexThread:
             GREETING, "initialize", clientInfo=client, capabilities=CLIENT_CAPABILITIES
         )
 
-    def prompt(self, message: UserMessage) -> bytes:
+    def submit_prompt(self, message: UserMessage) -> bytes:
         """The message of a turn; nothing yet while there is no thread."""
         self.turn_id, self._is_stopped, self.pending_steering_count = "", False, 0
         if not self.thread_id:
@@ -270,7 +270,7 @@ class CodexThread:
             heard = self._open_thread(heard)
         if heard.error is not None:
             if heard.step in OPENING_STEPS:
-                self._waiting_message, self.usable = None, False
+                self._waiting_message, self.is_usable = None, False
             if heard.step != CONFIG:
                 return heard
         if heard.step == THREAD:
@@ -295,7 +295,7 @@ class CodexThread:
             self.outbox.append(self.peer.ask(HOOKS, "hooks/list", cwds=[self._params.cwd]))
         elif heard.step == THREAD and self._waiting_message is not None:
             message, self._waiting_message = self._waiting_message, None
-            self.outbox.append(self.prompt(message))
+            self.outbox.append(self.submit_prompt(message))
         elif heard.step == TURN:
             self.set_turn(str(table(heard.result.get("turn")).get("id") or ""))
 

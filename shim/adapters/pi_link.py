@@ -68,14 +68,14 @@ class PiRpcSession:
         self.session_id = ""
         self.model = ""
         self._default_model = ""  # the model that it chose by itself, as it is told one
-        self.takes: BlockKinds = IMAGE_KINDS
+        self.accepted_kinds: BlockKinds = IMAGE_KINDS
         self.text_commands: tuple[str, ...] = ()  # commands that a message may begin with
         self.is_greeted = False  # False where a recording is read
         self.is_extension_loaded = False  # our extension has said that it is there
         self.has_early_dialog = False  # another extension has opened a dialog while it started
         self.is_running = False
         self.is_stopping = False
-        self.usable = True
+        self.is_usable = True
         self.undelivered_count = 0  # messages into the run that pi did not take, or gave back
         self._has_steered = False
         self._open_steps: dict[str, str] = {}
@@ -93,7 +93,7 @@ class PiRpcSession:
 
     # -- what it is told ---------------------------------------------------------------------------
 
-    def prompt(self, message: UserMessage) -> bytes:
+    def submit_prompt(self, message: UserMessage) -> bytes:
         """The message of a turn; nothing yet while it has to wait."""
         self.is_stopping = self._has_steered = False
         self.undelivered_count = 0
@@ -191,9 +191,9 @@ class PiRpcSession:
             )
         heard = self._apply_response(heard)
         if heard.error and step in (STATE, SETTING):
-            self._waiting_message, self.usable = None, False
+            self._waiting_message, self.is_usable = None, False
         if self._is_ready and self._waiting_message is not None:
-            self.outbox.append(self.prompt(self._waiting_message))
+            self.outbox.append(self.submit_prompt(self._waiting_message))
         return heard
 
     def _apply_response(self, heard: PiResponse) -> PiResponse:
@@ -209,7 +209,7 @@ class PiRpcSession:
                 self._default_model = (
                     f"{model.get('provider')}/{self.model}" if self.params.chooses_model else ""
                 )
-                self.takes = (
+                self.accepted_kinds = (
                     IMAGE_KINDS if "image" in (model.get("input") or ()) else TEXT_ONLY_KINDS
                 )
         elif heard.step == STEER:
@@ -285,7 +285,7 @@ class PiRpcSession:
     def _encode_message(self, step: str, message: UserMessage, behaviour: str) -> bytes:
         images = [
             {"type": "image", "data": part.data, "mimeType": part.media_type}
-            for part in message.select_blocks(self.takes)
+            for part in message.select_blocks(self.accepted_kinds)
             if part.kind == "image"
         ]
         more = {"images": images} if images else {}

@@ -8,21 +8,21 @@ from shim.core.claude.usage import USAGE_KEYS, Usage, create_usage, parse_dollar
 from shim.core.reading.typed import Any
 
 
-class Bill:
+class AcpUsage:
     """The bill of one session. `cost` is that of the turn in dollars, `used` are the tokens of the
     context so far.
 
     `of_session`: the usage that comes with the end of a turn is that of the session so far.
     """
 
-    def __init__(self, *, of_session: bool) -> None:
-        self.cost = 0.0
-        self.used: Any = 0
-        self._of_session = of_session
-        self._paid: float | None = None  # of the session so far, as the agent counts
-        self._counted = create_usage(0, 0, 0, 0)
+    def __init__(self, *, is_session_total: bool) -> None:
+        self.cost_usd = 0.0
+        self.context_tokens: Any = 0
+        self._is_session_total = is_session_total
+        self._session_cost_usd: float | None = None  # of the session so far, as the agent counts
+        self._session_usage = create_usage(0, 0, 0, 0)
 
-    def hear(self, update: Mapping[str, Any], *, resumed: bool) -> None:
+    def record_cost(self, update: Mapping[str, Any], *, is_resumed: bool) -> None:
         """The cost of the session so far; of one that was taken up again it is not known what was
         paid before.
         """
@@ -32,17 +32,21 @@ class Bill:
             if isinstance(cost, dict) and cost.get("currency") == "USD"
             else 0.0
         )
-        before = self._paid if self._paid is not None else (amount if resumed else 0.0)
-        self.cost += max(0.0, amount - before)
-        self._paid, self.used = amount, update.get("used", 0)
+        before = (
+            self._session_cost_usd
+            if self._session_cost_usd is not None
+            else (amount if is_resumed else 0.0)
+        )
+        self.cost_usd += max(0.0, amount - before)
+        self._session_cost_usd, self.context_tokens = amount, update.get("used", 0)
 
-    def usage(self, result: Mapping[str, Any]) -> Usage | None:
+    def compute_usage(self, result: Mapping[str, Any]) -> Usage | None:
         """The usage of the turn; cached tokens are among the fresh ones where these and the output
         are all.
         """
         said = result.get("usage")
         if not isinstance(said, dict):
-            return self._quota(result.get("_meta"))
+            return self._parse_quota(result.get("_meta"))
         fresh, output, total = (
             said.get("inputTokens"),
             said.get("outputTokens"),
@@ -56,12 +60,12 @@ class Bill:
             output,
             input_includes_cached=inclusive,
         )
-        if self._of_session:
-            before, self._counted = self._counted, made
+        if self._is_session_total:
+            before, self._session_usage = self._session_usage, made
             return create_usage(*(max(0, made[key] - before[key]) for key in USAGE_KEYS))
         return made
 
-    def _quota(self, meta: object) -> Usage | None:
+    def _parse_quota(self, meta: object) -> Usage | None:
         """gemini's own place for it."""
         quota = meta.get("quota") if isinstance(meta, dict) else None
         counts = quota.get("token_count") if isinstance(quota, dict) else None

@@ -9,14 +9,14 @@ from typing import Any
 from shim.core.claude.messages import BlockKinds, MessageBlock, UserMessage
 from shim.profiles.rpc.peer import table
 
-COMMAND = re.compile(r"[\s\ufeff]*[/$]")  # what JavaScript's trim leaves of a text begins so
+COMMAND_START = re.compile(r"[\s\ufeff]*[/$]")  # what JavaScript's trim leaves of a text begins so
 # how a document is said: embedded, as an image is, or not at all
-FILE, IMAGE, NONE = "file", "image", "none"
+AS_FILE, AS_IMAGE, LEFT_OUT = "file", "image", "none"
 # What an agent says that it can be given beside text → what that is in a message.
-PROMPTS = {"image": "image", "embeddedContext": "document"}
+KIND_BY_CAPABILITY = {"image": "image", "embeddedContext": "document"}
 
 
-def takes(agent: Mapping[str, Any], documents: str = FILE) -> BlockKinds:
+def list_accepted_kinds(agent: Mapping[str, Any], documents: str = AS_FILE) -> BlockKinds:
     """What a message may have beside its text, by an agent's answer to `initialize`: true, or a
     table in version 2.
 
@@ -27,28 +27,30 @@ def takes(agent: Mapping[str, Any], documents: str = FILE) -> BlockKinds:
     said = {**table(first), **table(second)}
     able = {
         kind
-        for name, kind in PROMPTS.items()
+        for name, kind in KIND_BY_CAPABILITY.items()
         if said.get(name) is True or isinstance(said.get(name), dict)
     }
-    return frozenset(able - {"document"} if documents == NONE else able)
+    return frozenset(able - {"document"} if documents == LEFT_OUT else able)
 
 
-def blocks(message: UserMessage, kinds: BlockKinds, documents: str = FILE) -> list[dict[str, Any]]:
+def build_blocks(
+    message: UserMessage, kinds: BlockKinds, documents: str = AS_FILE
+) -> list[dict[str, Any]]:
     """The blocks of a message for an agent that takes these kinds."""
     return [
-        _block(part, number, documents)
+        _build_block(part, number, documents)
         for number, part in enumerate(message.select_blocks(kinds), 1)
     ]
 
 
-def _block(part: MessageBlock, number: int, documents: str) -> dict[str, Any]:
+def _build_block(part: MessageBlock, number: int, documents: str) -> dict[str, Any]:
     """One block. A text that begins as a command of the agent's own is escaped: it would run it,
     and ask nobody.
     """
     if part.kind == "text":
-        text = f"\\{part.text}" if COMMAND.match(part.text) else part.text
+        text = f"\\{part.text}" if COMMAND_START.match(part.text) else part.text
         return {"type": "text", "text": text}
-    if IMAGE in (part.kind, documents):
+    if AS_IMAGE in (part.kind, documents):
         return {"type": "image", "mimeType": part.media_type, "data": part.data}
     # An embedded file needs a name; this one leads nowhere, so that nobody reads a file of the
     # machine for it.

@@ -4,11 +4,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.turn.open_calls import normalize_id
-from shim.profiles.acp.calls import KINDS, PLACE, Call, Form, read_object, text_of
+from shim.profiles.acp.calls import (
+    PATH_KEY,
+    TOOL_BY_KIND,
+    AcpCall,
+    CallFormat,
+    join_content_text,
+    parse_object,
+)
 
 MAX_CALLS = 1000  # open calls of a turn; beyond that the oldest is removed
 MAX_ENDED_CALLS = 1000  # ended calls of a turn whose ids are remembered
-RUNNING = ("in_progress", "completed", "failed", "cancelled")  # states of a call that has started
+STARTED_STATES = (
+    "in_progress",
+    "completed",
+    "failed",
+    "cancelled",
+)  # states of a call that has started
 
 
 class CallList:
@@ -16,49 +28,51 @@ class CallList:
     empty.
     """
 
-    def __init__(self, form: Form) -> None:
-        self._form = form
-        self._calls: list[Call] = []
-        self._ended: dict[str, None] = {}
+    def __init__(self, form: CallFormat) -> None:
+        self._format = form
+        self._calls: list[AcpCall] = []
+        self._ended_ids: dict[str, None] = {}
 
     def clear(self) -> None:
         self._calls.clear()
-        self._ended.clear()
+        self._ended_ids.clear()
 
-    def list_calls(self, agent_id: str) -> list[Call]:
+    def list_calls(self, agent_id: str) -> list[AcpCall]:
         """Return the calls with this id of the agent, the oldest first."""
         return [call for call in self._calls if call.agent_id == agent_id]
 
-    def begin(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> Call:
+    def start_call(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> AcpCall:
         """Return the call of a `tool_call`. It is a new call if the update contradicts all calls
         with its id.
         """
         agent_id = normalize_id(update.get("toolCallId"))
-        self._ended.pop(agent_id, None)  # a new call may reuse the id of an ended call
+        self._ended_ids.pop(agent_id, None)  # a new call may reuse the id of an ended call
         for call in self.list_calls(agent_id):
-            if not is_another_call(call, update, self._form):
+            if not is_another_call(call, update, self._format):
                 return call
-        return self._add(agent_id, create_id)
+        return self._add_call(agent_id, create_id)
 
-    def find(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> Call:
+    def find_call(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> AcpCall:
         """Return the call of a `tool_call_update`: a call with the same input, or else the next
         call in order.
         """
         agent_id = normalize_id(update.get("toolCallId"))
         calls = self.list_calls(agent_id)
         if not calls:
-            return self._add(agent_id, create_id)
+            return self._add_call(agent_id, create_id)
         status = update.get("status")
-        matches = [call for call in calls if call.told and call.input == update.get("rawInput")]
-        if not matches and status == "in_progress" and self._form.content:
+        matches = [
+            call for call in calls if call.has_input and call.input == update.get("rawInput")
+        ]
+        if not matches and status == "in_progress" and self._format.input_in_content:
             # its input is still being sent
-            matches = [call for call in calls if not call.told][-1:]
+            matches = [call for call in calls if not call.has_input][-1:]
         elif not matches and status == "in_progress":
             matches = [call for call in calls if not call.is_running]
-        elif not matches and status in RUNNING:
+        elif not matches and status in STARTED_STATES:
             matches = [call for call in calls if call.is_running]
         call = matches[0] if matches else calls[0]
-        call.is_running = call.is_running or status in RUNNING
+        call.is_running = call.is_running or status in STARTED_STATES
         return call
 
     def find_for_permission(
@@ -66,7 +80,7 @@ class CallList:
         question: Mapping[str, Any],
         create_id: Callable[[str], str],
         is_undecided: Callable[[str], bool],
-    ) -> Call | None:
+    ) -> AcpCall | None:
         """Return the call of a permission request, or None if the request may be about several
         different calls.
 
@@ -74,21 +88,21 @@ class CallList:
         call. After the decision it is about the same call, described again.
         """
         agent_id, given = normalize_id(question.get("toolCallId")), question.get("rawInput")
-        self._ended.pop(agent_id, None)
+        self._ended_ids.pop(agent_id, None)
         calls = self.list_calls(agent_id)
         if not calls:
-            return self._add(agent_id, create_id)
-        candidates = [call for call in calls if call.asked_input is None]
-        undecided = [call for call in calls if is_undecided(call.identity)]
+            return self._add_call(agent_id, create_id)
+        candidates = [call for call in calls if call.requested_input is None]
+        undecided = [call for call in calls if is_undecided(call.call_id)]
         if (
             not candidates
             and undecided
-            and all(_contradicts(call.asked_input, given) for call in calls)
+            and all(_is_other_input(call.requested_input, given) for call in calls)
         ):
-            return self._add(agent_id, create_id)
+            return self._add_call(agent_id, create_id)
         if not candidates:
             candidates = calls
-        matches = [call for call in candidates if call.told and call.input == given]
+        matches = [call for call in candidates if call.has_input and call.input == given]
         if not matches and len(calls) > 1 and not _has_input(given):
             matches = [
                 call for call in candidates if call.title and call.title == question.get("title")
@@ -96,29 +110,29 @@ class CallList:
             return matches[0] if len(matches) == 1 else None
         return matches[0] if matches else candidates[0]
 
-    def end(self, call: Call) -> None:
+    def end_call(self, call: AcpCall) -> None:
         """Remove a call that has ended, and remember its id."""
         self._calls = [each for each in self._calls if each is not call]
         if self.list_calls(call.agent_id):
             return
-        if len(self._ended) >= MAX_ENDED_CALLS:
-            self._ended.pop(next(iter(self._ended)))
-        self._ended[call.agent_id] = None
+        if len(self._ended_ids) >= MAX_ENDED_CALLS:
+            self._ended_ids.pop(next(iter(self._ended_ids)))
+        self._ended_ids[call.agent_id] = None
 
     def end_by_id(self, identity: str) -> None:
         """Remove the call with this unique id, as if it had ended."""
         for call in self._calls:
-            if call.identity == identity:
-                self.end(call)
+            if call.call_id == identity:
+                self.end_call(call)
                 return
 
     def has_ended(self, update: Mapping[str, Any]) -> bool:
         """Return whether an update is about a call that has ended."""
-        return normalize_id(update.get("toolCallId")) in self._ended
+        return normalize_id(update.get("toolCallId")) in self._ended_ids
 
-    def _add(self, agent_id: str, create_id: Callable[[str], str]) -> Call:
+    def _add_call(self, agent_id: str, create_id: Callable[[str], str]) -> AcpCall:
         is_free = agent_id and not self.list_calls(agent_id)
-        call = Call(agent_id if is_free else create_id(agent_id), self._form)
+        call = AcpCall(agent_id if is_free else create_id(agent_id), self._format)
         call.agent_id = agent_id
         if len(self._calls) >= MAX_CALLS:
             self._calls.pop(0)
@@ -126,34 +140,36 @@ class CallList:
         return call
 
 
-def is_another_call(call: Call, update: Mapping[str, Any], form: Form) -> bool:
+def is_another_call(call: AcpCall, update: Mapping[str, Any], form: CallFormat) -> bool:
     """Return whether a `tool_call` announces another call than `call`, which has the same id.
 
     An agent may announce a call again with more details. After a call was written with its input,
     another input belongs to another call.
     """
     kind, given, title = update.get("kind"), update.get("rawInput"), update.get("title")
-    if kind in KINDS and call.kind in KINDS and kind != call.kind:
+    if kind in TOOL_BY_KIND and call.kind in TOOL_BY_KIND and kind != call.kind:
         return True
-    if not call.agent_id and call.begun:
+    if not call.agent_id and call.start_count:
         return True
     if update.get("status") == "pending" and call.is_running:
         return True
-    if form.content and call.told:
-        return read_object(text_of(update.get("content"))) != call.input
-    if _has_input(given) and call.told:
-        return call.said and given != call.input
+    if form.input_in_content and call.has_input:
+        return parse_object(join_content_text(update.get("content"))) != call.input
+    if _has_input(given) and call.has_input:
+        return call.is_written and given != call.input
     is_renamed = isinstance(title, str) and bool(call.title) and title != call.title
-    return is_renamed and (call.said or call.told) and not _has_input(given)
+    return is_renamed and (call.is_written or call.has_input) and not _has_input(given)
 
 
-def _contradicts(known: Mapping[str, Any] | None, given: object) -> bool:
+def _is_other_input(known: Mapping[str, Any] | None, given: object) -> bool:
     """Return whether a permission request shows another input. Only the path may differ: agents ask
     for each path.
     """
     if known is None or not isinstance(given, dict):
         return False
-    return any(key in known and known[key] != value for key, value in given.items() if key != PLACE)
+    return any(
+        key in known and known[key] != value for key, value in given.items() if key != PATH_KEY
+    )
 
 
 def _has_input(given: object) -> bool:

@@ -19,7 +19,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 
 # A name of Claude's for each kind, for a tool that the agent's table does not know.
-KINDS = {
+TOOL_BY_KIND = {
     "execute": "Bash",
     "read": "Read",
     "edit": "Edit",
@@ -27,9 +27,14 @@ KINDS = {
     "search": "Grep",
     "fetch": "WebFetch",
 }
-OUTPUTS = ("output", "content", "error", "message")  # keys under which a raw output has its text
+OUTPUT_KEYS = (
+    "output",
+    "content",
+    "error",
+    "message",
+)  # keys under which a raw output has its text
 # Kinds of content blocks → the key of the block's value.
-VALUES = {
+VALUE_KEY_BY_KIND = {
     "text": "text",
     "image": "data",
     "audio": "data",
@@ -37,29 +42,29 @@ VALUES = {
     "resource_link": "uri",
 }
 FILE_KINDS = ("read", "edit", "delete")
-ERROR_CHARACTERS = 4000  # the path of a file is searched in so much of an error
-PATHS = ("oldPath", "path")  # of a changed file
-PLACE = "path"  # key of a question, and of Claude's searches: where it looks
+MAX_SEARCHED_ERROR_CHARS = 4000  # the path of a file is searched in so much of an error
+PATH_KEYS = ("oldPath", "path")  # of a changed file
+PATH_KEY = "path"  # key of a question, and of Claude's searches: where it looks
 DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
-BESIDE = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
+NEUTRAL_INPUT_KEYS = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
 # What gemini notes of a command beside its title: the folder, said as `in` where the call names it,
 # and a description.
-NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \(([^\]]*)\))?", re.S)
-LATER = " [background]"  # behind either of them
-ELSEWHERE = "[in "  # how such a note begins that names a folder
+COMMAND_NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \(([^\]]*)\))?", re.S)
+BACKGROUND_SUFFIX = " [background]"  # behind either of them
+FOLDER_NOTE_START = "[in "  # how such a note begins that names a folder
 
 
-class Sign(NamedTuple):
+class CallSignature(NamedTuple):
     """How the calls of one tool are told from others: their kind, the beginning of their title,
     keys of their input.
     """
 
     kind: str
-    title: str = ""
+    title_start: str = ""
     keys: tuple[str, ...] = ()
 
 
-class Form(NamedTuple):
+class CallFormat(NamedTuple):
     """Where an agent says what the protocol has no field for.
 
     name       where a call has its tool's name: "title", "id", or "kind" for an agent that does not
@@ -72,51 +77,51 @@ class Form(NamedTuple):
                the file
     """
 
-    name: str = "title"
-    signs: Mapping[str, Sign] = {}
-    questions: Mapping[str, tuple[str, ...]] = {}
-    content: bool = False
-    path: "Pattern[str] | None" = None
+    name_source: str = "title"
+    signatures: Mapping[str, CallSignature] = {}
+    question_keys: Mapping[str, tuple[str, ...]] = {}
+    input_in_content: bool = False
+    error_path: "Pattern[str] | None" = None
 
 
-class Call:
+class AcpCall:
     """What was said so far of one call. `begun` is how often it began: more than once, it may be
     another one by now.
     """
 
-    def __init__(self, identity: str, form: Form) -> None:
-        self.identity = identity  # unique among the open calls
+    def __init__(self, identity: str, form: CallFormat) -> None:
+        self.call_id = identity  # unique among the open calls
         self.agent_id = identity  # the agent's id, which several open calls may have
-        self.own = ""
+        self.vendor_tool = ""
         self.kind = ""
         self.title = ""
         self.input: dict[str, Any] = {}
         self.content: list[Any] = []
         self.output: list[Any] = []  # the latest content, for the result
         self.raw_output: Any = None
-        self.places: list[str] = []
-        self.said = False
+        self.paths: list[str] = []
+        self.is_written = False
         # the input in the first permission request for the call
-        self.asked_input: dict[str, Any] | None = None
+        self.requested_input: dict[str, Any] | None = None
         self.is_running = False
-        self.begun = 0
-        self._place: object = None  # what a question names beside the call
-        self._form = form
+        self.start_count = 0
+        self._requested_path: object = None  # what a question names beside the call
+        self._format = form
 
-    def hear(self, update: Mapping[str, Any]) -> None:
+    def apply_update(self, update: Mapping[str, Any]) -> None:
         """More of the call: what is said last counts, and what was said before where nothing new
         is.
         """
         title, kind, given = update.get("title"), update.get("kind"), update.get("rawInput")
         if isinstance(title, str):
             self.title = title
-        self.begun += update.get("sessionUpdate") == "tool_call"
+        self.start_count += update.get("sessionUpdate") == "tool_call"
         if isinstance(kind, str):
             self.kind = kind
         content = update.get("content")
-        if self._form.content and update.get("status") == "in_progress":
-            given, content = read_object(text_of(content)), None
-        if isinstance(given, dict) and not BESIDE.issuperset(given):
+        if self._format.input_in_content and update.get("status") == "in_progress":
+            given, content = parse_object(join_content_text(content)), None
+        if isinstance(given, dict) and not NEUTRAL_INPUT_KEYS.issuperset(given):
             self.input = given
         if isinstance(content, list):
             # kept for a permission request if the result has no content
@@ -125,127 +130,140 @@ class Call:
         if update.get("rawOutput") is not None:
             self.raw_output = update["rawOutput"]
         if isinstance(places := update.get("locations"), list) and places:
-            self.places = [
+            self.paths = [
                 one["path"]
                 for one in places
                 if isinstance(one, dict) and isinstance(one.get("path"), str)
             ]
-        self.own = self.own or self._name()
+        self.vendor_tool = self.vendor_tool or self._resolve_vendor_tool()
 
-    def _name(self) -> str:
+    def _resolve_vendor_tool(self) -> str:
         """The agent's own name of the tool, "" where that is not known."""
-        if self._form.name == "title":
+        if self._format.name_source == "title":
             return self.title.partition(": ")[0]
-        if self._form.name == "id":
-            return self.identity.rpartition("__")[0]
-        signs, given = self._form.signs.items(), self.input.keys()
+        if self._format.name_source == "id":
+            return self.call_id.rpartition("__")[0]
+        signs, given = self._format.signatures.items(), self.input.keys()
         fit = (
             own
             for own, it in signs
-            if it.kind == self.kind and self.title.startswith(it.title) and given >= {*it.keys}
+            if it.kind == self.kind
+            and self.title.startswith(it.title_start)
+            and given >= {*it.keys}
         )
-        return next(fit, "") if self.told else ""
+        return next(fit, "") if self.has_input else ""
 
-    def asked(self, question: Mapping[str, Any]) -> "Call":
+    def build_requested_call(self, question: Mapping[str, Any]) -> "AcpCall":
         """The call as a question shows it: what it says of the call counts, and no more than it has
         to say of it.
 
         opencode notes beside the call's own keys what it is to be asked about (`filepath`, `diff`).
         """
-        shown = Call(self.identity, self._form)
-        shown.hear(question)
-        if not self._known(shown):
-            shown.own = shown.kind = ""
-        elif question.get("kind") in KINDS and shown.kind != self.kind:
+        shown = AcpCall(self.call_id, self._format)
+        shown.apply_update(question)
+        if not self._is_tool_certain(shown):
+            shown.vendor_tool = shown.kind = ""
+        elif question.get("kind") in TOOL_BY_KIND and shown.kind != self.kind:
             return shown  # it is about something else than the call said that it would do
         else:
-            shown.own, shown.kind = self.own or shown.own, self.kind or shown.kind
+            shown.vendor_tool, shown.kind = (
+                self.vendor_tool or shown.vendor_tool,
+                self.kind or shown.kind,
+            )
         shown.title = shown.title or self.title
-        if self.told:
-            if PLACE in self._form.questions.get(str(question.get("kind")), ()):
-                shown._place = shown.input.get(PLACE)
+        if self.has_input:
+            if PATH_KEY in self._format.question_keys.get(str(question.get("kind")), ()):
+                shown._requested_path = shown.input.get(PATH_KEY)
             shown.input = self.input | {
                 key: value for key, value in shown.input.items() if key in self.input
             }
-        shown.content, shown.places = shown.content or self.content, shown.places or self.places
+        shown.content, shown.paths = shown.content or self.content, shown.paths or self.paths
         return shown
 
-    def _known(self, question: "Call") -> bool:
+    def _is_tool_certain(self, question: "AcpCall") -> bool:
         """Whether it is certain which tool a question is about.
 
         A tool of a server's may have any name, any kind and any input. Its question comes before
         its call is said.
         """
-        keys = self._form.questions.get(question.kind)
-        return self._form.name != "kind" or (
-            self.begun > 0 and keys is not None and question.input.keys() >= {*keys}
+        keys = self._format.question_keys.get(question.kind)
+        return self._format.name_source != "kind" or (
+            self.start_count > 0 and keys is not None and question.input.keys() >= {*keys}
         )
 
     @property
-    def told(self) -> bool:
+    def has_input(self) -> bool:
         """Whether the input is known."""
-        return not BESIDE.issuperset(self.input)
+        return not NEUTRAL_INPUT_KEYS.issuperset(self.input)
 
-    def in_claudes_words(self, tools: Tools) -> tuple[str, dict[str, Any]]:
+    def translate_call(self, tools: Tools) -> tuple[str, dict[str, Any]]:
         """The tool and its arguments.
 
         copilot takes several places as one text apart, and asks about one of them: a place that the
         call does not name by itself stands beside its own, as a list, which is no path for any rule
         or mode.
         """
-        name, words = self._words(tools)
-        said, place = words.get(PLACE), self._place
-        if said is None and PLACE in self.input:  # it has another name in Claude's words
+        name, words = self._translate_input(tools)
+        said, place = words.get(PATH_KEY), self._requested_path
+        if said is None and PATH_KEY in self.input:  # it has another name in Claude's words
             return name, words
         if place is None or place == said or (isinstance(said, list) and place in said):
             return name, words
-        return name, words | {PLACE: place if said is None else [said, place]}
+        return name, words | {PATH_KEY: place if said is None else [said, place]}
 
-    def _words(self, tools: Tools) -> tuple[str, dict[str, Any]]:
-        known = tools.get(self.own)
-        if self.told:
+    def _translate_input(self, tools: Tools) -> tuple[str, dict[str, Any]]:
+        known = tools.get(self.vendor_tool)
+        if self.has_input:
             given = {
                 key: value
                 for key, value in self.input.items()
-                if key not in BESIDE or self.kind != "execute"
+                if key not in NEUTRAL_INPUT_KEYS or self.kind != "execute"
             }
-            if known is not None or self.kind not in KINDS:
-                title = {} if self.own or self._form.name != "kind" else {"title": self.title}
-                words = translate_tool_call(tools, self._shown_name, title | given)
+            if known is not None or self.kind not in TOOL_BY_KIND:
+                title = (
+                    {}
+                    if self.vendor_tool or self._format.name_source != "kind"
+                    else {"title": self.title}
+                )
+                words = translate_tool_call(tools, self._fallback_name, title | given)
                 command, twice = given.get("command"), isinstance(words[1].get("command"), list)
                 if self.kind != "execute" or twice or command in (None, *words[1].values()):
                     # otherwise its name says another tool than the one that runs the command
                     return words
-            return KINDS[self.kind], self._by_kind(given)
-        name = KINDS.get(self.kind, self._shown_name) if known is None else known.name
-        if self.kind == "edit" and (diff := self._diff()):
+            return TOOL_BY_KIND[self.kind], self._build_kind_input(given)
+        name = TOOL_BY_KIND.get(self.kind, self._fallback_name) if known is None else known.name
+        if self.kind == "edit" and (diff := self._build_edit_call()):
             return diff
-        return name, self._by_kind({})
+        return name, self._build_kind_input({})
 
     @property
-    def _shown_name(self) -> str:
+    def _fallback_name(self) -> str:
         """A name for a tool that no table has. The words of a title may be the model's: they name
         no tool.
         """
-        return self.own or (self.title if self._form.name != "kind" else "") or UNNAMED_TOOL
+        return (
+            self.vendor_tool
+            or (self.title if self._format.name_source != "kind" else "")
+            or UNNAMED_TOOL
+        )
 
-    def _by_kind(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        kind, place = self.kind, self.places[0] if len(self.places) == 1 else None
+    def _build_kind_input(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        kind, place = self.kind, self.paths[0] if len(self.paths) == 1 else None
         if kind == "execute":
             command = given.get("command", self.title)
             found = {
                 "command": command if isinstance(command, str) else " ".join(map(str, command))
             }
-            notes = text_of(self.content)
-            if noted := NOTES.fullmatch(notes.replace(LATER, "", 1)):
+            notes = join_content_text(self.content)
+            if noted := COMMAND_NOTES.fullmatch(notes.replace(BACKGROUND_SUFFIX, "", 1)):
                 found |= {"directory": noted[2]} if noted[1] == "in" else {}
                 notes = noted[3] or ""
             elif notes.startswith(
-                ELSEWHERE
+                FOLDER_NOTE_START
             ):  # a folder, but not which one: a path that is none of the turn's
                 found["directory"] = f"/{notes}"
             return found | ({"description": notes} if notes else {})
-        if kind in FILE_KINDS and place is None and not self.places:
+        if kind in FILE_KINDS and place is None and not self.paths:
             place = self._find_path()
         if kind in FILE_KINDS and place is not None:
             return {"file_path": place, **given}
@@ -253,12 +271,14 @@ class Call:
 
     def _find_path(self) -> str | None:
         """Return the path of the file that the error of a failed call names, or None."""
-        if self._form.path is None:
+        if self._format.error_path is None:
             return None
-        match = self._form.path.search(text_of(self.content)[:ERROR_CHARACTERS])
+        match = self._format.error_path.search(
+            join_content_text(self.content)[:MAX_SEARCHED_ERROR_CHARS]
+        )
         return None if match is None else match[1]
 
-    def _diff(self) -> tuple[str, dict[str, Any]] | None:
+    def _build_edit_call(self) -> tuple[str, dict[str, Any]] | None:
         """Write for a new file, Edit for a changed one, MultiEdit for changes of one file; several
         files are named.
         """
@@ -274,7 +294,9 @@ class Call:
         ]
         if changes:  # version 2 says which files change, and how in words for a person
             files = list(
-                dict.fromkeys(change[key] for change in changes for key in PATHS if change.get(key))
+                dict.fromkeys(
+                    change[key] for change in changes for key in PATH_KEYS if change.get(key)
+                )
             )
             patch = {"patch": one["patch"]["text"]} if isinstance(one.get("patch"), dict) else {}
             return "Edit", (
@@ -294,7 +316,7 @@ class Call:
         return "Edit", {"file_path": path, "old_string": old, "new_string": new}
 
 
-def shown(block: Mapping[str, Any]) -> str | None:
+def format_block(block: Mapping[str, Any]) -> str | None:
     """A block of a message as text: a link as Markdown has one. None for a picture or a sound."""
     kind, inside = block.get("type"), block.get("resource")
     if kind == "resource_link":
@@ -326,24 +348,26 @@ def list_raw_blocks(raw: Any) -> list[dict[str, Any]]:
     contents = raw.get("contents") if isinstance(raw, dict) else raw
     listed = contents if isinstance(contents, list) else []
     blocks = [
-        _as_mcp(one) for one in listed if isinstance(one, dict) and isinstance(one.get("type"), str)
+        _convert_to_mcp(one)
+        for one in listed
+        if isinstance(one, dict) and isinstance(one.get("type"), str)
     ]
-    shown = [block for block in blocks if is_complete(block)]
+    shown = [block for block in blocks if is_complete_block(block)]
     return shown if isinstance(raw, list) or any(block["type"] != "text" for block in shown) else []
 
 
-def _as_mcp(block: dict[str, Any]) -> dict[str, Any]:
+def _convert_to_mcp(block: dict[str, Any]) -> dict[str, Any]:
     """Return a block as MCP has it: an image that is a data URL has its type and its data apart."""
     address = block.get("imageUrl")
     data = DATA_URL.fullmatch(str(address.get("url"))) if isinstance(address, dict) else None
     return block if data is None else {"type": "image", "mimeType": data[1], "data": data[2]}
 
 
-def is_complete(block: Mapping[str, Any]) -> bool:
+def is_complete_block(block: Mapping[str, Any]) -> bool:
     """Return whether a content block has a kind of the protocol and the value that this kind
     requires.
     """
-    return isinstance(block.get(VALUES.get(block["type"], "")), (str, dict))
+    return isinstance(block.get(VALUE_KEY_BY_KIND.get(block["type"], "")), (str, dict))
 
 
 def join_texts(
@@ -370,7 +394,7 @@ def join_texts(
     return [block for block in joined if block["type"] != "text" or block["text"]]
 
 
-def text_of(content: object) -> str:
+def join_content_text(content: object) -> str:
     """The texts of a call's content."""
     given = content if isinstance(content, list) else ()
     blocks = [
@@ -383,7 +407,7 @@ def text_of(content: object) -> str:
     )
 
 
-def read_object(text: str) -> object:
+def parse_object(text: str) -> object:
     """Return the JSON value of a text, or None while the text is not complete."""
     try:
         return orjson.loads(text) if text.endswith("}") else None
@@ -391,14 +415,14 @@ def read_object(text: str) -> object:
         return None
 
 
-def raw_output(raw: Any) -> str:
+def format_raw_output(raw: Any) -> str:
     """What an agent calls the raw output of a call, as text."""
     if isinstance(raw, dict):
-        raw = next((raw[key] for key in OUTPUTS if isinstance(raw.get(key), str)), raw)
+        raw = next((raw[key] for key in OUTPUT_KEYS if isinstance(raw.get(key), str)), raw)
     return raw if isinstance(raw, str) else "" if raw is None else dump_json(raw).decode()
 
 
-def todos(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def build_todos(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A plan as Claude's list of todos."""
     said = ((one.get("content"), one.get("status")) for one in entries)
     return [
@@ -406,7 +430,7 @@ def todos(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def exit_code(raw: Any) -> object:
+def find_exit_code(raw: Any) -> object:
     """The exit code of a command, which opencode and copilot note beside its output; 0 where there
     is none.
     """

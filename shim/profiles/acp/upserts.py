@@ -9,15 +9,21 @@ import binascii
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
-from shim.profiles.acp.calls import Call, list_blocks
+from shim.profiles.acp.calls import AcpCall, list_blocks
 from shim.profiles.rpc.peer import table
 
-MESSAGES = 100  # of a turn that are compared with what is said again of them
-MESSAGE_CHARACTERS = 200_000  # of a longer one nothing is said again
-TERMINALS = 100
-TERMINAL_BYTES = 200_000  # the last of them are kept
-CONTENTS = 1000  # of one call
-PATCHED = ("title", "kind", "rawInput", "content", "locations")  # what null takes away of a call
+MAX_MESSAGES = 100  # of a turn that are compared with what is said again of them
+MAX_MESSAGE_CHARS = 200_000  # of a longer one nothing is said again
+MAX_TERMINALS = 100
+MAX_TERMINAL_BYTES = 200_000  # the last of them are kept
+MAX_CONTENT_ITEMS = 1000  # of one call
+NULLABLE_KEYS = (
+    "title",
+    "kind",
+    "rawInput",
+    "content",
+    "locations",
+)  # what null takes away of a call
 
 
 class Upserts:
@@ -33,46 +39,46 @@ class Upserts:
         self._terminals.clear()
         self._exits.clear()
 
-    def piece(self, identity: str, text: str) -> None:
+    def add_text(self, identity: str, text: str) -> None:
         """More of a message, which was said."""
-        self._keep(identity, self._messages.get(identity, "") + text)
+        self._store_text(identity, self._messages.get(identity, "") + text)
 
-    def whole(self, identity: str, text: str) -> str | None:
+    def replace_text(self, identity: str, text: str) -> str | None:
         """What is new of a message, as a whole; None where it contradicts what was said of it."""
         said = self._messages.get(identity, "")
-        if not text.startswith(said) or len(said) > MESSAGE_CHARACTERS:
+        if not text.startswith(said) or len(said) > MAX_MESSAGE_CHARS:
             return None
-        self._keep(identity, text)
+        self._store_text(identity, text)
         return text[len(said) :]
 
-    def _keep(self, identity: str, text: str) -> None:
-        if identity not in self._messages and len(self._messages) >= MESSAGES:
+    def _store_text(self, identity: str, text: str) -> None:
+        if identity not in self._messages and len(self._messages) >= MAX_MESSAGES:
             self._messages.pop(next(iter(self._messages)))
         self._messages[identity] = (
-            text if len(text) <= MESSAGE_CHARACTERS else " " * (MESSAGE_CHARACTERS + 1)
+            text if len(text) <= MAX_MESSAGE_CHARS else " " * (MAX_MESSAGE_CHARS + 1)
         )
 
-    def terminal(self, update: Mapping[str, Any]) -> None:
+    def update_terminal(self, update: Mapping[str, Any]) -> None:
         """The state of a terminal: its bytes so far, and how its program ended."""
         identity = str(update["terminalId"])
         before = b"" if "output" in update else self._terminals.get(identity, b"")
-        self._print(identity, before, table(update.get("output")).get("data"))
+        self._store_output(identity, before, table(update.get("output")).get("data"))
         if isinstance(exited := update.get("exitStatus"), dict):
             self._exits[identity] = exited.get("signal") or exited.get("exitCode")
 
-    def printed(self, update: Mapping[str, Any]) -> None:
+    def add_terminal_output(self, update: Mapping[str, Any]) -> None:
         """More bytes of a terminal."""
         identity = str(update["terminalId"])
-        self._print(identity, self._terminals.get(identity, b""), update["data"])
+        self._store_output(identity, self._terminals.get(identity, b""), update["data"])
 
-    def _print(self, identity: str, before: bytes, data: object) -> None:
-        if identity not in self._terminals and len(self._terminals) >= TERMINALS:
+    def _store_output(self, identity: str, before: bytes, data: object) -> None:
+        if identity not in self._terminals and len(self._terminals) >= MAX_TERMINALS:
             self._exits.pop(oldest := next(iter(self._terminals)), None)
             self._terminals.pop(oldest)
         more = binascii.a2b_base64(data) if isinstance(data, str) else b""
-        self._terminals[identity] = (before + more)[-TERMINAL_BYTES:]
+        self._terminals[identity] = (before + more)[-MAX_TERMINAL_BYTES:]
 
-    def list_blocks(self, call: Call) -> list[dict[str, Any]]:
+    def list_blocks(self, call: AcpCall) -> list[dict[str, Any]]:
         """Return the output of a call as content blocks: its own blocks, terminals, and patches of
         files.
         """
@@ -89,7 +95,7 @@ class Upserts:
             return [{"type": "text", "text": patch}] if patch else []
         return list_blocks([item])
 
-    def failed(self, call: Call) -> bool:
+    def has_failed_program(self, call: AcpCall) -> bool:
         """Whether a program of one of its terminals ended with an error."""
         shown = (
             str(one.get("terminalId"))
@@ -99,9 +105,9 @@ class Upserts:
         return any(self._exits.get(identity) for identity in shown)
 
 
-def patched(call: Call, update: Mapping[str, Any]) -> None:
+def clear_null_fields(call: AcpCall, update: Mapping[str, Any]) -> None:
     """Take away of a call what an update says null of."""
-    gone = {key for key in PATCHED if key in update and update[key] is None}
+    gone = {key for key in NULLABLE_KEYS if key in update and update[key] is None}
     call.title, call.kind = (
         "" if "title" in gone else call.title,
         "" if "kind" in gone else call.kind,
@@ -109,4 +115,4 @@ def patched(call: Call, update: Mapping[str, Any]) -> None:
     call.input = {} if "rawInput" in gone else call.input
     if "content" in gone:
         call.content = call.output = []
-    call.places = [] if "locations" in gone else call.places
+    call.paths = [] if "locations" in gone else call.paths

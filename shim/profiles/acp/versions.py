@@ -10,21 +10,24 @@ from collections.abc import Callable, Mapping
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.rpc.peer import table
 
-CLIENT = {"name": "claude-shim", "version": "1"}
-STATES = ("running", "requires_action")  # of version 2, in which the work of a prompt goes on
+CLIENT_INFO = {"name": "claude-shim", "version": "1"}
+WORKING_STATES = (
+    "running",
+    "requires_action",
+)  # of version 2, in which the work of a prompt goes on
 
 
-class Subject(NamedTuple):
+class PermissionSubject(NamedTuple):
     """The call that a question is about, as an update says one.
 
     `whole`: the question says all that it lets run, whatever was said of the call before.
     """
 
     call: Mapping[str, Any]
-    whole: bool = False
+    is_complete: bool = False
 
 
-class Version(NamedTuple):
+class ProtocolVersion(NamedTuple):
     """One version of the protocol.
 
     number   as it is said in `initialize`
@@ -41,65 +44,70 @@ class Version(NamedTuple):
     """
 
     number: int
-    answers: bool
-    option: str
-    value: Mapping[str, str]
-    way: Callable[[Mapping[str, Any], bool], str]
-    server: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any] | None]
-    subject: Callable[[Mapping[str, Any], object], Subject | None]
+    answer_ends_turn: bool
+    option_key: str
+    value_fields: Mapping[str, str]
+    choose_method: Callable[[Mapping[str, Any], bool], str]
+    convert_server: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any] | None]
+    parse_subject: Callable[[Mapping[str, Any], object], PermissionSubject | None]
 
 
-def greeting(number: int, abilities: Mapping[str, Any]) -> dict[str, Any]:
+def build_initialize_params(number: int, abilities: Mapping[str, Any]) -> dict[str, Any]:
     """What is said in `initialize`: an agent of version 1 reads the first keys, one of version 2
     the others too.
     """
-    said = {"protocolVersion": number, "clientCapabilities": abilities, "clientInfo": CLIENT}
-    if number == SECOND.number:
+    said = {"protocolVersion": number, "clientCapabilities": abilities, "clientInfo": CLIENT_INFO}
+    if number == VERSION_2.number:
         said |= {
             "capabilities": {key: abilities[key] for key in ("elicitation",) if key in abilities},
-            "info": CLIENT,
+            "info": CLIENT_INFO,
         }
     return said
 
 
-def _first_way(agent: Mapping[str, Any], fork: bool) -> str:
+def _choose_method_v1(agent: Mapping[str, Any], fork: bool) -> str:
     sessions = table(table(agent.get("agentCapabilities")).get("sessionCapabilities"))
     return "fork" if fork else "resume" if "resume" in sessions else "load"
 
 
-def _second_way(agent: Mapping[str, Any], fork: bool) -> str:
+def _choose_method_v2(agent: Mapping[str, Any], fork: bool) -> str:
     return "fork" if fork else "resume"
 
 
-def _first_server(server: Mapping[str, Any], agent: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _convert_server_v1(
+    server: Mapping[str, Any], agent: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
     """A command is for every agent; an address only for one that says so."""
     kind = server.get("type")
     can = table(table(agent.get("agentCapabilities")).get("mcpCapabilities"))
     return server if kind is None or can.get(kind) is True else None
 
 
-def _second_server(server: Mapping[str, Any], agent: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _convert_server_v2(
+    server: Mapping[str, Any], agent: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
     return None if server.get("type") == "sse" else {"type": "stdio", **server}
 
 
-def _first_subject(question: Mapping[str, Any], identity: object) -> Subject | None:
+def _parse_subject_v1(question: Mapping[str, Any], identity: object) -> PermissionSubject | None:
     call = question.get("toolCall")
-    return Subject(call) if isinstance(call, dict) and "toolCallId" in call else None
+    return PermissionSubject(call) if isinstance(call, dict) and "toolCallId" in call else None
 
 
-def _second_subject(question: Mapping[str, Any], identity: object) -> Subject | None:
+def _parse_subject_v2(question: Mapping[str, Any], identity: object) -> PermissionSubject | None:
     """A call, a command, or what only the question's title says; another kind of subject cannot be
     judged.
     """
     subject, title = question.get("subject"), question.get("title")
     if subject is None and isinstance(title, str):
         given = {"description": question.get("description")}
-        return Subject(
-            {"toolCallId": f"question_{identity}", "title": title, "rawInput": given}, whole=True
+        return PermissionSubject(
+            {"toolCallId": f"question_{identity}", "title": title, "rawInput": given},
+            is_complete=True,
         )
     subject = table(subject)
     if subject.get("type") == "tool_call":
-        return _first_subject(subject, identity)
+        return _parse_subject_v1(subject, identity)
     command, folder = subject.get("command"), subject.get("cwd")
     if subject.get("type") != "command" or not isinstance(command, str):
         return None
@@ -108,15 +116,21 @@ def _second_subject(question: Mapping[str, Any], identity: object) -> Subject | 
         "title": command,
         "kind": "execute",
     }
-    return Subject({**call, "rawInput": {"command": command, "directory": folder}}, whole=True)
+    return PermissionSubject(
+        {**call, "rawInput": {"command": command, "directory": folder}}, is_complete=True
+    )
 
 
-FIRST = Version(1, True, "id", {}, _first_way, _first_server, _first_subject)
-SECOND = Version(2, False, "configId", {"type": "id"}, _second_way, _second_server, _second_subject)
-VERSIONS = {version.number: version for version in (FIRST, SECOND)}
+VERSION_1 = ProtocolVersion(
+    1, True, "id", {}, _choose_method_v1, _convert_server_v1, _parse_subject_v1
+)
+VERSION_2 = ProtocolVersion(
+    2, False, "configId", {"type": "id"}, _choose_method_v2, _convert_server_v2, _parse_subject_v2
+)
+VERSIONS = {version.number: version for version in (VERSION_1, VERSION_2)}
 
 
-class Work:
+class PromptProgress:
     """The work that the prompts of one turn began, as version 2 tells of it: a state of the
     session, and its change.
 
@@ -127,39 +141,52 @@ class Work:
     """
 
     def __init__(self) -> None:
-        self._first = 0  # the number of the turn's first prompt; 0 outside of turns
-        self._placed = False
-        self._answered = False  # the first of its prompts
-        self._worked = False  # since the prompt was said
+        self._first_prompt = 0  # the number of the turn's first prompt; 0 outside of turns
+        self._is_placed = False
+        self._is_answered = False  # the first of its prompts
+        self._has_worked = False  # since the prompt was said
         self._state: object = "idle"
 
-    def begin(self, number: int) -> None:
+    def start_prompt(self, number: int) -> None:
         """A prompt was said: the first of a turn, or one more while the turn runs."""
-        if not self._first:
-            self._first, self._placed, self._worked = number, False, self._state in STATES
-            self._answered = False
+        if not self._first_prompt:
+            self._first_prompt, self._is_placed, self._has_worked = (
+                number,
+                False,
+                self._state in WORKING_STATES,
+            )
+            self._is_answered = False
 
-    def placed(self, number: int, *, answered: bool) -> bool:
+    def record_position(self, number: int, *, is_answered: bool) -> bool:
         """A prompt has its place; whether the turn may be over, because the agent has worked and is
         idle again.
         """
-        self._placed = self._placed or 0 < self._first <= number
-        self._answered = self._answered or (answered and self._placed)
-        return self._placed and bool(self._first) and self._worked and self._state not in STATES
+        self._is_placed = self._is_placed or 0 < self._first_prompt <= number
+        self._is_answered = self._is_answered or (is_answered and self._is_placed)
+        return (
+            self._is_placed
+            and bool(self._first_prompt)
+            and self._has_worked
+            and self._state not in WORKING_STATES
+        )
 
-    def reach(self, state: object, waits: bool) -> bool | None:
+    def apply_state(self, state: object, waits: bool) -> bool | None:
         """Whether a state ends the turn; None where it may. `waits`: one more prompt has no answer
         yet.
         """
         before, self._state = self._state, state
-        self._worked = self._worked or state in STATES
-        if state != "idle" or not (self._first and self._placed) or (waits and self._answered):
+        self._has_worked = self._has_worked or state in WORKING_STATES
+        if (
+            state != "idle"
+            or not (self._first_prompt and self._is_placed)
+            or (waits and self._is_answered)
+        ):
             return False
-        if before not in STATES:
+        if before not in WORKING_STATES:
             return None
-        self._first = 0
+        self._first_prompt = 0
         return True
 
-    def end(self) -> None:
+    def reset(self) -> None:
         """The turn has ended without the agent's word."""
-        self._first = 0
+        self._first_prompt = 0

@@ -63,7 +63,7 @@ from shim.profiles.load.launch import RESUME_PATTERN, LaunchTemplate
 
 if TYPE_CHECKING:
     from shim.core.adapter.request import ChildInput
-    from shim.profiles.acp.calls import Form
+    from shim.profiles.acp.calls import CallFormat
     from shim.profiles.acp.stream import AcpTranslator
 
 # Keys of other profiles: an agent that only speaks the protocol has none of them.
@@ -241,17 +241,19 @@ def reader(own: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
     return made
 
 
-def _form(own: ConfigNode) -> "Form":
-    from shim.profiles.acp.calls import Form, Sign
+def _form(own: ConfigNode) -> "CallFormat":
+    from shim.profiles.acp.calls import CallFormat, CallSignature
 
     signs = {name: own.at("signs").at(name) for name in own.at("signs").table()}
     for one in signs.values():
         one.table(SIGNS)
     asked = own.at("questions")
-    return Form(
+    return CallFormat(
         own.at("tool_name").choice(PLACES, PLACES[0]),
         {
-            name: Sign(one.at("kind").text(), one.at("title").text(""), one.at("keys").texts(20))
+            name: CallSignature(
+                one.at("kind").text(), one.at("title").text(""), one.at("keys").texts(20)
+            )
             for name, one in signs.items()
         },
         {kind: asked.at(kind).texts(20) for kind in asked.table()},
@@ -261,15 +263,15 @@ def _form(own: ConfigNode) -> "Form":
 
 
 def _speech(own: ConfigNode) -> "ChildInput":
-    from shim.profiles.acp.blocks import FILE, IMAGE, NONE
-    from shim.profiles.acp.speech import AcpSpeech
+    from shim.profiles.acp.blocks import AS_FILE, AS_IMAGE, LEFT_OUT
+    from shim.profiles.acp.speech import AcpInput
 
     modes = {mode: own.at("modes").at(mode).text() for mode in own.at("modes").table()}
-    documents = own.at("documents").choice((FILE, IMAGE, NONE), FILE)
-    return AcpSpeech(
+    documents = own.at("documents").choice((AS_FILE, AS_IMAGE, LEFT_OUT), AS_FILE)
+    return AcpInput(
         modes,
-        model=own.at("model").switch(),
-        draft=own.at("draft").switch(),
-        documents=documents,
-        addresses=own.at("addresses").switch(),
+        sets_model=own.at("model").switch(),
+        offers_draft=own.at("draft").switch(),
+        document_format=documents,
+        only_urls=own.at("addresses").switch(),
     )

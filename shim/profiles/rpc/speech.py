@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 class Link(Protocol):
     """The half that knows what was asked: what the program says is read with it."""
 
-    usable: bool
+    is_usable: bool
 
     @property
-    def takes(self) -> BlockKinds: ...
+    def accepted_kinds(self) -> BlockKinds: ...
 
-    def prompt(self, message: UserMessage) -> bytes: ...
+    def submit_prompt(self, message: UserMessage) -> bytes: ...
 
 
 L = TypeVar("L", bound=Link)
@@ -33,15 +33,15 @@ class LinkSpeech(Generic[L]):
 
     def bind_translator(self, translator: "type[Translator]") -> "Callable[..., Translator]":
         reads: Any = translator  # one that takes a link
-        return lambda turn, partial: reads(turn, partial=partial, link=self._link)
+        return lambda turn, partial: reads(turn, partial=partial, session=self._link)
 
     @property
     def is_usable(self) -> bool:
-        return self._link.usable
+        return self._link.is_usable
 
     @property
     def accepted_kinds(self) -> BlockKinds:
-        return self._link.takes
+        return self._link.accepted_kinds
 
     def set_session(self, session: str) -> None:
         """Nothing: it said its session itself."""
@@ -51,7 +51,7 @@ class LinkSpeech(Generic[L]):
         return b""
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        return self._link.prompt(message)
+        return self._link.submit_prompt(message)
 
     def encode_steering(self, message: UserMessage) -> bytes | None:
         """None, where a session has one prompt at a time."""

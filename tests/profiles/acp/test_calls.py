@@ -4,7 +4,7 @@ import pytest
 from sweeps import each
 
 from shim.core.adapter.tools import Tool
-from shim.profiles.acp.calls import Call, Form, Sign
+from shim.profiles.acp.calls import AcpCall, CallFormat, CallSignature
 
 TOOLS = {
     "bash": Tool("Bash"),
@@ -22,14 +22,14 @@ def note(text):
     return {"type": "content", "content": {"type": "text", "text": text}}
 
 
-BY_TITLE, BY_ID = Form(), Form("id")
+BY_TITLE, BY_ID = CallFormat(), CallFormat("id")
 
 
 def told(*updates, identity="c1", form=BY_TITLE):
-    call = Call(identity, form)
+    call = AcpCall(identity, form)
     for update in updates:
-        call.hear(update)
-    return call.in_claudes_words(TOOLS)
+        call.apply_update(update)
+    return call.translate_call(TOOLS)
 
 
 def test_a_name_in_the_first_title_and_an_input_that_comes_later():
@@ -61,16 +61,19 @@ def test_an_input_that_is_said_again_is_the_one_that_counts():
     ],
 )
 def test_what_a_question_says_of_a_call_is_what_is_asked_about(own, question, words):
-    call = Call("c1", BY_TITLE)
-    call.hear({"title": "write", "kind": "edit", "rawInput": own})
-    asked = call.asked({"title": "/w/a", "rawInput": question})
-    assert asked.in_claudes_words(TOOLS) == ("Write", {"file_path": "/w/a"} | words)
+    call = AcpCall("c1", BY_TITLE)
+    call.apply_update({"title": "write", "kind": "edit", "rawInput": own})
+    asked = call.build_requested_call({"title": "/w/a", "rawInput": question})
+    assert asked.translate_call(TOOLS) == ("Write", {"file_path": "/w/a"} | words)
 
 
 def test_a_question_with_another_command_in_its_title_asks_about_that_one():
-    call = Call("run_shell_command__1", BY_ID)
-    call.hear({"title": "ls", "kind": "execute"})
-    assert call.asked({"title": "rm x"}).in_claudes_words(TOOLS) == ("Bash", {"command": "rm x"})
+    call = AcpCall("run_shell_command__1", BY_ID)
+    call.apply_update({"title": "ls", "kind": "execute"})
+    assert call.build_requested_call({"title": "rm x"}).translate_call(TOOLS) == (
+        "Bash",
+        {"command": "rm x"},
+    )
 
 
 @each(
@@ -125,37 +128,43 @@ def test_a_tool_that_nobody_knows_keeps_its_name_and_its_input():
 
 
 def test_a_question_about_another_kind_of_call_is_judged_by_what_it_says():
-    call = Call("c1", BY_TITLE)
-    call.hear({"title": "read", "kind": "read", "rawInput": {"filePath": "/w/a"}})
-    asked = call.asked({"title": "touch x", "kind": "execute", "rawInput": {"command": "touch x"}})
-    assert asked.in_claudes_words(TOOLS | {"read": Tool("Read", only_renamed=True)}) == (
+    call = AcpCall("c1", BY_TITLE)
+    call.apply_update({"title": "read", "kind": "read", "rawInput": {"filePath": "/w/a"}})
+    asked = call.build_requested_call(
+        {"title": "touch x", "kind": "execute", "rawInput": {"command": "touch x"}}
+    )
+    assert asked.translate_call(TOOLS | {"read": Tool("Read", only_renamed=True)}) == (
         "Bash",
         {"command": "touch x"},
     )
 
 
 def test_a_command_is_shown_whatever_the_call_is_named():
-    call = Call("c1", BY_TITLE)
-    call.hear({"title": "read", "kind": "execute", "rawInput": {"command": "touch x"}})
-    assert call.in_claudes_words(TOOLS | {"read": Tool("Read", only_renamed=True)}) == (
+    call = AcpCall("c1", BY_TITLE)
+    call.apply_update({"title": "read", "kind": "execute", "rawInput": {"command": "touch x"}})
+    assert call.translate_call(TOOLS | {"read": Tool("Read", only_renamed=True)}) == (
         "Bash",
         {"command": "touch x"},
     )
 
 
-IN_CONTENT = Form(content=True)
-BY_KIND = Form("kind", {"bash": Sign("execute", keys=("command",))}, {"execute": ("commands",)})
+IN_CONTENT = CallFormat(input_in_content=True)
+BY_KIND = CallFormat(
+    "kind", {"bash": CallSignature("execute", keys=("command",))}, {"execute": ("commands",)}
+)
 
 
 def test_an_input_in_the_content_is_known_once_it_is_whole():
-    call = Call("c1", IN_CONTENT)
-    call.hear({"title": "bash", "status": "in_progress", "content": [note('{"command": "a}')]})
-    assert not call.told
-    call.hear(
+    call = AcpCall("c1", IN_CONTENT)
+    call.apply_update(
+        {"title": "bash", "status": "in_progress", "content": [note('{"command": "a}')]}
+    )
+    assert not call.has_input
+    call.apply_update(
         {"title": "bash: a}b", "status": "in_progress", "content": [note('{"command": "a}b"}')]}
     )
-    call.hear({"status": "completed", "content": [note('{"of": "the result"}')]})
-    assert call.in_claudes_words(TOOLS) == ("Bash", {"command": "a}b"})
+    call.apply_update({"status": "completed", "content": [note('{"of": "the result"}')]})
+    assert call.translate_call(TOOLS) == ("Bash", {"command": "a}b"})
 
 
 def test_a_tool_without_a_name_is_known_by_its_kind_and_its_input_where_its_question_proves_it():
@@ -165,27 +174,29 @@ def test_a_tool_without_a_name_is_known_by_its_kind_and_its_input_where_its_ques
         "kind": "execute",
         "rawInput": {"command": "ls"},
     }
-    call = Call("c1", BY_KIND)
-    call.hear(first)
+    call = AcpCall("c1", BY_KIND)
+    call.apply_update(first)
     asked = {"kind": "execute", "rawInput": {"command": "ls", "commands": ["ls"]}}
-    assert call.asked(asked).in_claudes_words(TOOLS) == ("Bash", {"command": "ls"})
-    assert call.asked(first).in_claudes_words(TOOLS) == (
+    assert call.build_requested_call(asked).translate_call(TOOLS) == ("Bash", {"command": "ls"})
+    assert call.build_requested_call(first).translate_call(TOOLS) == (
         "unknown",
         {"title": "Look", "command": "ls"},
     )
-    assert Call("c2", BY_KIND).asked(asked).in_claudes_words(TOOLS)[0] == "unknown"
+    assert AcpCall("c2", BY_KIND).build_requested_call(asked).translate_call(TOOLS)[0] == "unknown"
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_an_input_that_says_two_commands_is_judged_as_none_of_them(order):
     given = dict([("cmd", "rm x"), ("command", "ls")][::order])
-    call = Call("c1", BY_TITLE)
-    call.hear({"title": "sh", "kind": "execute", "rawInput": given})
-    name, arguments = call.in_claudes_words({"sh": Tool("Bash", {"cmd": "command"})})
+    call = AcpCall("c1", BY_TITLE)
+    call.apply_update({"title": "sh", "kind": "execute", "rawInput": given})
+    name, arguments = call.translate_call({"sh": Tool("Bash", {"cmd": "command"})})
     assert (name, arguments["command"]) == ("Bash", list(given.values()))
 
 
-SEARCHES = Form("kind", {"look": Sign("read", "Searching ", ("pattern",))}, {"read": ("path",)})
+SEARCHES = CallFormat(
+    "kind", {"look": CallSignature("read", "Searching ", ("pattern",))}, {"read": ("path",)}
+)
 
 
 @each(
@@ -199,8 +210,8 @@ SEARCHES = Form("kind", {"look": Sign("read", "Searching ", ("pattern",))}, {"re
     ],
 )
 def test_a_place_that_only_the_question_names_is_judged_beside_those_of_the_call(own, words):
-    call = Call("c1", SEARCHES)
-    call.hear(
+    call = AcpCall("c1", SEARCHES)
+    call.apply_update(
         {
             "sessionUpdate": "tool_call",
             "title": "Searching x",
@@ -208,19 +219,23 @@ def test_a_place_that_only_the_question_names_is_judged_beside_those_of_the_call
             "rawInput": {"pattern": "x"} | own,
         }
     )
-    asked = call.asked({"title": "Access", "kind": "read", "rawInput": {"path": "/out"}})
+    asked = call.build_requested_call(
+        {"title": "Access", "kind": "read", "rawInput": {"path": "/out"}}
+    )
     tools = {"look": Tool("Grep", {"places": "path"})}
-    assert asked.in_claudes_words(tools) == ("Grep", {"pattern": "x"} | words)
+    assert asked.translate_call(tools) == ("Grep", {"pattern": "x"} | words)
 
 
 def test_a_place_that_a_call_names_as_well_does_not_hide_that_of_the_question():
-    call = Call("c1", SEARCHES)
+    call = AcpCall("c1", SEARCHES)
     given = {"pattern": "x", "places": "a /out", "path": "a"}
-    call.hear(
+    call.apply_update(
         {"sessionUpdate": "tool_call", "title": "Searching x", "kind": "read", "rawInput": given}
     )
-    asked = call.asked({"title": "Access", "kind": "read", "rawInput": {"path": "/out"}})
+    asked = call.build_requested_call(
+        {"title": "Access", "kind": "read", "rawInput": {"path": "/out"}}
+    )
     tools = {"look": Tool("Grep", {"places": "path"}, drop=("path",))}
-    assert asked.in_claudes_words(tools)[1]["path"] == ["a /out", "/out"]
+    assert asked.translate_call(tools)[1]["path"] == ["a /out", "/out"]
     tools = {"look": Tool("Read", {"path": "file_path"}, only_renamed=True)}
-    assert asked.in_claudes_words(tools) == ("Read", {"file_path": "/out"})
+    assert asked.translate_call(tools) == ("Read", {"file_path": "/out"})

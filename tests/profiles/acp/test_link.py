@@ -6,8 +6,13 @@ import pytest
 from sweeps import each
 
 from shim.core.claude.messages import UserMessage
-from shim.profiles.acp.link import NOTHING, REPLAYS, Link, Opening
-from shim.profiles.acp.servers import servers, tool_of
+from shim.profiles.acp.link import (
+    MAX_REPLAY_PROBES,
+    REPLAY_PROBE_METHOD,
+    AcpSession,
+    AcpSessionParams,
+)
+from shim.profiles.acp.servers import build_servers, resolve_server_tool
 
 GREETED = {
     "protocolVersion": 1,
@@ -27,24 +32,26 @@ def methods(data):
 
 def answered(link, identity, result=None, **error):
     """What the link says once the agent has answered one of its requests."""
-    link.hear({"id": identity, "error": error} if error else {"id": identity, "result": result})
+    link.read_response(
+        {"id": identity, "error": error} if error else {"id": identity, "result": result}
+    )
     data, link.outbox[:] = b"".join(link.outbox), []
     return data
 
 
 def opened(session=None, **opening):
     """A link with an open session, whose last request was number 2."""
-    link = Link()
-    link.greet(Opening("/work", **opening))
+    link = AcpSession()
+    link.encode_initialize(AcpSessionParams("/work", **opening))
     answered(link, 1, GREETED)
     answered(link, 2, {"sessionId": "s1"} | (session or {}))
     return link
 
 
 def test_a_prompt_waits_for_the_session():
-    link = Link()
-    assert methods(link.greet(Opening("/work"))) == ["initialize"]
-    assert link.prompt(UserMessage("hi")) == b""
+    link = AcpSession()
+    assert methods(link.encode_initialize(AcpSessionParams("/work"))) == ["initialize"]
+    assert link.submit_prompt(UserMessage("hi")) == b""
     (new,) = said(answered(link, 1, GREETED))
     assert (new["method"], new["params"]) == ("session/new", {"cwd": "/work", "mcpServers": []})
     (prompt,) = said(answered(link, 2, {"sessionId": "s1"}))
@@ -60,43 +67,43 @@ def test_a_prompt_waits_for_the_session():
     ],
 )
 def test_a_session_goes_on_in_the_way_that_the_agent_has(fork, agent, method):
-    link = Link()
-    link.greet(Opening("/work", resume="s0", fork=fork))
+    link = AcpSession()
+    link.encode_initialize(AcpSessionParams("/work", resumed_id="s0", is_fork=fork))
     (line,) = said(answered(link, 1, agent))
     assert (line["method"], line["params"]["sessionId"]) == (method, "s0")
 
 
 def test_what_a_loaded_session_says_of_earlier_turns_is_over_when_the_agent_is_silent_between_two_answers():
-    link = Link()
-    link.greet(Opening("/work", resume="s0"))
+    link = AcpSession()
+    link.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
     answered(link, 1, LOADS)
-    link.prompt(UserMessage("hi"))
-    assert methods(answered(link, 2, {})) == [NOTHING]
-    link.replayed = True
-    assert methods(answered(link, 3, code=-32601)) == [NOTHING]
-    assert link.loading
+    link.submit_prompt(UserMessage("hi"))
+    assert methods(answered(link, 2, {})) == [REPLAY_PROBE_METHOD]
+    link.has_replayed = True
+    assert methods(answered(link, 3, code=-32601)) == [REPLAY_PROBE_METHOD]
+    assert link.is_loading
     assert methods(answered(link, 4, code=-32601)) == ["session/prompt"]
-    assert not link.loading
+    assert not link.is_loading
 
 
 def test_an_agent_that_never_ends_its_replay_is_prompted_all_the_same():
-    link = Link()
-    link.greet(Opening("/work", resume="s0"))
+    link = AcpSession()
+    link.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
     answered(link, 1, LOADS)
-    link.prompt(UserMessage("hi"))
+    link.submit_prompt(UserMessage("hi"))
     data, number = answered(link, 2, {}), 3
-    while methods(data) == [NOTHING]:
-        link.replayed = True
+    while methods(data) == [REPLAY_PROBE_METHOD]:
+        link.has_replayed = True
         data, number = answered(link, number, code=-32601), number + 1
     assert methods(data) == ["session/prompt"]
-    assert number <= REPLAYS + 3
+    assert number <= MAX_REPLAY_PROBES + 3
 
 
 def test_a_model_that_is_asked_for_is_set_before_the_prompt():
-    link = Link()
-    link.greet(Opening("/work", model="large"))
+    link = AcpSession()
+    link.encode_initialize(AcpSessionParams("/work", model="large"))
     answered(link, 1, GREETED)
-    link.prompt(UserMessage("hi"))
+    link.submit_prompt(UserMessage("hi"))
     (line,) = said(answered(link, 2, {"sessionId": "s1", "configOptions": OPTIONS}))
     assert line["params"] == {"sessionId": "s1", "configId": "m", "value": "large"}
     assert methods(answered(link, 3, {})) == ["session/prompt"]
@@ -108,8 +115,8 @@ EFFORT["options"] = [{"value": value} for value in ("low", "medium", "high")]
 
 @pytest.mark.parametrize(("asked", "told"), [("low", "low"), ("high", "high"), ("max", "high")])
 def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(asked, told):
-    link = Link()
-    link.greet(Opening("/work", effort=asked))
+    link = AcpSession()
+    link.encode_initialize(AcpSessionParams("/work", effort=asked))
     answered(link, 1, GREETED)
     (line,) = said(answered(link, 2, {"sessionId": "s1", "configOptions": [EFFORT]}))
     assert (line["method"], line["params"]["configId"], line["params"]["value"]) == (
@@ -117,7 +124,7 @@ def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(a
         "e",
         told,
     )
-    assert link.prompt(UserMessage("hi")) == b"", "the prompt waits for it"
+    assert link.submit_prompt(UserMessage("hi")) == b"", "the prompt waits for it"
     assert methods(answered(link, 3, code=-32602, message="no")) == ["session/prompt"], (
         "the turn goes on without"
     )
@@ -125,9 +132,9 @@ def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(a
 
 def test_without_an_effort_the_session_has_the_one_that_it_began_with():
     link = opened({"configOptions": [EFFORT]})
-    assert said(link.effort("low"))[0]["params"]["value"] == "low"
-    assert said(link.effort(None))[0]["params"]["value"] == "medium"
-    assert opened().effort("low") == b"", "an agent without the option is told nothing"
+    assert said(link.change_effort("low"))[0]["params"]["value"] == "low"
+    assert said(link.change_effort(None))[0]["params"]["value"] == "medium"
+    assert opened().change_effort("low") == b"", "an agent without the option is told nothing"
 
 
 def test_the_model_that_a_session_began_with_is_not_set():
@@ -136,19 +143,19 @@ def test_the_model_that_a_session_began_with_is_not_set():
 
 def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
     link = opened({"modes": {"currentModeId": "default"}})
-    (line,) = said(link.set("mode", "plan"))
+    (line,) = said(link.change_setting("mode", "plan"))
     assert (line["method"], line["params"]) == (
         "session/set_mode",
         {"sessionId": "s1", "modeId": "plan"},
     )
-    assert link.prompt(UserMessage("hi")) == b""
+    assert link.submit_prompt(UserMessage("hi")) == b""
     assert methods(answered(link, 3, {})) == ["session/prompt"]
 
 
 def test_the_agents_own_model_is_the_one_that_the_session_began_with():
     link = opened({"models": {"currentModelId": "small"}})
-    assert said(link.set("model", None))[0]["params"]["modelId"] == "small"
-    assert opened().set("model", None) is None
+    assert said(link.change_setting("model", None))[0]["params"]["modelId"] == "small"
+    assert opened().change_setting("model", None) is None
 
 
 @pytest.mark.parametrize(
@@ -166,16 +173,18 @@ def test_a_decision_is_one_of_the_agents_options(allow, stop, outcome):
         {"optionId": "yes", "kind": "allow_once"},
         {"optionId": "no", "kind": "reject_once"},
     ]
-    request = link.question(7, "c1", options)
-    (line,) = said(link.decide(request, allow=allow, stop=stop))
+    request = link.open_permission_request(7, "c1", options)
+    (line,) = said(link.encode_decision(request, allow=allow, ends_turn=stop))
     assert (line["id"], line["result"]) == (7, {"outcome": outcome})
-    assert link.decide(request, allow=allow, stop=stop) == b""
+    assert link.encode_decision(request, allow=allow, ends_turn=stop) == b""
 
 
 def test_where_a_call_could_only_be_allowed_for_ever_it_is_not_allowed():
     link = opened()
-    request = link.question("q", "c1", [{"optionId": "ever", "kind": "allow_always"}])
-    assert said(link.decide(request, allow=True, stop=False))[0]["result"] == {
+    request = link.open_permission_request(
+        "q", "c1", [{"optionId": "ever", "kind": "allow_always"}]
+    )
+    assert said(link.encode_decision(request, allow=True, ends_turn=False))[0]["result"] == {
         "outcome": {"outcome": "cancelled"}
     }
 
@@ -184,44 +193,48 @@ def test_where_a_call_could_only_be_allowed_for_ever_it_is_not_allowed():
 def test_only_a_call_that_was_allowed_needs_no_second_answer(allow):
     link = opened()
     options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
-    link.decide(link.question(7, "c1", options), allow=allow, stop=False)
-    assert (link.question(8, "c1", options) is None) is allow
+    link.encode_decision(
+        link.open_permission_request(7, "c1", options), allow=allow, ends_turn=False
+    )
+    assert (link.open_permission_request(8, "c1", options) is None) is allow
     assert len(link.outbox) == int(allow)
 
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
     link = opened()
-    link.decide(
-        link.question(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]), allow=True, stop=False
+    link.encode_decision(
+        link.open_permission_request(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]),
+        allow=True,
+        ends_turn=False,
     )
     if waits:
-        link.set("mode", "plan")
-    assert (link.prompt(UserMessage("next")) == b"") is waits
+        link.change_setting("mode", "plan")
+    assert (link.submit_prompt(UserMessage("next")) == b"") is waits
     answered(link, 3, {})
-    assert link.question(8, "c1", []) is not None
+    assert link.open_permission_request(8, "c1", []) is not None
 
 
 def test_an_answer_to_nothing_that_was_asked_is_not_heard():
     link = opened()
-    assert link.hear({"id": 99, "result": {"stopReason": "end_turn"}}) is None
-    assert link.hear({"id": "1", "result": {}}) is None
-    assert link.hear({"id": True, "result": {}}) is None
+    assert link.read_response({"id": 99, "result": {"stopReason": "end_turn"}}) is None
+    assert link.read_response({"id": "1", "result": {}}) is None
+    assert link.read_response({"id": True, "result": {}}) is None
 
 
 def test_another_version_of_the_protocol_is_an_error():
-    link = Link()
-    link.greet(Opening("/work"))
-    heard = link.hear({"id": 1, "result": {"protocolVersion": 3}})
+    link = AcpSession()
+    link.encode_initialize(AcpSessionParams("/work"))
+    heard = link.read_response({"id": 1, "result": {"protocolVersion": 3}})
     assert "version 3" in heard.error["message"]
     assert link.outbox == []
 
 
 def test_another_child_knows_nothing_of_the_session_before():
     link = opened()
-    link.greet(Opening("/work", resume="s1"))
-    assert link.session == ""
-    assert link.prompt(UserMessage("hi")) == b""
+    link.encode_initialize(AcpSessionParams("/work", resumed_id="s1"))
+    assert link.session_id == ""
+    assert link.submit_prompt(UserMessage("hi")) == b""
 
 
 @pytest.mark.parametrize(
@@ -234,29 +247,29 @@ def test_another_child_knows_nothing_of_the_session_before():
     ],
 )
 def test_a_server_that_the_agent_cannot_reach_is_left_out(can, told):
-    link = Link()
+    link = AcpSession()
     named = {
         "a": {"command": "/a"},
         "b": {"url": "http://b"},
         "c": {"url": "http://c", "type": "sse"},
     }
-    link.greet(Opening("/work", servers=servers(named)))
+    link.encode_initialize(AcpSessionParams("/work", servers=build_servers(named)))
     (new,) = said(
         answered(link, 1, {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": can}})
     )
     assert [server["name"] for server in new["params"]["mcpServers"]] == told
-    assert sorted(told + link.left_out) == ["a", "b", "c"]
+    assert sorted(told + link.unreachable_servers) == ["a", "b", "c"]
 
 
 def test_an_agent_that_takes_addresses_only_is_given_no_command():
     """copilot 1.0.102 rejects a server that is a command, and says so in its log only."""
-    link = Link()
+    link = AcpSession()
     named = {"a": {"command": "/a"}, "b": {"url": "http://b"}}
-    link.greet(Opening("/work", servers=servers(named), addresses=True))
+    link.encode_initialize(AcpSessionParams("/work", servers=build_servers(named), only_urls=True))
     agent = {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": True}}}
     (new,) = said(answered(link, 1, agent))
     assert [server["name"] for server in new["params"]["mcpServers"]] == ["b"]
-    assert link.left_out == ["a"]
+    assert link.unreachable_servers == ["a"]
 
 
 @each(
@@ -272,11 +285,11 @@ def test_an_agent_that_takes_addresses_only_is_given_no_command():
     ],
 )
 def test_a_tool_of_a_server_is_named_as_claude_names_it(template, own, name):
-    assert tool_of(template, ("my", "my_srv", "a.b"), own) == name
+    assert resolve_server_tool(template, ("my", "my_srv", "a.b"), own) == name
 
 
 @pytest.mark.parametrize("before", ["", " ", "\ufeff", "\n\ufeff \u2003"])
 def test_a_text_that_begins_as_a_command_of_the_agents_is_a_text(before):
     """What is in front of it is what JavaScript takes away from the beginning of a text."""
-    (line,) = said(opened().prompt(UserMessage(f"{before}/init")))
+    (line,) = said(opened().submit_prompt(UserMessage(f"{before}/init")))
     assert line["params"]["prompt"] == [{"type": "text", "text": f"\\{before}/init"}]

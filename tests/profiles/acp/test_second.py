@@ -10,8 +10,8 @@ from acp_agent import Talk, update
 from support import check_turns
 
 from shim.core.claude.messages import UserMessage
-from shim.profiles.acp.blocks import takes
-from shim.profiles.acp.link import Link, Opening
+from shim.profiles.acp.blocks import list_accepted_kinds
+from shim.profiles.acp.link import AcpSession, AcpSessionParams
 
 GREETED = {"id": 1, "result": {"protocolVersion": 2, "info": {}, "capabilities": {"session": {}}}}
 ANSWERS = (GREETED, {"id": 2, "result": {"sessionId": "s1"}})
@@ -128,17 +128,17 @@ def test_a_shortened_context_is_said():
 
 
 def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
-    link = Link()
-    link.greet(Opening("/w"))
+    link = AcpSession()
+    link.encode_initialize(AcpSessionParams("/w"))
     for line in ANSWERS:
-        link.hear(line)
-    link.prompt(UserMessage("go on"))
-    link.hear(TAKEN)
-    link.prompt(UserMessage("and look there"))
+        link.read_response(line)
+    link.submit_prompt(UserMessage("go on"))
+    link.read_response(TAKEN)
+    link.submit_prompt(UserMessage("and look there"))
     states = ({"state": "running"}, {"state": "idle"}, {"state": "running"})
-    assert [link.state(state).step for state in states] == ["taken"] * 3
-    link.hear({"id": 4, "result": {"messageId": "u2"}})
-    assert link.state({"state": "idle", "stopReason": "end_turn"}).step == "prompt"
+    assert [link.apply_state(state).step for state in states] == ["taken"] * 3
+    link.read_response({"id": 4, "result": {"messageId": "u2"}})
+    assert link.apply_state({"state": "idle", "stopReason": "end_turn"}).step == "prompt"
 
 
 @pytest.mark.parametrize(
@@ -309,10 +309,10 @@ def test_a_moved_file_has_two_names_and_no_rule_is_about_one_of_them():
 
 def told(*answers, **opening):
     """The lines that a link says to an agent that answers so."""
-    link = Link()
-    data = link.greet(Opening("/w", version=2, **opening))
+    link = AcpSession()
+    data = link.encode_initialize(AcpSessionParams("/w", protocol_version=2, **opening))
     for answer in answers:
-        link.hear(answer)
+        link.read_response(answer)
     return [json.loads(line) for line in [*data.splitlines(), *link.outbox]]
 
 
@@ -323,7 +323,7 @@ def test_an_agent_of_either_version_finds_its_words_in_the_greeting():
 
 
 def test_an_agent_takes_the_pictures_that_it_has_a_table_for():
-    assert takes(
+    assert list_accepted_kinds(
         {"capabilities": {"session": {"prompt": {"image": {}, "embeddedContext": None}}}}
     ) == {"image"}
 

@@ -14,8 +14,8 @@ from sweeps import each
 from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.claude.messages import ALL_KINDS, UserMessage, parse_message
 from shim.core.claude.permissions import PermissionDecision
-from shim.profiles.acp.blocks import blocks
-from shim.profiles.acp.link import Link, Opening
+from shim.profiles.acp.blocks import build_blocks
+from shim.profiles.acp.link import AcpSession, AcpSessionParams
 
 
 def begun(vendor="opencode"):
@@ -199,7 +199,7 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
     text = {"type": "text", "text": "\\/what"}
     file = {"uri": "attachment:///3.pdf", "mimeType": "application/pdf", "blob": "AAAA"}
     inline = {"type": "image", "mimeType": "application/pdf", "data": "AAAA"}
-    assert blocks(message, ALL_KINDS, "image") == [image, text, inline]
+    assert build_blocks(message, ALL_KINDS, "image") == [image, text, inline]
     for able, told in (
         ({}, [text]),
         ({"image": True, "embeddedContext": False}, [image, text]),
@@ -209,11 +209,11 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
         ),
     ):
         agent = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": able}}
-        link = Link()
-        link.greet(Opening("/w"))
-        link.hear({"id": 1, "result": agent})
-        link.hear({"id": 2, "result": {"sessionId": "s1"}})
-        assert json.loads(link.prompt(message))["params"]["prompt"] == told
+        link = AcpSession()
+        link.encode_initialize(AcpSessionParams("/w"))
+        link.read_response({"id": 1, "result": agent})
+        link.read_response({"id": 2, "result": {"sessionId": "s1"}})
+        assert json.loads(link.submit_prompt(message))["params"]["prompt"] == told
 
 
 def test_an_image_that_a_call_returned_is_claudes_block():
