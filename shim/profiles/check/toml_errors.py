@@ -203,9 +203,9 @@ def _endless(pattern: str) -> str:
         sign in pattern for sign in (")*", ")+", "){")
     ):
         return ""
-    from shim.profiles.check.regular import fault
+    from shim.profiles.check.regular import explain_slow_regex
 
-    return fault(pattern)
+    return explain_slow_regex(pattern)
 
 
 _HEADER = r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$"

@@ -3,7 +3,7 @@
 from sweeps import each
 
 from shim.adapters import BUNDLED_PROFILES
-from shim.profiles.check.regular import CUT, SHARED, fault
+from shim.profiles.check.regular import AMBIGUOUS_GROUP, OVERLAPPING_REPEATS, explain_slow_regex
 from shim.profiles.load.files import packaged
 
 
@@ -53,7 +53,7 @@ from shim.profiles.load.files import packaged
     ],
 )
 def test_a_pattern_that_ends_soon_is_taken(pattern):
-    assert fault(pattern) == ""
+    assert explain_slow_regex(pattern) == ""
 
 
 @each(
@@ -84,7 +84,7 @@ def test_a_pattern_that_ends_soon_is_taken(pattern):
     ],
 )
 def test_a_group_whose_turns_can_be_cut_differently_is_refused(pattern):
-    assert fault(pattern) == CUT
+    assert explain_slow_regex(pattern) == AMBIGUOUS_GROUP
 
 
 @each(
@@ -97,7 +97,7 @@ def test_a_group_whose_turns_can_be_cut_differently_is_refused(pattern):
     ],
 )
 def test_repetitions_that_share_a_text_are_refused(pattern):
-    assert fault(pattern) == SHARED
+    assert explain_slow_regex(pattern) == OVERLAPPING_REPEATS
 
 
 PATTERNS = ("regex", "capture", "strip", "ending", "resume_id_pattern")
@@ -117,9 +117,9 @@ def patterns(value):
 def test_no_pattern_of_a_bundled_profile_takes_long(name):
     """They are not looked at again when they are loaded."""
     assert {
-        pattern: fault(pattern)
+        pattern: explain_slow_regex(pattern)
         for pattern in patterns(packaged(f"{name}.toml").table)
-        if fault(pattern)
+        if explain_slow_regex(pattern)
     } == {}
 
 
@@ -141,4 +141,4 @@ def test_a_broken_pattern_is_somebody_elses_affair():
         "a{,}b{}",
         "(?P<x>a)(?P=x)+b+",
     ):
-        fault(pattern)
+        explain_slow_regex(pattern)
