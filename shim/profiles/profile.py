@@ -13,7 +13,7 @@ from shim.core.api_errors import classify_error
 from shim.core.reading.account import strip_colors
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
-from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, ConfigNode
+from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS, ConfigNode
 from shim.profiles.compile.rules import Rules
 from shim.profiles.compile.stream import StderrRule, StreamProfile
 from shim.profiles.run.engine import Engine
@@ -103,7 +103,7 @@ class ProfileTranslator(Engine):
         said = stderr.splitlines()[-MAX_STDERR_LINES:]
         reasons = [one for one in said if not one.startswith(self.noise)]
         for line in said:
-            self._apply_stderr_rule(line[:SEARCHED_CHARACTERS])
+            self._apply_stderr_rule(line[:MAX_SEARCHED_CHARS])
         turn, cut = self.turn, bool(self.parts)
         self.gathered(whole=False)
         self.write_nested()

@@ -15,7 +15,7 @@ from shim.adapters import BUNDLED_PROFILES, VENDORS, get_adapter
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
-from shim.profiles.check.toml_errors import ConfigSource, line_of
+from shim.profiles.check.toml_errors import ConfigSource, find_line
 from shim.profiles.load.files import File, packaged
 from shim.profiles.load.files import vendor as described
 from shim.profiles.load.vendor import build_adapter, merge_tables
@@ -663,7 +663,7 @@ def test_the_line_of_a_key_is_found_through_headers_and_arrays():
         ("nothing",): 1,
         (): 1,
     }
-    assert {keys: line_of(text, keys) for keys in lines} == lines
+    assert {keys: find_line(text, keys) for keys in lines} == lines
 
 
 # -- the bundled ones ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from shim.profiles.check.toml_errors import ConfigNode, line_of
+from shim.profiles.check.toml_errors import ConfigNode, find_line
 
 # of one event are looked at: more than any vendor's line has, but for lists of numbers
 MAX_LEAVES = 2000
@@ -94,7 +94,7 @@ def _format_location(spot: ConfigNode) -> str:
     file.
     """
     text = spot.source.text()
-    line = line_of(text, spot.keys)
+    line = find_line(text, spot.keys)
     lines = text.splitlines()
     if line <= len(lines) and lines[line - 1].lstrip().startswith("[[event"):
         return f"{spot.source.path}:{line}"

@@ -14,14 +14,14 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import re
 
-FOUND_CHARACTERS = 80  # of what was found, in a sentence
-PATTERN_CHARACTERS = 500  # of a regular expression; the longest in use has 100
+MAX_EXCERPT_CHARS = 80  # of what was found, in a sentence
+MAX_PATTERN_CHARS = 500  # of a regular expression; the longest in use has 100
 # Anybody may have written a vendor's text, so a pattern sees its beginning only. What rules ask for
 # stands there.
-SEARCHED_CHARACTERS = 4000
-ENDING_CHARACTERS = 200  # of its end, where a rule asks for the last line
+MAX_SEARCHED_CHARS = 4000
+MAX_ENDING_CHARS = 200  # of its end, where a rule asks for the last line
 
-Keys = tuple[str | int, ...]
+ConfigKeys = tuple[str | int, ...]
 
 
 class ConfigSource:
@@ -43,7 +43,7 @@ class ConfigNode:
 
     __slots__ = ("keys", "source", "value")
 
-    def __init__(self, source: ConfigSource, value: Any, keys: Keys = ()) -> None:
+    def __init__(self, source: ConfigSource, value: Any, keys: ConfigKeys = ()) -> None:
         self.source = source
         self.value = value
         self.keys = keys
@@ -52,18 +52,18 @@ class ConfigNode:
         """The error to raise. `found` is the wrong value, where that is not the whole one; `told`
         are words for it.
         """
-        shown = told or escape_control_chars(in_toml(self.value if found is None else found))
-        if len(shown) > FOUND_CHARACTERS:
-            shown = shown[: FOUND_CHARACTERS - 1] + "…"
+        shown = told or escape_control_chars(format_toml(self.value if found is None else found))
+        if len(shown) > MAX_EXCERPT_CHARS:
+            shown = shown[: MAX_EXCERPT_CHARS - 1] + "…"
         return FrontendError(
-            f"{self.source.path}:{self._line}: {spelled(self.keys)} is {shown}, it must be {allowed}"
+            f"{self.source.path}:{self._line}: {format_keys(self.keys)} is {shown}, it must be {allowed}"
         )
 
     def unknown(self, known: Collection[str]) -> FrontendError:
         """The error about a key that is none of `known`; the spot is that of its value."""
         close = format_suggestion(str(self.keys[-1]), known)
         allowed = f"the keys here are: {', '.join(known)}"
-        text = f"unknown key `{spelled(self.keys)}` in {self.source.path} line {self._line}"
+        text = f"unknown key `{format_keys(self.keys)}` in {self.source.path} line {self._line}"
         return (
             FrontendError(text + close, allowed) if close else FrontendError(f"{text}; {allowed}")
         )
@@ -76,7 +76,7 @@ class ConfigNode:
 
     @property
     def _line(self) -> int:
-        return line_of(self.source.text(), self.keys)
+        return find_line(self.source.text(), self.keys)
 
     def at(self, key: str | int) -> "ConfigNode":
         """What stands under a key, or at a place in a list; the spot of None when nothing does."""
@@ -153,9 +153,9 @@ class ConfigNode:
         import re
 
         text = self.text()
-        if len(text) > PATTERN_CHARACTERS:
-            raise self.refused(f"a regular expression of at most {PATTERN_CHARACTERS} characters")
-        if not self.source.bundled and (what := _endless(text)):
+        if len(text) > MAX_PATTERN_CHARS:
+            raise self.refused(f"a regular expression of at most {MAX_PATTERN_CHARS} characters")
+        if not self.source.bundled and (what := _explain_slow_pattern(text)):
             raise self.refused(what)
         try:
             return re.compile(text)
@@ -163,7 +163,7 @@ class ConfigNode:
             raise self.refused(f"a regular expression ({error})") from None
 
 
-def in_toml(value: object) -> str:
+def format_toml(value: object) -> str:
     """A value as a TOML file has it."""
     import json
 
@@ -172,13 +172,13 @@ def in_toml(value: object) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(in_toml, value))}]"
+        return f"[{', '.join(map(format_toml, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key} = {in_toml(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{key} = {format_toml(one)}' for key, one in value.items())}}}"
     return str(value)
 
 
-def spelled(keys: Keys) -> str:
+def format_keys(keys: ConfigKeys) -> str:
     """Keys as a person writes them: `event[3].match.type`."""
     import re
 
@@ -187,15 +187,15 @@ def spelled(keys: Keys) -> str:
         if isinstance(key, int):
             said += f"[{key}]"
         else:
-            said += ("." if said else "") + (key if re.fullmatch(_BARE, key) else f'"{key}"')
+            said += ("." if said else "") + (key if re.fullmatch(_BARE_KEY, key) else f'"{key}"')
     return escape_control_chars(said) or "the profile"
 
 
 # Patterns are needed in errors only, so `re` is imported there.
-_BARE = r"[A-Za-z0-9_-]+"
+_BARE_KEY = r"[A-Za-z0-9_-]+"
 
 
-def _endless(pattern: str) -> str:
+def _explain_slow_pattern(pattern: str) -> str:
     """What a pattern must be that could take long, else "". Most repeat one thing at most, and need
     no closer look.
     """
@@ -208,25 +208,25 @@ def _endless(pattern: str) -> str:
     return explain_slow_regex(pattern)
 
 
-_HEADER = r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$"
-_PART = r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)"
+_HEADER_PATTERN = r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$"
+_KEY_PATTERN = r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)"
 
 
-def line_of(text: str, keys: Keys) -> int:
+def find_line(text: str, keys: ConfigKeys) -> int:
     """The line in which the value under `keys` most likely stands, from 1: its table's header, then
     key after key.
     """
     import re
 
-    counts: dict[Keys, int] = {}
+    counts: dict[ConfigKeys, int] = {}
     lines = text.splitlines()
     best, start, end = -1, 0, len(lines)
     for number, line in enumerate(lines):
-        if not (found := re.match(_HEADER, line)):
+        if not (found := re.match(_HEADER_PATTERN, line)):
             continue
         if best >= 0 and end == len(lines):
             end = number
-        header = _header(found[1] == "[[", found[2], counts)
+        header = _parse_header(found[1] == "[[", found[2], counts)
         if header == keys[: len(header)] and len(header) > best:
             best, start, end = len(header), number, len(lines)
     rest = [key for key in keys[max(best, 0) :] if isinstance(key, str)]
@@ -239,12 +239,12 @@ def line_of(text: str, keys: Keys) -> int:
     return start + 1
 
 
-def _header(repeated: bool, name: str, counts: dict[Keys, int]) -> Keys:
+def _parse_header(repeated: bool, name: str, counts: dict[ConfigKeys, int]) -> ConfigKeys:
     """The keys of a `[table]` or `[[table]]`, with the number of each that repeats."""
     import re
 
-    header: Keys = ()
-    parts = ["".join(groups) for groups in re.findall(_PART, name)]
+    header: ConfigKeys = ()
+    parts = ["".join(groups) for groups in re.findall(_KEY_PATTERN, name)]
     for position, part in enumerate(parts):
         header = (*header, part)
         if repeated and position == len(parts) - 1:

@@ -7,7 +7,13 @@ They work as before, and a person who uses one is warned.
 from collections.abc import Iterator, Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.check.toml_errors import ConfigSource, Keys, in_toml, line_of, spelled
+from shim.profiles.check.toml_errors import (
+    ConfigKeys,
+    ConfigSource,
+    find_line,
+    format_keys,
+    format_toml,
+)
 
 # Name (see `Key`) → what to write instead, "" if there is nothing. A test compares it with the
 # bundled profiles.
@@ -66,7 +72,7 @@ class Key(NamedTuple):
     # in the schema: `launch.stdin`, `event.text.block`, `field.times`; [[report]] has the names of
     # [[event]]
     name: str
-    keys: Keys  # where it is in the file
+    keys: ConfigKeys  # where it is in the file
 
 
 def list_warnings(profile: Mapping[str, Any], source: ConfigSource) -> dict[str, str]:
@@ -74,12 +80,12 @@ def list_warnings(profile: Mapping[str, Any], source: ConfigSource) -> dict[str,
     warnings: dict[str, str] = {}
     for name, keys in list_keys(profile):
         if name in UNUSED and name not in warnings:
-            shown = spelled(keys)
+            shown = format_keys(keys)
             if name.startswith("emit."):
-                shown = f"{shown} = {in_toml(name.removeprefix('emit.'))}"
+                shown = f"{shown} = {format_toml(name.removeprefix('emit.'))}"
             successor = f"; write {UNUSED[name]} instead" if UNUSED[name] else ""
             warnings[name] = (
-                f"{source.path}:{line_of(source.text(), keys)}: no bundled profile uses `{shown}`, and "
+                f"{source.path}:{find_line(source.text(), keys)}: no bundled profile uses `{shown}`, and "
                 f"a later version may remove it{successor}"
             )
     return warnings
@@ -88,7 +94,7 @@ def list_warnings(profile: Mapping[str, Any], source: ConfigSource) -> dict[str,
 def list_keys(profile: Mapping[str, Any]) -> Iterator[Key]:
     """Yield each key and operator of a profile that has a meaning of its own."""
     for table in _TABLES:
-        keys: Keys = tuple(table.split(".")) if table else ()
+        keys: ConfigKeys = tuple(table.split(".")) if table else ()
         for key in _get(profile, keys):
             yield Key(f"{table}.{key}".lstrip("."), (*keys, key))
     for table in ("launch", "acp"):
@@ -106,21 +112,21 @@ def list_keys(profile: Mapping[str, Any]) -> Iterator[Key]:
     yield from _list_field(_get(profile, ("stream",)).get("parent"), ("stream", "parent"))
 
 
-def _list_items(profile: Mapping[str, Any], keys: Keys, name: str) -> Iterator[Key]:
+def _list_items(profile: Mapping[str, Any], keys: ConfigKeys, name: str) -> Iterator[Key]:
     """Yield the keys of the tables of a list."""
     for number, item in enumerate(_as_list(_get(profile, keys[:-1]).get(str(keys[-1])))):
         for key in _as_table(item):
             yield Key(f"{name}.{key}", (*keys, number, key))
 
 
-def _list_named(profile: Mapping[str, Any], keys: Keys) -> Iterator[Key]:
+def _list_named(profile: Mapping[str, Any], keys: ConfigKeys) -> Iterator[Key]:
     """Yield the keys of the tables of a table whose own keys are names."""
     for name, table in _get(profile, keys).items():
         for key in _as_table(table):
             yield Key(f"{'.'.join(map(str, keys))}.{key}", (*keys, name, key))
 
 
-def _list_rule(rule: object, at: Keys) -> Iterator[Key]:
+def _list_rule(rule: object, at: ConfigKeys) -> Iterator[Key]:
     table = _as_table(rule)
     emit = table.get("emit")
     for key, value in table.items():
@@ -141,7 +147,7 @@ def _list_rule(rule: object, at: Keys) -> Iterator[Key]:
         yield from _list_conditions(table.get(key), (*at, key))
 
 
-def _list_tool(tool: object, at: Keys) -> Iterator[Key]:
+def _list_tool(tool: object, at: ConfigKeys) -> Iterator[Key]:
     table = _as_table(tool)
     for key in table:
         yield Key(f"tools.{key}", (*at, key))
@@ -150,13 +156,13 @@ def _list_tool(tool: object, at: Keys) -> Iterator[Key]:
     yield from _list_conditions(table.get("match"), (*at, "match"))
 
 
-def _list_conditions(conditions: object, at: Keys) -> Iterator[Key]:
+def _list_conditions(conditions: object, at: ConfigKeys) -> Iterator[Key]:
     for path, condition in _as_table(conditions).items():
         for operator in _as_table(condition):
             yield Key(f"condition.{operator}", (*at, path, operator))
 
 
-def _list_field(field: object, at: Keys) -> Iterator[Key]:
+def _list_field(field: object, at: ConfigKeys) -> Iterator[Key]:
     for operator, value in _as_table(field).items():
         keys = (*at, operator)
         yield Key(f"field.{operator}", keys)
@@ -169,7 +175,7 @@ def _list_field(field: object, at: Keys) -> Iterator[Key]:
                 yield from _list_field(inner, (*keys, number))
 
 
-def _get(profile: Mapping[str, Any], keys: Keys) -> Mapping[str, Any]:
+def _get(profile: Mapping[str, Any], keys: ConfigKeys) -> Mapping[str, Any]:
     """Return the table under some keys, {} if there is none."""
     table = profile
     for key in keys:

@@ -32,7 +32,7 @@ A value that is not there is nothing at all (None), which every operator takes.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shim.profiles.check.toml_errors import ENDING_CHARACTERS, SEARCHED_CHARACTERS, ConfigNode
+from shim.profiles.check.toml_errors import MAX_ENDING_CHARS, MAX_SEARCHED_CHARS, ConfigNode
 from shim.profiles.compile.paths import path
 from shim.profiles.compile.source import ITEM, Function, Subject, literal
 from shim.profiles.run.values import ITEMS, NAMES, Pattern
@@ -149,12 +149,12 @@ def matches(spot: ConfigNode, value: str, here: Function) -> str:
     text = spot.regex()
     found, again = here.held(value)
     if _SIGNS.isdisjoint(text.removeprefix("^")):
-        asked = f"{literal(text)} in {again}[:{SEARCHED_CHARACTERS}]"
+        asked = f"{literal(text)} in {again}[:{MAX_SEARCHED_CHARS}]"
         if text[0] == "^":
             asked = f"{again}.startswith({literal(text[1:])})"
     else:
         asked = (
-            f"{here.constant(Pattern(text))}.search({again}, 0, {SEARCHED_CHARACTERS}) is not None"
+            f"{here.constant(Pattern(text))}.search({again}, 0, {MAX_SEARCHED_CHARS}) is not None"
         )
     return f"({found}.__class__ is str and {asked})"
 
@@ -272,7 +272,7 @@ def _not_in(spot: ConfigNode, here: Function, value: str) -> str:
 
 def _ending(spot: ConfigNode, here: Function, value: str) -> str:
     text, (found, again) = spot.regex(), here.held(value)
-    end, tail = here.held(f"{again}[-{ENDING_CHARACTERS}:]")
+    end, tail = here.held(f"{again}[-{MAX_ENDING_CHARS}:]")
     # A look for its beginning is cheaper than a search, and nearly always the answer.
     first = f"{literal(beginning(text))} in {end}"
     search = f"{here.constant(Pattern(text))}.search({tail}) is not None"

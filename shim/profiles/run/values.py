@@ -10,7 +10,7 @@ from typing import Any
 from shim.core.adapter.tools import list_claude_names, translate_tool_call
 from shim.core.claude.usage import Usage, create_usage, parse_dollars
 from shim.core.reading.decode import parse_json_text
-from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS
+from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS
 
 ITEMS = 10_000  # of a list that a rule walks over: more than any vendor prints in one line
 _SHELLS = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
@@ -178,7 +178,7 @@ _ONE_WORD = Pattern(
 
 def captured(found: Any, pattern: Pattern) -> str | None:
     """What the first group of a pattern, or all of it, found in a text."""
-    hit = pattern.search(found, 0, SEARCHED_CHARACTERS) if found.__class__ is str else None
+    hit = pattern.search(found, 0, MAX_SEARCHED_CHARS) if found.__class__ is str else None
     return hit[1 if hit.re.groups else 0] if hit else None
 
 
@@ -186,7 +186,7 @@ def stripped(found: Any, pattern: Pattern) -> Any:
     """A text without what a pattern finds at its two ends; another value as it is."""
     if found.__class__ is not str:
         return found
-    if len(found) <= SEARCHED_CHARACTERS:
+    if len(found) <= MAX_SEARCHED_CHARS:
         if pattern.at_start:  # a search would go on to the end of the text
             hit = pattern.match(found)
             return found[hit.end() :] if hit else found
@@ -194,10 +194,10 @@ def stripped(found: Any, pattern: Pattern) -> Any:
     # Where the first look ends is not the end of the text.
     spans = {
         one.span()
-        for one in pattern.finditer(found, 0, SEARCHED_CHARACTERS)
-        if one.end() < SEARCHED_CHARACTERS
+        for one in pattern.finditer(found, 0, MAX_SEARCHED_CHARS)
+        if one.end() < MAX_SEARCHED_CHARS
     }
-    spans.update(one.span() for one in pattern.finditer(found, len(found) - SEARCHED_CHARACTERS))
+    spans.update(one.span() for one in pattern.finditer(found, len(found) - MAX_SEARCHED_CHARS))
     kept, last = [], 0
     for start, end in sorted(spans):
         if start >= last:

@@ -11,7 +11,7 @@ import pytest
 from profiling import HEAD, LAUNCH
 
 from shim import adapters
-from shim.profiles.check.toml_errors import ConfigNode, Keys
+from shim.profiles.check.toml_errors import ConfigKeys, ConfigNode
 from shim.profiles.check.unused_keys import UNUSED, list_keys
 from shim.profiles.compile import conditions, emits, fields
 from shim.profiles.load import files
@@ -47,7 +47,9 @@ in = {{ name = "Bash", args = {{ command = "note", note = "in" }} }}
 """
 
 
-def insert_keys(profile: dict[str, Any], keys: Keys, known: Collection[str], emit: object) -> None:
+def insert_keys(
+    profile: dict[str, Any], keys: ConfigKeys, known: Collection[str], emit: object
+) -> None:
     """Add the known keys of the table at `keys` to a profile. Tables and lists on the way are made."""
     table: Any = profile
     for number, key in enumerate(keys):
@@ -64,7 +66,7 @@ def insert_keys(profile: dict[str, Any], keys: Keys, known: Collection[str], emi
 
 def list_allowed_names(monkeypatch) -> set[str]:
     """Return the names of all keys that the loader allows in the tables of the bundled profiles."""
-    allowed: list[tuple[Keys, Collection[str], object]] = []
+    allowed: list[tuple[ConfigKeys, Collection[str], object]] = []
     read_table = ConfigNode.table
 
     def record(spot: ConfigNode, known: Collection[str] = ()) -> Any:

@@ -7,7 +7,7 @@ from sweeps import each
 
 from shim.core.errors import FrontendError
 from shim.core.reading.account import Diagnostics
-from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, ConfigNode, ConfigSource
+from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS, ConfigNode, ConfigSource
 from shim.profiles.compile.fields import beginning, field
 from shim.profiles.compile.source import Function
 from shim.profiles.run.values import ITEMS, NAMES, unquoted
@@ -212,15 +212,15 @@ def test_a_pattern_that_ends_is_taken(pattern):
 
 def test_no_pattern_sees_more_than_the_beginning_of_a_text():
     """Threats: vendor output without end."""
-    event = {"text": "." * SEARCHED_CHARACTERS + "needle"}
+    event = {"text": "." * MAX_SEARCHED_CHARS + "needle"}
     assert value({"path": "text", "regex": "needle"}, event) is False
     assert value({"path": "text", "capture": "needle"}, event) is None
-    long = {"text": event["text"] + "." * SEARCHED_CHARACTERS}
+    long = {"text": event["text"] + "." * MAX_SEARCHED_CHARS}
     assert value({"path": "text", "strip": "needle"}, long) == long["text"]
 
 
 def test_what_is_stripped_off_stands_at_either_end_of_a_long_text():
-    long = "." * 3 * SEARCHED_CHARACTERS
+    long = "." * 3 * MAX_SEARCHED_CHARS
     framed = {"text": f"<s>{long}</s>"}
     assert value({"path": "text", "strip": "^<s>|</s>$"}, framed) == long
     assert value({"path": "text", "strip": "^<s>"}, {"text": "<s>a<s>"}) == "a<s>"
@@ -228,12 +228,12 @@ def test_what_is_stripped_off_stands_at_either_end_of_a_long_text():
         "a line's start is not the text's"
     )
     assert value({"path": "text", "strip": r"\n?<id: \d+>$"}, {"text": f"{long}\n<id: 7>"}) == long
-    for before in range(SEARCHED_CHARACTERS - 4, SEARCHED_CHARACTERS + 5):
+    for before in range(MAX_SEARCHED_CHARS - 4, MAX_SEARCHED_CHARS + 5):
         middle = {"text": "." * before + "</s>" + long}
         assert value({"path": "text", "strip": "^<s>|</s>$"}, middle) == middle["text"], (
             "that is not its end"
         )
-    just = {"text": "." * (SEARCHED_CHARACTERS - 2) + "</s>"}
+    just = {"text": "." * (MAX_SEARCHED_CHARS - 2) + "</s>"}
     assert value({"path": "text", "strip": "</s>$"}, just) == just["text"][:-4], (
         "longer than what is looked at at once"
     )
