@@ -215,7 +215,9 @@ def build_translator(
     elif issubclass(adapter, ProfileTranslator):
         bases = (adapter, base)
     else:
-        raise spot.at("adapter").refused("a subclass of shim.profiles.profile.ProfileTranslator")
+        raise spot.child("adapter").build_error(
+            "a subclass of shim.profiles.profile.ProfileTranslator"
+        )
     fields = {name: getattr(stream, name) for name in STREAM_FIELDS} | {
         "__doc__": f"The rules of {spot.source.path}.",
         "tools": stream.told.tools,

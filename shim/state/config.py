@@ -103,11 +103,11 @@ class Settings(NamedTuple):
 
     def mistake(self, keys: Keys, allowed: Collection[str], found: object) -> FrontendError:
         """The error about a word in the file that is none of `allowed`."""
-        return spot(self.path, keys, found).unlisted(allowed)
+        return spot(self.path, keys, found).build_choice_error(allowed)
 
     def unknown(self, keys: Keys, known: Collection[str]) -> FrontendError:
         """The error about a key in the file that is none of `known`."""
-        return spot(self.path, keys, None).unknown(known)
+        return spot(self.path, keys, None).build_unknown_key_error(known)
 
     def redaction(self) -> str:
         """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface
@@ -240,7 +240,9 @@ def load(
         for key in ("bin", "launcher"):
             _check_program(path, ("vendors", name, key), settings.get(key) or "")
         if settings.get("driver", DRIVERS[0]) not in DRIVERS:
-            raise spot(path, ("vendors", name, "driver"), settings["driver"]).unlisted(DRIVERS)
+            raise spot(path, ("vendors", name, "driver"), settings["driver"]).build_choice_error(
+                DRIVERS
+            )
         vendors[name] = _vendor(settings)
     models = table.get("models") or {}
     check(path, ("models",), models, dict.fromkeys(models, MODEL))
@@ -420,7 +422,7 @@ def _choice(
             return value
     value = table.get(key)
     if value and value not in CHOICES[key]:
-        raise spot(path, (key,), value).unlisted(CHOICES[key])
+        raise spot(path, (key,), value).build_choice_error(CHOICES[key])
     return value or default
 
 
@@ -442,7 +444,7 @@ def _log(path: str, flag: str | None, environment: Mapping[str, str], table: Tab
             return value
     value = table.get("log")
     if value and value.partition(":")[0] not in LEVELS:
-        raise spot(path, ("log",), value).unlisted(LOGS)
+        raise spot(path, ("log",), value).build_choice_error(LOGS)
     return value
 
 

@@ -44,7 +44,7 @@ def vendor(
         return read[path]
 
     described = files.vendor(name, place, read_profile, adapters.BUNDLED_PROFILES, trace)
-    if not read[place].source.bundled:
+    if not read[place].source.is_bundled:
         _warn_of_unused_keys(read[place])
     return described
 
@@ -67,7 +67,7 @@ def list_unused_keys(place: str, environment: Mapping[str, str]) -> list[str]:
     from shim.profiles.check.unused_keys import list_warnings
 
     file = _file(place, environment)
-    return [] if file.source.bundled else list(list_warnings(file.table, file.source).values())
+    return [] if file.source.is_bundled else list(list_warnings(file.table, file.source).values())
 
 
 _bundled: dict[str, File] = {}  # file name → bundled profile; empty until `load_bundled` is called
@@ -97,7 +97,7 @@ def _file(place: str, environment: Mapping[str, str]) -> File:
         raise FrontendError(f"the profile {path} cannot be read: {error.strerror}") from None
     module = _beside(os.path.dirname(path)) if own else bundled_module
     source = ConfigSource(
-        path if own else place, lambda: _read(path).decode("utf-8", "replace"), bundled=not own
+        path if own else place, lambda: _read(path).decode("utf-8", "replace"), is_bundled=not own
     )
     return File(table, source, module)
 

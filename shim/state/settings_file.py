@@ -84,7 +84,7 @@ def check(path: str, above: Keys, table: Table, kinds: Mapping[str, str]) -> Non
     """
     for key, value in table.items():
         if key not in kinds:
-            raise spot(path, (*above, key), value).unknown(kinds)
+            raise spot(path, (*above, key), value).build_unknown_key_error(kinds)
         if not _fits(value, kinds[key]):
             raise mistake(path, (*above, key), value, kinds[key])
 
@@ -115,7 +115,7 @@ def _fits(value: object, kind: str) -> bool:
 
 def mistake(path: str, keys: Keys, found: object, allowed: str) -> FrontendError:
     """The error about a value that is none of those `allowed`."""
-    return spot(path, keys, found).refused(allowed)
+    return spot(path, keys, found).build_error(allowed)
 
 
 def spot(path: str, keys: Keys, found: object) -> "ConfigNode":

@@ -677,7 +677,7 @@ def test_a_bundled_profile_passes_the_checks_of_a_users(name):
 
     def read(place):
         file = packaged(place)
-        return File(file.table, ConfigSource(file.source.path, file.source.text), file.module)
+        return File(file.table, ConfigSource(file.source.path, file.source.read_text), file.module)
 
     assert described(name, f"{name}.toml", read, BUNDLED_PROFILES).name == name
 

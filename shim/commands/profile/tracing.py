@@ -68,8 +68,8 @@ class RuleTracer:
 
     def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
         """The number of the rule that stands at `spot`."""
-        asked, read = collect_paths(node.table())
-        number, emit = len(self.rules), str(node.at("emit").value)
+        asked, read = collect_paths(node.read_table())
+        number, emit = len(self.rules), str(node.child("emit").value)
         self.rules.append(
             TracedRule(
                 number, _format_location(node), emit, types, frozenset(asked), frozenset(read)
@@ -93,7 +93,7 @@ def _format_location(spot: ConfigNode) -> str:
     """file:line of a rule; of one that is inherited its number only, because it stands in another
     file.
     """
-    text = spot.source.text()
+    text = spot.source.read_text()
     line = find_line(text, spot.keys)
     lines = text.splitlines()
     if line <= len(lines) and lines[line - 1].lstrip().startswith("[[event"):

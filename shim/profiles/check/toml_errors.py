@@ -30,10 +30,10 @@ class ConfigSource:
     `bundled`: our tests have compiled all of it, and looked at how long its patterns can take.
     """
 
-    def __init__(self, path: str, text: Callable[[], str], *, bundled: bool = False) -> None:
+    def __init__(self, path: str, text: Callable[[], str], *, is_bundled: bool = False) -> None:
         self.path = path
-        self.text = text
-        self.bundled = bundled
+        self.read_text = text
+        self.is_bundled = is_bundled
 
 
 class ConfigNode:
@@ -48,18 +48,22 @@ class ConfigNode:
         self.value = value
         self.keys = keys
 
-    def refused(self, allowed: str, found: object = None, *, told: str = "") -> FrontendError:
+    def build_error(
+        self, allowed: str, found: object = None, *, description: str = ""
+    ) -> FrontendError:
         """The error to raise. `found` is the wrong value, where that is not the whole one; `told`
         are words for it.
         """
-        shown = told or escape_control_chars(format_toml(self.value if found is None else found))
+        shown = description or escape_control_chars(
+            format_toml(self.value if found is None else found)
+        )
         if len(shown) > MAX_EXCERPT_CHARS:
             shown = shown[: MAX_EXCERPT_CHARS - 1] + "…"
         return FrontendError(
             f"{self.source.path}:{self._line}: {format_keys(self.keys)} is {shown}, it must be {allowed}"
         )
 
-    def unknown(self, known: Collection[str]) -> FrontendError:
+    def build_unknown_key_error(self, known: Collection[str]) -> FrontendError:
         """The error about a key that is none of `known`; the spot is that of its value."""
         close = format_suggestion(str(self.keys[-1]), known)
         allowed = f"the keys here are: {', '.join(known)}"
@@ -68,99 +72,101 @@ class ConfigNode:
             FrontendError(text + close, allowed) if close else FrontendError(f"{text}; {allowed}")
         )
 
-    def unlisted(self, known: Collection[str], found: object = None) -> FrontendError:
+    def build_choice_error(self, known: Collection[str], found: object = None) -> FrontendError:
         """The error about a word that is none of `known`."""
         word = self.value if found is None else found
         close = format_suggestion(word, known, "; ") if isinstance(word, str) else ""
-        return self.refused(f"one of {', '.join(known)}{close}", found)
+        return self.build_error(f"one of {', '.join(known)}{close}", found)
 
     @property
     def _line(self) -> int:
-        return find_line(self.source.text(), self.keys)
+        return find_line(self.source.read_text(), self.keys)
 
-    def at(self, key: str | int) -> "ConfigNode":
+    def child(self, key: str | int) -> "ConfigNode":
         """What stands under a key, or at a place in a list; the spot of None when nothing does."""
         if isinstance(key, int):
             return ConfigNode(self.source, self.value[key], (*self.keys, key))
-        return ConfigNode(self.source, self.table().get(key), (*self.keys, key))
+        return ConfigNode(self.source, self.read_table().get(key), (*self.keys, key))
 
     def __bool__(self) -> bool:
         return self.value is not None
 
-    def table(self, known: Collection[str] = ()) -> Mapping[str, Any]:
+    def read_table(self, known: Collection[str] = ()) -> Mapping[str, Any]:
         """A table; with keys out of `known` only, if there are any. {} when nothing stands here."""
         if self.value is None:
             return {}
         if not isinstance(self.value, dict):
-            raise self.refused("a table")
+            raise self.build_error("a table")
         if known:
             for key in self.value:
                 if key not in known:
-                    raise self.at(key).unknown(known)
+                    raise self.child(key).build_unknown_key_error(known)
         return self.value
 
-    def items(self, most: int) -> list["ConfigNode"]:
+    def read_items(self, most: int) -> list["ConfigNode"]:
         """The spots of a list of at most so many; [] when nothing stands here."""
         if self.value is None:
             return []
         if not isinstance(self.value, list) or len(self.value) > most:
             told = f"a list of {len(self.value)}" if isinstance(self.value, list) else ""
-            raise self.refused(f"a list of at most {most}", told=told)
-        return [self.at(index) for index in range(len(self.value))]
+            raise self.build_error(f"a list of at most {most}", description=told)
+        return [self.child(index) for index in range(len(self.value))]
 
-    def text(self, default: str | None = None) -> str:
+    def read_text(self, default: str | None = None) -> str:
         """A string that is not empty."""
         if self.value is None and default is not None:
             return default
         if not isinstance(self.value, str) or not self.value or "\0" in self.value:
-            raise self.refused("a string")
+            raise self.build_error("a string")
         return self.value
 
-    def texts(self, most: int = 200) -> tuple[str, ...]:
+    def read_texts(self, most: int = 200) -> tuple[str, ...]:
         """A list of strings, which may be empty."""
-        return tuple(one.text() if one.value != "" else "" for one in self.items(most))
+        return tuple(one.read_text() if one.value != "" else "" for one in self.read_items(most))
 
-    def switch(self) -> bool:
+    def read_bool(self) -> bool:
         if self.value is None:
             return False
         if not isinstance(self.value, bool):
-            raise self.refused("true or false")
+            raise self.build_error("true or false")
         return self.value
 
-    def number(self, least: float, most: float) -> float:
+    def read_number(self, least: float, most: float) -> float:
         good = isinstance(self.value, int | float) and not isinstance(self.value, bool)
         if not good or not least <= self.value <= most:
-            raise self.refused(f"a number from {least:g} to {most:g}")
+            raise self.build_error(f"a number from {least:g} to {most:g}")
         return float(self.value)
 
-    def choice(self, allowed: Collection[str], default: str | None = None) -> str:
+    def read_choice(self, allowed: Collection[str], default: str | None = None) -> str:
         if self.value is None and default is not None:
             return default
         if not isinstance(self.value, str) or self.value not in allowed:
-            raise self.unlisted(allowed)
+            raise self.build_choice_error(allowed)
         return self.value
 
-    def regex(self) -> str:
+    def read_regex(self) -> str:
         """The text of a regular expression. A bundled one is compiled where it is used; our tests
         have checked it.
         """
-        if not self.source.bundled:
-            self.pattern()
-        return self.text()
+        if not self.source.is_bundled:
+            self.compile_pattern()
+        return self.read_text()
 
-    def pattern(self) -> "re.Pattern[str]":
+    def compile_pattern(self) -> "re.Pattern[str]":
         """A regular expression that cannot take long on any text."""
         import re
 
-        text = self.text()
+        text = self.read_text()
         if len(text) > MAX_PATTERN_CHARS:
-            raise self.refused(f"a regular expression of at most {MAX_PATTERN_CHARS} characters")
-        if not self.source.bundled and (what := _explain_slow_pattern(text)):
-            raise self.refused(what)
+            raise self.build_error(
+                f"a regular expression of at most {MAX_PATTERN_CHARS} characters"
+            )
+        if not self.source.is_bundled and (what := _explain_slow_pattern(text)):
+            raise self.build_error(what)
         try:
             return re.compile(text)
         except (re.error, RecursionError, OverflowError) as error:
-            raise self.refused(f"a regular expression ({error})") from None
+            raise self.build_error(f"a regular expression ({error})") from None
 
 
 def format_toml(value: object) -> str:

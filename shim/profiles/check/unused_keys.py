@@ -85,7 +85,7 @@ def list_warnings(profile: Mapping[str, Any], source: ConfigSource) -> dict[str,
                 shown = f"{shown} = {format_toml(name.removeprefix('emit.'))}"
             successor = f"; write {UNUSED[name]} instead" if UNUSED[name] else ""
             warnings[name] = (
-                f"{source.path}:{find_line(source.text(), keys)}: no bundled profile uses `{shown}`, and "
+                f"{source.path}:{find_line(source.read_text(), keys)}: no bundled profile uses `{shown}`, and "
                 f"a later version may remove it{successor}"
             )
     return warnings

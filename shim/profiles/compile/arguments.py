@@ -30,7 +30,7 @@ def change(spot: ConfigNode, alternatives: list[ConfigNode]) -> Change:
     """
     here = Function("event")
     for one in alternatives:
-        with here.block(f"if {all_of(conditions(one.at('match')), here)}:"):
+        with here.block(f"if {all_of(conditions(one.child('match')), here)}:"):
             _arguments(one, spot, here)
     _arguments(spot, spot, here)
     return here.made("change", _NAMES)
@@ -38,17 +38,17 @@ def change(spot: ConfigNode, alternatives: list[ConfigNode]) -> Change:
 
 def _arguments(spot: ConfigNode, tool: ConfigNode, here: Function) -> None:
     """The lines that give Claude's name and arguments for a tool, or for one of its alternatives."""
-    name = literal(spot.at("name").text(tool.at("name").text()))
-    keep = spot.at("keep").switch()
-    added = dict(spot.at("add").table())
+    name = literal(spot.child("name").read_text(tool.child("name").read_text()))
+    keep = spot.child("keep").read_bool()
+    added = dict(spot.child("add").read_table())
     add = f" | {here.constant(added)}" if added else ""
-    if not spot.at("args"):
+    if not spot.child("args"):
         here.line(f"return {name}, event{add}")
     elif keep:
-        here.line(f"return {name}, {here.constant(_kept(spot.at('args')))}(event){add}")
+        here.line(f"return {name}, {here.constant(_kept(spot.child('args')))}(event){add}")
     else:
         here.line("found = {}")
-        for key, value in fields(spot.at("args"), here).items():
+        for key, value in fields(spot.child("args"), here).items():
             held, again = here.held(value)
             with here.block(f"if {held} is not None:"):
                 here.line(f"found[{literal(key)}] = {again}")
@@ -60,9 +60,9 @@ def _kept(spot: ConfigNode) -> Callable[[Arguments], Arguments]:
     it stood.
     """
     fields(spot, Function("event"))
-    getters = {key: _getter(spot.at(key)) for key in spot.table()}
+    getters = {key: _getter(spot.child(key)) for key in spot.read_table()}
     places: dict[str, list[str]] = {}
-    for key, value in spot.table().items():
+    for key, value in spot.read_table().items():
         for named in _named(value):
             places.setdefault(named, []).append(key)
 

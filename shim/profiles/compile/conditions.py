@@ -46,9 +46,9 @@ class Condition:
 
 def conditions(spot: ConfigNode, *, leave: str = "", of_item: bool = False) -> list[Condition]:
     """The conditions of a `match` table, without the key `leave`."""
-    table = spot.table()
+    table = spot.read_table()
     if len(table) > CONDITIONS:
-        raise spot.refused(
+        raise spot.build_error(
             f"a table of at most {CONDITIONS} conditions", f"a table of {len(table)}"
         )
     found: list[Condition] = []
@@ -56,7 +56,7 @@ def conditions(spot: ConfigNode, *, leave: str = "", of_item: bool = False) -> l
         if key != leave:
             text = key if not of_item or key.startswith("$") else f"$.{key}"
             asked = ConfigNode(spot.source, text, (*spot.keys, key))
-            found += _asked(spot.at(key), asked)
+            found += _asked(spot.child(key), asked)
     return found
 
 
@@ -68,10 +68,10 @@ def all_of(asked: list[Condition], here: Function) -> str:
 def _asked(spot: ConfigNode, asked: ConfigNode) -> list[Condition]:
     """The conditions under one key; `asked` is the path that it says."""
     if isinstance(spot.value, dict):
-        spot.table(_OPERATORS)
+        spot.read_table(_OPERATORS)
         if not spot.value:
-            raise spot.refused(f"a table with one of {', '.join(_OPERATORS)}")
-        return [Condition(asked, _operator(spot.at(name), name)) for name in spot.value]
+            raise spot.build_error(f"a table with one of {', '.join(_OPERATORS)}")
+        return [Condition(asked, _operator(spot.child(name), name)) for name in spot.value]
     wanted = literals(
         spot if isinstance(spot.value, list) else ConfigNode(spot.source, [spot.value], spot.keys)
     )
@@ -81,13 +81,13 @@ def _asked(spot: ConfigNode, asked: ConfigNode) -> list[Condition]:
 
 def _operator(spot: ConfigNode, name: str) -> Callable[[str, Function], str]:
     if name == "exists":
-        there = "is not" if spot.switch() else "is"
+        there = "is not" if spot.read_bool() else "is"
         return lambda value, here: f"{value} {there} None"
     if name == "regex":
-        spot.pattern()
+        spot.compile_pattern()
         return lambda value, here: matches(spot, value, here)
     if name == "kind":
-        kind = _KINDS[spot.choice(_KINDS)]
+        kind = _KINDS[spot.read_choice(_KINDS)]
         return lambda value, here: f"{value}{kind}"
     wanted, denied = literals(spot), "" if name == "in" else "not "
     return lambda value, here: f"{denied}{is_among(value, wanted, here)}"

@@ -73,16 +73,18 @@ class Told:
 
     def __init__(self, spot: ConfigNode, tools: Tools) -> None:
         """`spot` is the whole profile."""
-        own, events = spot.at("stream"), spot.at("event").items(RULES)
+        own, events = spot.child("stream"), spot.child("event").read_items(RULES)
         self.tools = tools
-        self.text = own.at("text").choice(TEXT_MODES, "final")
-        self.late = own.at("results").choice(RESULTS, RESULTS[0]) == "late"
-        self.hides = spot.at("unknown_tools").value == "hide"
-        self.marks = own.at("ids").choice(IDS, IDS[0]) == "process"
-        self.pieces = any(one.table().get("emit") == "tool_input" for one in events)
+        self.text = own.child("text").read_choice(TEXT_MODES, "final")
+        self.late = own.child("results").read_choice(RESULTS, RESULTS[0]) == "late"
+        self.hides = spot.child("unknown_tools").value == "hide"
+        self.marks = own.child("ids").read_choice(IDS, IDS[0]) == "process"
+        self.pieces = any(one.read_table().get("emit") == "tool_input" for one in events)
         self.reconciled = _reconciled(events, self.text)
-        self.parent = own.at("parent")
-        self.server_tool = spot.at("acp").at("server_tool").text("") if spot.at("acp").value else ""
+        self.parent = own.child("parent")
+        self.server_tool = (
+            spot.child("acp").child("server_tool").read_text("") if spot.child("acp").value else ""
+        )
 
 
 def _reconciled(rules: list[ConfigNode], text: str) -> frozenset[str]:
@@ -91,7 +93,7 @@ def _reconciled(rules: list[ConfigNode], text: str) -> frozenset[str]:
     """
     found: dict[str, set[str]] = {"text": set(), "thinking": set()}
     for one in rules:
-        table = one.table()
+        table = one.read_table()
         if table.get("emit") in ("text", "thinking") and "block" not in table:
             found[table["emit"]].add("final" if table.get("mode", text) == "final" else "streamed")
     return frozenset(kind for kind, modes in found.items() if len(modes) > 1)
@@ -99,13 +101,14 @@ def _reconciled(rules: list[ConfigNode], text: str) -> frozenset[str]:
 
 def emit(spot: ConfigNode, told: Told, here: Function) -> None:
     """Write what a rule does with an event, or with an item of it."""
-    name = spot.at("emit").choice(tuple(_EMITS))
+    name = spot.child("emit").read_choice(tuple(_EMITS))
     write, names = _EMITS[name]
-    spot.table((*RULE_KEYS, *names))
+    spot.read_table((*RULE_KEYS, *names))
     for needed in _NEEDED.get(name, ()):
-        if not spot.at(needed):
-            raise spot.refused(
-                f"a rule with `{needed}`, which {name} needs", told=f"a rule without `{needed}`"
+        if not spot.child(needed):
+            raise spot.build_error(
+                f"a rule with `{needed}`, which {name} needs",
+                description=f"a rule without `{needed}`",
             )
     nested = _NESTED.get(name)
     if nested is None or not told.parent:
@@ -126,14 +129,14 @@ RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note
 
 def _session(spot: ConfigNode, told: Told, here: Function) -> None:
     names = ("model", "cwd", "mode", "vendor_version", "key_source")
-    facts = [f"{name}={field(spot.at(name), here)}" for name in names if spot.at(name)]
-    if spot.at("tools"):
-        listed, again = here.held(field(spot.at("tools"), here))
+    facts = [f"{name}={field(spot.child(name), here)}" for name in names if spot.child(name)]
+    if spot.child("tools"):
+        listed, again = here.held(field(spot.child("tools"), here))
         shown = f"engine.shown({again})" if told.hides else again
         facts.append(
             f"tools=claude_names({here.constant(told.tools)}, {shown}) if {listed} is not None else None"
         )
-    session = optional(spot.at("session_id"), here)
+    session = optional(spot.child("session_id"), here)
     if facts:
         here.line(f"session = {session}")
         with here.block("if engine.doubts:"):
@@ -148,13 +151,13 @@ def _session(spot: ConfigNode, told: Told, here: Function) -> None:
 
 def _speech(kind: str) -> Callable[[ConfigNode, Told, Function], None]:
     def write(spot: ConfigNode, told: Told, here: Function) -> None:
-        words = field(spot.at("text"), here)
-        block = optional(spot.at("block"), here)
-        mode = spot.at("mode").choice(TEXT_MODES, told.text)
+        words = field(spot.child("text"), here)
+        block = optional(spot.child("block"), here)
+        mode = spot.child("mode").read_choice(TEXT_MODES, told.text)
         say = f"say({words})" if kind == "text" else f"say({words}, {literal(kind)})"
-        if not spot.at("block") and kind in told.reconciled:
+        if not spot.child("block") and kind in told.reconciled:
             block = f"engine.keys[{literal(kind)}]"
-        elif mode == "final" and not spot.at("block"):
+        elif mode == "final" and not spot.child("block"):
             if told.late:
                 with here.block("if engine.held or engine.turn.open:"):
                     here.line(f"engine.say({words}, {literal(kind)})")
@@ -174,7 +177,7 @@ def _speech(kind: str) -> Callable[[ConfigNode, Told, Function], None]:
 def _reply(spot: ConfigNode, told: Told, here: Function) -> None:
     if told.pieces:
         here.line("engine.gathered()")
-    here.line(f"engine.turn.message(model={optional(spot.at('model'), here)})")
+    here.line(f"engine.turn.message(model={optional(spot.child('model'), here)})")
 
 
 # -- calls -----------------------------------------------------------------------------------------
@@ -191,8 +194,8 @@ def _identity(value: str, told: Told, here: Function) -> str:
 
 
 def _tool_use(spot: ConfigNode, told: Told, here: Function) -> None:
-    own = _identity(optional(spot.at("id"), here), told, here)
-    name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
+    own = _identity(optional(spot.child("id"), here), told, here)
+    name, given = field(spot.child("name"), here), optional(spot.child("input"), here)
     source = _write_source(spot)
     if told.pieces or told.hides:
         here.line(f"engine.call({own}, {name}, {given}{source})")
@@ -209,7 +212,7 @@ def _tool_use(spot: ConfigNode, told: Told, here: Function) -> None:
 
 def _write_source(spot: ConfigNode) -> str:
     """Return the argument that names the kind of event: events of two kinds may announce one call."""
-    match = spot.at("match").value
+    match = spot.child("match").value
     kind = match.get("type") if isinstance(match, dict) else None
     if isinstance(kind, list):
         return ', source=event["type"]'
@@ -218,32 +221,32 @@ def _write_source(spot: ConfigNode) -> str:
 
 def _tool_input(spot: ConfigNode, told: Told, here: Function) -> None:
     own, key = here.variable(), here.variable()
-    call = optional(spot.at("id"), here)
+    call = optional(spot.child("id"), here)
     here.line(f"{own} = {_identity(call, told, here)}")
     if told.parent:
         parent, parent_again = here.held(field(told.parent, here))
         with here.block(f"if {parent}:"):
             here.line(f"engine.nested.begin_pieces(identity({parent_again}), {own})")
-    here.line(f"{key} = {field(spot.at('block'), here) if spot.at('block') else call}")
+    here.line(f"{key} = {field(spot.child('block'), here) if spot.child('block') else call}")
     here.line(
-        f"engine.piece({key}, {own}, {optional(spot.at('name'), here)}, {field(spot.at('input'), here)})"
+        f"engine.piece({key}, {own}, {optional(spot.child('name'), here)}, {field(spot.child('input'), here)})"
     )
-    if spot.at("done"):
-        with here.block(f"if {field(spot.at('done'), here)}:"):
+    if spot.child("done"):
+        with here.block(f"if {field(spot.child('done'), here)}:"):
             here.line(f"engine.gathered({key})")
 
 
 def _tool_result(spot: ConfigNode, told: Told, here: Function) -> None:
-    said, again = here.held(optional(spot.at("content"), here))
-    content = f'("" if {said} is None else {again})' if spot.at("content") else '""'
-    call = field(spot.at("id"), here)
+    said, again = here.held(optional(spot.child("content"), here))
+    content = f'("" if {said} is None else {again})' if spot.child("content") else '""'
+    call = field(spot.child("id"), here)
     own = _identity(call, told, here)
-    if spot.at("oldest").switch() and not spot.at("name"):
+    if spot.child("oldest").read_bool() and not spot.child("name"):
         call, again = here.held(call)
         own = f"({_identity(again, told, here)} if {call} else engine.oldest)"
-    failed = truth(spot.at("is_error"), here)
-    if spot.at("name"):
-        name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
+    failed = truth(spot.child("is_error"), here)
+    if spot.child("name"):
+        name, given = field(spot.child("name"), here), optional(spot.child("input"), here)
         here.line(f"engine.result_with_call({own}, {content}, {failed}, {name}, {given})")
         return
     if told.pieces:
@@ -261,8 +264,11 @@ def _tool_result(spot: ConfigNode, told: Told, here: Function) -> None:
 
 
 def _denied(spot: ConfigNode, told: Told, here: Function) -> None:
-    own, name = _identity(field(spot.at("id"), here), told, here), optional(spot.at("name"), here)
-    here.line(f"engine.denied({own}, {name}, {optional(spot.at('input'), here)})")
+    own, name = (
+        _identity(field(spot.child("id"), here), told, here),
+        optional(spot.child("name"), here),
+    )
+    here.line(f"engine.denied({own}, {name}, {optional(spot.child('input'), here)})")
 
 
 # -- numbers and ends ------------------------------------------------------------------------------
@@ -270,9 +276,9 @@ def _denied(spot: ConfigNode, told: Told, here: Function) -> None:
 
 def _counted(spot: ConfigNode, here: Function) -> tuple[str, str]:
     """Usage and cost of a rule; None for a usage that is not there."""
-    within = spot.at("usage")
-    found = fields(within, here) if within.table(COUNTS) else {}
-    cost = found.pop("cost_usd") if "cost_usd" in found else optional(spot.at("cost_usd"), here)
+    within = spot.child("usage")
+    found = fields(within, here) if within.read_table(COUNTS) else {}
+    cost = found.pop("cost_usd") if "cost_usd" in found else optional(spot.child("cost_usd"), here)
     cost = "0.0" if cost == "None" else f"dollars({cost})"
     return (
         f"counted({', '.join(found.get(name, 'None') for name in USAGE_KEYS)})" if found else "None"
@@ -281,7 +287,7 @@ def _counted(spot: ConfigNode, here: Function) -> tuple[str, str]:
 
 def _usage(spot: ConfigNode, told: Told, here: Function) -> None:
     usage, cost = _counted(spot, here)
-    here.line(f"engine.replied({usage}, {optional(spot.at('stop_reason'), here)}, {cost})")
+    here.line(f"engine.replied({usage}, {optional(spot.child('stop_reason'), here)}, {cost})")
 
 
 def _result(spot: ConfigNode, told: Told, here: Function) -> None:
@@ -295,25 +301,27 @@ def _result(spot: ConfigNode, told: Told, here: Function) -> None:
         "limit",
         "interrupted",
     )
-    values = {name: field(spot.at(name), here) for name in names if spot.at(name)}
+    values = {name: field(spot.child(name), here) for name in names if spot.child(name)}
     said = "".join(f", {name}={value}" for name, value in values.items())
     usage, cost = _counted(spot, here)
     here.line(f"engine.result({usage}, {cost}{said})")
 
 
 def _error(spot: ConfigNode, told: Told, here: Function) -> None:
-    words, code = field(spot.at("error"), here), optional(spot.at("code"), here)
-    kind = spot.at("cause").choice(CAUSES) if spot.at("cause") else None
-    with here.block("if not engine.failed:" if spot.at("first_wins").switch() else "if True:"):
+    words, code = field(spot.child("error"), here), optional(spot.child("code"), here)
+    kind = spot.child("cause").read_choice(CAUSES) if spot.child("cause") else None
+    with here.block(
+        "if not engine.failed:" if spot.child("first_wins").read_bool() else "if True:"
+    ):
         here.line(f"engine.error({words}, {code}, {literal(kind)})")
 
 
 def _notice(spot: ConfigNode, told: Told, here: Function) -> None:
-    here.line(f"engine.noticed({field(spot.at('text'), here)})")
+    here.line(f"engine.noticed({field(spot.child('text'), here)})")
 
 
 def _retry(spot: ConfigNode, told: Told, here: Function) -> None:
-    values = [optional(spot.at(name), here) for name in ("attempt", "max", "delay_ms", "text")]
+    values = [optional(spot.child(name), here) for name in ("attempt", "max", "delay_ms", "text")]
     here.line(f"engine.retry({', '.join(values)})")
 
 
@@ -324,7 +332,7 @@ def _retract(spot: ConfigNode, told: Told, here: Function) -> None:
 
 def _compacted(spot: ConfigNode, told: Told, here: Function) -> None:
     here.line(
-        f"engine.compacted({optional(spot.at('trigger'), here)}, {optional(spot.at('tokens'), here)})"
+        f"engine.compacted({optional(spot.child('trigger'), here)}, {optional(spot.child('tokens'), here)})"
     )
 
 
@@ -344,9 +352,9 @@ def _ignore(spot: ConfigNode, told: Told, here: Function) -> None:
 
 def _nested_block(kind: str) -> Callable[[ConfigNode, Told, Function, str], None]:
     def write(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-        text = field(spot.at("text"), here)
-        block = optional(spot.at("block"), here)
-        mode = spot.at("mode").choice(TEXT_MODES, told.text)
+        text = field(spot.child("text"), here)
+        block = optional(spot.child("block"), here)
+        mode = spot.child("mode").read_choice(TEXT_MODES, told.text)
         here.line(
             f"engine.nested.text({parent}, {literal(kind)}, {text}, {block}, {literal(mode)})"
         )
@@ -359,28 +367,31 @@ def _nested_reply(spot: ConfigNode, told: Told, here: Function, parent: str) -> 
 
 
 def _nested_call(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-    own = _identity(optional(spot.at("id"), here), told, here)
-    name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
+    own = _identity(optional(spot.child("id"), here), told, here)
+    name, given = field(spot.child("name"), here), optional(spot.child("input"), here)
     here.line(f"engine.nested.call({parent}, {own}, {name}, {given}{_write_source(spot)})")
 
 
 def _nested_result(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-    content, again = here.held(optional(spot.at("content"), here))
+    content, again = here.held(optional(spot.child("content"), here))
     own, failed = (
-        _identity(field(spot.at("id"), here), told, here),
-        truth(spot.at("is_error"), here),
+        _identity(field(spot.child("id"), here), told, here),
+        truth(spot.child("is_error"), here),
     )
     call = ""
-    if spot.at("name"):
-        call = f", {field(spot.at('name'), here)}, {optional(spot.at('input'), here)}"
+    if spot.child("name"):
+        call = f", {field(spot.child('name'), here)}, {optional(spot.child('input'), here)}"
     here.line(
         f'engine.nested.result({parent}, {own}, "" if {content} is None else {again}, {failed}{call})'
     )
 
 
 def _nested_denied(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-    own, name = _identity(field(spot.at("id"), here), told, here), optional(spot.at("name"), here)
-    here.line(f"engine.nested.denied({own}, {name}, {optional(spot.at('input'), here)})")
+    own, name = (
+        _identity(field(spot.child("id"), here), told, here),
+        optional(spot.child("name"), here),
+    )
+    here.line(f"engine.nested.denied({own}, {name}, {optional(spot.child('input'), here)})")
 
 
 def _nested_usage(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
@@ -389,7 +400,7 @@ def _nested_usage(spot: ConfigNode, told: Told, here: Function, parent: str) -> 
 
 
 def _nested_error(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-    here.line(f"engine.noticed({field(spot.at('error'), here)})")
+    here.line(f"engine.noticed({field(spot.child('error'), here)})")
 
 
 def _nested_retract(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:

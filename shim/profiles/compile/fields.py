@@ -52,7 +52,7 @@ def field(spot: ConfigNode, here: Function, depth: int = 0) -> str:
     if isinstance(spot.value, str):
         return path(spot, here)
     if not isinstance(spot.value, dict) or depth > OPERATORS_DEEP:
-        raise spot.refused(
+        raise spot.build_error(
             f"a path, or a table with an operator: {', '.join(sorted(_ALONE) + sorted(_OF_A_PATH))}"
         )
     if depth % OPERATORS_TOGETHER == 0 and depth:
@@ -76,17 +76,17 @@ def _operated(spot: ConfigNode, here: Function, depth: int) -> str:
     alone = [key for key in spot.value if key in _ALONE]
     if len(alone) == 1:
         operator = alone[0]
-        spot.table((operator, *_BESIDE.get(operator, ())))
+        spot.read_table((operator, *_BESIDE.get(operator, ())))
         return _ALONE[operator](spot, here, depth + 1)
     if alone or "path" not in spot.value:
-        raise spot.refused(
+        raise spot.build_error(
             f"a table with `path` and an operator, or with one of {', '.join(sorted(_ALONE))}"
         )
-    given = spot.table(("path", "default", *_OF_A_PATH))
-    value = field(spot.at("path"), here, depth + 1)
+    given = spot.read_table(("path", "default", *_OF_A_PATH))
+    value = field(spot.child("path"), here, depth + 1)
     for operator, build in _OF_A_PATH.items():
         if operator in given:
-            value = build(spot.at(operator), here, value)
+            value = build(spot.child(operator), here, value)
     if "default" in given:
         found, again = here.held(value)
         value = f"({again} if {found} is not None else {_value(given['default'], here)})"
@@ -99,11 +99,11 @@ def fields_of(spot: ConfigNode) -> Iterator[ConfigNode]:
         yield spot
     elif isinstance(spot.value, list):
         for place in range(len(spot.value)):
-            yield from fields_of(spot.at(place))
+            yield from fields_of(spot.child(place))
     elif isinstance(spot.value, dict):
         for key in spot.value:
             if key not in _NO_FIELDS:
-                yield from fields_of(spot.at(key))
+                yield from fields_of(spot.child(key))
 
 
 def optional(spot: ConfigNode, here: Function) -> str:
@@ -123,7 +123,7 @@ def truth(spot: ConfigNode, here: Function) -> str:
 def literals(spot: ConfigNode) -> list[Any]:
     """A list of values to compare with."""
     if not isinstance(spot.value, list) or any(isinstance(one, dict | list) for one in spot.value):
-        raise spot.refused("a list of strings, numbers or booleans")
+        raise spot.build_error("a list of strings, numbers or booleans")
     return spot.value
 
 
@@ -146,7 +146,7 @@ def is_among(value: str, wanted: list[Any], here: Function) -> str:
 
 def matches(spot: ConfigNode, value: str, here: Function) -> str:
     """Whether a pattern is found in a text; a pattern that is only a text needs no search."""
-    text = spot.regex()
+    text = spot.read_regex()
     found, again = here.held(value)
     if _SIGNS.isdisjoint(text.removeprefix("^")):
         asked = f"{literal(text)} in {again}[:{MAX_SEARCHED_CHARS}]"
@@ -206,22 +206,22 @@ _NO_FIELDS = frozenset(
 
 
 def _parts(spot: ConfigNode, here: Function, depth: int) -> list[str]:
-    found = [field(one, here, depth) for one in spot.items(FIELDS)]
+    found = [field(one, here, depth) for one in spot.read_items(FIELDS)]
     if not found:
-        raise spot.refused("a list of fields")
+        raise spot.build_error("a list of fields")
     return found
 
 
 def _of_parts(key: str, call: str, between: str = ", ") -> Alone:
     """The operator `key`: a call with all its parts."""
-    return lambda spot, here, depth: call.format(between.join(_parts(spot.at(key), here, depth)))
+    return lambda spot, here, depth: call.format(between.join(_parts(spot.child(key), here, depth)))
 
 
 def _join(spot: ConfigNode, here: Function, depth: int) -> str:
-    within = spot.at("join")
-    separator = spot.at("sep").value if spot.at("sep") else ""
+    within = spot.child("join")
+    separator = spot.child("sep").value if spot.child("sep") else ""
     if not isinstance(separator, str):
-        raise spot.at("sep").refused("a string")
+        raise spot.child("sep").build_error("a string")
     if not isinstance(within.value, list):
         return f"joined({field(within, here, depth)}, {literal(separator)})"
     parts = [f"str({part})" if part == here.index else part for part in _parts(within, here, depth)]
@@ -229,9 +229,11 @@ def _join(spot: ConfigNode, here: Function, depth: int) -> str:
 
 
 def fields(spot: ConfigNode, here: Function, depth: int = 0) -> dict[str, str]:
-    if len(spot.table()) > FIELDS:
-        raise spot.refused(f"a table of at most {FIELDS} fields", f"a table of {len(spot.value)}")
-    return {key: field(spot.at(key), here, depth) for key in spot.table()}
+    if len(spot.read_table()) > FIELDS:
+        raise spot.build_error(
+            f"a table of at most {FIELDS} fields", f"a table of {len(spot.value)}"
+        )
+    return {key: field(spot.child(key), here, depth) for key in spot.read_table()}
 
 
 def _fields_there(spot: ConfigNode, here: Function, depth: int) -> str:
@@ -245,9 +247,9 @@ def _fields_there(spot: ConfigNode, here: Function, depth: int) -> str:
 
 
 def _foreach(spot: ConfigNode, here: Function, depth: int) -> str:
-    items, again = here.held(field(spot.at("foreach"), here, depth))
+    items, again = here.held(field(spot.child("foreach"), here, depth))
     outer, here.item = here.item, Subject(here.variable(), shared=False)
-    within, name = spot.at("item"), here.item.name
+    within, name = spot.child("item"), here.item.name
     one = (
         _fields_there(within, here, depth)
         if isinstance(within.value, dict)
@@ -261,7 +263,7 @@ def _foreach(spot: ConfigNode, here: Function, depth: int) -> str:
 
 
 def _mapped(spot: ConfigNode, here: Function, value: str) -> str:
-    (found, again), table = here.held(value), here.constant(dict(spot.table()))
+    (found, again), table = here.held(value), here.constant(dict(spot.read_table()))
     return f"({table}.get({again}) if {found}.__class__ is str else mapped({again}, {table}))"
 
 
@@ -271,7 +273,7 @@ def _not_in(spot: ConfigNode, here: Function, value: str) -> str:
 
 
 def _ending(spot: ConfigNode, here: Function, value: str) -> str:
-    text, (found, again) = spot.regex(), here.held(value)
+    text, (found, again) = spot.read_regex(), here.held(value)
     end, tail = here.held(f"{again}[-{MAX_ENDING_CHARS}:]")
     # A look for its beginning is cheaper than a search, and nearly always the answer.
     first = f"{literal(beginning(text))} in {end}"
@@ -280,28 +282,28 @@ def _ending(spot: ConfigNode, here: Function, value: str) -> str:
 
 
 def _exists(spot: ConfigNode, here: Function, value: str) -> str:
-    return f"({value} {'is not' if spot.switch() else 'is'} None)"
+    return f"({value} {'is not' if spot.read_bool() else 'is'} None)"
 
 
 def _parse(spot: ConfigNode, here: Function, value: str) -> str:
-    spot.choice(("json",))
+    spot.read_choice(("json",))
     found, again = here.held(value)
     return f"(parsed({again}, engine.turn.account) if {found}.__class__ is str else {again})"
 
 
 def _with_pattern(call: str) -> OfAPath:
     """The operator that calls `call` with the value and a pattern."""
-    return lambda spot, here, value: f"{call}({value}, {here.constant(Pattern(spot.regex()))})"
+    return lambda spot, here, value: f"{call}({value}, {here.constant(Pattern(spot.read_regex()))})"
 
 
 def _unquote(spot: ConfigNode, here: Function, value: str) -> str:
-    if not spot.switch():
-        raise spot.refused("true")
+    if not spot.read_bool():
+        raise spot.build_error("true")
     return f"unquoted({value})"
 
 
 def _times(spot: ConfigNode, here: Function, value: str) -> str:
-    return f"multiplied({value}, {here.constant(spot.number(0, 1e9))})"
+    return f"multiplied({value}, {here.constant(spot.read_number(0, 1e9))})"
 
 
 _ALONE: dict[str, Alone] = {
@@ -311,9 +313,9 @@ _ALONE: dict[str, Alone] = {
     "minus": _of_parts("minus", "rest({})"),
     "any": _of_parts("any", "bool({})", " or "),
     "all": _of_parts("all", "bool({})", " and "),
-    "not": lambda spot, here, depth: f"(not {field(spot.at('not'), here, depth)})",
+    "not": lambda spot, here, depth: f"(not {field(spot.child('not'), here, depth)})",
     "foreach": _foreach,
-    "object": lambda spot, here, depth: _fields_there(spot.at("object"), here, depth),
+    "object": lambda spot, here, depth: _fields_there(spot.child("object"), here, depth),
 }
 _BESIDE = {"join": ("sep",), "foreach": ("item",)}
 # In this order where there are several: what makes a value before what asks about it.

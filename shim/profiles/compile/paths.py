@@ -17,9 +17,9 @@ _STEP = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1,4})\]"
 
 def path(spot: ConfigNode, here: Function) -> str:
     """A path as an expression; None where there is nothing."""
-    text = spot.text()
+    text = spot.read_text()
     if len(text) > PATH_CHARACTERS:
-        raise spot.refused(f"a path of at most {PATH_CHARACTERS} characters")
+        raise spot.build_error(f"a path of at most {PATH_CHARACTERS} characters")
     read = here.block_now.values
     *others, found = [
         read.get(part) or _alternative(spot, part, here)
@@ -86,7 +86,7 @@ def _inside(here: Function, value: str, path: list[Any]) -> str:
 def steps(spot: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[Any]:
     """The steps of a path: keys, places in a list, EVERY. `may_be_empty`: it stands behind a `$`."""
     if may_be_empty and text[:1] not in ("", ".", "["):
-        raise spot.refused("$, $index, or a path behind it such as $.id", f"${text}")
+        raise spot.build_error("$, $index, or a path behind it such as $.id", f"${text}")
     plain = text.removeprefix(".") if may_be_empty else text
     found: list[Any] = []
     # this is enough for nearly all paths, and costs less than a pattern
@@ -115,7 +115,7 @@ def steps(spot: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[An
             found.append(hit[1] or hit[2] or hit[3])
         position = hit.end()
     if position < len(text) or not (found or may_be_empty):
-        raise spot.refused(
+        raise spot.build_error(
             "a path: keys with dots between them, [0], [*], `||` between two of them", text
         )
     return found

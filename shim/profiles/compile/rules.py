@@ -60,22 +60,22 @@ class Rule:
 
     def __init__(self, spot: ConfigNode, trace: "RuleTrace | None") -> None:
         self.spot = spot
-        self.types = _types(spot.at("match"))
+        self.types = _types(spot.child("match"))
         self.number = None if trace is None else trace.add_rule(spot, self.types)
 
     @property
     def emits(self) -> Any:
         """What it says happened."""
-        return self.spot.table().get("emit")
+        return self.spot.read_table().get("emit")
 
     @property
     def continues(self) -> bool:
         """Whether the rules below are asked as well."""
-        return self.spot.at("continue").switch()
+        return self.spot.child("continue").read_bool()
 
     def conditions(self) -> list[Condition]:
         """What it asks of an event beside its type."""
-        return conditions(self.spot.at("match"), leave="" if self.types is None else "type")
+        return conditions(self.spot.child("match"), leave="" if self.types is None else "type")
 
 
 Asking = tuple[Rule, list[Condition]]  # a rule, and what it still has to ask
@@ -177,7 +177,7 @@ class Rules:
 
     def _rule(self, here: Function, rule: Rule) -> None:
         """The lines of one rule, once its conditions hold."""
-        rule.spot.table()
+        rule.spot.read_table()
         if self._trace is not None:
             here.line(f"{here.constant(self._trace.enter_rule)}({rule.number})")
         self._items(here, rule.spot)
@@ -188,23 +188,23 @@ class Rules:
 
     def _items(self, here: Function, spot: ConfigNode) -> None:
         """What a rule says of an event, or of each item in it."""
-        asked = conditions(spot.at("item_match"), of_item=True)
-        if not spot.at("foreach"):
-            if spot.at("item_match"):
-                raise spot.at("item_match").refused("in a rule with `foreach`")
+        asked = conditions(spot.child("item_match"), of_item=True)
+        if not spot.child("foreach"):
+            if spot.child("item_match"):
+                raise spot.child("item_match").build_error("in a rule with `foreach`")
             self._once(here, spot)
             return
-        items, again = here.held(path(spot.at("foreach"), here))
+        items, again = here.held(path(spot.child("foreach"), here))
         with here.block(f"if {items}.__class__ is list:"), here.loop(f"{again}[:{ITEMS}]"):
             test = all_of(asked, here)
             with here.block(f"if {test}:"):
                 self._once(here, spot)
 
     def _once(self, here: Function, spot: ConfigNode) -> None:
-        if not spot.at("once"):
+        if not spot.child("once"):
             emit(spot, self._told, here)
             return
-        values = [path(one, here) for one in spot.at("once").items(10)]
+        values = [path(one, here) for one in spot.child("once").read_items(10)]
         with here.block(f"if engine.first(({''.join(f'{one}, ' for one in values)})):"):
             emit(spot, self._told, here)
 
@@ -241,12 +241,12 @@ def _groups(rules: list[tuple[Rule, str]]) -> list[tuple[str, list[Rule]]]:
 
 def _types(match: ConfigNode) -> frozenset[str] | None:
     """The types that a rule names; None when it may take any."""
-    if not match.value or "type" not in match.table():
+    if not match.value or "type" not in match.read_table():
         return None
     value = match.value["type"]
     values = value if isinstance(value, list) else [value]
     if not values or len(values) > TYPES or not all(isinstance(one, str) for one in values):
         if isinstance(value, dict):
             return None
-        raise match.at("type").refused("a string, a list of strings, or a condition")
+        raise match.child("type").build_error("a string, a list of strings, or a condition")
     return frozenset(values)

@@ -37,13 +37,19 @@ class StderrRule:
     """
 
     def __init__(self, spot: ConfigNode) -> None:
-        spot.table(("regex", "emit", "cause", "note"))
-        self.regex = spot.at("regex").regex()
-        self.emit = spot.at("emit").choice(("session", "error"))
-        groups = {"session_id": 1} if spot.source.bundled else spot.at("regex").pattern().groupindex
+        spot.read_table(("regex", "emit", "cause", "note"))
+        self.regex = spot.child("regex").read_regex()
+        self.emit = spot.child("emit").read_choice(("session", "error"))
+        groups = (
+            {"session_id": 1}
+            if spot.source.is_bundled
+            else spot.child("regex").compile_pattern().groupindex
+        )
         if self.emit == "session" and "session_id" not in groups:
-            raise spot.at("regex").refused("a regular expression with a group (?P<session_id>…)")
-        self.cause: Any = spot.at("cause").choice(CAUSES) if spot.at("cause") else None
+            raise spot.child("regex").build_error(
+                "a regular expression with a group (?P<session_id>…)"
+            )
+        self.cause: Any = spot.child("cause").read_choice(CAUSES) if spot.child("cause") else None
 
 
 class StreamProfile:
@@ -66,51 +72,60 @@ class StreamProfile:
 
         The rules of a bundled profile are not checked here: our tests do that.
         """
-        own, events, codes = spot.at("stream"), spot.at("event").items(RULES), spot.at("exit_codes")
-        own.table(STREAM_KEYS)
+        own, events, codes = (
+            spot.child("stream"),
+            spot.child("event").read_items(RULES),
+            spot.child("exit_codes"),
+        )
+        own.read_table(STREAM_KEYS)
         self.told = Told(spot, tools)
         self.rules = Rules(events, self.told, trace)
-        if not spot.source.bundled:
+        if not spot.source.is_bundled:
             self.rules.check()
         if not events:
-            raise spot.refused("a profile with at least one [[event]]", told="a profile without")
-        end = own.at("end")
-        end.table(("ok_exit", "result"))
+            raise spot.build_error(
+                "a profile with at least one [[event]]", description="a profile without"
+            )
+        end = own.child("end")
+        end.read_table(("ok_exit", "result"))
         self.reports = _reports(spot, self.told)
         self.untyped = any(one.types is None and one.emits != "session" for one in self.rules)
         self.ok_exits = frozenset(
-            int(one.number(0, 255)) for one in end.at("ok_exit").items(20)
+            int(one.read_number(0, 255)) for one in end.child("ok_exit").read_items(20)
         ) or frozenset((0,))
-        self.synthesizes = end.at("result").choice(ENDS, ENDS[0]) == "synthesize"
+        self.synthesizes = end.child("result").read_choice(ENDS, ENDS[0]) == "synthesize"
         self.causes: dict[int, Any] = {
-            _code(codes.at(key)): codes.at(key).choice(EXIT_CAUSES) for key in codes.table()
+            _code(codes.child(key)): codes.child(key).read_choice(EXIT_CAUSES)
+            for key in codes.read_table()
         }
-        self.stderr = tuple(StderrRule(one) for one in spot.at("stderr").items(STDERR_RULES))
-        self.noise = own.at("stderr_noise").texts(50)
-        self.usage_means = own.at("usage").choice(MEANINGS, "none")
+        self.stderr = tuple(
+            StderrRule(one) for one in spot.child("stderr").read_items(STDERR_RULES)
+        )
+        self.noise = own.child("stderr_noise").read_texts(50)
+        self.usage_means = own.child("usage").read_choice(MEANINGS, "none")
         self.counts_replies = any(one.value.get("stop_reason") for one in events)
 
 
 def _reports(spot: ConfigNode, told: Told) -> Rules | None:
     """The rules for the file that the program wrote about its run."""
-    spots = spot.at("report").items(RULES)
+    spots = spot.child("report").read_items(RULES)
     if not spots:
         return None
-    if not spot.at("launch").at("report"):
-        raise spot.at("report").refused("in a profile with `launch.report`")
+    if not spot.child("launch").child("report"):
+        raise spot.child("report").build_error("in a profile with `launch.report`")
     rules = Rules(spots, told)
-    if not spot.source.bundled:
+    if not spot.source.is_bundled:
         rules.check()
     for one in rules:
         if one.types is not None:
-            raise one.node.at("match").refused("without `type`: the file has none")
+            raise one.node.child("match").build_error("without `type`: the file has none")
         if one.emits not in REPORT_EMITS:
-            raise one.node.at("emit").refused(f"one of {', '.join(REPORT_EMITS)}")
+            raise one.node.child("emit").build_error(f"one of {', '.join(REPORT_EMITS)}")
     return rules
 
 
 def _code(spot: ConfigNode) -> int:
     key = str(spot.keys[-1])
     if not (key.isascii() and key.isdigit() and int(key) < 256):
-        raise spot.refused("under an exit code from 0 to 255", key)
+        raise spot.build_error("under an exit code from 0 to 255", key)
     return int(key)

@@ -95,16 +95,16 @@ def parse_tools(
     spot: ConfigNode, others: ConfigNode, unknown: ConfigNode, vendor: str
 ) -> Mapping[str, Tool]:
     """The table `[tools]`, with a rule for the names of other tools."""
-    given = spot.table()
+    given = spot.read_table()
     if len(given) > TOOLS:
-        raise spot.refused(f"a table of at most {TOOLS} tools", f"a table of {len(given)}")
-    table = {name: _tool(spot.at(name)) for name in given}
-    prefix = f"{MCP}{vendor}__" if unknown.choice(UNKNOWN, UNKNOWN[0]) == "mcp_prefix" else ""
+        raise spot.build_error(f"a table of at most {TOOLS} tools", f"a table of {len(given)}")
+    table = {name: _tool(spot.child(name)) for name in given}
+    prefix = f"{MCP}{vendor}__" if unknown.read_choice(UNKNOWN, UNKNOWN[0]) == "mcp_prefix" else ""
     if not others:
         return NamedTools(table, "", "", prefix) if prefix else table
-    others.table(("regex", "name"))
-    regex, name = others.at("regex").text(), others.at("name").text()
-    if not others.source.bundled:
+    others.read_table(("regex", "name"))
+    regex, name = others.child("regex").read_text(), others.child("name").read_text()
+    if not others.source.is_bundled:
         _check_groups(others, name)
     return NamedTools(table, regex, name, prefix)
 
@@ -113,42 +113,44 @@ def _check_groups(others: ConfigNode, name: str) -> None:
     """FrontendError for a name with groups that its pattern does not have."""
     import re
 
-    pattern = others.at("regex").pattern()
+    pattern = others.child("regex").compile_pattern()
     try:
         pattern.sub(name, "")
         re.compile(pattern.pattern + "|").fullmatch("")
         if any(int(group) > pattern.groups for group in re.findall(r"\\(\d+)", name)):
             raise re.error("no such group")
     except (re.error, IndexError) as error:
-        raise others.at("name").refused(f"a name with groups of the pattern ({error})") from None
+        raise others.child("name").build_error(
+            f"a name with groups of the pattern ({error})"
+        ) from None
 
 
 def _tool(spot: ConfigNode) -> Tool:
-    spot.table((*_KEYS, "alt"))
-    name = spot.at("name").text()
-    alternatives = spot.at("alt").items(ALTERNATIVES)
+    spot.read_table((*_KEYS, "alt"))
+    name = spot.child("name").read_text()
+    alternatives = spot.child("alt").read_items(ALTERNATIVES)
     for one in alternatives:
-        one.table((*_KEYS, "match"))
-        if not one.at("match"):
-            raise one.refused("a table with `match`", "a table without `match`")
+        one.read_table((*_KEYS, "match"))
+        if not one.child("match"):
+            raise one.build_error("a table with `match`", "a table without `match`")
 
     def change() -> Change:
         from shim.profiles.compile.arguments import change
 
         return change(spot, alternatives)
 
-    if not spot.source.bundled:
+    if not spot.source.is_bundled:
         # a mistake is reported before anything is started; our tests compile the bundled profiles
         change()
-    if not (alternatives or spot.at("args") or spot.at("add")):
+    if not (alternatives or spot.child("args") or spot.child("add")):
         return Tool(name)
     if (
         not alternatives
-        and spot.at("keep").switch()
-        and (renamed := _renamed(spot.at("args").table())) is not None
+        and spot.child("keep").read_bool()
+        and (renamed := _renamed(spot.child("args").read_table())) is not None
     ):
-        return Tool(name, renamed[0], convert=renamed[1], extra=spot.at("add").table())
-    return RuledTool(name, tuple(one.at("name").text(name) for one in alternatives), change)
+        return Tool(name, renamed[0], convert=renamed[1], extra=spot.child("add").read_table())
+    return RuledTool(name, tuple(one.child("name").read_text(name) for one in alternatives), change)
 
 
 def _multiplied(factor: float) -> Callable[[Any], Any]:

@@ -107,24 +107,26 @@ SIGNS = ("kind", "title", "keys")
 
 def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
     """The vendor of a profile, driven by the protocol."""
-    own = ConfigNode(source, table).at("acp")
-    own.table(KEYS)
+    own = ConfigNode(source, table).child("acp")
+    own.read_table(KEYS)
     kept = {key: value for key, value in table["launch"].items() if key not in LEFT_OUT}
     launch = {
         **kept,
         "prompt": {"via": "stdin"},
         **{key: own.value[key] for key in IN_PLACE if key in own.value},
     }
-    spot = ConfigNode(source, {**table, "launch": launch}).at("launch")
+    spot = ConfigNode(source, {**table, "launch": launch}).child("launch")
     template = LaunchTemplate(spot, base.name, base.tools)
     pattern = (
-        spot.at("resume_id_pattern").regex() if spot.at("resume_id_pattern") else RESUME_PATTERN
+        spot.child("resume_id_pattern").read_regex()
+        if spot.child("resume_id_pattern")
+        else RESUME_PATTERN
     )
     modes = {
-        mode: spot.at("permission_args").at(mode).texts(20)
-        for mode in spot.at("permission_args").table()
+        mode: spot.child("permission_args").child(mode).read_texts(20)
+        for mode in spot.child("permission_args").read_table()
     }
-    asked = frozenset(own.at("asks").texts())
+    asked = frozenset(own.child("asks").read_texts())
 
     def start(request: LaunchRequest) -> LaunchSpec:
         import re
@@ -151,7 +153,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
             else ""
         ) in asked
 
-    if not source.bundled:  # a mistake in it is told of before anything is started
+    if not source.is_bundled:  # a mistake in it is told of before anything is started
         reader(own, base.tools)
         _speech(own)
     before, listed = base.policy_support, base.listed_tools
@@ -161,21 +163,21 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and
         # waits for ever.
         listed = tuple(name for name in listed if name != SUBAGENT_TOOL)
-    listed = own.at("listed").texts() or listed
+    listed = own.child("listed").read_texts() or listed
     return base._replace(
         translator_ref=lambda: reader(own, base.tools),
         child_input_ref=lambda: _speech(own),
         build_launch=start,
         modes=modes,
         listed_tools=listed,
-        unattended=own.at("unattended").switch(),
+        unattended=own.child("unattended").read_bool(),
         choose_tools=None,
         abilities=base.abilities._replace(
             can_stream=True,
             can_resume=True,
             accepts_model=True,
             accepts_mcp_servers=True,
-            accepts_command_servers=not own.at("addresses").switch(),
+            accepts_command_servers=not own.child("addresses").read_bool(),
         ),
         policy_support=enforcement,
         # the protocol has no place for a system prompt
@@ -187,15 +189,15 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
 def as_profile(spot: ConfigNode) -> dict[str, Any]:
     """The table of a profile with `protocol = "acp"`, with all that any profile has."""
     for key in RULES:
-        if spot.at(key):
-            raise spot.at(key).refused(
-                'left out of a profile with `protocol = "acp"`', told="there"
+        if spot.child(key):
+            raise spot.child(key).build_error(
+                'left out of a profile with `protocol = "acp"`', description="there"
             )
-    table, own = dict(spot.table()), dict(spot.at("acp").table(KEYS))
-    launch = {"argv": [], "prompt": {"via": "stdin"}, **spot.at("launch").table()}
+    table, own = dict(spot.read_table()), dict(spot.child("acp").read_table(KEYS))
+    launch = {"argv": [], "prompt": {"via": "stdin"}, **spot.child("launch").read_table()}
     asks, given = bool(own.get("asks")), "permission_args" in launch or "permission_args" in own
     if not given:  # a mode below the widest needs an agent that asks
-        plan = asks and "plan" in spot.at("acp").at("modes").table()
+        plan = asks and "plan" in spot.child("acp").child("modes").read_table()
         narrow = ("acceptEdits", "dontAsk", *(("plan",) if plan else ())) if asks else ()
         own["permission_args"] = {mode: [] for mode in ("default", *narrow, BYPASS_MODE)}
     own.setdefault("model", "{model}" not in str(launch["argv"]))
@@ -229,13 +231,13 @@ def reader(own: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
     facts = {
         "tools": tools,
         "form": _form(own),
-        "server_tool": own.at("server_tool").text(""),
-        "ends_at_denial": own.at("denied").choice(("goes on", "ends"), "goes on") == "ends",
-        "trailer": own.at("trailer").pattern() if own.at("trailer") else None,
-        "notices": own.at("notices").pattern() if own.at("notices") else None,
-        "retries": own.at("retries").pattern() if own.at("retries") else None,
-        "failures": own.at("failures").pattern() if own.at("failures") else None,
-        "counts_session": own.at("usage").choice(("turn", "session"), "turn") == "session",
+        "server_tool": own.child("server_tool").read_text(""),
+        "ends_at_denial": own.child("denied").read_choice(("goes on", "ends"), "goes on") == "ends",
+        "trailer": own.child("trailer").compile_pattern() if own.child("trailer") else None,
+        "notices": own.child("notices").compile_pattern() if own.child("notices") else None,
+        "retries": own.child("retries").compile_pattern() if own.child("retries") else None,
+        "failures": own.child("failures").compile_pattern() if own.child("failures") else None,
+        "counts_session": own.child("usage").read_choice(("turn", "session"), "turn") == "session",
     }
     made: type[AcpTranslator] = type("AgentTranslator", (AcpTranslator,), facts)
     return made
@@ -244,21 +246,23 @@ def reader(own: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
 def _form(own: ConfigNode) -> "CallFormat":
     from shim.profiles.acp.calls import CallFormat, CallSignature
 
-    signs = {name: own.at("signs").at(name) for name in own.at("signs").table()}
+    signs = {name: own.child("signs").child(name) for name in own.child("signs").read_table()}
     for one in signs.values():
-        one.table(SIGNS)
-    asked = own.at("questions")
+        one.read_table(SIGNS)
+    asked = own.child("questions")
     return CallFormat(
-        own.at("tool_name").choice(PLACES, PLACES[0]),
+        own.child("tool_name").read_choice(PLACES, PLACES[0]),
         {
             name: CallSignature(
-                one.at("kind").text(), one.at("title").text(""), one.at("keys").texts(20)
+                one.child("kind").read_text(),
+                one.child("title").read_text(""),
+                one.child("keys").read_texts(20),
             )
             for name, one in signs.items()
         },
-        {kind: asked.at(kind).texts(20) for kind in asked.table()},
-        own.at("input").choice(("rawInput", "content"), "rawInput") == "content",
-        own.at("path").pattern() if own.at("path") else None,
+        {kind: asked.child(kind).read_texts(20) for kind in asked.read_table()},
+        own.child("input").read_choice(("rawInput", "content"), "rawInput") == "content",
+        own.child("path").compile_pattern() if own.child("path") else None,
     )
 
 
@@ -266,12 +270,14 @@ def _speech(own: ConfigNode) -> "ChildInput":
     from shim.profiles.acp.blocks import AS_FILE, AS_IMAGE, LEFT_OUT
     from shim.profiles.acp.speech import AcpInput
 
-    modes = {mode: own.at("modes").at(mode).text() for mode in own.at("modes").table()}
-    documents = own.at("documents").choice((AS_FILE, AS_IMAGE, LEFT_OUT), AS_FILE)
+    modes = {
+        mode: own.child("modes").child(mode).read_text() for mode in own.child("modes").read_table()
+    }
+    documents = own.child("documents").read_choice((AS_FILE, AS_IMAGE, LEFT_OUT), AS_FILE)
     return AcpInput(
         modes,
-        sets_model=own.at("model").switch(),
-        offers_draft=own.at("draft").switch(),
+        sets_model=own.child("model").read_bool(),
+        offers_draft=own.child("draft").read_bool(),
         document_format=documents,
-        only_urls=own.at("addresses").switch(),
+        only_urls=own.child("addresses").read_bool(),
     )

@@ -84,24 +84,34 @@ class Denials:
     def __init__(
         self, spot: ConfigNode, name: str, tools: Tools, left: Mapping[str, tuple[str, ...]]
     ) -> None:
-        spot.table(KEYS)
+        spot.read_table(KEYS)
         self._name, self._tools, self._left = name, tools, left
         self._said = {
-            key: spot.at(key).text("")
+            key: spot.child(key).read_text("")
             for key in (
                 *("tool", "allow", "asking", "server", "server_tool", "servers", "between", "text"),
                 *("protected_file", "protected"),
             )
         }
         self._renamed = {
-            own: spot.at("renamed").at(own).text() for own in spot.at("renamed").table()
+            own: spot.child("renamed").child(own).read_text()
+            for own in spot.child("renamed").read_table()
         }
-        self._also = spot.at("also").texts()
-        self._arguments, self._suffix = spot.at("args").texts(20), spot.at("suffix").text("")
-        self._of_modes = spot.at("of_modes").text("")
-        self._plain = {key: spot.at("plain").at(key).text() for key in spot.at("plain").table()}
-        self._json = {key: spot.at("json").at(key).text() for key in spot.at("json").table()}
-        self.subagents = spot.at("subagents").switch()
+        self._also = spot.child("also").read_texts()
+        self._arguments, self._suffix = (
+            spot.child("args").read_texts(20),
+            spot.child("suffix").read_text(""),
+        )
+        self._of_modes = spot.child("of_modes").read_text("")
+        self._plain = {
+            key: spot.child("plain").child(key).read_text()
+            for key in spot.child("plain").read_table()
+        }
+        self._json = {
+            key: spot.child("json").child(key).read_text()
+            for key in spot.child("json").read_table()
+        }
+        self.subagents = spot.child("subagents").read_bool()
 
     def hears(self, rule: Rule) -> bool:
         """Whether the program can be told of a rule: about a whole tool, a server of MCP, or a tool

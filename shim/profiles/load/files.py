@@ -56,7 +56,7 @@ def packaged(place: str) -> File:
     data = _data(place)
     return File(
         parsed(data, place),
-        ConfigSource(place, lambda: data.decode(), bundled=True),
+        ConfigSource(place, lambda: data.decode(), is_bundled=True),
         bundled_module,
     )
 
@@ -83,7 +83,7 @@ def vendor(
     spot = ConfigNode(file.source, file.table)
     table, adapter = _whole(file, read, bases)
     named = table.get("adapter")
-    imported = None if named is None else lambda: _adapter(spot.at("adapter"), named, adapter)
+    imported = None if named is None else lambda: _adapter(spot.child("adapter"), named, adapter)
     return build_adapter(name, table, file.source, imported, trace)
 
 
@@ -92,14 +92,14 @@ def _whole(file: File, read: Read, bases: Collection[str]) -> tuple[Mapping[str,
     adapter.
     """
     spot = ConfigNode(file.source, file.table)
-    if not spot.at("extends"):
-        return spot.table(), file
-    base, own = spot.at("extends").text(), dict(spot.table())
+    if not spot.child("extends"):
+        return spot.read_table(), file
+    base, own = spot.child("extends").read_text(), dict(spot.read_table())
     if base not in bases:
-        raise spot.at("extends").refused(f"a bundled profile: {', '.join(bases)}")
+        raise spot.child("extends").build_error(f"a bundled profile: {', '.join(bases)}")
     del own["extends"]
     table, adapter = _whole(read(f"{base}.toml"), read, [name for name in bases if name != base])
-    return merge_tables(table, own), file if spot.at("adapter") else adapter
+    return merge_tables(table, own), file if spot.child("adapter") else adapter
 
 
 def _adapter(spot: ConfigNode, named: object, file: File) -> "type[Translator]":
@@ -110,15 +110,15 @@ def _adapter(spot: ConfigNode, named: object, file: File) -> "type[Translator]":
 
     found = re.fullmatch(ADAPTER, named) if isinstance(named, str) else None
     if found is None:
-        raise spot.refused('"module:Class", a module beside the profile', named)
+        raise spot.build_error('"module:Class", a module beside the profile', named)
     try:
         adapter = getattr(file.module(found[1]), found[2])
     except (
         Exception
     ) as error:  # a module may raise anything, and the profile that names it is wrong then
-        raise spot.refused(
+        raise spot.build_error(
             f"a module beside the profile with this class ({error!r})", named
         ) from None
     if not (isinstance(adapter, type) and issubclass(adapter, Translator)):
-        raise spot.refused("a subclass of shim.profiles.profile.ProfileTranslator", named)
+        raise spot.build_error("a subclass of shim.profiles.profile.ProfileTranslator", named)
     return adapter

@@ -174,13 +174,13 @@ class LaunchTemplate:
     """A checked `[launch]`; `start` is a vendor's `launch`, the rest are facts for the vendor."""
 
     def __init__(self, spot: ConfigNode, name: str, tools: Tools) -> None:
-        spot.table(KEYS)
+        spot.read_table(KEYS)
         uses: set[str] = set()
         command, self.programs = _programs(spot)
-        self.variants, self.probe = _variants(spot.at("variants"))
-        self.rules = _rules(spot.at("rules"))
+        self.variants, self.probe = _variants(spot.child("variants"))
+        self.rules = _rules(spot.child("rules"))
         self.mode_tools = {
-            mode: node.texts() for mode, node in of_modes(spot, "permission_tools").items()
+            mode: node.read_texts() for mode, node in of_modes(spot, "permission_tools").items()
         }
         self.denials = _denials(spot, name, tools, self.mode_tools)
         limits = self.rules, self.denials, self.mode_tools
@@ -188,10 +188,11 @@ class LaunchTemplate:
             spot, name, tools, command, self.variants, uses, *limits
         )
         self.models = {
-            key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()
+            key: spot.child("model_map").child(key).read_text()
+            for key in spot.child("model_map").read_table()
         }
-        self.report: RunReportSpec | None = _report(spot.at("report"), spot.at("argv"), uses)
-        self.version = _version(spot.at("version_probe"))
+        self.report: RunReportSpec | None = _report(spot.child("report"), spot.child("argv"), uses)
+        self.version = _version(spot.child("version_probe"))
         self.uses = frozenset(uses)
 
 
@@ -207,38 +208,40 @@ def _start(
     mode_tools: ModeTools,
 ) -> Callable[[LaunchRequest], LaunchSpec]:
     """The template of arguments, compiled; what it depends on is added to `uses`."""
-    prompt = Prompt(spot.at("prompt"))
-    argv = spot.at("argv")
-    parts = [part(one, uses, prompt, variants) for one in argv.items(WORDS)]
+    prompt = Prompt(spot.child("prompt"))
+    argv = spot.child("argv")
+    parts = [part(one, uses, prompt, variants) for one in argv.read_items(WORDS)]
     for one in (
         word for word in ("prompt", "prompt_file") if (word == "prompt") is (prompt.via == "arg")
     ):
         if prompt.via != "stdin" and one not in uses:
-            raise argv.refused(
+            raise argv.build_error(
                 f"a list with {{{one}}} in it, because prompt.via is {prompt.via}",
-                told="a list without",
+                description="a list without",
             )
-    modes = spot.at("permission_args").table()
+    modes = spot.child("permission_args").read_table()
     if "permission_args" not in uses and any(
         isinstance(words, list) and words for words in modes.values()
     ):
         allowed = 'a list with { when = "permission_args" } in it, because modes have words'
-        raise argv.refused(allowed, told="a list without")
+        raise argv.build_error(allowed, description="a list without")
     if (RULES in uses) is (rules is None):
-        raise argv.refused('a list with { when = "rules" } in it exactly if there are `rules`')
-    environment, unset = _environment(spot.at("env")), _unset(spot.at("env_unset"))
+        raise argv.build_error('a list with { when = "rules" } in it exactly if there are `rules`')
+    environment, unset = _environment(spot.child("env")), _unset(spot.child("env_unset"))
     by_mode = {
         mode: environment | _environment(own)
         for mode, own in of_modes(spot, "permission_env").items()
     }
     efforts = [
-        one.choice(CLAUDE_EFFORT_LEVELS)
-        for one in spot.at("efforts").items(len(CLAUDE_EFFORT_LEVELS))
+        one.read_choice(CLAUDE_EFFORT_LEVELS)
+        for one in spot.child("efforts").read_items(len(CLAUDE_EFFORT_LEVELS))
     ] or CLAUDE_EFFORT_LEVELS
     pattern = (
-        spot.at("resume_id_pattern").regex() if spot.at("resume_id_pattern") else RESUME_PATTERN
+        spot.child("resume_id_pattern").read_regex()
+        if spot.child("resume_id_pattern")
+        else RESUME_PATTERN
     )
-    pipe = spot.at("stdin").choice(STDINS, STDINS[0]) == "pipe"
+    pipe = spot.child("stdin").read_choice(STDINS, STDINS[0]) == "pipe"
     first = command[1:]
 
     def start(request: LaunchRequest) -> LaunchSpec:
@@ -326,7 +329,7 @@ def _rules(spot: ConfigNode) -> Rules | None:
     """What gives the module that tells the program the rules. It is imported at a turn."""
     if not spot:
         return None
-    named = spot.choice(RULE_MODULES)
+    named = spot.read_choice(RULE_MODULES)
     return lambda: import_module(f"shim.adapters.{named}")
 
 
@@ -334,54 +337,55 @@ def _denials(spot: ConfigNode, name: str, tools: Tools, mode_tools: ModeTools) -
     """How the program is told what it is not to run. A profile that extends another one takes it
     back with `false`.
     """
-    if not spot.at("denials").value:
+    if not spot.child("denials").value:
         return None
     from shim.profiles.load.denials import Denials
 
-    return Denials(spot.at("denials"), name, tools, mode_tools)
+    return Denials(spot.child("denials"), name, tools, mode_tools)
 
 
 def _report(spot: ConfigNode, argv: ConfigNode, uses: set[str]) -> RunReportSpec | None:
     if not spot:
         if "report_folder" in uses:
-            raise argv.refused(
+            raise argv.build_error(
                 "a list without {report_folder}, because there is no `report`",
-                told="a list with it",
+                description="a list with it",
             )
         return None
-    spot.table(("file", "keys"))
+    spot.read_table(("file", "keys"))
     if "report_folder" not in uses:
-        raise argv.refused(
-            "a list with {report_folder} in it, because there is a `report`", told="a list without"
+        raise argv.build_error(
+            "a list with {report_folder} in it, because there is a `report`",
+            description="a list without",
         )
-    if not _plain(spot.at("file").text()):
-        raise spot.at("file").refused("the name of a file")
-    keys = spot.at("keys").texts(20)
+    if not _plain(spot.child("file").read_text()):
+        raise spot.child("file").build_error("the name of a file")
+    keys = spot.child("keys").read_texts(20)
     if not keys:
-        raise spot.refused("a table with `keys`", told="a table without")
-    return RunReportSpec(spot.at("file").text(), keys)
+        raise spot.build_error("a table with `keys`", description="a table without")
+    return RunReportSpec(spot.child("file").read_text(), keys)
 
 
 def _version(spot: ConfigNode) -> VersionProbe:
     """`version_probe`; keys that it leaves out have their usual values."""
-    spot.table(("args", "regex", "tested"))
+    spot.read_table(("args", "regex", "tested"))
     usual = VersionProbe()
-    regex = spot.at("regex").regex() if spot.at("regex") else usual.regex
-    tested = spot.at("tested").text("")
+    regex = spot.child("regex").read_regex() if spot.child("regex") else usual.regex
+    tested = spot.child("tested").read_text("")
     try:
         parse_conditions(tested)
     except ValueError as error:
-        raise spot.at("tested").refused(
+        raise spot.child("tested").build_error(
             'conditions with commas between them, such as ">=0.169,<0.170"', str(error) or tested
         ) from None
-    return VersionProbe(spot.at("args").texts(10) or usual.args, regex, tested)
+    return VersionProbe(spot.child("args").read_texts(10) or usual.args, regex, tested)
 
 
 def parse_overruling_paths(spot: ConfigNode) -> dict[str, tuple[str, ...]]:
     """`overruled_by`: system → the folders and files that go before ours."""
-    places = {system: spot.at(system) for system in spot.table(SYSTEMS)}
+    places = {system: spot.child(system) for system in spot.read_table(SYSTEMS)}
     return {
-        system: one.texts(10) if isinstance(one.value, list) else (one.text(),)
+        system: one.read_texts(10) if isinstance(one.value, list) else (one.read_text(),)
         for system, one in places.items()
     }
 
@@ -390,21 +394,25 @@ def of_modes(launch: ConfigNode, key: str) -> dict[str, ConfigNode]:
     """A table of `[launch]` by permission mode; only modes that the profile honours may stand
     there.
     """
-    spot = launch.at(key)
-    modes = launch.at("permission_args").table()
-    return {mode: spot.at(mode) for mode in spot.table(tuple(modes) or ("default",))}
+    spot = launch.child(key)
+    modes = launch.child("permission_args").read_table()
+    return {mode: spot.child(mode) for mode in spot.read_table(tuple(modes) or ("default",))}
 
 
 def _programs(spot: ConfigNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The command, and the names of its program on PATH."""
-    command = spot.at("command").texts(20)
-    programs = (*command[:1], *spot.at("programs").texts(10))
+    command = spot.child("command").read_texts(20)
+    programs = (*command[:1], *spot.child("programs").read_texts(10))
     if not programs:
-        raise spot.refused("a table with `command`", told="a table without `command`")
+        raise spot.build_error("a table with `command`", description="a table without `command`")
     for place, program in enumerate(programs):
         if not _plain(program):
-            where = spot.at("command").at(0) if place == 0 else spot.at("programs").at(place - 1)
-            raise where.refused(
+            where = (
+                spot.child("command").child(0)
+                if place == 0
+                else spot.child("programs").child(place - 1)
+            )
+            raise where.build_error(
                 "the name of a program on PATH; `[vendors.NAME] bin` in config.toml may be a path"
             )
     return command, programs
@@ -429,21 +437,27 @@ def _variant(name: str) -> bool:
 
 def _variants(spot: ConfigNode) -> tuple[tuple[str, ...], Callable[[str], str] | None]:
     """The names of the dialects, and what picks one by the program's help."""
-    names = tuple(spot.table())
+    names = tuple(spot.read_table())
     if not names:
         return (), None
     if len(names) > VARIANTS:
-        raise spot.refused(
-            f"a table of at most {VARIANTS} variants", told=f"a table of {len(names)}"
+        raise spot.build_error(
+            f"a table of at most {VARIANTS} variants", description=f"a table of {len(names)}"
         )
     signs = []
     for name in names:
         if not _variant(name) or name in (*SWITCHES, *TEXTS, "auto"):
-            raise spot.at(name).refused(
+            raise spot.child(name).build_error(
                 "under a name of small letters, digits and dashes that no condition has", name
             )
-        spot.at(name).table(("has", "lacks"))
-        signs.append((name, spot.at(name).at("has").texts(20), spot.at(name).at("lacks").texts(20)))
+        spot.child(name).read_table(("has", "lacks"))
+        signs.append(
+            (
+                name,
+                spot.child(name).child("has").read_texts(20),
+                spot.child(name).child("lacks").read_texts(20),
+            )
+        )
 
     def probe(text: str) -> str:
         for name, has, lacks in signs:
@@ -545,12 +559,12 @@ def _get_claude_names(tool: Tool) -> set[str]:
 
 def _environment(spot: ConfigNode) -> dict[str, str]:
     found = {}
-    for key in spot.table():
+    for key in spot.read_table():
         if not _variable(key) or key.startswith(FORBIDDEN_BEGINNINGS) or key in FORBIDDEN_VARIABLES:
-            raise spot.at(key).refused("a variable of the program's own", key)
-        value = spot.at(key).value
+            raise spot.child(key).build_error("a variable of the program's own", key)
+        value = spot.child(key).value
         if not isinstance(value, str) or "\0" in value:
-            raise spot.at(key).refused("a string")
+            raise spot.child(key).build_error("a string")
         found[key] = value
     return found
 
@@ -560,7 +574,7 @@ def _variable(name: str) -> bool:
 
 
 def _unset(spot: ConfigNode) -> tuple[str, ...]:
-    for place, key in enumerate(spot.texts(50)):
+    for place, key in enumerate(spot.read_texts(50)):
         if not _variable(key) or key.startswith(KEPT_BEGINNING) or key in KEPT_VARIABLES:
-            raise spot.at(place).refused("a variable that the program can do without")
-    return spot.texts(50)
+            raise spot.child(place).build_error("a variable that the program can do without")
+    return spot.read_texts(50)

@@ -21,12 +21,12 @@ class Prompt:
     """
 
     def __init__(self, spot: ConfigNode) -> None:
-        spot.table(("via", "dash_guard", "long", "max_bytes"))
-        self.via = spot.at("via").choice(VIAS, "stdin")
-        self.guard = spot.at("dash_guard").choice(GUARDS, "stdin")
-        self.long = spot.at("long").choice(LONGS, "stdin")
-        most = spot.at("max_bytes")
-        self.most = int(most.number(1, MAX_ARGUMENT_BYTES)) if most else MAX_ARGUMENT_BYTES
+        spot.read_table(("via", "dash_guard", "long", "max_bytes"))
+        self.via = spot.child("via").read_choice(VIAS, "stdin")
+        self.guard = spot.child("dash_guard").read_choice(GUARDS, "stdin")
+        self.long = spot.child("long").read_choice(LONGS, "stdin")
+        most = spot.child("max_bytes")
+        self.most = int(most.read_number(1, MAX_ARGUMENT_BYTES)) if most else MAX_ARGUMENT_BYTES
 
 
 def system_prompts(request: LaunchRequest, uses: set[str]) -> tuple[str, str, list[str]]:

@@ -168,42 +168,47 @@ def build_adapter(
     events.
     """
     spot = ConfigNode(source, table)
-    spot.table(PROFILE_KEYS)
-    if spot.at("schema").value.__class__ is not int or spot.at("schema").value != SCHEMA_VERSION:
-        raise spot.at("schema").refused(
-            f"{SCHEMA_VERSION}", told="" if spot.at("schema") else "not there"
+    spot.read_table(PROFILE_KEYS)
+    if (
+        spot.child("schema").value.__class__ is not int
+        or spot.child("schema").value != SCHEMA_VERSION
+    ):
+        raise spot.child("schema").build_error(
+            f"{SCHEMA_VERSION}", description="" if spot.child("schema") else "not there"
         )
-    if spot.at("id").text() != name:
-        raise spot.at("id").refused(f"{name!r}, as its file is called")
-    if spot.at("protocol"):
+    if spot.child("id").read_text() != name:
+        raise spot.child("id").build_error(f"{name!r}, as its file is called")
+    if spot.child("protocol"):
         from shim.profiles.load.acp import agent, as_profile
 
-        spot.at("protocol").choice(PROTOCOLS)
+        spot.child("protocol").read_choice(PROTOCOLS)
         whole = as_profile(spot)
         return agent(build_adapter(name, whole, source), whole, source)
-    known = parse_tools(spot.at("tools"), spot.at("other_tools"), spot.at("unknown_tools"), name)
-    launch, own = spot.at("launch"), spot.at("stream")
+    known = parse_tools(
+        spot.child("tools"), spot.child("other_tools"), spot.child("unknown_tools"), name
+    )
+    launch, own = spot.child("launch"), spot.child("stream")
     made = LaunchTemplate(launch, name, known)
     translates = _create_translator_loader(
         spot, known, adapter, lambda: _compile_stream(spot, known, trace)
     )
-    if not source.bundled or trace is not None:
+    if not source.is_bundled or trace is not None:
         translates()
     events = [one for one in table.get("event", ()) if one]
     listed = (
-        spot.at("listed").texts()
-        if spot.at("listed")
+        spot.child("listed").read_texts()
+        if spot.child("listed")
         else tuple(sorted({tool.name for tool in known.values()}))
     )
-    codes = own.at("end").at("ok_exit").items(20)
-    unattended = spot.at("unattended").switch()
+    codes = own.child("end").child("ok_exit").read_items(20)
+    unattended = spot.child("unattended").read_bool()
     enforcement = _build_policy_support(made, unattended=unattended)
     vendor = Adapter(
         name=name,
         programs=made.programs,
         translator_ref=translates,
         build_launch=made.start,
-        modes=_parse_modes(launch.at("permission_args")),
+        modes=_parse_modes(launch.child("permission_args")),
         tools=known,
         listed_tools=listed,
         unattended=unattended,
@@ -212,11 +217,11 @@ def build_adapter(
         )
         if made.mode_tools
         else None,
-        login_hint=launch.at("login").text(""),
-        timeouts_s=_parse_timeouts(launch.at("timeouts")),
+        login_hint=launch.child("login").read_text(""),
+        timeouts_s=_parse_timeouts(launch.child("timeouts")),
         version_probe=made.version,
         abilities=Abilities(
-            can_stream=own.at("text").value in _STREAMED_MODES
+            can_stream=own.child("text").value in _STREAMED_MODES
             or any(one.get("mode") in _STREAMED_MODES for one in events),
             can_resume="resume" in made.uses,
             accepts_model="model" in made.uses,
@@ -231,50 +236,57 @@ def build_adapter(
             can_repeat_reply=any(one["emit"] == "retract" for one in events),
         ),
         policy_support=enforcement,
-        session_traits=SessionTraits(own.at("saves_late").switch(), own.at("given_id").switch()),
+        session_traits=SessionTraits(
+            own.child("saves_late").read_bool(), own.child("given_id").read_bool()
+        ),
         shutdown=ShutdownConfig(
-            _parse_interrupt_signal(launch.at("interrupt")),
-            _parse_grace(launch.at("interrupt").at("grace")),
-            frozenset(int(one.number(0, 255)) for one in codes) or frozenset((0,)),
+            _parse_interrupt_signal(launch.child("interrupt")),
+            _parse_grace(launch.child("interrupt").child("grace")),
+            frozenset(int(one.read_number(0, 255)) for one in codes) or frozenset((0,)),
         ),
         cli=CliInfo(
             variants=made.variants,
             detect_variant=made.probe,
-            install_command=launch.at("install").text(""),
+            install_command=launch.child("install").read_text(""),
             model_names=made.models,
-            login_probe=_parse_login_probe(launch.at("login_probe")),
-            model_probe=_parse_model_probe(launch.at("models_probe")),
+            login_probe=_parse_login_probe(launch.child("login_probe")),
+            model_probe=_parse_model_probe(launch.child("models_probe")),
         ),
         environment=Environment(
-            visible_variables=launch.at("env_keep").texts(20),
-            api_base_variable=launch.at("api_base").text(""),
-            data_dir=_parse_data_dir(launch.at("home")),
+            visible_variables=launch.child("env_keep").read_texts(20),
+            api_base_variable=launch.child("api_base").read_text(""),
+            data_dir=_parse_data_dir(launch.child("home")),
             run_report=made.report,
-            overriding_files=parse_overruling_paths(launch.at("overruled_by")),
+            overriding_files=parse_overruling_paths(launch.child("overruled_by")),
             extra_tool_keys={
-                name: launch.at("widened_by").at(name).text()
-                for name in launch.at("widened_by").table()
+                name: launch.child("widened_by").child(name).read_text()
+                for name in launch.child("widened_by").read_table()
             },
             mcp_server_keys={
-                name: launch.at("servers_in").at(name).text()
-                for name in launch.at("servers_in").table()
+                name: launch.child("servers_in").child(name).read_text()
+                for name in launch.child("servers_in").read_table()
             },
             autostart_files={
-                name: launch.at("brings").at(name).texts() for name in launch.at("brings").table()
+                name: launch.child("brings").child(name).read_texts()
+                for name in launch.child("brings").read_table()
             },
-            no_autostart_flag=launch.at("brings_off").text(""),
-            trust_prompt_text=launch.at("gate").text(""),
+            no_autostart_flag=launch.child("brings_off").read_text(""),
+            trust_prompt_text=launch.child("gate").read_text(""),
         ),
     )
-    if spot.at("two_way"):
-        module = f"shim.adapters.{spot.at('two_way').choice(TWO_WAY_MODULES)}"
+    if spot.child("two_way"):
+        module = f"shim.adapters.{spot.child('two_way').read_choice(TWO_WAY_MODULES)}"
         return vendor._replace(
             cli=vendor.cli._replace(build_two_way=lambda: _load_two_way_adapter(module, vendor))
         )
-    if not spot.at("acp").value:
+    if not spot.child("acp").value:
         return vendor
-    words = spot.at("acp").at("command").texts()[1:] if spot.at("acp").at("command") else ()
-    if not source.bundled:  # a mistake in it is told of now
+    words = (
+        spot.child("acp").child("command").read_texts()[1:]
+        if spot.child("acp").child("command")
+        else ()
+    )
+    if not source.is_bundled:  # a mistake in it is told of now
         _build_two_way_adapter(vendor, table, source)
     facts = vendor.cli._replace(
         build_two_way=lambda: _build_two_way_adapter(vendor, table, source),
@@ -360,7 +372,7 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySu
 def _create_acp_translator(spot: ConfigNode, known: Tools) -> "type[Translator]":
     from shim.profiles.load.acp import reader
 
-    return reader(spot.at("acp"), known)
+    return reader(spot.child("acp"), known)
 
 
 def _create_translator_loader(
@@ -377,7 +389,7 @@ def _create_translator_loader(
             from shim.profiles.profile import build_translator
 
             protocol = (
-                (lambda: _create_acp_translator(spot, known)) if spot.at("acp").value else None
+                (lambda: _create_acp_translator(spot, known)) if spot.child("acp").value else None
             )
             made.append(
                 build_translator(spot, stream(), None if adapter is None else adapter(), protocol)
@@ -396,51 +408,53 @@ def _compile_stream(spot: ConfigNode, known: Tools, trace: "RuleTrace | None") -
 def _parse_modes(spot: ConfigNode) -> dict[str, tuple[str, ...]]:
     if not spot:
         return {"default": ()}
-    spot.table(PERMISSION_MODES)
-    return {mode: spot.at(mode).texts(20) for mode in spot.value}
+    spot.read_table(PERMISSION_MODES)
+    return {mode: spot.child(mode).read_texts(20) for mode in spot.value}
 
 
 def _parse_interrupt_signal(spot: ConfigNode) -> str:
-    spot.table(("signal", "grace"))
-    return spot.at("signal").choice(INTERRUPT_SIGNALS, "SIGINT")
+    spot.read_table(("signal", "grace"))
+    return spot.child("signal").read_choice(INTERRUPT_SIGNALS, "SIGINT")
 
 
 def _parse_grace(spot: ConfigNode) -> float:
-    return spot.number(0.1, MAX_GRACE_S) if spot else 0.0
+    return spot.read_number(0.1, MAX_GRACE_S) if spot else 0.0
 
 
 def _parse_login_probe(spot: ConfigNode) -> LoginProbe:
     if not spot:
         return LoginProbe()
-    spot.table(("args", "refusal", "unless"))
+    spot.read_table(("args", "refusal", "unless"))
     return LoginProbe(
-        spot.at("args").texts(20),
-        spot.at("refusal").regex(),
-        login_exception=spot.at("unless").text(""),
+        spot.child("args").read_texts(20),
+        spot.child("refusal").read_regex(),
+        login_exception=spot.child("unless").read_text(""),
     )
 
 
 def _parse_model_probe(spot: ConfigNode) -> ModelProbe:
     if not spot:
         return ModelProbe()
-    spot.table(("args", "regex"))
-    return ModelProbe(spot.at("args").texts(20), spot.at("regex").regex())
+    spot.read_table(("args", "regex"))
+    return ModelProbe(spot.child("args").read_texts(20), spot.child("regex").read_regex())
 
 
 def _parse_timeouts(spot: ConfigNode) -> dict[str, float]:
-    spot.table(TIMEOUT_KEYS)
-    return {f"{key}_timeout": spot.at(key).number(1, MAX_TIMEOUT_S) for key in spot.table()}
+    spot.read_table(TIMEOUT_KEYS)
+    return {
+        f"{key}_timeout": spot.child(key).read_number(1, MAX_TIMEOUT_S) for key in spot.read_table()
+    }
 
 
 def _parse_data_dir(spot: ConfigNode) -> tuple[str, str] | None:
     """The variable and the folder of `home`."""
     if not spot:
         return None
-    spot.table(("variable", "folder"))
-    folder = spot.at("folder").text()
+    spot.read_table(("variable", "folder"))
+    folder = spot.child("folder").read_text()
     if not {"", ".", ".."}.isdisjoint(folder.split("/")):
-        raise spot.at("folder").refused("a folder in the person's home, such as .codex")
-    return spot.at("variable").text(""), folder
+        raise spot.child("folder").build_error("a folder in the person's home, such as .codex")
+    return spot.child("variable").read_text(""), folder
 
 
 def _has_prices(table: Table) -> bool:

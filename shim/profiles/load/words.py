@@ -40,16 +40,16 @@ def part(spot: ConfigNode, uses: set[str], prompt: Prompt, variants: tuple[str, 
     """One entry of `argv`, compiled; what it depends on is added to `uses`."""
     if isinstance(spot.value, str):
         return _word(spot, uses, prompt)
-    spot.table(("when", "unless", "each", "args"))
+    spot.read_table(("when", "unless", "each", "args"))
     known = (*ASKED, *variants)
-    wanted, unwanted = (_conditions(spot.at(key), known) for key in ("when", "unless"))
-    if not (wanted or unwanted or spot.at("each")):
-        raise spot.refused("a string, or a table with one of when, unless, each")
+    wanted, unwanted = (_conditions(spot.child(key), known) for key in ("when", "unless"))
+    if not (wanted or unwanted or spot.child("each")):
+        raise spot.build_error("a string, or a table with one of when, unless, each")
     uses.update(wanted, unwanted)
     for key in ("permission_args", RULES):
         if key in wanted:
             if len(wanted) > 1 or set(spot.value) != {"when"}:
-                raise spot.refused(
+                raise spot.build_error(
                     f'{{ when = "{key}" }} and nothing else: what keeps it narrow is never left out'
                 )
             return lambda filled, key=key: list(filled[key])  # type: ignore[misc]
@@ -67,22 +67,22 @@ def _conditions(spot: ConfigNode, known: tuple[str, ...]) -> tuple[str, ...]:
     if not spot:
         return ()
     if isinstance(spot.value, list):
-        found = tuple(one.choice(known) for one in spot.items(CONDITIONS))
+        found = tuple(one.read_choice(known) for one in spot.read_items(CONDITIONS))
         if not found:
-            raise spot.refused("a list of conditions")
+            raise spot.build_error("a list of conditions")
         return found
-    return (spot.choice(known),)
+    return (spot.read_choice(known),)
 
 
 def _many(spot: ConfigNode, uses: set[str], prompt: Prompt, wanted: tuple[str, ...]) -> Part:
     """The words of `args`, once or for each item of a list."""
-    if not spot.at("each"):
+    if not spot.child("each"):
         own = tuple(key for key in wanted if key in LISTS)
-        parts = [_word(one, uses, prompt, own) for one in spot.at("args").items(WORDS)]
+        parts = [_word(one, uses, prompt, own) for one in spot.child("args").read_items(WORDS)]
         return lambda filled: [word for one in parts for word in one(filled)]
-    key = spot.at("each").choice(LISTS)
+    key = spot.child("each").read_choice(LISTS)
     uses.add(key)
-    parts = [_word(one, uses, prompt, ("item",)) for one in spot.at("args").items(WORDS)]
+    parts = [_word(one, uses, prompt, ("item",)) for one in spot.child("args").read_items(WORDS)]
     return lambda filled: [
         word for item in filled[key] for one in parts for word in one({**filled, "item": item})
     ]
@@ -92,7 +92,7 @@ def _word(spot: ConfigNode, uses: set[str], prompt: Prompt, own: tuple[str, ...]
     """One word: literal, or with placeholders; a word that has nothing to be filled with is left
     out.
     """
-    text = spot.value if spot.value == "" else spot.text()
+    text = spot.value if spot.value == "" else spot.read_text()
     pieces = _pieces(text)
     names = pieces[1::2]
     if not names:
@@ -100,13 +100,13 @@ def _word(spot: ConfigNode, uses: set[str], prompt: Prompt, own: tuple[str, ...]
     known = (*(name for name in TEXTS if name not in ("item", *LISTS)), BUNDLED, *own)
     for name in names:
         if name not in known:
-            raise spot.refused(
+            raise spot.build_error(
                 f"a word with placeholders out of {', '.join('{' + one + '}' for one in known)}"
             )
     uses.update(names)
     of_prompt = "prompt" in names
     if of_prompt and prompt.via != "arg":
-        raise spot.refused(f"a word without {{prompt}}, because prompt.via is {prompt.via}")
+        raise spot.build_error(f"a word without {{prompt}}, because prompt.via is {prompt.via}")
     joined = (
         text.startswith("-")
         and "{" not in pieces[0]
@@ -114,7 +114,7 @@ def _word(spot: ConfigNode, uses: set[str], prompt: Prompt, own: tuple[str, ...]
         and names[0] == "prompt"
     )
     if of_prompt and prompt.guard == "equals" and not joined:
-        raise spot.refused(
+        raise spot.build_error(
             'a word such as "--prompt={prompt}", because prompt.dash_guard is equals'
         )
     guard = ["--"] if of_prompt and prompt.guard == "--" else []

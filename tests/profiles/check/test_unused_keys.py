@@ -67,7 +67,7 @@ def insert_keys(
 def list_allowed_names(monkeypatch) -> set[str]:
     """Return the names of all keys that the loader allows in the tables of the bundled profiles."""
     allowed: list[tuple[ConfigKeys, Collection[str], object]] = []
-    read_table = ConfigNode.table
+    read_table = ConfigNode.read_table
 
     def record(spot: ConfigNode, known: Collection[str] = ()) -> Any:
         if known and not (len(spot.keys) == 2 and spot.keys[1] in MODES):
@@ -77,10 +77,10 @@ def list_allowed_names(monkeypatch) -> set[str]:
 
     def read(place: str) -> files.File:
         file = files.packaged(place)
-        file.source.bundled = False  # so that all of it is checked
+        file.source.is_bundled = False  # so that all of it is checked
         return file
 
-    monkeypatch.setattr(ConfigNode, "table", record)
+    monkeypatch.setattr(ConfigNode, "read_table", record)
     names: set[str] = set()
     for vendor in adapters.BUNDLED_PROFILES:
         allowed.clear()
