@@ -14,7 +14,7 @@ from shim.core.reading.account import strip_colors
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS, ConfigNode
-from shim.profiles.compile.rules import Rules
+from shim.profiles.compile.rules import EventRules
 from shim.profiles.compile.stream import StderrRule, StreamProfile
 from shim.profiles.run.engine import Engine
 
@@ -44,8 +44,8 @@ class ProfileTranslator(Engine):
     own.
     """
 
-    rules: ClassVar[Rules]
-    reports: ClassVar[Rules | None] = None
+    rules: ClassVar[EventRules]
+    reports: ClassVar[EventRules | None] = None
     ok_exits: ClassVar[frozenset[int]] = frozenset((0,))
     synthesizes: ClassVar[bool] = False
     causes: ClassVar[Mapping[int, Any]] = {}  # exit code → Cause
@@ -61,12 +61,12 @@ class ProfileTranslator(Engine):
     def _compile_handler(self, event: Event) -> None:
         """The first event of its type: its rules are compiled now."""
         kind = event["type"]
-        self.handlers[kind] = handler = MethodType(self.rules.handler(kind), self)
+        self.handlers[kind] = handler = MethodType(self.rules.find_handler(kind), self)
         handler(event)
 
     def _compile_default_handler(self, event: Event) -> None:
         """The first event of a type that no rule names."""
-        self.default_handler = MethodType(self.rules.handler(None), self)
+        self.default_handler = MethodType(self.rules.find_handler(None), self)
         self.default_handler(event)
 
     def translate_unknown(self, event: Event) -> Translator:
@@ -96,7 +96,7 @@ class ProfileTranslator(Engine):
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """What stderr and the exit code say, where no event said how it ended."""
         if self.reports is not None and self.report is not None:
-            self.reports.handler(None)(self, self.report)
+            self.reports.find_handler(None)(self, self.report)
         self.on_exit(child_exit, stderr)
         if self.held:
             self.say_held(fill=False)
@@ -220,11 +220,11 @@ def build_translator(
         )
     fields = {name: getattr(stream, name) for name in STREAM_FIELDS} | {
         "__doc__": f"The rules of {spot.source.path}.",
-        "tools": stream.told.tools,
-        "server_tool": stream.told.server_tool,
-        "hides": stream.told.hides,
-        "late": stream.told.late,
-        "marks_ids": stream.told.marks,
+        "tools": stream.options.tools,
+        "server_tool": stream.options.server_tool_format,
+        "hides": stream.options.hides_unknown_tools,
+        "late": stream.options.has_late_results,
+        "marks_ids": stream.options.has_process_ids,
         "stderr_rules": stream.stderr,
         "protocol": [] if protocol is None else [protocol],
     }

@@ -22,7 +22,7 @@ from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
-from shim.profiles.compile.tools import RuledTool
+from shim.profiles.compile.tools import ProfileTool
 
 MAX_SAMPLE_CHARS = 200  # of a line or a value that is shown
 MAX_SAMPLE_BYTES = 4096  # of a line are looked through for secrets before it is cut
@@ -419,6 +419,6 @@ def _list_tool_names(vendor: Adapter) -> frozenset[str]:
     names = {*CLAUDE_TOOLS, *vendor.listed_tools}
     for tool in vendor.tools.values():
         names.add(tool.name)
-        if isinstance(tool, RuledTool):
-            names.update(tool.others)
+        if isinstance(tool, ProfileTool):
+            names.update(tool.other_names)
     return frozenset(names)

@@ -9,61 +9,63 @@ from typing import Any
 from shim.core.adapter.tools import Arguments
 from shim.core.reading.account import Diagnostics
 from shim.profiles.check.toml_errors import ConfigNode
-from shim.profiles.compile.conditions import all_of, conditions
-from shim.profiles.compile.fields import field, fields
-from shim.profiles.compile.source import Function, literal
+from shim.profiles.compile.conditions import compile_all, parse_conditions
+from shim.profiles.compile.fields import compile_field, compile_fields
+from shim.profiles.compile.source import FunctionBuilder, format_literal
 from shim.profiles.run.values import NAMES
 
-_PATHS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
+_PATH_KEYS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
 
-Change = Callable[[Arguments], tuple[str, Arguments]]
-Getter = Callable[[Arguments], Any]
+ConvertFunction = Callable[[Arguments], tuple[str, Arguments]]
+ArgumentGetter = Callable[[Arguments], Any]
 
 
 # What is repaired in a field of arguments is counted nowhere; the call itself is.
-_NAMES = NAMES | {"engine": SimpleNamespace(turn=SimpleNamespace(account=Diagnostics()))}
+_NAMESPACE = NAMES | {"engine": SimpleNamespace(turn=SimpleNamespace(account=Diagnostics()))}
 
 
-def change(spot: ConfigNode, alternatives: list[ConfigNode]) -> Change:
+def compile_tool(spot: ConfigNode, alternatives: list[ConfigNode]) -> ConvertFunction:
     """From a call's arguments to Claude's name and arguments; the arguments that came are not
     changed.
     """
-    here = Function("event")
+    here = FunctionBuilder("event")
     for one in alternatives:
-        with here.block(f"if {all_of(conditions(one.child('match')), here)}:"):
-            _arguments(one, spot, here)
-    _arguments(spot, spot, here)
-    return here.made("change", _NAMES)
+        with here.open_block(f"if {compile_all(parse_conditions(one.child('match')), here)}:"):
+            _write_conversion(one, spot, here)
+    _write_conversion(spot, spot, here)
+    return here.compile_function("change", _NAMESPACE)
 
 
-def _arguments(spot: ConfigNode, tool: ConfigNode, here: Function) -> None:
+def _write_conversion(spot: ConfigNode, tool: ConfigNode, here: FunctionBuilder) -> None:
     """The lines that give Claude's name and arguments for a tool, or for one of its alternatives."""
-    name = literal(spot.child("name").read_text(tool.child("name").read_text()))
+    name = format_literal(spot.child("name").read_text(tool.child("name").read_text()))
     keep = spot.child("keep").read_bool()
     added = dict(spot.child("add").read_table())
-    add = f" | {here.constant(added)}" if added else ""
+    add = f" | {here.add_constant(added)}" if added else ""
     if not spot.child("args"):
-        here.line(f"return {name}, event{add}")
+        here.add_line(f"return {name}, event{add}")
     elif keep:
-        here.line(f"return {name}, {here.constant(_kept(spot.child('args')))}(event){add}")
+        here.add_line(
+            f"return {name}, {here.add_constant(_create_merging_converter(spot.child('args')))}(event){add}"
+        )
     else:
-        here.line("found = {}")
-        for key, value in fields(spot.child("args"), here).items():
-            held, again = here.held(value)
-            with here.block(f"if {held} is not None:"):
-                here.line(f"found[{literal(key)}] = {again}")
-        here.line(f"return {name}, found{add}")
+        here.add_line("found = {}")
+        for key, value in compile_fields(spot.child("args"), here).items():
+            held, again = here.bind_value(value)
+            with here.open_block(f"if {held} is not None:"):
+                here.add_line(f"found[{format_literal(key)}] = {again}")
+        here.add_line(f"return {name}, found{add}")
 
 
-def _kept(spot: ConfigNode) -> Callable[[Arguments], Arguments]:
+def _create_merging_converter(spot: ConfigNode) -> Callable[[Arguments], Arguments]:
     """Fields where arguments that no field names stay; a field stands where the first argument of
     it stood.
     """
-    fields(spot, Function("event"))
-    getters = {key: _getter(spot.child(key)) for key in spot.read_table()}
+    compile_fields(spot, FunctionBuilder("event"))
+    getters = {key: _compile_getter(spot.child(key)) for key in spot.read_table()}
     places: dict[str, list[str]] = {}
     for key, value in spot.read_table().items():
-        for named in _named(value):
+        for named in _list_arguments(value):
             places.setdefault(named, []).append(key)
 
     def kept(arguments: Arguments) -> Arguments:
@@ -88,27 +90,29 @@ def _kept(spot: ConfigNode) -> Callable[[Arguments], Arguments]:
     return kept
 
 
-def _getter(spot: ConfigNode) -> Getter:
-    here = Function("event")
-    here.line(f"return {field(spot, here)}")
-    return here.made("argument", _NAMES)
+def _compile_getter(spot: ConfigNode) -> ArgumentGetter:
+    here = FunctionBuilder("event")
+    here.add_line(f"return {compile_field(spot, here)}")
+    return here.compile_function("argument", _NAMESPACE)
 
 
-def _named(value: Any) -> list[str]:
+def _list_arguments(value: Any) -> list[str]:
     """The arguments that a field is made of: the first keys of its paths."""
     if isinstance(value, str):
         parts = [part.strip() for part in value.split("||")]
-        return [_first_key(part) for part in parts if not part.startswith("$")]
+        return [_parse_first_key(part) for part in parts if not part.startswith("$")]
     if isinstance(value, list):
-        return [name for one in value for name in _named(one)]
+        return [name for one in value for name in _list_arguments(one)]
     if isinstance(value, dict):
         inner = [one for key in ("object", "item") if isinstance(one := value.get(key), dict)]
-        found = [name for table in inner for name in _named(list(table.values()))]
-        return found + [name for key, one in value.items() if key in _PATHS for name in _named(one)]
+        found = [name for table in inner for name in _list_arguments(list(table.values()))]
+        return found + [
+            name for key, one in value.items() if key in _PATH_KEYS for name in _list_arguments(one)
+        ]
     return []
 
 
-def _first_key(path: str) -> str:
+def _parse_first_key(path: str) -> str:
     if path[:1] in ("'", '"'):
         return path[1:].partition(path[0])[0]
     return path.partition(".")[0].partition("[")[0]

@@ -43,20 +43,25 @@ from shim.core.adapter.tools import Tools
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import USAGE_KEYS
 from shim.profiles.check.toml_errors import ConfigNode
-from shim.profiles.compile.fields import field, fields, optional, truth
-from shim.profiles.compile.source import Function, literal
+from shim.profiles.compile.fields import (
+    compile_boolean_field,
+    compile_field,
+    compile_fields,
+    compile_optional_field,
+)
+from shim.profiles.compile.source import FunctionBuilder, format_literal
 
-RULES = 200
-IDS = ("session", "process")
-RESULTS = ("next", "late")
+MAX_RULES = 200
+ID_SCOPES = ("session", "process")
+RESULT_TIMINGS = ("next", "late")
 TEXT_MODES = ("delta", "cumulative", "final")
-COUNTS = (*USAGE_KEYS, "cost_usd")
+USAGE_FIELDS = (*USAGE_KEYS, "cost_usd")
 # A rule may not say the other causes: they are about the API, which is read off the text, or about
 # us.
-CAUSES: tuple[Cause, ...] = ("vendor_error", "limit", "refused", "truncated")
+PROFILE_CAUSES: tuple[Cause, ...] = ("vendor_error", "limit", "refused", "truncated")
 
 
-class Told:
+class StreamOptions:
     """What a profile says once for all its rules.
 
     tools       its tools in Claude's words
@@ -73,21 +78,23 @@ class Told:
 
     def __init__(self, spot: ConfigNode, tools: Tools) -> None:
         """`spot` is the whole profile."""
-        own, events = spot.child("stream"), spot.child("event").read_items(RULES)
+        own, events = spot.child("stream"), spot.child("event").read_items(MAX_RULES)
         self.tools = tools
-        self.text = own.child("text").read_choice(TEXT_MODES, "final")
-        self.late = own.child("results").read_choice(RESULTS, RESULTS[0]) == "late"
-        self.hides = spot.child("unknown_tools").value == "hide"
-        self.marks = own.child("ids").read_choice(IDS, IDS[0]) == "process"
-        self.pieces = any(one.read_table().get("emit") == "tool_input" for one in events)
-        self.reconciled = _reconciled(events, self.text)
-        self.parent = own.child("parent")
-        self.server_tool = (
+        self.text_mode = own.child("text").read_choice(TEXT_MODES, "final")
+        self.has_late_results = (
+            own.child("results").read_choice(RESULT_TIMINGS, RESULT_TIMINGS[0]) == "late"
+        )
+        self.hides_unknown_tools = spot.child("unknown_tools").value == "hide"
+        self.has_process_ids = own.child("ids").read_choice(ID_SCOPES, ID_SCOPES[0]) == "process"
+        self.has_split_calls = any(one.read_table().get("emit") == "tool_input" for one in events)
+        self.reconciled_kinds = _find_reconciled_kinds(events, self.text_mode)
+        self.parent_node = own.child("parent")
+        self.server_tool_format = (
             spot.child("acp").child("server_tool").read_text("") if spot.child("acp").value else ""
         )
 
 
-def _reconciled(rules: list[ConfigNode], text: str) -> frozenset[str]:
+def _find_reconciled_kinds(rules: list[ConfigNode], text: str) -> frozenset[str]:
     """Of text and thinking those that a profile streams and says whole too, without a name for the
     block.
     """
@@ -99,198 +106,218 @@ def _reconciled(rules: list[ConfigNode], text: str) -> frozenset[str]:
     return frozenset(kind for kind, modes in found.items() if len(modes) > 1)
 
 
-def emit(spot: ConfigNode, told: Told, here: Function) -> None:
+def write_emit(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
     """Write what a rule does with an event, or with an item of it."""
-    name = spot.child("emit").read_choice(tuple(_EMITS))
-    write, names = _EMITS[name]
-    spot.read_table((*RULE_KEYS, *names))
-    for needed in _NEEDED.get(name, ()):
+    name = spot.child("emit").read_choice(tuple(_EMIT_WRITERS))
+    write, names = _EMIT_WRITERS[name]
+    spot.read_table((*COMMON_RULE_KEYS, *names))
+    for needed in _REQUIRED_KEYS.get(name, ()):
         if not spot.child(needed):
             raise spot.build_error(
                 f"a rule with `{needed}`, which {name} needs",
                 description=f"a rule without `{needed}`",
             )
-    nested = _NESTED.get(name)
-    if nested is None or not told.parent:
+    nested = _NESTED_WRITERS.get(name)
+    if nested is None or not told.parent_node:
         write(spot, told, here)
         return
-    parent, parent_again = here.held(field(told.parent, here))
-    with here.block(f"if {parent}:"):
+    parent, parent_again = here.bind_value(compile_field(told.parent_node, here))
+    with here.open_block(f"if {parent}:"):
         nested(spot, told, here, f"identity({parent_again})")
-    with here.block("else:"):
+    with here.open_block("else:"):
         write(spot, told, here)
 
 
-RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note")
+COMMON_RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note")
 
 
 # -- who speaks, and what is said ------------------------------------------------------------------
 
 
-def _session(spot: ConfigNode, told: Told, here: Function) -> None:
+def _write_session(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
     names = ("model", "cwd", "mode", "vendor_version", "key_source")
-    facts = [f"{name}={field(spot.child(name), here)}" for name in names if spot.child(name)]
+    facts = [
+        f"{name}={compile_field(spot.child(name), here)}" for name in names if spot.child(name)
+    ]
     if spot.child("tools"):
-        listed, again = here.held(field(spot.child("tools"), here))
-        shown = f"engine.shown({again})" if told.hides else again
+        listed, again = here.bind_value(compile_field(spot.child("tools"), here))
+        shown = f"engine.shown({again})" if told.hides_unknown_tools else again
         facts.append(
-            f"tools=claude_names({here.constant(told.tools)}, {shown}) if {listed} is not None else None"
+            f"tools=claude_names({here.add_constant(told.tools)}, {shown}) if {listed} is not None else None"
         )
-    session = optional(spot.child("session_id"), here)
+    session = compile_optional_field(spot.child("session_id"), here)
     if facts:
-        here.line(f"session = {session}")
-        with here.block("if engine.doubts:"):
-            here.line("engine.doubt(session)")
-        here.line("engine.session = session")
-        here.line(f"engine.turn.started(session_id=session, {', '.join(facts)})")
+        here.add_line(f"session = {session}")
+        with here.open_block("if engine.doubts:"):
+            here.add_line("engine.doubt(session)")
+        here.add_line("engine.session = session")
+        here.add_line(f"engine.turn.started(session_id=session, {', '.join(facts)})")
         return
-    session, again = here.held(session)
-    with here.block(f"if {session} != engine.session:"):
-        here.line(f"engine.follow({again})")
+    session, again = here.bind_value(session)
+    with here.open_block(f"if {session} != engine.session:"):
+        here.add_line(f"engine.follow({again})")
 
 
-def _speech(kind: str) -> Callable[[ConfigNode, Told, Function], None]:
-    def write(spot: ConfigNode, told: Told, here: Function) -> None:
-        words = field(spot.child("text"), here)
-        block = optional(spot.child("block"), here)
-        mode = spot.child("mode").read_choice(TEXT_MODES, told.text)
-        say = f"say({words})" if kind == "text" else f"say({words}, {literal(kind)})"
-        if not spot.child("block") and kind in told.reconciled:
-            block = f"engine.keys[{literal(kind)}]"
+def _create_text_writer(kind: str) -> Callable[[ConfigNode, StreamOptions, FunctionBuilder], None]:
+    def write(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+        words = compile_field(spot.child("text"), here)
+        block = compile_optional_field(spot.child("block"), here)
+        mode = spot.child("mode").read_choice(TEXT_MODES, told.text_mode)
+        say = f"say({words})" if kind == "text" else f"say({words}, {format_literal(kind)})"
+        if not spot.child("block") and kind in told.reconciled_kinds:
+            block = f"engine.keys[{format_literal(kind)}]"
         elif mode == "final" and not spot.child("block"):
-            if told.late:
-                with here.block("if engine.held or engine.turn.open:"):
-                    here.line(f"engine.say({words}, {literal(kind)})")
-                with here.block("else:"):
-                    here.line(f"engine.turn.{say}")
+            if told.has_late_results:
+                with here.open_block("if engine.held or engine.turn.open:"):
+                    here.add_line(f"engine.say({words}, {format_literal(kind)})")
+                with here.open_block("else:"):
+                    here.add_line(f"engine.turn.{say}")
             else:
-                here.line(f"engine.turn.{say}")
+                here.add_line(f"engine.turn.{say}")
             return
         if mode == "delta":
-            here.line(f"engine.turn.{kind}({words}, {block})")
+            here.add_line(f"engine.turn.{kind}({words}, {block})")
         else:
-            here.line(f"engine.snapshot({literal(kind)}, {words}, {block}, {mode == 'final'})")
+            here.add_line(
+                f"engine.snapshot({format_literal(kind)}, {words}, {block}, {mode == 'final'})"
+            )
 
     return write
 
 
-def _reply(spot: ConfigNode, told: Told, here: Function) -> None:
-    if told.pieces:
-        here.line("engine.gathered()")
-    here.line(f"engine.turn.message(model={optional(spot.child('model'), here)})")
+def _write_reply(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+    if told.has_split_calls:
+        here.add_line("engine.gathered()")
+    here.add_line(f"engine.turn.message(model={compile_optional_field(spot.child('model'), here)})")
 
 
 # -- calls -----------------------------------------------------------------------------------------
 
 
-def _identity(value: str, told: Told, here: Function) -> str:
+def _compile_id(value: str, told: StreamOptions, here: FunctionBuilder) -> str:
     """An id as text; `engine.mark` tells the ids of one process from those of another."""
     if value == "None":
         return value
-    found, again = here.held(value)
-    if told.marks:
+    found, again = here.bind_value(value)
+    if told.has_process_ids:
         return f'(f"{{engine.mark}}{{{again}}}" if {found} else identity({again}))'
     return f"({again} if {found}.__class__ is str else identity({again}))"
 
 
-def _tool_use(spot: ConfigNode, told: Told, here: Function) -> None:
-    own = _identity(optional(spot.child("id"), here), told, here)
-    name, given = field(spot.child("name"), here), optional(spot.child("input"), here)
-    source = _write_source(spot)
-    if told.pieces or told.hides:
-        here.line(f"engine.call({own}, {name}, {given}{source})")
+def _write_tool_use(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+    own = _compile_id(compile_optional_field(spot.child("id"), here), told, here)
+    name, given = (
+        compile_field(spot.child("name"), here),
+        compile_optional_field(spot.child("input"), here),
+    )
+    source = _compile_source_argument(spot)
+    if told.has_split_calls or told.hides_unknown_tools:
+        here.add_line(f"engine.call({own}, {name}, {given}{source})")
         return
-    if told.late:
-        with here.block("if engine.held:"):
-            here.line("engine.calls()")
-    if told.server_tool:
-        here.line(f"name, given = engine.translate({name}, {given})")
+    if told.has_late_results:
+        with here.open_block("if engine.held:"):
+            here.add_line("engine.calls()")
+    if told.server_tool_format:
+        here.add_line(f"name, given = engine.translate({name}, {given})")
     else:
-        here.line(f"name, given = translate({here.constant(told.tools)}, {name}, {given})")
-    here.line(f"engine.turn.tool_use({own}, name, given{source})")
+        here.add_line(f"name, given = translate({here.add_constant(told.tools)}, {name}, {given})")
+    here.add_line(f"engine.turn.tool_use({own}, name, given{source})")
 
 
-def _write_source(spot: ConfigNode) -> str:
+def _compile_source_argument(spot: ConfigNode) -> str:
     """Return the argument that names the kind of event: events of two kinds may announce one call."""
     match = spot.child("match").value
     kind = match.get("type") if isinstance(match, dict) else None
     if isinstance(kind, list):
         return ', source=event["type"]'
-    return f", source={literal(kind)}" if isinstance(kind, str) else ""
+    return f", source={format_literal(kind)}" if isinstance(kind, str) else ""
 
 
-def _tool_input(spot: ConfigNode, told: Told, here: Function) -> None:
-    own, key = here.variable(), here.variable()
-    call = optional(spot.child("id"), here)
-    here.line(f"{own} = {_identity(call, told, here)}")
-    if told.parent:
-        parent, parent_again = here.held(field(told.parent, here))
-        with here.block(f"if {parent}:"):
-            here.line(f"engine.nested.begin_pieces(identity({parent_again}), {own})")
-    here.line(f"{key} = {field(spot.child('block'), here) if spot.child('block') else call}")
-    here.line(
-        f"engine.piece({key}, {own}, {optional(spot.child('name'), here)}, {field(spot.child('input'), here)})"
+def _write_tool_input(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+    own, key = here.create_variable(), here.create_variable()
+    call = compile_optional_field(spot.child("id"), here)
+    here.add_line(f"{own} = {_compile_id(call, told, here)}")
+    if told.parent_node:
+        parent, parent_again = here.bind_value(compile_field(told.parent_node, here))
+        with here.open_block(f"if {parent}:"):
+            here.add_line(f"engine.nested.begin_pieces(identity({parent_again}), {own})")
+    here.add_line(
+        f"{key} = {compile_field(spot.child('block'), here) if spot.child('block') else call}"
+    )
+    here.add_line(
+        f"engine.piece({key}, {own}, {compile_optional_field(spot.child('name'), here)}, {compile_field(spot.child('input'), here)})"
     )
     if spot.child("done"):
-        with here.block(f"if {field(spot.child('done'), here)}:"):
-            here.line(f"engine.gathered({key})")
+        with here.open_block(f"if {compile_field(spot.child('done'), here)}:"):
+            here.add_line(f"engine.gathered({key})")
 
 
-def _tool_result(spot: ConfigNode, told: Told, here: Function) -> None:
-    said, again = here.held(optional(spot.child("content"), here))
+def _write_tool_result(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+    said, again = here.bind_value(compile_optional_field(spot.child("content"), here))
     content = f'("" if {said} is None else {again})' if spot.child("content") else '""'
-    call = field(spot.child("id"), here)
-    own = _identity(call, told, here)
+    call = compile_field(spot.child("id"), here)
+    own = _compile_id(call, told, here)
     if spot.child("oldest").read_bool() and not spot.child("name"):
-        call, again = here.held(call)
-        own = f"({_identity(again, told, here)} if {call} else engine.oldest)"
-    failed = truth(spot.child("is_error"), here)
+        call, again = here.bind_value(call)
+        own = f"({_compile_id(again, told, here)} if {call} else engine.oldest)"
+    failed = compile_boolean_field(spot.child("is_error"), here)
     if spot.child("name"):
-        name, given = field(spot.child("name"), here), optional(spot.child("input"), here)
-        here.line(f"engine.result_with_call({own}, {content}, {failed}, {name}, {given})")
+        name, given = (
+            compile_field(spot.child("name"), here),
+            compile_optional_field(spot.child("input"), here),
+        )
+        here.add_line(f"engine.result_with_call({own}, {content}, {failed}, {name}, {given})")
         return
-    if told.pieces:
-        here.line("engine.gathered()")
-    if told.parent:
-        own, own_again = here.held(own)
-        here.line(f"engine.nested.flush({own})")
+    if told.has_split_calls:
+        here.add_line("engine.gathered()")
+    if told.parent_node:
+        own, own_again = here.bind_value(own)
+        here.add_line(f"engine.nested.flush({own})")
         own = own_again
-    if told.late:
-        here.line("engine.answers = True")
-    here.line(f"engine.turn.tool_result({own}, {content}, {failed})")
-    if told.late:
-        with here.block("if engine.held and not engine.turn.open:"):
-            here.line("engine.say_held()")
+    if told.has_late_results:
+        here.add_line("engine.answers = True")
+    here.add_line(f"engine.turn.tool_result({own}, {content}, {failed})")
+    if told.has_late_results:
+        with here.open_block("if engine.held and not engine.turn.open:"):
+            here.add_line("engine.say_held()")
 
 
-def _denied(spot: ConfigNode, told: Told, here: Function) -> None:
+def _write_denied(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
     own, name = (
-        _identity(field(spot.child("id"), here), told, here),
-        optional(spot.child("name"), here),
+        _compile_id(compile_field(spot.child("id"), here), told, here),
+        compile_optional_field(spot.child("name"), here),
     )
-    here.line(f"engine.denied({own}, {name}, {optional(spot.child('input'), here)})")
+    here.add_line(
+        f"engine.denied({own}, {name}, {compile_optional_field(spot.child('input'), here)})"
+    )
 
 
 # -- numbers and ends ------------------------------------------------------------------------------
 
 
-def _counted(spot: ConfigNode, here: Function) -> tuple[str, str]:
+def _compile_usage_and_cost(spot: ConfigNode, here: FunctionBuilder) -> tuple[str, str]:
     """Usage and cost of a rule; None for a usage that is not there."""
     within = spot.child("usage")
-    found = fields(within, here) if within.read_table(COUNTS) else {}
-    cost = found.pop("cost_usd") if "cost_usd" in found else optional(spot.child("cost_usd"), here)
+    found = compile_fields(within, here) if within.read_table(USAGE_FIELDS) else {}
+    cost = (
+        found.pop("cost_usd")
+        if "cost_usd" in found
+        else compile_optional_field(spot.child("cost_usd"), here)
+    )
     cost = "0.0" if cost == "None" else f"dollars({cost})"
     return (
         f"counted({', '.join(found.get(name, 'None') for name in USAGE_KEYS)})" if found else "None"
     ), cost
 
 
-def _usage(spot: ConfigNode, told: Told, here: Function) -> None:
-    usage, cost = _counted(spot, here)
-    here.line(f"engine.replied({usage}, {optional(spot.child('stop_reason'), here)}, {cost})")
+def _write_usage(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+    usage, cost = _compile_usage_and_cost(spot, here)
+    here.add_line(
+        f"engine.replied({usage}, {compile_optional_field(spot.child('stop_reason'), here)}, {cost})"
+    )
 
 
-def _result(spot: ConfigNode, told: Told, here: Function) -> None:
+def _write_result(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
     names = (
         "is_error",
         "error",
@@ -301,159 +328,192 @@ def _result(spot: ConfigNode, told: Told, here: Function) -> None:
         "limit",
         "interrupted",
     )
-    values = {name: field(spot.child(name), here) for name in names if spot.child(name)}
+    values = {name: compile_field(spot.child(name), here) for name in names if spot.child(name)}
     said = "".join(f", {name}={value}" for name, value in values.items())
-    usage, cost = _counted(spot, here)
-    here.line(f"engine.result({usage}, {cost}{said})")
+    usage, cost = _compile_usage_and_cost(spot, here)
+    here.add_line(f"engine.result({usage}, {cost}{said})")
 
 
-def _error(spot: ConfigNode, told: Told, here: Function) -> None:
-    words, code = field(spot.child("error"), here), optional(spot.child("code"), here)
-    kind = spot.child("cause").read_choice(CAUSES) if spot.child("cause") else None
-    with here.block(
+def _write_error(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+    words, code = (
+        compile_field(spot.child("error"), here),
+        compile_optional_field(spot.child("code"), here),
+    )
+    kind = spot.child("cause").read_choice(PROFILE_CAUSES) if spot.child("cause") else None
+    with here.open_block(
         "if not engine.failed:" if spot.child("first_wins").read_bool() else "if True:"
     ):
-        here.line(f"engine.error({words}, {code}, {literal(kind)})")
+        here.add_line(f"engine.error({words}, {code}, {format_literal(kind)})")
 
 
-def _notice(spot: ConfigNode, told: Told, here: Function) -> None:
-    here.line(f"engine.noticed({field(spot.child('text'), here)})")
+def _write_notice(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+    here.add_line(f"engine.noticed({compile_field(spot.child('text'), here)})")
 
 
-def _retry(spot: ConfigNode, told: Told, here: Function) -> None:
-    values = [optional(spot.child(name), here) for name in ("attempt", "max", "delay_ms", "text")]
-    here.line(f"engine.retry({', '.join(values)})")
+def _write_retry(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+    values = [
+        compile_optional_field(spot.child(name), here)
+        for name in ("attempt", "max", "delay_ms", "text")
+    ]
+    here.add_line(f"engine.retry({', '.join(values)})")
 
 
-def _retract(spot: ConfigNode, told: Told, here: Function) -> None:
-    here.line("engine.gathered(whole=False)")
-    here.line("engine.turn.retract()")
+def _write_retract(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+    here.add_line("engine.gathered(whole=False)")
+    here.add_line("engine.turn.retract()")
 
 
-def _compacted(spot: ConfigNode, told: Told, here: Function) -> None:
-    here.line(
-        f"engine.compacted({optional(spot.child('trigger'), here)}, {optional(spot.child('tokens'), here)})"
+def _write_compacted(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+    here.add_line(
+        f"engine.compacted({compile_optional_field(spot.child('trigger'), here)}, {compile_optional_field(spot.child('tokens'), here)})"
     )
 
 
-def _input(spot: ConfigNode, told: Told, here: Function) -> None:
-    if told.pieces:
-        here.line("engine.gathered()")
-    with here.block("if engine.held:"):
-        here.line("engine.say_held()")
+def _write_input(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+    if told.has_split_calls:
+        here.add_line("engine.gathered()")
+    with here.open_block("if engine.held:"):
+        here.add_line("engine.say_held()")
 
 
-def _ignore(spot: ConfigNode, told: Told, here: Function) -> None:
+def _write_nothing(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
     """Nothing is said."""
 
 
 # -- events of nested agents -----------------------------------------------------------------------
 
 
-def _nested_block(kind: str) -> Callable[[ConfigNode, Told, Function, str], None]:
-    def write(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-        text = field(spot.child("text"), here)
-        block = optional(spot.child("block"), here)
-        mode = spot.child("mode").read_choice(TEXT_MODES, told.text)
-        here.line(
-            f"engine.nested.text({parent}, {literal(kind)}, {text}, {block}, {literal(mode)})"
+def _create_nested_text_writer(
+    kind: str,
+) -> Callable[[ConfigNode, StreamOptions, FunctionBuilder, str], None]:
+    def write(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str) -> None:
+        text = compile_field(spot.child("text"), here)
+        block = compile_optional_field(spot.child("block"), here)
+        mode = spot.child("mode").read_choice(TEXT_MODES, told.text_mode)
+        here.add_line(
+            f"engine.nested.text({parent}, {format_literal(kind)}, {text}, {block}, {format_literal(mode)})"
         )
 
     return write
 
 
-def _nested_reply(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-    here.line(f"engine.nested.begin_reply({parent})")
+def _write_nested_reply(
+    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+) -> None:
+    here.add_line(f"engine.nested.begin_reply({parent})")
 
 
-def _nested_call(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-    own = _identity(optional(spot.child("id"), here), told, here)
-    name, given = field(spot.child("name"), here), optional(spot.child("input"), here)
-    here.line(f"engine.nested.call({parent}, {own}, {name}, {given}{_write_source(spot)})")
+def _write_nested_call(
+    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+) -> None:
+    own = _compile_id(compile_optional_field(spot.child("id"), here), told, here)
+    name, given = (
+        compile_field(spot.child("name"), here),
+        compile_optional_field(spot.child("input"), here),
+    )
+    here.add_line(
+        f"engine.nested.call({parent}, {own}, {name}, {given}{_compile_source_argument(spot)})"
+    )
 
 
-def _nested_result(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-    content, again = here.held(optional(spot.child("content"), here))
+def _write_nested_result(
+    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+) -> None:
+    content, again = here.bind_value(compile_optional_field(spot.child("content"), here))
     own, failed = (
-        _identity(field(spot.child("id"), here), told, here),
-        truth(spot.child("is_error"), here),
+        _compile_id(compile_field(spot.child("id"), here), told, here),
+        compile_boolean_field(spot.child("is_error"), here),
     )
     call = ""
     if spot.child("name"):
-        call = f", {field(spot.child('name'), here)}, {optional(spot.child('input'), here)}"
-    here.line(
+        call = f", {compile_field(spot.child('name'), here)}, {compile_optional_field(spot.child('input'), here)}"
+    here.add_line(
         f'engine.nested.result({parent}, {own}, "" if {content} is None else {again}, {failed}{call})'
     )
 
 
-def _nested_denied(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
+def _write_nested_denied(
+    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+) -> None:
     own, name = (
-        _identity(field(spot.child("id"), here), told, here),
-        optional(spot.child("name"), here),
+        _compile_id(compile_field(spot.child("id"), here), told, here),
+        compile_optional_field(spot.child("name"), here),
     )
-    here.line(f"engine.nested.denied({own}, {name}, {optional(spot.child('input'), here)})")
+    here.add_line(
+        f"engine.nested.denied({own}, {name}, {compile_optional_field(spot.child('input'), here)})"
+    )
 
 
-def _nested_usage(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-    usage, cost = _counted(spot, here)
-    here.line(f"engine.nested.end_reply({parent}, {usage}, {cost})")
+def _write_nested_usage(
+    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+) -> None:
+    usage, cost = _compile_usage_and_cost(spot, here)
+    here.add_line(f"engine.nested.end_reply({parent}, {usage}, {cost})")
 
 
-def _nested_error(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-    here.line(f"engine.noticed({field(spot.child('error'), here)})")
+def _write_nested_error(
+    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+) -> None:
+    here.add_line(f"engine.noticed({compile_field(spot.child('error'), here)})")
 
 
-def _nested_retract(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
-    here.line(f"engine.nested.retract({parent})")
+def _write_nested_retract(
+    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+) -> None:
+    here.add_line(f"engine.nested.retract({parent})")
 
 
-def _nested_nothing(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
+def _write_nested_nothing(
+    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+) -> None:
     """Write nothing: only events of the main agent have this effect."""
 
 
-_NESTED: Mapping[str, Callable[[ConfigNode, Told, Function, str], None]] = {
-    "session": _nested_nothing,
-    "text": _nested_block("text"),
-    "thinking": _nested_block("thinking"),
-    "reply": _nested_reply,
-    "tool_use": _nested_call,
-    "tool_result": _nested_result,
-    "denied": _nested_denied,
-    "usage": _nested_usage,
-    "result": _nested_reply,
-    "error": _nested_error,
-    "retract": _nested_retract,
-    "compacted": _nested_nothing,
+_NESTED_WRITERS: Mapping[str, Callable[[ConfigNode, StreamOptions, FunctionBuilder, str], None]] = {
+    "session": _write_nested_nothing,
+    "text": _create_nested_text_writer("text"),
+    "thinking": _create_nested_text_writer("thinking"),
+    "reply": _write_nested_reply,
+    "tool_use": _write_nested_call,
+    "tool_result": _write_nested_result,
+    "denied": _write_nested_denied,
+    "usage": _write_nested_usage,
+    "result": _write_nested_reply,
+    "error": _write_nested_error,
+    "retract": _write_nested_retract,
+    "compacted": _write_nested_nothing,
 }
 
-_CALL = ("id", "name", "input")
-_COUNTED = ("usage", "cost_usd", "stop_reason")
-_EMITS: Mapping[str, tuple[Callable[[ConfigNode, Told, Function], None], tuple[str, ...]]] = {
+_CALL_KEYS = ("id", "name", "input")
+_USAGE_KEYS = ("usage", "cost_usd", "stop_reason")
+_EMIT_WRITERS: Mapping[
+    str, tuple[Callable[[ConfigNode, StreamOptions, FunctionBuilder], None], tuple[str, ...]]
+] = {
     "session": (
-        _session,
+        _write_session,
         ("session_id", "model", "cwd", "tools", "mode", "vendor_version", "key_source"),
     ),
-    "text": (_speech("text"), ("text", "block", "mode")),
-    "thinking": (_speech("thinking"), ("text", "block", "mode")),
-    "reply": (_reply, ("model",)),
-    "tool_use": (_tool_use, _CALL),
-    "tool_input": (_tool_input, (*_CALL, "block", "done")),
-    "tool_result": (_tool_result, (*_CALL, "content", "is_error", "oldest")),
-    "denied": (_denied, _CALL),
-    "usage": (_usage, _COUNTED),
+    "text": (_create_text_writer("text"), ("text", "block", "mode")),
+    "thinking": (_create_text_writer("thinking"), ("text", "block", "mode")),
+    "reply": (_write_reply, ("model",)),
+    "tool_use": (_write_tool_use, _CALL_KEYS),
+    "tool_input": (_write_tool_input, (*_CALL_KEYS, "block", "done")),
+    "tool_result": (_write_tool_result, (*_CALL_KEYS, "content", "is_error", "oldest")),
+    "denied": (_write_denied, _CALL_KEYS),
+    "usage": (_write_usage, _USAGE_KEYS),
     "result": (
-        _result,
-        (*_COUNTED, "is_error", "error", "code", "text", "duration_ms", "limit", "interrupted"),
+        _write_result,
+        (*_USAGE_KEYS, "is_error", "error", "code", "text", "duration_ms", "limit", "interrupted"),
     ),
-    "error": (_error, ("error", "code", "cause", "first_wins")),
-    "notice": (_notice, ("text",)),
-    "retry": (_retry, ("attempt", "max", "delay_ms", "text")),
-    "retract": (_retract, ()),
-    "compacted": (_compacted, ("trigger", "tokens")),
-    "input": (_input, ()),
-    "ignore": (_ignore, ()),
+    "error": (_write_error, ("error", "code", "cause", "first_wins")),
+    "notice": (_write_notice, ("text",)),
+    "retry": (_write_retry, ("attempt", "max", "delay_ms", "text")),
+    "retract": (_write_retract, ()),
+    "compacted": (_write_compacted, ("trigger", "tokens")),
+    "input": (_write_input, ()),
+    "ignore": (_write_nothing, ()),
 }
-_NEEDED = {
+_REQUIRED_KEYS = {
     "text": ("text",),
     "thinking": ("text",),
     "tool_use": ("name",),

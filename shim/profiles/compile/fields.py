@@ -33,133 +33,137 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shim.profiles.check.toml_errors import MAX_ENDING_CHARS, MAX_SEARCHED_CHARS, ConfigNode
-from shim.profiles.compile.paths import path
-from shim.profiles.compile.source import ITEM, Function, Subject, literal
+from shim.profiles.compile.paths import compile_path
+from shim.profiles.compile.source import ITEM_ROOT, FunctionBuilder, PathRoot, format_literal
 from shim.profiles.run.values import ITEMS, NAMES, Pattern
 
-OPERATORS_DEEP = 16  # inside each other
-OPERATORS_TOGETHER = 4  # inside each other in one expression
-FIELDS = 100  # of one object, and parts of one operator
-_SIGNS = frozenset(r".^$*+?{}[]\|()")  # of a regular expression; a text without them is itself
-_TRUTHS = frozenset(("in", "not_in", "regex", "ending", "exists", "any", "all", "not"))
+MAX_OPERATOR_DEPTH = 16  # inside each other
+MAX_INLINE_DEPTH = 4  # inside each other in one expression
+MAX_FIELDS = 100  # of one object, and parts of one operator
+_REGEX_SIGNS = frozenset(
+    r".^$*+?{}[]\|()"
+)  # of a regular expression; a text without them is itself
+_BOOLEAN_OPERATORS = frozenset(("in", "not_in", "regex", "ending", "exists", "any", "all", "not"))
 
-Alone = Callable[[ConfigNode, Function, int], str]  # how deep the operator stands comes last
-OfAPath = Callable[[ConfigNode, Function, str], str]  # the expression of the value comes last
+StandaloneCompiler = Callable[
+    [ConfigNode, FunctionBuilder, int], str
+]  # how deep the operator stands comes last
+PathOperatorCompiler = Callable[
+    [ConfigNode, FunctionBuilder, str], str
+]  # the expression of the value comes last
 
 
-def field(spot: ConfigNode, here: Function, depth: int = 0) -> str:
+def compile_field(spot: ConfigNode, here: FunctionBuilder, depth: int = 0) -> str:
     """A field as a profile says it, as an expression."""
     if isinstance(spot.value, str):
-        return path(spot, here)
-    if not isinstance(spot.value, dict) or depth > OPERATORS_DEEP:
+        return compile_path(spot, here)
+    if not isinstance(spot.value, dict) or depth > MAX_OPERATOR_DEPTH:
         raise spot.build_error(
-            f"a path, or a table with an operator: {', '.join(sorted(_ALONE) + sorted(_OF_A_PATH))}"
+            f"a path, or a table with an operator: {', '.join(sorted(_STANDALONE_OPERATORS) + sorted(_PATH_OPERATORS))}"
         )
-    if depth % OPERATORS_TOGETHER == 0 and depth:
-        return _apart(spot, here, depth)
-    return _operated(spot, here, depth)
+    if depth % MAX_INLINE_DEPTH == 0 and depth:
+        return _compile_separately(spot, here, depth)
+    return _compile_operator(spot, here, depth)
 
 
-def _apart(spot: ConfigNode, here: Function, depth: int) -> str:
+def _compile_separately(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str:
     """A field in a function of its own, because Python has a limit for parentheses inside each
     other.
     """
-    inner = Function("engine, event, item, index")
-    inner.item, inner.index = here.item and ITEM, "index"
-    inner.line(f"return {_operated(spot, inner, depth)}")
+    inner = FunctionBuilder("engine, event, item, index")
+    inner.item, inner.index = here.item and ITEM_ROOT, "index"
+    inner.add_line(f"return {_compile_operator(spot, inner, depth)}")
     item = here.item.name if here.item else "None"
-    return f"{here.constant(inner.made('field', NAMES))}(engine, event, {item}, {here.index})"
+    return f"{here.add_constant(inner.compile_function('field', NAMES))}(engine, event, {item}, {here.index})"
 
 
-def _operated(spot: ConfigNode, here: Function, depth: int) -> str:
+def _compile_operator(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str:
     """A table with an operator, as an expression."""
-    alone = [key for key in spot.value if key in _ALONE]
+    alone = [key for key in spot.value if key in _STANDALONE_OPERATORS]
     if len(alone) == 1:
         operator = alone[0]
-        spot.read_table((operator, *_BESIDE.get(operator, ())))
-        return _ALONE[operator](spot, here, depth + 1)
+        spot.read_table((operator, *_EXTRA_KEYS.get(operator, ())))
+        return _STANDALONE_OPERATORS[operator](spot, here, depth + 1)
     if alone or "path" not in spot.value:
         raise spot.build_error(
-            f"a table with `path` and an operator, or with one of {', '.join(sorted(_ALONE))}"
+            f"a table with `path` and an operator, or with one of {', '.join(sorted(_STANDALONE_OPERATORS))}"
         )
-    given = spot.read_table(("path", "default", *_OF_A_PATH))
-    value = field(spot.child("path"), here, depth + 1)
-    for operator, build in _OF_A_PATH.items():
+    given = spot.read_table(("path", "default", *_PATH_OPERATORS))
+    value = compile_field(spot.child("path"), here, depth + 1)
+    for operator, build in _PATH_OPERATORS.items():
         if operator in given:
             value = build(spot.child(operator), here, value)
     if "default" in given:
-        found, again = here.held(value)
-        value = f"({again} if {found} is not None else {_value(given['default'], here)})"
+        found, again = here.bind_value(value)
+        value = f"({again} if {found} is not None else {_compile_constant(given['default'], here)})"
     return value
 
 
-def fields_of(spot: ConfigNode) -> Iterator[ConfigNode]:
+def list_field_paths(spot: ConfigNode) -> Iterator[ConfigNode]:
     """Every path that stands somewhere in a rule's fields, as far as it begins at the event."""
     if isinstance(spot.value, str):
         yield spot
     elif isinstance(spot.value, list):
         for place in range(len(spot.value)):
-            yield from fields_of(spot.child(place))
+            yield from list_field_paths(spot.child(place))
     elif isinstance(spot.value, dict):
         for key in spot.value:
-            if key not in _NO_FIELDS:
-                yield from fields_of(spot.child(key))
+            if key not in _KEYS_WITHOUT_PATHS:
+                yield from list_field_paths(spot.child(key))
 
 
-def optional(spot: ConfigNode, here: Function) -> str:
+def compile_optional_field(spot: ConfigNode, here: FunctionBuilder) -> str:
     """A field that a rule need not have."""
-    return field(spot, here) if spot else "None"
+    return compile_field(spot, here) if spot else "None"
 
 
-def truth(spot: ConfigNode, here: Function) -> str:
+def compile_boolean_field(spot: ConfigNode, here: FunctionBuilder) -> str:
     """A field that a rule need not have, as True or False."""
     if not spot:
         return "False"
-    value = field(spot, here)
-    known = isinstance(spot.value, dict) and not _TRUTHS.isdisjoint(spot.value)
+    value = compile_field(spot, here)
+    known = isinstance(spot.value, dict) and not _BOOLEAN_OPERATORS.isdisjoint(spot.value)
     return value if known or value in ("True", "False") else f"bool({value})"
 
 
-def literals(spot: ConfigNode) -> list[Any]:
+def read_literals(spot: ConfigNode) -> list[Any]:
     """A list of values to compare with."""
     if not isinstance(spot.value, list) or any(isinstance(one, dict | list) for one in spot.value):
         raise spot.build_error("a list of strings, numbers or booleans")
     return spot.value
 
 
-def is_among(value: str, wanted: list[Any], here: Function) -> str:
+def compile_membership(value: str, wanted: list[Any], here: FunctionBuilder) -> str:
     """Whether a value is one of some literals."""
     if len(wanted) == 1:
         (only,) = wanted
         if only.__class__ is str:
-            return f"({value} == {literal(only)})"
+            return f"({value} == {format_literal(only)})"
         if only.__class__ is bool:
-            return f"({value} is {literal(only)})"
+            return f"({value} is {format_literal(only)})"
         if only.__class__ is int:
-            found, again = here.held(value)
-            return f"({found} == {literal(only)} and {again}.__class__ is not bool)"
+            found, again = here.bind_value(value)
+            return f"({found} == {format_literal(only)} and {again}.__class__ is not bool)"
     elif all(one.__class__ is str for one in wanted):
-        found, again = here.held(value)
-        return f"({found}.__class__ is str and {again} in {here.constant(frozenset(wanted))})"
-    return f"among({value}, {here.constant(tuple(wanted))})"
+        found, again = here.bind_value(value)
+        return f"({found}.__class__ is str and {again} in {here.add_constant(frozenset(wanted))})"
+    return f"among({value}, {here.add_constant(tuple(wanted))})"
 
 
-def matches(spot: ConfigNode, value: str, here: Function) -> str:
+def compile_pattern_test(spot: ConfigNode, value: str, here: FunctionBuilder) -> str:
     """Whether a pattern is found in a text; a pattern that is only a text needs no search."""
     text = spot.read_regex()
-    found, again = here.held(value)
-    if _SIGNS.isdisjoint(text.removeprefix("^")):
-        asked = f"{literal(text)} in {again}[:{MAX_SEARCHED_CHARS}]"
+    found, again = here.bind_value(value)
+    if _REGEX_SIGNS.isdisjoint(text.removeprefix("^")):
+        asked = f"{format_literal(text)} in {again}[:{MAX_SEARCHED_CHARS}]"
         if text[0] == "^":
-            asked = f"{again}.startswith({literal(text[1:])})"
+            asked = f"{again}.startswith({format_literal(text[1:])})"
     else:
-        asked = (
-            f"{here.constant(Pattern(text))}.search({again}, 0, {MAX_SEARCHED_CHARS}) is not None"
-        )
+        asked = f"{here.add_constant(Pattern(text))}.search({again}, 0, {MAX_SEARCHED_CHARS}) is not None"
     return f"({found}.__class__ is str and {asked})"
 
 
-def beginning(regex: str) -> str:
+def find_literal_prefix(regex: str) -> str:
     """A text with which everything begins that a regular expression finds; "" where that cannot be
     seen at once.
     """
@@ -170,19 +174,19 @@ def beginning(regex: str) -> str:
             letter = next(letters, "a")
             if letter.isalnum():
                 break
-        elif letter in _SIGNS:
+        elif letter in _REGEX_SIGNS:
             return found[:-1] if letter in "*?{" else found
         found += letter
     return found
 
 
-def _value(value: Any, here: Function) -> str:
+def _compile_constant(value: Any, here: FunctionBuilder) -> str:
     plain = value is None or value.__class__ in (str, int, bool)
-    return literal(value) if plain else here.constant(value)
+    return format_literal(value) if plain else here.add_constant(value)
 
 
 # Keys of rules and fields under which no path of the event stands.
-_NO_FIELDS = frozenset(
+_KEYS_WITHOUT_PATHS = frozenset(
     (
         *(
             "match",
@@ -205,55 +209,62 @@ _NO_FIELDS = frozenset(
 # -- operators that stand alone --------------------------------------------------------------------
 
 
-def _parts(spot: ConfigNode, here: Function, depth: int) -> list[str]:
-    found = [field(one, here, depth) for one in spot.read_items(FIELDS)]
+def _compile_parts(spot: ConfigNode, here: FunctionBuilder, depth: int) -> list[str]:
+    found = [compile_field(one, here, depth) for one in spot.read_items(MAX_FIELDS)]
     if not found:
         raise spot.build_error("a list of fields")
     return found
 
 
-def _of_parts(key: str, call: str, between: str = ", ") -> Alone:
+def _create_call_compiler(key: str, call: str, between: str = ", ") -> StandaloneCompiler:
     """The operator `key`: a call with all its parts."""
-    return lambda spot, here, depth: call.format(between.join(_parts(spot.child(key), here, depth)))
+    return lambda spot, here, depth: call.format(
+        between.join(_compile_parts(spot.child(key), here, depth))
+    )
 
 
-def _join(spot: ConfigNode, here: Function, depth: int) -> str:
+def _compile_join(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str:
     within = spot.child("join")
     separator = spot.child("sep").value if spot.child("sep") else ""
     if not isinstance(separator, str):
         raise spot.child("sep").build_error("a string")
     if not isinstance(within.value, list):
-        return f"joined({field(within, here, depth)}, {literal(separator)})"
-    parts = [f"str({part})" if part == here.index else part for part in _parts(within, here, depth)]
-    return f"together({literal(separator)}, {', '.join(parts)})"
+        return f"joined({compile_field(within, here, depth)}, {format_literal(separator)})"
+    parts = [
+        f"str({part})" if part == here.index else part
+        for part in _compile_parts(within, here, depth)
+    ]
+    return f"together({format_literal(separator)}, {', '.join(parts)})"
 
 
-def fields(spot: ConfigNode, here: Function, depth: int = 0) -> dict[str, str]:
-    if len(spot.read_table()) > FIELDS:
+def compile_fields(spot: ConfigNode, here: FunctionBuilder, depth: int = 0) -> dict[str, str]:
+    if len(spot.read_table()) > MAX_FIELDS:
         raise spot.build_error(
-            f"a table of at most {FIELDS} fields", f"a table of {len(spot.value)}"
+            f"a table of at most {MAX_FIELDS} fields", f"a table of {len(spot.value)}"
         )
-    return {key: field(spot.child(key), here, depth) for key in spot.read_table()}
+    return {key: compile_field(spot.child(key), here, depth) for key in spot.read_table()}
 
 
-def _fields_there(spot: ConfigNode, here: Function, depth: int) -> str:
+def _compile_object(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str:
     """An object of fields; those that are not there are left out."""
-    found = fields(spot, here, depth)
+    found = compile_fields(spot, here, depth)
     if len(found) == 1:
         ((key, value),) = found.items()
-        held, again = here.held(value)
-        return f"({{{literal(key)}: {again}}} if {held} is not None else {{}})"
-    return f"there({{{', '.join(f'{literal(key)}: {value}' for key, value in found.items())}}})"
+        held, again = here.bind_value(value)
+        return f"({{{format_literal(key)}: {again}}} if {held} is not None else {{}})"
+    return (
+        f"there({{{', '.join(f'{format_literal(key)}: {value}' for key, value in found.items())}}})"
+    )
 
 
-def _foreach(spot: ConfigNode, here: Function, depth: int) -> str:
-    items, again = here.held(field(spot.child("foreach"), here, depth))
-    outer, here.item = here.item, Subject(here.variable(), shared=False)
+def _compile_foreach(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str:
+    items, again = here.bind_value(compile_field(spot.child("foreach"), here, depth))
+    outer, here.item = here.item, PathRoot(here.create_variable(), can_preload=False)
     within, name = spot.child("item"), here.item.name
     one = (
-        _fields_there(within, here, depth)
+        _compile_object(within, here, depth)
         if isinstance(within.value, dict)
-        else field(within, here, depth)
+        else compile_field(within, here, depth)
     )
     here.item = outer
     return f"([{one} for {name} in {again}[:{ITEMS}]] if {items}.__class__ is list else {again})"
@@ -262,73 +273,75 @@ def _foreach(spot: ConfigNode, here: Function, depth: int) -> str:
 # -- operators on what a path gives ----------------------------------------------------------------
 
 
-def _mapped(spot: ConfigNode, here: Function, value: str) -> str:
-    (found, again), table = here.held(value), here.constant(dict(spot.read_table()))
+def _compile_map(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
+    (found, again), table = here.bind_value(value), here.add_constant(dict(spot.read_table()))
     return f"({table}.get({again}) if {found}.__class__ is str else mapped({again}, {table}))"
 
 
-def _not_in(spot: ConfigNode, here: Function, value: str) -> str:
-    found, again = here.held(value)
-    return f"({found} is not None and not {is_among(again, literals(spot), here)})"
+def _compile_not_in(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
+    found, again = here.bind_value(value)
+    return f"({found} is not None and not {compile_membership(again, read_literals(spot), here)})"
 
 
-def _ending(spot: ConfigNode, here: Function, value: str) -> str:
-    text, (found, again) = spot.read_regex(), here.held(value)
-    end, tail = here.held(f"{again}[-{MAX_ENDING_CHARS}:]")
+def _compile_ending(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
+    text, (found, again) = spot.read_regex(), here.bind_value(value)
+    end, tail = here.bind_value(f"{again}[-{MAX_ENDING_CHARS}:]")
     # A look for its beginning is cheaper than a search, and nearly always the answer.
-    first = f"{literal(beginning(text))} in {end}"
-    search = f"{here.constant(Pattern(text))}.search({tail}) is not None"
+    first = f"{format_literal(find_literal_prefix(text))} in {end}"
+    search = f"{here.add_constant(Pattern(text))}.search({tail}) is not None"
     return f"({found}.__class__ is str and {first} and {search})"
 
 
-def _exists(spot: ConfigNode, here: Function, value: str) -> str:
+def _compile_exists(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
     return f"({value} {'is not' if spot.read_bool() else 'is'} None)"
 
 
-def _parse(spot: ConfigNode, here: Function, value: str) -> str:
+def _compile_parse(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
     spot.read_choice(("json",))
-    found, again = here.held(value)
+    found, again = here.bind_value(value)
     return f"(parsed({again}, engine.turn.account) if {found}.__class__ is str else {again})"
 
 
-def _with_pattern(call: str) -> OfAPath:
+def _create_pattern_compiler(call: str) -> PathOperatorCompiler:
     """The operator that calls `call` with the value and a pattern."""
-    return lambda spot, here, value: f"{call}({value}, {here.constant(Pattern(spot.read_regex()))})"
+    return lambda spot, here, value: (
+        f"{call}({value}, {here.add_constant(Pattern(spot.read_regex()))})"
+    )
 
 
-def _unquote(spot: ConfigNode, here: Function, value: str) -> str:
+def _compile_unquote(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
     if not spot.read_bool():
         raise spot.build_error("true")
     return f"unquoted({value})"
 
 
-def _times(spot: ConfigNode, here: Function, value: str) -> str:
-    return f"multiplied({value}, {here.constant(spot.read_number(0, 1e9))})"
+def _compile_times(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
+    return f"multiplied({value}, {here.add_constant(spot.read_number(0, 1e9))})"
 
 
-_ALONE: dict[str, Alone] = {
-    "const": lambda spot, here, depth: _value(spot.value["const"], here),
-    "join": _join,
-    "plus": _of_parts("plus", "total({})"),
-    "minus": _of_parts("minus", "rest({})"),
-    "any": _of_parts("any", "bool({})", " or "),
-    "all": _of_parts("all", "bool({})", " and "),
-    "not": lambda spot, here, depth: f"(not {field(spot.child('not'), here, depth)})",
-    "foreach": _foreach,
-    "object": lambda spot, here, depth: _fields_there(spot.child("object"), here, depth),
+_STANDALONE_OPERATORS: dict[str, StandaloneCompiler] = {
+    "const": lambda spot, here, depth: _compile_constant(spot.value["const"], here),
+    "join": _compile_join,
+    "plus": _create_call_compiler("plus", "total({})"),
+    "minus": _create_call_compiler("minus", "rest({})"),
+    "any": _create_call_compiler("any", "bool({})", " or "),
+    "all": _create_call_compiler("all", "bool({})", " and "),
+    "not": lambda spot, here, depth: f"(not {compile_field(spot.child('not'), here, depth)})",
+    "foreach": _compile_foreach,
+    "object": lambda spot, here, depth: _compile_object(spot.child("object"), here, depth),
 }
-_BESIDE = {"join": ("sep",), "foreach": ("item",)}
+_EXTRA_KEYS = {"join": ("sep",), "foreach": ("item",)}
 # In this order where there are several: what makes a value before what asks about it.
-_OF_A_PATH: dict[str, OfAPath] = {
-    "unquote_shell": _unquote,
-    "strip": _with_pattern("stripped"),
-    "capture": _with_pattern("captured"),
-    "parse": _parse,
-    "times": _times,
-    "map": _mapped,
-    "in": lambda spot, here, value: is_among(value, literals(spot), here),
-    "not_in": _not_in,
-    "regex": lambda spot, here, value: matches(spot, value, here),
-    "ending": _ending,
-    "exists": _exists,
+_PATH_OPERATORS: dict[str, PathOperatorCompiler] = {
+    "unquote_shell": _compile_unquote,
+    "strip": _create_pattern_compiler("stripped"),
+    "capture": _create_pattern_compiler("captured"),
+    "parse": _compile_parse,
+    "times": _compile_times,
+    "map": _compile_map,
+    "in": lambda spot, here, value: compile_membership(value, read_literals(spot), here),
+    "not_in": _compile_not_in,
+    "regex": lambda spot, here, value: compile_pattern_test(spot, value, here),
+    "ending": _compile_ending,
+    "exists": _compile_exists,
 }

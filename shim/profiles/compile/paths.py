@@ -7,83 +7,83 @@ from collections.abc import Iterable
 from typing import Any
 
 from shim.profiles.check.toml_errors import ConfigNode
-from shim.profiles.compile.source import EVENT, Function, Subject, literal
+from shim.profiles.compile.source import EVENT_ROOT, FunctionBuilder, PathRoot, format_literal
 from shim.profiles.run.values import EVERY, ITEMS
 
-PATH_CHARACTERS = 300
-INLINE = 8  # steps that are written inside each other; a longer path is walked by a loop
-_STEP = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1,4})\]"
+MAX_PATH_CHARS = 300
+MAX_INLINE_STEPS = 8  # steps that are written inside each other; a longer path is walked by a loop
+_STEP_PATTERN = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1,4})\]"
 
 
-def path(spot: ConfigNode, here: Function) -> str:
+def compile_path(spot: ConfigNode, here: FunctionBuilder) -> str:
     """A path as an expression; None where there is nothing."""
     text = spot.read_text()
-    if len(text) > PATH_CHARACTERS:
-        raise spot.build_error(f"a path of at most {PATH_CHARACTERS} characters")
-    read = here.block_now.values
+    if len(text) > MAX_PATH_CHARS:
+        raise spot.build_error(f"a path of at most {MAX_PATH_CHARS} characters")
+    read = here.current_block.value_names
     *others, found = [
-        read.get(part) or _alternative(spot, part, here)
+        read.get(part) or _compile_alternative(spot, part, here)
         for part in map(str.strip, text.split("||"))
     ]
     if not others:
         return found
     for one in reversed(others):
-        value, again = here.held(one)
+        value, again = here.bind_value(one)
         found = f"{again} if {value} is not None else {found}"
     return f"({found})"
 
 
-def read_often(asked: Iterable[ConfigNode], here: Function) -> None:
+def preload_shared_paths(asked: Iterable[ConfigNode], here: FunctionBuilder) -> None:
     """Read the paths first that are asked for more than once."""
     spots = [one for one in asked if one.value.replace(".", "").isidentifier()]
     texts = [one.value for one in spots]
     for one in spots:
-        if texts.count(one.value) > 1 and one.value not in here.block_now.values:
-            here.read_first(one.value, path(one, here))
+        if texts.count(one.value) > 1 and one.value not in here.current_block.value_names:
+            here.preload_value(one.value, compile_path(one, here))
 
 
-def _alternative(spot: ConfigNode, text: str, here: Function) -> str:
+def _compile_alternative(spot: ConfigNode, text: str, here: FunctionBuilder) -> str:
     if text == "$index":
         return here.index
     if not text.startswith("$"):
-        return _walk(here, EVENT, steps(spot, text))
-    of_item = steps(spot, text[1:], may_be_empty=True)
+        return _compile_walk(here, EVENT_ROOT, parse_path(spot, text))
+    of_item = parse_path(spot, text[1:], may_be_empty=True)
     if here.item is None:
         return "None"
-    return _walk(here, here.item, of_item) if of_item else here.item.name
+    return _compile_walk(here, here.item, of_item) if of_item else here.item.name
 
 
-def _walk(here: Function, subject: Subject, path: list[Any]) -> str:
+def _compile_walk(here: FunctionBuilder, subject: PathRoot, path: list[Any]) -> str:
     """From a subject along steps: objects that several paths go through are read once."""
     keys = 0
     while keys < len(path) and path[keys].__class__ is str:
         keys += 1
-    if subject.shared and keys:
-        found = f"{here.object(subject, tuple(path[: keys - 1]))}.get({literal(path[keys - 1])})"
-        return _inside(here, found, path[keys:])
-    return _inside(here, subject.name, path)
+    if subject.can_preload and keys:
+        found = f"{here.preload_object(subject, tuple(path[: keys - 1]))}.get({format_literal(path[keys - 1])})"
+        return _compile_steps(here, found, path[keys:])
+    return _compile_steps(here, subject.name, path)
 
 
-def _inside(here: Function, value: str, path: list[Any]) -> str:
+def _compile_steps(here: FunctionBuilder, value: str, path: list[Any]) -> str:
     """From a value along steps, each inside of the one before."""
-    if len(path) > INLINE:
-        return f"along({value}, {here.constant(tuple(path))})"
+    if len(path) > MAX_INLINE_STEPS:
+        return f"along({value}, {here.add_constant(tuple(path))})"
     for place, step in enumerate(path):
-        found, again = here.held(value)
+        found, again = here.bind_value(value)
         if step is EVERY:
-            one = here.variable()
-            inner, there = here.held(_inside(here, one, path[place + 1 :]))
+            one = here.create_variable()
+            inner, there = here.bind_value(_compile_steps(here, one, path[place + 1 :]))
             listed = f"[{there} for {one} in {again}[:{ITEMS}] if {inner} is not None]"
             return f"({listed} or None if {found}.__class__ is list and {again} else None)"
         if step.__class__ is str:
-            value = f"({again}.get({literal(step)}) if {found}.__class__ is dict else None)"
+            value = f"({again}.get({format_literal(step)}) if {found}.__class__ is dict else None)"
         else:
             least = step + 1 if step >= 0 else -step
             value = f"({again}[{step:d}] if {found}.__class__ is list and len({again}) >= {least:d} else None)"
     return value
 
 
-def steps(spot: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[Any]:
+def parse_path(spot: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[Any]:
     """The steps of a path: keys, places in a list, EVERY. `may_be_empty`: it stands behind a `$`."""
     if may_be_empty and text[:1] not in ("", ".", "["):
         raise spot.build_error("$, $index, or a path behind it such as $.id", f"${text}")
@@ -102,7 +102,7 @@ def steps(spot: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[An
     else:
         return found
     found.clear()
-    pattern, position = re.compile(_STEP), 0
+    pattern, position = re.compile(_STEP_PATTERN), 0
     while position < len(text):
         hit = pattern.match(text, position)
         if hit is None or (position == 0 and text[0] == "." and not may_be_empty):

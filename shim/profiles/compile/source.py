@@ -8,82 +8,85 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-Keys = tuple[str, ...]
+ObjectKeys = tuple[str, ...]
 
 
-def literal(value: str | bool | int | None) -> str:
+def format_literal(value: str | bool | int | None) -> str:
     """A value as Python writes it, in ASCII."""
     return ascii(value)
 
 
-class Subject:
+class PathRoot:
     """What paths begin at: `event`, `item` inside of a loop, or a variable inside of an expression.
 
     An expression has no room for lines that read its objects first, so its variable is not
     `shared`.
     """
 
-    def __init__(self, name: str, *, shared: bool = True) -> None:
+    def __init__(self, name: str, *, can_preload: bool = True) -> None:
         self.name = name
-        self.shared = shared
+        self.can_preload = can_preload
 
 
-EVENT = Subject("event")
-ITEM = Subject("item")
+EVENT_ROOT = PathRoot("event")
+ITEM_ROOT = PathRoot("item")
 
 
-class Block:
+class CodeBlock:
     """Lines that stand under a head; used with `with`. `head` is "" for a whole function.
 
     Objects that its lines go through are read at its beginning (`Function.object`), and values that
     several lines ask for (`Function.read_first`).
     """
 
-    def __init__(self, function: "Function", head: str) -> None:
-        self._function = function
-        self._head = head
-        self._outer: Block | None = None
-        self.opening: list[str] = []
+    def __init__(self, function: "FunctionBuilder", head: str) -> None:
+        self._builder = function
+        self._header = head
+        self._outer: CodeBlock | None = None
+        self.opening_lines: list[str] = []
         self.lines: list[str] = []
-        self.objects: dict[tuple[str, Keys], str] = {}
+        self.object_names: dict[tuple[str, ObjectKeys], str] = {}
         # path → the name of a value that was read at the beginning
-        self.values: dict[str, str] = {}
+        self.value_names: dict[str, str] = {}
 
     def __enter__(self) -> None:
-        self._outer = self._function.block_now
-        self.objects, self.values = dict(self._outer.objects), dict(self._outer.values)
-        self._function.block_now = self
+        self._outer = self._builder.current_block
+        self.object_names, self.value_names = (
+            dict(self._outer.object_names),
+            dict(self._outer.value_names),
+        )
+        self._builder.current_block = self
 
     def __exit__(
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._outer is not None:
-            self._outer.lines += [self._head, *("    " + line for line in self.whole())]
-            self._function.block_now = self._outer
+            self._outer.lines += [self._header, *("    " + line for line in self.collect_lines())]
+            self._builder.current_block = self._outer
 
-    def whole(self) -> list[str]:
+    def collect_lines(self) -> list[str]:
         """All lines inside of it."""
-        return [*self.opening, *self.lines] or ["pass"]
+        return [*self.opening_lines, *self.lines] or ["pass"]
 
 
-class Loop(Block):
+class LoopBlock(CodeBlock):
     """Lines that are done for each of some items: `item`, at the place `index`."""
 
-    def __init__(self, function: "Function", items: str) -> None:
+    def __init__(self, function: "FunctionBuilder", items: str) -> None:
         super().__init__(function, f"for index, item in enumerate({items}):")
 
     def __enter__(self) -> None:
         super().__enter__()
-        self._function.item, self._function.index = ITEM, "index"
+        self._builder.item, self._builder.index = ITEM_ROOT, "index"
 
     def __exit__(
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._function.item, self._function.index = None, "0"
+        self._builder.item, self._builder.index = None, "0"
         super().__exit__(kind, error, trace)
 
 
-class Function:
+class FunctionBuilder:
     """One function while it is written; `parameters` are those of its `def` line, with `event`
     among them.
     """
@@ -91,71 +94,71 @@ class Function:
     def __init__(self, parameters: str) -> None:
         self._parameters = parameters
         self._constants: dict[str, Any] = {}
-        self._variables = 0
-        self.block_now = Block(self, "")
-        self.item: Subject | None = None
+        self._variable_count = 0
+        self.current_block = CodeBlock(self, "")
+        self.item: PathRoot | None = None
         self.index = "0"
 
-    def constant(self, value: Any) -> str:
+    def add_constant(self, value: Any) -> str:
         """The name of a value of the profile's."""
         name = f"k{len(self._constants)}"
         self._constants[name] = value
         return name
 
-    def variable(self) -> str:
+    def create_variable(self) -> str:
         """A name that nothing else in the function has."""
-        self._variables += 1
-        return f"v{self._variables}"
+        self._variable_count += 1
+        return f"v{self._variable_count}"
 
-    def held(self, value: str) -> tuple[str, str]:
+    def bind_value(self, value: str) -> tuple[str, str]:
         """An expression to read first, and the name under which it can be read again."""
         if value.isidentifier():
             return value, value
-        name = self.variable()
+        name = self.create_variable()
         return f"({name} := {value})", name
 
-    def object(self, subject: Subject, keys: Keys) -> str:
+    def preload_object(self, subject: PathRoot, keys: ObjectKeys) -> str:
         """The name of the object under these keys; it is an empty object where there is none."""
-        if not keys and subject is EVENT:
+        if not keys and subject is EVENT_ROOT:
             return subject.name
-        block = self.block_now
-        known = block.objects.get((subject.name, keys))
+        block = self.current_block
+        known = block.object_names.get((subject.name, keys))
         if known is None:
             value = (
-                f"{self.object(subject, keys[:-1])}.get({literal(keys[-1])})"
+                f"{self.preload_object(subject, keys[:-1])}.get({format_literal(keys[-1])})"
                 if keys
                 else subject.name
             )
-            known = block.objects[subject.name, keys] = self.variable()
-            block.opening += [
+            known = block.object_names[subject.name, keys] = self.create_variable()
+            block.opening_lines += [
                 f"if ({known} := {value}).__class__ is not dict:",
                 f"    {known} = NOTHING",
             ]
         return known
 
-    def read_first(self, path: str, value: str) -> None:
+    def preload_value(self, path: str, value: str) -> None:
         """Read the value of a path at the beginning of the block, because several lines there ask
         for it.
         """
-        name = self.block_now.values[path] = self.variable()
-        self.block_now.opening.append(f"{name} = {value}")
+        name = self.current_block.value_names[path] = self.create_variable()
+        self.current_block.opening_lines.append(f"{name} = {value}")
 
-    def line(self, text: str) -> None:
-        self.block_now.lines.append(text)
+    def add_line(self, text: str) -> None:
+        self.current_block.lines.append(text)
 
-    def block(self, head: str) -> Block:
+    def open_block(self, head: str) -> CodeBlock:
         """The lines inside of `with` stand under this one."""
-        return Block(self, head)
+        return CodeBlock(self, head)
 
-    def loop(self, items: str) -> Loop:
+    def open_loop(self, items: str) -> LoopBlock:
         """The lines inside of `with` are done for each of these."""
-        return Loop(self, items)
+        return LoopBlock(self, items)
 
-    def made(self, name: str, known: dict[str, Any]) -> Callable[..., Any]:
+    def compile_function(self, name: str, known: dict[str, Any]) -> Callable[..., Any]:
         """The function; `known` are the names of ours that its lines use."""
         lines = [
             f"def {name}({self._parameters}):",
-            *("    " + line for line in self.block_now.whole()),
+            *("    " + line for line in self.current_block.collect_lines()),
         ]
         namespace = known | self._constants
         exec(compile("\n".join(lines), f"<{name} of a profile>", "exec"), namespace)

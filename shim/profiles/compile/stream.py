@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from shim.core.adapter.tools import Tools
 from shim.profiles.check.toml_errors import ConfigNode
-from shim.profiles.compile.emits import CAUSES, RULES, Told
-from shim.profiles.compile.rules import Rules
+from shim.profiles.compile.emits import MAX_RULES, PROFILE_CAUSES, StreamOptions
+from shim.profiles.compile.rules import EventRules
 from shim.profiles.run.tally import MEANINGS
 
 if TYPE_CHECKING:
     from shim.profiles.compile.rules import RuleTrace
 
-ENDS = ("event", "synthesize")
+END_POLICIES = ("event", "synthesize")
 # a run is over when its file is read
 REPORT_EMITS = ("session", "usage", "result", "notice", "error", "ignore")
-STDERR_RULES = 50
-EXIT_CAUSES = (*CAUSES, "interrupted")
+MAX_STDERR_RULES = 50
+EXIT_CAUSES = (*PROFILE_CAUSES, "interrupted")
 STREAM_KEYS = (
     "text",
     "usage",
@@ -49,7 +49,9 @@ class StderrRule:
             raise spot.child("regex").build_error(
                 "a regular expression with a group (?P<session_id>…)"
             )
-        self.cause: Any = spot.child("cause").read_choice(CAUSES) if spot.child("cause") else None
+        self.cause: Any = (
+            spot.child("cause").read_choice(PROFILE_CAUSES) if spot.child("cause") else None
+        )
 
 
 class StreamProfile:
@@ -74,12 +76,12 @@ class StreamProfile:
         """
         own, events, codes = (
             spot.child("stream"),
-            spot.child("event").read_items(RULES),
+            spot.child("event").read_items(MAX_RULES),
             spot.child("exit_codes"),
         )
         own.read_table(STREAM_KEYS)
-        self.told = Told(spot, tools)
-        self.rules = Rules(events, self.told, trace)
+        self.options = StreamOptions(spot, tools)
+        self.rules = EventRules(events, self.options, trace)
         if not spot.source.is_bundled:
             self.rules.check()
         if not events:
@@ -88,43 +90,45 @@ class StreamProfile:
             )
         end = own.child("end")
         end.read_table(("ok_exit", "result"))
-        self.reports = _reports(spot, self.told)
-        self.untyped = any(one.types is None and one.emits != "session" for one in self.rules)
+        self.reports = _parse_reports(spot, self.options)
+        self.untyped = any(one.types is None and one.emit != "session" for one in self.rules)
         self.ok_exits = frozenset(
             int(one.read_number(0, 255)) for one in end.child("ok_exit").read_items(20)
         ) or frozenset((0,))
-        self.synthesizes = end.child("result").read_choice(ENDS, ENDS[0]) == "synthesize"
+        self.synthesizes = (
+            end.child("result").read_choice(END_POLICIES, END_POLICIES[0]) == "synthesize"
+        )
         self.causes: dict[int, Any] = {
-            _code(codes.child(key)): codes.child(key).read_choice(EXIT_CAUSES)
+            _parse_exit_code(codes.child(key)): codes.child(key).read_choice(EXIT_CAUSES)
             for key in codes.read_table()
         }
         self.stderr = tuple(
-            StderrRule(one) for one in spot.child("stderr").read_items(STDERR_RULES)
+            StderrRule(one) for one in spot.child("stderr").read_items(MAX_STDERR_RULES)
         )
         self.noise = own.child("stderr_noise").read_texts(50)
         self.usage_means = own.child("usage").read_choice(MEANINGS, "none")
         self.counts_replies = any(one.value.get("stop_reason") for one in events)
 
 
-def _reports(spot: ConfigNode, told: Told) -> Rules | None:
+def _parse_reports(spot: ConfigNode, told: StreamOptions) -> EventRules | None:
     """The rules for the file that the program wrote about its run."""
-    spots = spot.child("report").read_items(RULES)
+    spots = spot.child("report").read_items(MAX_RULES)
     if not spots:
         return None
     if not spot.child("launch").child("report"):
         raise spot.child("report").build_error("in a profile with `launch.report`")
-    rules = Rules(spots, told)
+    rules = EventRules(spots, told)
     if not spot.source.is_bundled:
         rules.check()
     for one in rules:
         if one.types is not None:
             raise one.node.child("match").build_error("without `type`: the file has none")
-        if one.emits not in REPORT_EMITS:
+        if one.emit not in REPORT_EMITS:
             raise one.node.child("emit").build_error(f"one of {', '.join(REPORT_EMITS)}")
     return rules
 
 
-def _code(spot: ConfigNode) -> int:
+def _parse_exit_code(spot: ConfigNode) -> int:
     key = str(spot.keys[-1])
     if not (key.isascii() and key.isdigit() and int(key) < 256):
         raise spot.build_error("under an exit code from 0 to 255", key)

@@ -23,40 +23,42 @@ from shim.core.adapter.tools import Arguments, Tool
 from shim.core.reading.typed import Any
 from shim.profiles.check.toml_errors import ConfigNode
 
-TOOLS = 500
-UNKNOWN = ("pass", "hide", "mcp_prefix")
-MCP = "mcp__"  # how the name of a server's tool begins
-NAME_CHARACTERS = 200  # of a name that may get another one; a longer name is only cut
-ALTERNATIVES = 20
-_KEYS = ("name", "args", "keep", "add")
+MAX_TOOLS = 500
+UNKNOWN_TOOL_POLICIES = ("pass", "hide", "mcp_prefix")
+MCP_PREFIX = "mcp__"  # how the name of a server's tool begins
+MAX_NAME_CHARS = 200  # of a name that may get another one; a longer name is only cut
+MAX_ALTERNATIVES = 20
+_TOOL_KEYS = ("name", "args", "keep", "add")
 
-Change = Callable[[Arguments], tuple[str, Arguments]]
+ConvertFunction = Callable[[Arguments], tuple[str, Arguments]]
 
 
-class RuledTool(Tool):
+class ProfileTool(Tool):
     """A tool whose arguments are fields. They are compiled at its first call, because no launch
     needs them.
 
     `others` are the names that a call of it may have instead of `name`.
     """
 
-    __slots__ = ("_change", "_compile", "others")
+    __slots__ = ("_converter", "_compile_converter", "other_names")
 
-    def __init__(self, name: str, others: tuple[str, ...], change: Callable[[], Change]) -> None:
+    def __init__(
+        self, name: str, others: tuple[str, ...], change: Callable[[], ConvertFunction]
+    ) -> None:
         super().__init__(name)
         self.affected_keys = None
-        self.others = others
-        self._compile = change
-        self._change: Change | None = None
+        self.other_names = others
+        self._compile_converter = change
+        self._converter: ConvertFunction | None = None
 
     def apply(self, arguments: Arguments) -> tuple[str, Arguments]:
         """Claude's name and arguments for a call; `arguments` is not changed."""
-        if self._change is None:
-            self._change = self._compile()
-        return self._change(arguments)
+        if self._converter is None:
+            self._converter = self._compile_converter()
+        return self._converter(arguments)
 
 
-class NamedTools(Mapping[str, Tool]):
+class ToolTable(Mapping[str, Tool]):
     """A table of tools where those that it does not name get a name by a pattern, or behind a
     prefix.
     """
@@ -72,14 +74,18 @@ class NamedTools(Mapping[str, Tool]):
         found = self._table.get(key)
         if found is not None:
             return found
-        if key.__class__ is not str or len(key) > NAME_CHARACTERS:
+        if key.__class__ is not str or len(key) > MAX_NAME_CHARS:
             return default
         if self._regex:
             import re
 
             if hit := re.fullmatch(self._regex, key):
                 return Tool(hit.expand(self._name))
-        return Tool(f"{self._prefix}{key}") if self._prefix and not key.startswith(MCP) else default
+        return (
+            Tool(f"{self._prefix}{key}")
+            if self._prefix and not key.startswith(MCP_PREFIX)
+            else default
+        )
 
     def __getitem__(self, key: str) -> Tool:
         return self._table[key]
@@ -96,17 +102,21 @@ def parse_tools(
 ) -> Mapping[str, Tool]:
     """The table `[tools]`, with a rule for the names of other tools."""
     given = spot.read_table()
-    if len(given) > TOOLS:
-        raise spot.build_error(f"a table of at most {TOOLS} tools", f"a table of {len(given)}")
-    table = {name: _tool(spot.child(name)) for name in given}
-    prefix = f"{MCP}{vendor}__" if unknown.read_choice(UNKNOWN, UNKNOWN[0]) == "mcp_prefix" else ""
+    if len(given) > MAX_TOOLS:
+        raise spot.build_error(f"a table of at most {MAX_TOOLS} tools", f"a table of {len(given)}")
+    table = {name: _parse_tool(spot.child(name)) for name in given}
+    prefix = (
+        f"{MCP_PREFIX}{vendor}__"
+        if unknown.read_choice(UNKNOWN_TOOL_POLICIES, UNKNOWN_TOOL_POLICIES[0]) == "mcp_prefix"
+        else ""
+    )
     if not others:
-        return NamedTools(table, "", "", prefix) if prefix else table
+        return ToolTable(table, "", "", prefix) if prefix else table
     others.read_table(("regex", "name"))
     regex, name = others.child("regex").read_text(), others.child("name").read_text()
     if not others.source.is_bundled:
         _check_groups(others, name)
-    return NamedTools(table, regex, name, prefix)
+    return ToolTable(table, regex, name, prefix)
 
 
 def _check_groups(others: ConfigNode, name: str) -> None:
@@ -125,19 +135,19 @@ def _check_groups(others: ConfigNode, name: str) -> None:
         ) from None
 
 
-def _tool(spot: ConfigNode) -> Tool:
-    spot.read_table((*_KEYS, "alt"))
+def _parse_tool(spot: ConfigNode) -> Tool:
+    spot.read_table((*_TOOL_KEYS, "alt"))
     name = spot.child("name").read_text()
-    alternatives = spot.child("alt").read_items(ALTERNATIVES)
+    alternatives = spot.child("alt").read_items(MAX_ALTERNATIVES)
     for one in alternatives:
-        one.read_table((*_KEYS, "match"))
+        one.read_table((*_TOOL_KEYS, "match"))
         if not one.child("match"):
             raise one.build_error("a table with `match`", "a table without `match`")
 
-    def change() -> Change:
-        from shim.profiles.compile.arguments import change
+    def change() -> ConvertFunction:
+        from shim.profiles.compile.arguments import compile_tool
 
-        return change(spot, alternatives)
+        return compile_tool(spot, alternatives)
 
     if not spot.source.is_bundled:
         # a mistake is reported before anything is started; our tests compile the bundled profiles
@@ -147,13 +157,15 @@ def _tool(spot: ConfigNode) -> Tool:
     if (
         not alternatives
         and spot.child("keep").read_bool()
-        and (renamed := _renamed(spot.child("args").read_table())) is not None
+        and (renamed := _find_plain_renaming(spot.child("args").read_table())) is not None
     ):
         return Tool(name, renamed[0], convert=renamed[1], extra=spot.child("add").read_table())
-    return RuledTool(name, tuple(one.child("name").read_text(name) for one in alternatives), change)
+    return ProfileTool(
+        name, tuple(one.child("name").read_text(name) for one in alternatives), change
+    )
 
 
-def _multiplied(factor: float) -> Callable[[Any], Any]:
+def _create_multiplier(factor: float) -> Callable[[Any], Any]:
     def convert(found: Any) -> Any:
         from shim.profiles.run.values import multiplied
 
@@ -162,7 +174,7 @@ def _multiplied(factor: float) -> Callable[[Any], Any]:
     return convert
 
 
-def _renamed(
+def _find_plain_renaming(
     table: Mapping[str, Any],
 ) -> tuple[dict[str, str], dict[str, Callable[[Any], Any]]] | None:
     """Arguments that only get other names, or are multiplied: a plain `Tool` can do that. None for
@@ -180,5 +192,5 @@ def _renamed(
             return None
         rename[path] = claude
         if path is not value:
-            convert[claude] = _multiplied(value["times"])
+            convert[claude] = _create_multiplier(value["times"])
     return {theirs: ours for theirs, ours in rename.items() if theirs != ours}, convert

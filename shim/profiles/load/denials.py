@@ -42,7 +42,7 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import MCP_PREFIX, SUBAGENT_TOOL, Rule
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.check.toml_errors import ConfigNode
-from shim.profiles.compile.tools import RuledTool
+from shim.profiles.compile.tools import ProfileTool
 from shim.profiles.load.words import BUNDLED_FOLDER
 
 KEYS = (
@@ -183,7 +183,9 @@ class Denials:
         own = {
             self._renamed.get(name, name): None
             for name, tool in self._tools.items()
-            for names in ({tool.name, *(tool.others if isinstance(tool, RuledTool) else ())},)
+            for names in (
+                {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())},
+            )
             if not names.isdisjoint(removed)
             or (only is not None and not names <= only)
             or (left is not None and not names <= left)

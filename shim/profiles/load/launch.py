@@ -97,7 +97,7 @@ from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.toml_errors import ConfigNode
-from shim.profiles.compile.tools import RuledTool
+from shim.profiles.compile.tools import ProfileTool
 from shim.profiles.load.prompt import Prompt, needs_space, place_of, system_prompts
 from shim.profiles.load.words import BUNDLED, BUNDLED_FOLDER, RULES, SWITCHES, TEXTS, part
 
@@ -554,7 +554,7 @@ def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
 
 def _get_claude_names(tool: Tool) -> set[str]:
     """Return Claude's names of all tools that a tool of the program stands for."""
-    return {tool.name, *(tool.others if isinstance(tool, RuledTool) else ())}
+    return {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())}
 
 
 def _environment(spot: ConfigNode) -> dict[str, str]:

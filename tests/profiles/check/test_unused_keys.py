@@ -99,12 +99,12 @@ def list_allowed_names(monkeypatch) -> set[str]:
 
 def list_allowed_operators() -> set[str]:
     """Return the names of all fields of all kinds of rules, and of all operators."""
-    beside = [key for keys in fields._BESIDE.values() for key in keys]
-    field = dict.fromkeys((*fields._ALONE, *fields._OF_A_PATH, *beside), True)
+    beside = [key for keys in fields._EXTRA_KEYS.values() for key in keys]
+    field = dict.fromkeys((*fields._STANDALONE_OPERATORS, *fields._PATH_OPERATORS, *beside), True)
     match = {"type": dict.fromkeys(conditions._OPERATORS, True)}
     rules = [
         {"emit": kind, "match": match, **dict.fromkeys(own, field)}
-        for kind, (_, own) in emits._EMITS.items()
+        for kind, (_, own) in emits._EMIT_WRITERS.items()
     ]
     return {key.name for key in list_keys({"event": rules})} - {f"usage.{key}" for key in field}
 

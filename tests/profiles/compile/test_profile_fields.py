@@ -8,8 +8,8 @@ from sweeps import each
 from shim.core.errors import FrontendError
 from shim.core.reading.account import Diagnostics
 from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS, ConfigNode, ConfigSource
-from shim.profiles.compile.fields import beginning, field
-from shim.profiles.compile.source import Function
+from shim.profiles.compile.fields import compile_field, find_literal_prefix
+from shim.profiles.compile.source import FunctionBuilder
 from shim.profiles.run.values import ITEMS, NAMES, unquoted
 
 EVENT = {
@@ -35,15 +35,15 @@ def value(spec, event=EVENT, items=()):
     `items`.
     """
     spot = ConfigNode(ConfigSource("own.toml", lambda: ""), spec, ("event", 0, "text"))
-    here = Function("engine, event, items")
+    here = FunctionBuilder("engine, event, items")
     if not items:
-        here.line(f"return {field(spot, here)}")
-        return here.made("value", NAMES)(ENGINE, event, items)
-    here.line("found = []")
-    with here.loop("items"):
-        here.line(f"found.append({field(spot, here)})")
-    here.line("return found")
-    return here.made("value", NAMES)(ENGINE, event, items)
+        here.add_line(f"return {compile_field(spot, here)}")
+        return here.compile_function("value", NAMES)(ENGINE, event, items)
+    here.add_line("found = []")
+    with here.open_loop("items"):
+        here.add_line(f"found.append({compile_field(spot, here)})")
+    here.add_line("return found")
+    return here.compile_function("value", NAMES)(ENGINE, event, items)
 
 
 @each(
@@ -293,4 +293,4 @@ def test_a_command_without_its_shell(command, inner):
     ],
 )
 def test_what_everything_begins_with_that_a_pattern_finds(pattern, expected):
-    assert beginning(pattern) == expected
+    assert find_literal_prefix(pattern) == expected

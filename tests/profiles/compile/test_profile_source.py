@@ -8,10 +8,10 @@ from profiling import lines_of, profiled, result_line
 from sweeps import each
 
 from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
-from shim.profiles.compile.arguments import change
-from shim.profiles.compile.conditions import all_of, conditions
-from shim.profiles.compile.fields import field
-from shim.profiles.compile.source import Function, literal
+from shim.profiles.compile.arguments import compile_tool
+from shim.profiles.compile.conditions import compile_all, parse_conditions
+from shim.profiles.compile.fields import compile_field
+from shim.profiles.compile.source import FunctionBuilder, format_literal
 from shim.profiles.run.values import ITEMS, NAMES
 
 HOSTILE = [
@@ -39,16 +39,16 @@ def spot(value):
 
 
 def value(spec, event):
-    here = Function("engine, event")
-    here.line(f"return {field(spot(spec), here)}")
-    return here.made("value", NAMES)(None, event)
+    here = FunctionBuilder("engine, event")
+    here.add_line(f"return {compile_field(spot(spec), here)}")
+    return here.compile_function("value", NAMES)(None, event)
 
 
 @settings(deadline=None)
 @given(WORDS)
 @example("\udc80")
 def test_a_literal_is_itself_again(word):
-    assert eval(literal(word)) == word and literal(word).isascii()
+    assert eval(format_literal(word)) == word and format_literal(word).isascii()
 
 
 @settings(deadline=None)
@@ -80,10 +80,10 @@ def test_a_word_of_any_letters_is_a_word(one, other):
 @settings(deadline=None)
 @given(KEYS, WORDS)
 def test_a_condition_of_any_letters_is_a_condition(key, word):
-    here = Function("engine, event")
+    here = FunctionBuilder("engine, event")
     asked = {f"'{key}'": word, "b": {"in": [word, "x"]}}
-    here.line(f"return {all_of(conditions(spot(asked)), here)}")
-    holds = here.made("holds", NAMES)
+    here.add_line(f"return {compile_all(parse_conditions(spot(asked)), here)}")
+    holds = here.compile_function("holds", NAMES)
     assert holds(None, {key: word, "b": word}) and not holds(None, {key: word + "x", "b": word})
 
 
@@ -91,7 +91,7 @@ def test_a_condition_of_any_letters_is_a_condition(key, word):
 @given(KEYS, WORDS.filter(lambda text: text and "\0" not in text))
 def test_arguments_of_any_letters_are_arguments(key, name):
     table = {"name": name, "args": {key: f"'{key}'"}, "add": {name: key}}
-    assert change(spot(table), [])({key: "v"}) == (name, {key: "v"} | {name: key})
+    assert compile_tool(spot(table), [])({key: "v"}) == (name, {key: "v"} | {name: key})
 
 
 def test_a_deep_path_is_walked():
@@ -150,12 +150,15 @@ def test_the_item_of_a_loop_is_known_in_every_depth():
     spec: object = "$.x"
     for _ in range(10):
         spec = {"join": [spec, "$.x"], "sep": ""}
-    here = Function("engine, event")
-    here.line("found = []")
-    with here.loop("event"):
-        here.line(f"found.append({field(spot(spec), here)})")
-    here.line("return found")
-    assert here.made("value", NAMES)(None, [{"x": "a"}, {"x": "b"}]) == ["a" * 11, "b" * 11]
+    here = FunctionBuilder("engine, event")
+    here.add_line("found = []")
+    with here.open_loop("event"):
+        here.add_line(f"found.append({compile_field(spot(spec), here)})")
+    here.add_line("return found")
+    assert here.compile_function("value", NAMES)(None, [{"x": "a"}, {"x": "b"}]) == [
+        "a" * 11,
+        "b" * 11,
+    ]
 
 
 RULES = "".join(
