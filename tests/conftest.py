@@ -35,7 +35,7 @@ settings.register_profile("quick", settings.get_profile("steady"), max_examples=
 # a bundled profile is read and compiled once
 adapters.profile_loaders[0] = functools.cache(adapters.profile_loaders[0])
 # and its TOML parsed once, for all state folders
-files.parsed = profile_files.parsed = functools.cache(files.parsed)
+files.parse_profile = profile_files.parse_profile = functools.cache(files.parse_profile)
 load_uncached_vendor = profile_files.vendor
 
 

@@ -43,9 +43,9 @@ def _load_bundled_profile(name: str, place: str) -> Adapter:
     """The vendor of a bundled profile, without the shell: read as a module is, by the loader of
     this package.
     """
-    from shim.profiles.load.files import packaged, vendor
+    from shim.profiles.load.files import load_adapter, load_bundled_profile
 
-    return vendor(name, place, packaged, BUNDLED_PROFILES)
+    return load_adapter(name, place, load_bundled_profile, BUNDLED_PROFILES)
 
 
 # What reads a profile; the shell puts another one here, which knows a user's own and remembers what

@@ -18,7 +18,12 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.io.raw_output import warn
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load import files
-from shim.profiles.load.files import PROFILE_BYTES, File, bundled_module, parsed
+from shim.profiles.load.files import (
+    MAX_PROFILE_BYTES,
+    ProfileFile,
+    import_bundled_module,
+    parse_profile,
+)
 from shim.state.config import state_directory
 from shim.state.files import open_regular, read_file, write_file
 
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
     from shim.profiles.compile.rules import RuleTrace
 
 NAME_CHARACTERS = 200  # of a file's name; no system has fewer than 255
-CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
+CACHE_BYTES = 4 * MAX_PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
 
 
 def vendor(
@@ -37,13 +42,13 @@ def vendor(
 
     Warn on stderr of keys of a user's profile that no bundled profile uses.
     """
-    read: dict[str, File] = {}
+    read: dict[str, ProfileFile] = {}
 
-    def read_profile(path: str) -> File:
+    def read_profile(path: str) -> ProfileFile:
         read[path] = _file(path, environment)
         return read[path]
 
-    described = files.vendor(name, place, read_profile, adapters.BUNDLED_PROFILES, trace)
+    described = files.load_adapter(name, place, read_profile, adapters.BUNDLED_PROFILES, trace)
     if not read[place].source.is_bundled:
         _warn_of_unused_keys(read[place])
     return described
@@ -52,7 +57,7 @@ def vendor(
 _warned: set[tuple[str, str]] = set()  # path of a profile, name of a key
 
 
-def _warn_of_unused_keys(file: File) -> None:
+def _warn_of_unused_keys(file: ProfileFile) -> None:
     """Write one line to stderr for each key, once in the life of this process."""
     from shim.profiles.check.unused_keys import list_warnings
 
@@ -70,7 +75,9 @@ def list_unused_keys(place: str, environment: Mapping[str, str]) -> list[str]:
     return [] if file.source.is_bundled else list(list_warnings(file.table, file.source).values())
 
 
-_bundled: dict[str, File] = {}  # file name → bundled profile; empty until `load_bundled` is called
+_bundled: dict[
+    str, ProfileFile
+] = {}  # file name → bundled profile; empty until `load_bundled` is called
 
 
 def load_bundled(environment: Mapping[str, str]) -> None:
@@ -81,7 +88,7 @@ def load_bundled(environment: Mapping[str, str]) -> None:
         _bundled[place] = _file(place, environment)
 
 
-def _file(place: str, environment: Mapping[str, str]) -> File:
+def _file(place: str, environment: Mapping[str, str]) -> ProfileFile:
     if place in _bundled:
         return _bundled[place]
     own = os.path.isabs(place)
@@ -95,11 +102,11 @@ def _file(place: str, environment: Mapping[str, str]) -> File:
         )
     except OSError as error:
         raise FrontendError(f"the profile {path} cannot be read: {error.strerror}") from None
-    module = _beside(os.path.dirname(path)) if own else bundled_module
+    module = _beside(os.path.dirname(path)) if own else import_bundled_module
     source = ConfigSource(
         path if own else place, lambda: _read(path).decode("utf-8", "replace"), is_bundled=not own
     )
-    return File(table, source, module)
+    return ProfileFile(table, source, module)
 
 
 def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
@@ -122,7 +129,7 @@ def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
             return table
     import json
 
-    table = parsed(_read(path), path)
+    table = parse_profile(_read(path), path)
     try:
         made = json.dumps({"key": key, "table": table}).encode()
     except (TypeError, RecursionError):
@@ -166,7 +173,7 @@ def _read_json(data: bytes) -> object:
 
 def _read(path: str) -> bytes:
     with open(open_regular(path), "rb") as file:
-        return file.read(PROFILE_BYTES + 1)
+        return file.read(MAX_PROFILE_BYTES + 1)
 
 
 def _beside(directory: str) -> Callable[[str], ModuleType]:

@@ -16,8 +16,8 @@ from shim.core.adapter.translator import Translator
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.toml_errors import ConfigSource, find_line
-from shim.profiles.load.files import File, packaged
-from shim.profiles.load.files import vendor as described
+from shim.profiles.load.files import ProfileFile, load_bundled_profile
+from shim.profiles.load.files import load_adapter as described
 from shim.profiles.load.vendor import build_adapter, merge_tables
 from shim.profiles.profile import ProfileTranslator
 
@@ -676,8 +676,10 @@ def test_a_bundled_profile_passes_the_checks_of_a_users(name):
     """It is not checked when it is loaded."""
 
     def read(place):
-        file = packaged(place)
-        return File(file.table, ConfigSource(file.source.path, file.source.read_text), file.module)
+        file = load_bundled_profile(place)
+        return ProfileFile(
+            file.table, ConfigSource(file.source.path, file.source.read_text), file.load_module
+        )
 
     assert described(name, f"{name}.toml", read, BUNDLED_PROFILES).name == name
 

@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from shim.profiles.acp.stream import AcpTranslator
 
 # Keys of other profiles: an agent that only speaks the protocol has none of them.
-RULES = ("stream", "event", "report", "stderr", "exit_codes", "adapter", "unattended")
-KEYS = (
+FORBIDDEN_KEYS = ("stream", "event", "report", "stderr", "exit_codes", "adapter", "unattended")
+ACP_KEYS = (
     *(
         "command",
         "argv",
@@ -97,23 +97,23 @@ KEYS = (
         "listed",
     ),
 )
-IN_PLACE = ("command", "argv", "permission_args")
-LEFT_OUT = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
+REPLACED_KEYS = ("command", "argv", "permission_args")
+OMITTED_KEYS = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
 # what calls of known kinds are named
-LISTED = ["Bash", "Edit", "Grep", "MultiEdit", "Read", "WebFetch", "Write"]
-PLACES = ("title", "id", "kind")
-SIGNS = ("kind", "title", "keys")
+DEFAULT_TOOLS = ["Bash", "Edit", "Grep", "MultiEdit", "Read", "WebFetch", "Write"]
+TOOL_NAME_SOURCES = ("title", "id", "kind")
+SIGN_KEYS = ("kind", "title", "keys")
 
 
-def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
+def build_two_way_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
     """The vendor of a profile, driven by the protocol."""
     own = ConfigNode(source, table).child("acp")
-    own.read_table(KEYS)
-    kept = {key: value for key, value in table["launch"].items() if key not in LEFT_OUT}
+    own.read_table(ACP_KEYS)
+    kept = {key: value for key, value in table["launch"].items() if key not in OMITTED_KEYS}
     launch = {
         **kept,
         "prompt": {"via": "stdin"},
-        **{key: own.value[key] for key in IN_PLACE if key in own.value},
+        **{key: own.value[key] for key in REPLACED_KEYS if key in own.value},
     }
     spot = ConfigNode(source, {**table, "launch": launch}).child("launch")
     template = LaunchTemplate(spot, base.name, base.tools)
@@ -137,9 +137,9 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
                 hint="start a new session",
             )
         invocation = request.invocation.with_flags(fork_session=False)
-        return template.start(request._replace(resume_id=None, invocation=invocation))._replace(
-            stdin=b"", needs_stdin_pipe=True
-        )
+        return template.build_launch(
+            request._replace(resume_id=None, invocation=invocation)
+        )._replace(stdin=b"", needs_stdin_pipe=True)
 
     def binds(rule: Rule, request: LaunchRequest) -> bool:
         """Whether it asks about all that no table has: the tools of servers, or every tool there
@@ -154,8 +154,8 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         ) in asked
 
     if not source.is_bundled:  # a mistake in it is told of before anything is started
-        reader(own, base.tools)
-        _speech(own)
+        create_acp_translator(own, base.tools)
+        _build_child_input(own)
     before, listed = base.policy_support, base.listed_tools
     enforcement = before._replace(list_prompted_tools=lambda request: asked)
     if not before.has_hook:  # our hook binds it all the same
@@ -165,8 +165,8 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         listed = tuple(name for name in listed if name != SUBAGENT_TOOL)
     listed = own.child("listed").read_texts() or listed
     return base._replace(
-        translator_ref=lambda: reader(own, base.tools),
-        child_input_ref=lambda: _speech(own),
+        translator_ref=lambda: create_acp_translator(own, base.tools),
+        child_input_ref=lambda: _build_child_input(own),
         build_launch=start,
         modes=modes,
         listed_tools=listed,
@@ -186,14 +186,14 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
     )
 
 
-def as_profile(spot: ConfigNode) -> dict[str, Any]:
+def expand_acp_profile(spot: ConfigNode) -> dict[str, Any]:
     """The table of a profile with `protocol = "acp"`, with all that any profile has."""
-    for key in RULES:
+    for key in FORBIDDEN_KEYS:
         if spot.child(key):
             raise spot.child(key).build_error(
                 'left out of a profile with `protocol = "acp"`', description="there"
             )
-    table, own = dict(spot.read_table()), dict(spot.child("acp").read_table(KEYS))
+    table, own = dict(spot.read_table()), dict(spot.child("acp").read_table(ACP_KEYS))
     launch = {"argv": [], "prompt": {"via": "stdin"}, **spot.child("launch").read_table()}
     asks, given = bool(own.get("asks")), "permission_args" in launch or "permission_args" in own
     if not given:  # a mode below the widest needs an agent that asks
@@ -204,7 +204,7 @@ def as_profile(spot: ConfigNode) -> dict[str, Any]:
     unasked = [{"match": {"jsonrpc": {"exists": True}}, "emit": "ignore"}]
     del table["protocol"]
     return {
-        "listed": LISTED,
+        "listed": DEFAULT_TOOLS,
         **table,
         "unattended": not asks,
         "launch": launch,
@@ -213,24 +213,24 @@ def as_profile(spot: ConfigNode) -> dict[str, Any]:
     }
 
 
-def agent(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
+def build_acp_agent(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
     """An agent that only speaks the protocol. What it runs unasked is not known, unless its `asks`
     say so.
     """
-    made = two_way(base, table, source)
+    made = build_two_way_adapter(base, table, source)
     return made._replace(
         unattended=base.unattended,
         cli=made.cli._replace(two_way_help_texts=(), always_keeps_child=True),
     )
 
 
-def reader(own: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
+def create_acp_translator(own: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
     """The translator, with what `[acp]` says of this agent."""
     from shim.profiles.acp.stream import AcpTranslator
 
     facts = {
         "tools": tools,
-        "form": _form(own),
+        "form": _parse_call_format(own),
         "server_tool": own.child("server_tool").read_text(""),
         "ends_at_denial": own.child("denied").read_choice(("goes on", "ends"), "goes on") == "ends",
         "trailer": own.child("trailer").compile_pattern() if own.child("trailer") else None,
@@ -243,15 +243,15 @@ def reader(own: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
     return made
 
 
-def _form(own: ConfigNode) -> "CallFormat":
+def _parse_call_format(own: ConfigNode) -> "CallFormat":
     from shim.profiles.acp.calls import CallFormat, CallSignature
 
     signs = {name: own.child("signs").child(name) for name in own.child("signs").read_table()}
     for one in signs.values():
-        one.read_table(SIGNS)
+        one.read_table(SIGN_KEYS)
     asked = own.child("questions")
     return CallFormat(
-        own.child("tool_name").read_choice(PLACES, PLACES[0]),
+        own.child("tool_name").read_choice(TOOL_NAME_SOURCES, TOOL_NAME_SOURCES[0]),
         {
             name: CallSignature(
                 one.child("kind").read_text(),
@@ -266,7 +266,7 @@ def _form(own: ConfigNode) -> "CallFormat":
     )
 
 
-def _speech(own: ConfigNode) -> "ChildInput":
+def _build_child_input(own: ConfigNode) -> "ChildInput":
     from shim.profiles.acp.blocks import AS_FILE, AS_IMAGE, LEFT_OUT
     from shim.profiles.acp.speech import AcpInput
 

@@ -45,7 +45,7 @@ from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.tools import ProfileTool
 from shim.profiles.load.words import BUNDLED_FOLDER
 
-KEYS = (
+DENIAL_KEYS = (
     *(
         "tool",
         "allow",
@@ -62,21 +62,23 @@ KEYS = (
     *("protected_file", "protected"),
     *("args", "suffix", "of_modes", "plain", "json"),
 )
-LONGEST_NAME = 60  # of a server and its tool together: a longer one may be cut by the program
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
+MAX_SERVER_TOOL_CHARS = (
+    60  # of a server and its tool together: a longer one may be cut by the program
+)
+_PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 
 
-class Told(NamedTuple):
+class DenialConfig(NamedTuple):
     """What a program is told: words of its command line, variables, and a file of ours that goes
     with its child.
     """
 
-    arguments: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
     files: tuple[str, ...] = ()
 
 
-class Denials:
+class DenialTemplates:
     """A checked `[launch.denials]`. `left` are the tools of each mode that does not have all, in
     Claude's words.
     """
@@ -84,104 +86,112 @@ class Denials:
     def __init__(
         self, spot: ConfigNode, name: str, tools: Tools, left: Mapping[str, tuple[str, ...]]
     ) -> None:
-        spot.read_table(KEYS)
-        self._name, self._tools, self._left = name, tools, left
-        self._said = {
+        spot.read_table(DENIAL_KEYS)
+        self._name, self._tools, self._tools_by_mode = name, tools, left
+        self._templates = {
             key: spot.child(key).read_text("")
             for key in (
                 *("tool", "allow", "asking", "server", "server_tool", "servers", "between", "text"),
                 *("protected_file", "protected"),
             )
         }
-        self._renamed = {
+        self._renames = {
             own: spot.child("renamed").child(own).read_text()
             for own in spot.child("renamed").read_table()
         }
-        self._also = spot.child("also").read_texts()
-        self._arguments, self._suffix = (
+        self._unnamed_tools = spot.child("also").read_texts()
+        self._args, self._file_suffix = (
             spot.child("args").read_texts(20),
             spot.child("suffix").read_text(""),
         )
-        self._of_modes = spot.child("of_modes").read_text("")
-        self._plain = {
+        self._modes_file = spot.child("of_modes").read_text("")
+        self._plain_variables = {
             key: spot.child("plain").child(key).read_text()
             for key in spot.child("plain").read_table()
         }
-        self._json = {
+        self._json_variables = {
             key: spot.child("json").child(key).read_text()
             for key in spot.child("json").read_table()
         }
-        self.subagents = spot.child("subagents").read_bool()
+        self.binds_subagents = spot.child("subagents").read_bool()
 
-    def hears(self, rule: Rule) -> bool:
+    def can_express(self, rule: Rule) -> bool:
         """Whether the program can be told of a rule: about a whole tool, a server of MCP, or a tool
         of a server.
         """
-        server, tool = _server_of(rule)
+        server, tool = _parse_server_rule(rule)
         if server:
-            return bool(self._said["server_tool" if tool else "server"])
+            return bool(self._templates["server_tool" if tool else "server"])
         return rule.content is None and rule.tool in {one.name for one in self._tools.values()}
 
-    def allows(self, rule: Rule, request: LaunchRequest, *, unasked: bool) -> bool:
+    def allows_rule(self, rule: Rule, request: LaunchRequest, *, runs_unasked: bool) -> bool:
         """Whether the program runs what a rule allows. `unasked`: it runs by itself what it is not
         denied.
         """
         mode = request.permission_mode
         known = rule.content is None and rule.tool in {one.name for one in self._tools.values()}
-        if rule.tool == SUBAGENT_TOOL and not self.subagents:
+        if rule.tool == SUBAGENT_TOOL and not self.binds_subagents:
             return False
         return (
             known
-            and mode in self._left
+            and mode in self._tools_by_mode
             and mode != "plan"
-            and (unasked or bool(self._said["allow"]))
+            and (runs_unasked or bool(self._templates["allow"]))
         )
 
-    def tell(self, request: LaunchRequest) -> Told:
+    def build_config(self, request: LaunchRequest) -> DenialConfig:
         """What the program is told under a request. ModeError where the program might not hear it."""
-        denied = ([self._said["asking"]] if request.persistent else []) + self._denied(request)
+        denied = ([self._templates["asking"]] if request.persistent else []) + self._list_denials(
+            request
+        )
         if not denied:
-            return Told()
+            return DenialConfig()
         if request.policy_bypass:
             raise ModeError(
                 f"{self._name} might not hear what it must not run: {request.policy_bypass}",
                 hint=f"remove what is named, or ask for {BYPASS_MODE} without a rule",
             )
-        if self._of_modes and not request.persistent and not _ruled(request):
-            return Told(
+        if self._modes_file and not request.persistent and not _has_rules(request):
+            return DenialConfig(
                 tuple(
-                    word.replace("{file}", f"{BUNDLED_FOLDER}/{self._of_modes}")
-                    for word in self._arguments
+                    word.replace("{file}", f"{BUNDLED_FOLDER}/{self._modes_file}")
+                    for word in self._args
                 )
             )
-        said = self._said["text"].replace(
-            "{denials}", self._said["between"].join(denied + self._allowed(request))
+        said = self._templates["text"].replace(
+            "{denials}", self._templates["between"].join(denied + self._list_allowances(request))
         )
         files: tuple[str, ...] = ()
-        if any("{file}" in word for word in self._arguments):
-            path = request.store_text(said, self._suffix)
+        if any("{file}" in word for word in self._args):
+            path = request.store_text(said, self._file_suffix)
             if path is None or "," in path:  # a comma may end the path there
                 raise FrontendError(
                     f"the rules for {self._name} could not be written to a file of ours",
                     hint="is the disk full, or has the path of our state folder a comma in it?",
                 )
             files = (path,)
-        words = tuple(word.replace("{file}", "".join(files)) for word in self._arguments)
-        return Told(words, {**self._plain, **self._merged(said, request.environment)}, files)
+        words = tuple(word.replace("{file}", "".join(files)) for word in self._args)
+        return DenialConfig(
+            words,
+            {**self._plain_variables, **self._merge_json_variables(said, request.environment)},
+            files,
+        )
 
-    def _denied(self, request: LaunchRequest) -> list[str]:
+    def _list_denials(self, request: LaunchRequest) -> list[str]:
         """What denies each thing that is denied, in the program's words."""
         policy, mode = request.policy, request.permission_mode
         removed, only = set(request.removed_tools), None if policy is None else policy.only_tools
         left: set[str] | None = (
-            set(self._left[mode]) if mode in self._left and not request.persistent else None
+            set(self._tools_by_mode[mode])
+            if mode in self._tools_by_mode and not request.persistent
+            else None
         )
         if left is not None and policy is not None and mode != "plan":
             left |= {rule.tool for rule in policy.allow if rule.content is None}
-        if left is not None and not self.subagents:
+        if left is not None and not self.binds_subagents:
             left.discard(SUBAGENT_TOOL)
         own = {
-            self._renamed.get(name, name): None
+            self._renames.get(name, name): None
             for name, tool in self._tools.items()
             for names in (
                 {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())},
@@ -191,17 +201,17 @@ class Denials:
             or (left is not None and not names <= left)
         }
         if left is not None or only is not None:
-            own |= dict.fromkeys(self._also)
-        denied = [self._said["tool"].replace("{tool}", name) for name in own]
-        if mode == "acceptEdits" and self._said["protected"] and not request.persistent:
+            own |= dict.fromkeys(self._unnamed_tools)
+        denied = [self._templates["tool"].replace("{tool}", name) for name in own]
+        if mode == "acceptEdits" and self._templates["protected"] and not request.persistent:
             # first: in some programs the last matching rule decides
             denied.insert(0, self._format_protected())
-        if left is not None and self._said["servers"]:
-            denied.append(self._said["servers"])
+        if left is not None and self._templates["servers"]:
+            denied.append(self._templates["servers"])
         for rule in () if policy is None else policy.restricting_rules:
-            server, tool = _server_of(rule)
+            server, tool = _parse_server_rule(rule)
             if server:
-                said = self._said["server_tool" if tool else "server"]
+                said = self._templates["server_tool" if tool else "server"]
                 denied.append(said.replace("{server}", server).replace("{tool}", tool))
         return denied
 
@@ -210,15 +220,17 @@ class Denials:
         acceptEdits.
         """
         names = [*sorted(PROTECTED_NAMES), *(path.strip("/") for path in SHIM_FOLDERS)]
-        files = [self._said["protected_file"].replace("{name}", name) for name in names]
-        return self._said["protected"].replace("{files}", self._said["between"].join(files))
+        files = [self._templates["protected_file"].replace("{name}", name) for name in names]
+        return self._templates["protected"].replace(
+            "{files}", self._templates["between"].join(files)
+        )
 
-    def _allowed(self, request: LaunchRequest) -> list[str]:
+    def _list_allowances(self, request: LaunchRequest) -> list[str]:
         """What allows each tool that a rule allows, in the program's words."""
         policy = request.policy
         if (
             policy is None
-            or not self._said["allow"]
+            or not self._templates["allow"]
             or request.permission_mode == "plan"
             or request.persistent
         ):
@@ -226,15 +238,16 @@ class Denials:
         allowed = {rule.tool for rule in policy.allow if rule.content is None}
         own = [name for name, tool in self._tools.items() if tool.name in allowed]
         return [
-            self._said["allow"].replace("{tool}", self._renamed.get(name, name)) for name in own
+            self._templates["allow"].replace("{tool}", self._renames.get(name, name))
+            for name in own
         ]
 
-    def _merged(self, said: str, environment: Mapping[str, str]) -> dict[str, str]:
+    def _merge_json_variables(self, said: str, environment: Mapping[str, str]) -> dict[str, str]:
         """The variables with a JSON object: ours behind what each has already, so that ours counts."""
         import orjson
 
         found = {}
-        for key, template in self._json.items():
+        for key, template in self._json_variables.items():
             try:
                 before = orjson.loads(environment.get(key) or "{}")
             except orjson.JSONDecodeError:
@@ -245,25 +258,25 @@ class Denials:
                     hint=f"unset {key}, or write it as JSON without comments",
                 )
             ours = orjson.loads(template.replace("{denials}", said))
-            found[key] = orjson.dumps(_over(before, ours)).decode()
+            found[key] = orjson.dumps(_merge_json(before, ours)).decode()
         return found
 
 
-def _ruled(request: LaunchRequest) -> bool:
+def _has_rules(request: LaunchRequest) -> bool:
     return request.policy is not None and request.policy.has_rules
 
 
-def _over(before: Any, ours: Any) -> Any:
+def _merge_json(before: Any, ours: Any) -> Any:
     """One JSON value over another. A key of ours stands last, because the last rule that matches
     counts.
     """
     if not (isinstance(before, dict) and isinstance(ours, dict)):
         return ours
     kept = {key: value for key, value in before.items() if key not in ours}
-    return kept | {key: _over(before.get(key), value) for key, value in ours.items()}
+    return kept | {key: _merge_json(before.get(key), value) for key, value in ours.items()}
 
 
-def _server_of(rule: Rule) -> tuple[str, str]:
+def _parse_server_rule(rule: Rule) -> tuple[str, str]:
     """The server of MCP, and its tool or "" for all, that a rule names as a whole; "" twice for any
     other rule.
 
@@ -272,12 +285,14 @@ def _server_of(rule: Rule) -> tuple[str, str]:
     if (
         rule.content is not None
         or not rule.tool.startswith(MCP_PREFIX)
-        or len(rule.tool) > LONGEST_NAME
+        or len(rule.tool) > MAX_SERVER_TOOL_CHARS
     ):
         return "", ""
     server, _, tool = rule.tool[len(MCP_PREFIX) :].partition("__")
     tool = "" if tool == "*" else tool
     plain = (
-        bool(server) and _LETTERS.issuperset(server) and _LETTERS.issuperset(tool.replace("_", ""))
+        bool(server)
+        and _PLAIN_CHARACTERS.issuperset(server)
+        and _PLAIN_CHARACTERS.issuperset(tool.replace("_", ""))
     )
     return (server, tool) if plain and not tool.startswith("_") else ("", "")

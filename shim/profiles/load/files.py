@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.profiles.compile.rules import RuleTrace
 
-PROFILE_BYTES = 256 * 1024  # the longest bundled one has 8 KB
-ADAPTER = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
+MAX_PROFILE_BYTES = 256 * 1024  # the longest bundled one has 8 KB
+TRANSLATOR_PATTERN = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
 
 
-class File:
+class ProfileFile:
     """The file of a profile: its table, where it stands, and how a module beside it is imported."""
 
     def __init__(
@@ -33,47 +33,51 @@ class File:
     ) -> None:
         self.table = table
         self.source = source
-        self.module = module
+        self.load_module = module
 
 
-Read = Callable[[str], File]
+ReadProfile = Callable[[str], ProfileFile]
 
 
-def parsed(data: bytes, path: str) -> dict[str, Any]:
+def parse_profile(data: bytes, path: str) -> dict[str, Any]:
     """A file's table. FrontendError, with the line, for one that is not TOML."""
     import tomllib
 
-    if len(data) > PROFILE_BYTES:
-        raise FrontendError(f"{path} is larger than {PROFILE_BYTES} bytes")
+    if len(data) > MAX_PROFILE_BYTES:
+        raise FrontendError(f"{path} is larger than {MAX_PROFILE_BYTES} bytes")
     try:
         return tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise FrontendError(f"{path} is not TOML: {error}") from None
 
 
-def packaged(place: str) -> File:
+def load_bundled_profile(place: str) -> ProfileFile:
     """A bundled profile, by the loader of its package."""
-    data = _data(place)
-    return File(
-        parsed(data, place),
+    data = _read_bundled_data(place)
+    return ProfileFile(
+        parse_profile(data, place),
         ConfigSource(place, lambda: data.decode(), is_bundled=True),
-        bundled_module,
+        import_bundled_module,
     )
 
 
-def _data(place: str) -> bytes:
+def _read_bundled_data(place: str) -> bytes:
     loader: Any = shim.__spec__.loader if shim.__spec__ else None
     data: bytes = loader.get_data(f"{BUNDLED_FOLDER}/{place}")
     return data
 
 
-def bundled_module(name: str) -> ModuleType:
+def import_bundled_module(name: str) -> ModuleType:
     """The module of a bundled profile's adapter."""
     return import_module(f"shim.adapters.{name}")
 
 
-def vendor(
-    name: str, place: str, read: Read, bases: Collection[str], trace: "RuleTrace | None" = None
+def load_adapter(
+    name: str,
+    place: str,
+    read: ReadProfile,
+    bases: Collection[str],
+    trace: "RuleTrace | None" = None,
 ) -> Adapter:
     """The vendor that the profile at `place` describes.
 
@@ -81,13 +85,17 @@ def vendor(
     """
     file = read(place)
     spot = ConfigNode(file.source, file.table)
-    table, adapter = _whole(file, read, bases)
+    table, adapter = _merge_base_profiles(file, read, bases)
     named = table.get("adapter")
-    imported = None if named is None else lambda: _adapter(spot.child("adapter"), named, adapter)
+    imported = (
+        None if named is None else lambda: _import_translator(spot.child("adapter"), named, adapter)
+    )
     return build_adapter(name, table, file.source, imported, trace)
 
 
-def _whole(file: File, read: Read, bases: Collection[str]) -> tuple[Mapping[str, Any], File]:
+def _merge_base_profiles(
+    file: ProfileFile, read: ReadProfile, bases: Collection[str]
+) -> tuple[Mapping[str, Any], ProfileFile]:
     """A file's table over that of the bundled profile which it extends, and the file that names the
     adapter.
     """
@@ -98,21 +106,23 @@ def _whole(file: File, read: Read, bases: Collection[str]) -> tuple[Mapping[str,
     if base not in bases:
         raise spot.child("extends").build_error(f"a bundled profile: {', '.join(bases)}")
     del own["extends"]
-    table, adapter = _whole(read(f"{base}.toml"), read, [name for name in bases if name != base])
+    table, adapter = _merge_base_profiles(
+        read(f"{base}.toml"), read, [name for name in bases if name != base]
+    )
     return merge_tables(table, own), file if spot.child("adapter") else adapter
 
 
-def _adapter(spot: ConfigNode, named: object, file: File) -> "type[Translator]":
+def _import_translator(spot: ConfigNode, named: object, file: ProfileFile) -> "type[Translator]":
     """The class that a profile names; `file` is the one beside which its module stands."""
     import re
 
     from shim.core.adapter.translator import Translator
 
-    found = re.fullmatch(ADAPTER, named) if isinstance(named, str) else None
+    found = re.fullmatch(TRANSLATOR_PATTERN, named) if isinstance(named, str) else None
     if found is None:
         raise spot.build_error('"module:Class", a module beside the profile', named)
     try:
-        adapter = getattr(file.module(found[1]), found[2])
+        adapter = getattr(file.load_module(found[1]), found[2])
     except (
         Exception
     ) as error:  # a module may raise anything, and the profile that names it is wrong then

@@ -98,29 +98,41 @@ from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.tools import ProfileTool
-from shim.profiles.load.prompt import Prompt, needs_space, place_of, system_prompts
-from shim.profiles.load.words import BUNDLED, BUNDLED_FOLDER, RULES, SWITCHES, TEXTS, part
+from shim.profiles.load.prompt import (
+    PromptDelivery,
+    choose_prompt_channel,
+    needs_space,
+    split_system_prompts,
+)
+from shim.profiles.load.words import (
+    BUNDLED_FOLDER,
+    BUNDLED_PLACEHOLDER,
+    RULES_CONDITION,
+    SWITCH_CONDITIONS,
+    TEXT_PLACEHOLDERS,
+    compile_part,
+)
 
 if TYPE_CHECKING:
     from shim.core.policy.rules import Rule
-    from shim.profiles.load.denials import Denials
+    from shim.profiles.load.denials import DenialTemplates
 
-WORDS = 200  # of one template
-VARIANTS = 10
+MAX_ARGS = 200  # of one template
+MAX_VARIANTS = 10
 SYSTEMS = ("linux", "darwin")
-NAME_LENGTH = 64  # of a program or a file
-NAME_CHARACTERS = 100  # of a variable
-VARIANT_LENGTH = 32
+MAX_FILE_NAME_CHARS = 64  # of a program or a file
+MAX_VARIABLE_NAME_CHARS = 100  # of a variable
+MAX_VARIANT_NAME_CHARS = 32
 # Variables of ours, and those that decide which code a program runs before its first line. A
 # profile names its program in `command`.
-FORBIDDEN_BEGINNINGS = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
+FORBIDDEN_PREFIXES = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
 FORBIDDEN_VARIABLES = frozenset(
     ("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 )
 # Our guard against starting ourselves for ever, and what every program needs.
-KEPT_BEGINNING, KEPT_VARIABLES = "SHIM_", frozenset(("PATH", "HOME"))
+REQUIRED_PREFIX, REQUIRED_VARIABLES = "SHIM_", frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
-KEYS = (
+LAUNCH_KEYS = (
     *(
         "command",
         "programs",
@@ -163,10 +175,10 @@ KEYS = (
         "install",
     ),
 )
-WIDEST = "bypassPermissions"
+WIDEST_MODE = "bypassPermissions"
 RULE_MODULES = ("codex_rules", "copilot_rules")  # that tell a program the rules
-STDINS = ("devnull", "pipe")
-Rules = Callable[[], Any]
+STDIN_KINDS = ("devnull", "pipe")
+RulesLoader = Callable[[], Any]
 ModeTools = Mapping[str, tuple[str, ...]]  # permission mode → the tools of `permission_tools`
 
 
@@ -174,43 +186,46 @@ class LaunchTemplate:
     """A checked `[launch]`; `start` is a vendor's `launch`, the rest are facts for the vendor."""
 
     def __init__(self, spot: ConfigNode, name: str, tools: Tools) -> None:
-        spot.read_table(KEYS)
+        spot.read_table(LAUNCH_KEYS)
         uses: set[str] = set()
-        command, self.programs = _programs(spot)
-        self.variants, self.probe = _variants(spot.child("variants"))
-        self.rules = _rules(spot.child("rules"))
+        command, self.programs = _parse_programs(spot)
+        self.variants, self.detect_variant = _parse_variants(spot.child("variants"))
+        self.load_rules = _create_rules_loader(spot.child("rules"))
         self.mode_tools = {
-            mode: node.read_texts() for mode, node in of_modes(spot, "permission_tools").items()
+            mode: node.read_texts()
+            for mode, node in read_mode_nodes(spot, "permission_tools").items()
         }
-        self.denials = _denials(spot, name, tools, self.mode_tools)
-        limits = self.rules, self.denials, self.mode_tools
-        self.start: Callable[[LaunchRequest], LaunchSpec] = _start(
+        self.denials = _build_denial_templates(spot, name, tools, self.mode_tools)
+        limits = self.load_rules, self.denials, self.mode_tools
+        self.build_launch: Callable[[LaunchRequest], LaunchSpec] = _compile_launch(
             spot, name, tools, command, self.variants, uses, *limits
         )
-        self.models = {
+        self.model_map = {
             key: spot.child("model_map").child(key).read_text()
             for key in spot.child("model_map").read_table()
         }
-        self.report: RunReportSpec | None = _report(spot.child("report"), spot.child("argv"), uses)
-        self.version = _version(spot.child("version_probe"))
-        self.uses = frozenset(uses)
+        self.run_report: RunReportSpec | None = _parse_report(
+            spot.child("report"), spot.child("argv"), uses
+        )
+        self.version_probe = _parse_version_probe(spot.child("version_probe"))
+        self.used_names = frozenset(uses)
 
 
-def _start(
+def _compile_launch(
     spot: ConfigNode,
     name: str,
     tools: Tools,
     command: tuple[str, ...],
     variants: tuple[str, ...],
     uses: set[str],
-    rules: Rules | None,
-    denials: "Denials | None",
+    rules: RulesLoader | None,
+    denials: "DenialTemplates | None",
     mode_tools: ModeTools,
 ) -> Callable[[LaunchRequest], LaunchSpec]:
     """The template of arguments, compiled; what it depends on is added to `uses`."""
-    prompt = Prompt(spot.child("prompt"))
+    prompt = PromptDelivery(spot.child("prompt"))
     argv = spot.child("argv")
-    parts = [part(one, uses, prompt, variants) for one in argv.read_items(WORDS)]
+    parts = [compile_part(one, uses, prompt, variants) for one in argv.read_items(MAX_ARGS)]
     for one in (
         word for word in ("prompt", "prompt_file") if (word == "prompt") is (prompt.via == "arg")
     ):
@@ -225,12 +240,15 @@ def _start(
     ):
         allowed = 'a list with { when = "permission_args" } in it, because modes have words'
         raise argv.build_error(allowed, description="a list without")
-    if (RULES in uses) is (rules is None):
+    if (RULES_CONDITION in uses) is (rules is None):
         raise argv.build_error('a list with { when = "rules" } in it exactly if there are `rules`')
-    environment, unset = _environment(spot.child("env")), _unset(spot.child("env_unset"))
+    environment, unset = (
+        _parse_environment(spot.child("env")),
+        _parse_unset_variables(spot.child("env_unset")),
+    )
     by_mode = {
-        mode: environment | _environment(own)
-        for mode, own in of_modes(spot, "permission_env").items()
+        mode: environment | _parse_environment(own)
+        for mode, own in read_mode_nodes(spot, "permission_env").items()
     }
     efforts = [
         one.read_choice(CLAUDE_EFFORT_LEVELS)
@@ -241,7 +259,7 @@ def _start(
         if spot.child("resume_id_pattern")
         else RESUME_PATTERN
     )
-    pipe = spot.child("stdin").read_choice(STDINS, STDINS[0]) == "pipe"
+    pipe = spot.child("stdin").read_choice(STDIN_KINDS, STDIN_KINDS[0]) == "pipe"
     first = command[1:]
 
     def start(request: LaunchRequest) -> LaunchSpec:
@@ -251,20 +269,26 @@ def _start(
             request.invocation.limits.effort,
         )
         if resume:
-            _check_session(resume, pattern, name, uses, fork=invocation.session.fork_session)
-        if request.policy_bypass and BUNDLED in uses and request.permission_mode != WIDEST:
+            _check_resumed_session(
+                resume, pattern, name, uses, fork=invocation.session.fork_session
+            )
+        if (
+            request.policy_bypass
+            and BUNDLED_PLACEHOLDER in uses
+            and request.permission_mode != WIDEST_MODE
+        ):
             raise FrontendError(
                 f"{name} might not obey the file that keeps {request.permission_mode!r} narrow: {request.policy_bypass}",
-                hint=f"remove what is named, or ask for {WIDEST}",
+                hint=f"remove what is named, or ask for {WIDEST_MODE}",
             )
-        system, appended, before = system_prompts(request, uses)
+        system, appended, before = split_system_prompts(request, uses)
         text = "\n\n".join([*before, request.prompt])
-        inline, path = place_of(prompt, request, text, name)
+        inline, path = choose_prompt_channel(prompt, request, text, name)
         filled: dict[str, Any] = {
             **dict.fromkeys(variants, False),
             "permission_args": request.mode_arguments,
-            RULES: () if rules is None else rules().build_arguments(request),
-            "prompt": f" {text}" if needs_space(prompt.guard, text) else text,
+            RULES_CONDITION: () if rules is None else rules().build_arguments(request),
+            "prompt": f" {text}" if needs_space(prompt.dash_guard, text) else text,
             "prompt_file": path,
             "prompt_argument": inline,
             "prompt_stdin": not inline and path is None,
@@ -283,8 +307,10 @@ def _start(
             "mcp_configs": (*request.list_mcp_configs(), *request.store_private_servers())
             if "mcp_configs" in uses
             else (),
-            "denied_tools": _denied(tools, request.removed_tools) if "denied_tools" in uses else (),
-            "allowed_tools": _allowed(tools, request, name, mode_tools)
+            "denied_tools": _list_denied_tools(tools, request.removed_tools)
+            if "denied_tools" in uses
+            else (),
+            "allowed_tools": _list_remaining_tools(tools, request, name, mode_tools)
             if "allowed_tools" in uses
             else (),
             "chosen_tools": _list_chosen_tools(tools, request, name)
@@ -292,7 +318,7 @@ def _start(
             else (),
             "trust": request.opens_trust_prompt,
             "partial": invocation.streams.partial,
-            BUNDLED: BUNDLED_FOLDER if BUNDLED in uses else "",
+            BUNDLED_PLACEHOLDER: BUNDLED_FOLDER if BUNDLED_PLACEHOLDER in uses else "",
             "report_folder": request.files.report_folder,
         }
         if variants:
@@ -303,7 +329,7 @@ def _start(
                 f"this {name} keeps no sessions, so none can go on", hint="start a new session"
             )
         stdin = b"" if inline or path is not None else encode_stdin(text)
-        told = None if denials is None else denials.tell(request)
+        told = None if denials is None else denials.build_config(request)
         files = (*(() if path is None else (path,)), *(() if told is None else told.files))
         given = by_mode.get(request.permission_mode, environment)
         launch = LaunchSpec(
@@ -319,13 +345,13 @@ def _start(
         if told is None:
             return launch
         return launch._replace(
-            arguments=(*launch.arguments, *told.arguments), enforced_environment=told.environment
+            arguments=(*launch.arguments, *told.args), enforced_environment=told.environment
         )
 
     return start
 
 
-def _rules(spot: ConfigNode) -> Rules | None:
+def _create_rules_loader(spot: ConfigNode) -> RulesLoader | None:
     """What gives the module that tells the program the rules. It is imported at a turn."""
     if not spot:
         return None
@@ -333,18 +359,20 @@ def _rules(spot: ConfigNode) -> Rules | None:
     return lambda: import_module(f"shim.adapters.{named}")
 
 
-def _denials(spot: ConfigNode, name: str, tools: Tools, mode_tools: ModeTools) -> "Denials | None":
+def _build_denial_templates(
+    spot: ConfigNode, name: str, tools: Tools, mode_tools: ModeTools
+) -> "DenialTemplates | None":
     """How the program is told what it is not to run. A profile that extends another one takes it
     back with `false`.
     """
     if not spot.child("denials").value:
         return None
-    from shim.profiles.load.denials import Denials
+    from shim.profiles.load.denials import DenialTemplates
 
-    return Denials(spot.child("denials"), name, tools, mode_tools)
+    return DenialTemplates(spot.child("denials"), name, tools, mode_tools)
 
 
-def _report(spot: ConfigNode, argv: ConfigNode, uses: set[str]) -> RunReportSpec | None:
+def _parse_report(spot: ConfigNode, argv: ConfigNode, uses: set[str]) -> RunReportSpec | None:
     if not spot:
         if "report_folder" in uses:
             raise argv.build_error(
@@ -358,7 +386,7 @@ def _report(spot: ConfigNode, argv: ConfigNode, uses: set[str]) -> RunReportSpec
             "a list with {report_folder} in it, because there is a `report`",
             description="a list without",
         )
-    if not _plain(spot.child("file").read_text()):
+    if not _is_plain_name(spot.child("file").read_text()):
         raise spot.child("file").build_error("the name of a file")
     keys = spot.child("keys").read_texts(20)
     if not keys:
@@ -366,7 +394,7 @@ def _report(spot: ConfigNode, argv: ConfigNode, uses: set[str]) -> RunReportSpec
     return RunReportSpec(spot.child("file").read_text(), keys)
 
 
-def _version(spot: ConfigNode) -> VersionProbe:
+def _parse_version_probe(spot: ConfigNode) -> VersionProbe:
     """`version_probe`; keys that it leaves out have their usual values."""
     spot.read_table(("args", "regex", "tested"))
     usual = VersionProbe()
@@ -390,7 +418,7 @@ def parse_overruling_paths(spot: ConfigNode) -> dict[str, tuple[str, ...]]:
     }
 
 
-def of_modes(launch: ConfigNode, key: str) -> dict[str, ConfigNode]:
+def read_mode_nodes(launch: ConfigNode, key: str) -> dict[str, ConfigNode]:
     """A table of `[launch]` by permission mode; only modes that the profile honours may stand
     there.
     """
@@ -399,14 +427,14 @@ def of_modes(launch: ConfigNode, key: str) -> dict[str, ConfigNode]:
     return {mode: spot.child(mode) for mode in spot.read_table(tuple(modes) or ("default",))}
 
 
-def _programs(spot: ConfigNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _parse_programs(spot: ConfigNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The command, and the names of its program on PATH."""
     command = spot.child("command").read_texts(20)
     programs = (*command[:1], *spot.child("programs").read_texts(10))
     if not programs:
         raise spot.build_error("a table with `command`", description="a table without `command`")
     for place, program in enumerate(programs):
-        if not _plain(program):
+        if not _is_plain_name(program):
             where = (
                 spot.child("command").child(0)
                 if place == 0
@@ -418,35 +446,40 @@ def _programs(spot: ConfigNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return command, programs
 
 
-def _plain(name: str) -> bool:
+def _is_plain_name(name: str) -> bool:
     """Whether a name is that of a program or a file, and no path."""
     letters = name.replace("-", "").replace("_", "").replace(".", "").replace("+", "")
-    return name[:1].isalnum() and letters.isalnum() and name.isascii() and len(name) <= NAME_LENGTH
+    return (
+        name[:1].isalnum()
+        and letters.isalnum()
+        and name.isascii()
+        and len(name) <= MAX_FILE_NAME_CHARS
+    )
 
 
-def _variant(name: str) -> bool:
+def _is_variant_name(name: str) -> bool:
     letters = name.replace("-", "")
     return (
         name[:1].isalpha()
         and letters.isalnum()
         and name.isascii()
         and name.islower()
-        and len(name) <= VARIANT_LENGTH
+        and len(name) <= MAX_VARIANT_NAME_CHARS
     )
 
 
-def _variants(spot: ConfigNode) -> tuple[tuple[str, ...], Callable[[str], str] | None]:
+def _parse_variants(spot: ConfigNode) -> tuple[tuple[str, ...], Callable[[str], str] | None]:
     """The names of the dialects, and what picks one by the program's help."""
     names = tuple(spot.read_table())
     if not names:
         return (), None
-    if len(names) > VARIANTS:
+    if len(names) > MAX_VARIANTS:
         raise spot.build_error(
-            f"a table of at most {VARIANTS} variants", description=f"a table of {len(names)}"
+            f"a table of at most {MAX_VARIANTS} variants", description=f"a table of {len(names)}"
         )
     signs = []
     for name in names:
-        if not _variant(name) or name in (*SWITCHES, *TEXTS, "auto"):
+        if not _is_variant_name(name) or name in (*SWITCH_CONDITIONS, *TEXT_PLACEHOLDERS, "auto"):
             raise spot.child(name).build_error(
                 "under a name of small letters, digits and dashes that no condition has", name
             )
@@ -468,7 +501,9 @@ def _variants(spot: ConfigNode) -> tuple[tuple[str, ...], Callable[[str], str] |
     return names, probe
 
 
-def _check_session(resume: str, pattern: str, name: str, uses: set[str], *, fork: bool) -> None:
+def _check_resumed_session(
+    resume: str, pattern: str, name: str, uses: set[str], *, fork: bool
+) -> None:
     """FrontendError unless this session may become an argument, and the program can resume it."""
     import re
 
@@ -489,12 +524,14 @@ def _check_session(resume: str, pattern: str, name: str, uses: set[str], *, fork
         )
 
 
-def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
+def _list_denied_tools(tools: Tools, removed: tuple[str, ...]) -> list[str]:
     """The program's names of all tools that can do something which was taken away."""
     return [own for own, tool in tools.items() if not _get_claude_names(tool).isdisjoint(removed)]
 
 
-def _allowed(tools: Tools, request: LaunchRequest, name: str, mode_tools: ModeTools) -> list[str]:
+def _list_remaining_tools(
+    tools: Tools, request: LaunchRequest, name: str, mode_tools: ModeTools
+) -> list[str]:
     """Return the program's names of the tools that are left, [] if all are. Raise FrontendError if
     no tool is left.
     """
@@ -557,10 +594,14 @@ def _get_claude_names(tool: Tool) -> set[str]:
     return {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())}
 
 
-def _environment(spot: ConfigNode) -> dict[str, str]:
+def _parse_environment(spot: ConfigNode) -> dict[str, str]:
     found = {}
     for key in spot.read_table():
-        if not _variable(key) or key.startswith(FORBIDDEN_BEGINNINGS) or key in FORBIDDEN_VARIABLES:
+        if (
+            not _is_variable_name(key)
+            or key.startswith(FORBIDDEN_PREFIXES)
+            or key in FORBIDDEN_VARIABLES
+        ):
             raise spot.child(key).build_error("a variable of the program's own", key)
         value = spot.child(key).value
         if not isinstance(value, str) or "\0" in value:
@@ -569,12 +610,16 @@ def _environment(spot: ConfigNode) -> dict[str, str]:
     return found
 
 
-def _variable(name: str) -> bool:
-    return name.isidentifier() and name.isascii() and len(name) <= NAME_CHARACTERS
+def _is_variable_name(name: str) -> bool:
+    return name.isidentifier() and name.isascii() and len(name) <= MAX_VARIABLE_NAME_CHARS
 
 
-def _unset(spot: ConfigNode) -> tuple[str, ...]:
+def _parse_unset_variables(spot: ConfigNode) -> tuple[str, ...]:
     for place, key in enumerate(spot.read_texts(50)):
-        if not _variable(key) or key.startswith(KEPT_BEGINNING) or key in KEPT_VARIABLES:
+        if (
+            not _is_variable_name(key)
+            or key.startswith(REQUIRED_PREFIX)
+            or key in REQUIRED_VARIABLES
+        ):
             raise spot.child(place).build_error("a variable that the program can do without")
     return spot.read_texts(50)

@@ -4,14 +4,14 @@ from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest, can_be_a
 from shim.core.errors import FrontendError
 from shim.profiles.check.toml_errors import ConfigNode
 
-VIAS, GUARDS, LONGS = (
+PROMPT_CHANNELS, DASH_GUARDS, LONG_PROMPT_CHANNELS = (
     ("arg", "stdin", "file"),
     ("--", "equals", "space", "word", "stdin"),
     ("stdin", "file", "refuse"),
 )
 
 
-class Prompt:
+class PromptDelivery:
     """`launch.prompt`.
 
     via    one of VIAS
@@ -22,14 +22,16 @@ class Prompt:
 
     def __init__(self, spot: ConfigNode) -> None:
         spot.read_table(("via", "dash_guard", "long", "max_bytes"))
-        self.via = spot.child("via").read_choice(VIAS, "stdin")
-        self.guard = spot.child("dash_guard").read_choice(GUARDS, "stdin")
-        self.long = spot.child("long").read_choice(LONGS, "stdin")
+        self.via = spot.child("via").read_choice(PROMPT_CHANNELS, "stdin")
+        self.dash_guard = spot.child("dash_guard").read_choice(DASH_GUARDS, "stdin")
+        self.long_via = spot.child("long").read_choice(LONG_PROMPT_CHANNELS, "stdin")
         most = spot.child("max_bytes")
-        self.most = int(most.read_number(1, MAX_ARGUMENT_BYTES)) if most else MAX_ARGUMENT_BYTES
+        self.max_bytes = (
+            int(most.read_number(1, MAX_ARGUMENT_BYTES)) if most else MAX_ARGUMENT_BYTES
+        )
 
 
-def system_prompts(request: LaunchRequest, uses: set[str]) -> tuple[str, str, list[str]]:
+def split_system_prompts(request: LaunchRequest, uses: set[str]) -> tuple[str, str, list[str]]:
     """The system prompt, the appended one, and those that stand before the prompt: without a flag,
     or too long.
     """
@@ -38,10 +40,10 @@ def system_prompts(request: LaunchRequest, uses: set[str]) -> tuple[str, str, li
     if "append_system_prompt" not in uses:
         system, appended = "\n\n".join(filter(None, (system, appended))), ""
     before = []
-    if system and ("system_prompt" not in uses or _bytes(system) > MAX_ARGUMENT_BYTES):
+    if system and ("system_prompt" not in uses or _count_bytes(system) > MAX_ARGUMENT_BYTES):
         before.append(system)
         system = ""
-    if appended and _bytes(appended) > MAX_ARGUMENT_BYTES:
+    if appended and _count_bytes(appended) > MAX_ARGUMENT_BYTES:
         before.append(appended)
         appended = ""
     return system, appended, before
@@ -56,12 +58,12 @@ def needs_space(guard: str, text: str) -> bool:
     )
 
 
-def _bytes(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-def place_of(
-    prompt: Prompt, request: LaunchRequest, text: str, name: str
+def choose_prompt_channel(
+    prompt: PromptDelivery, request: LaunchRequest, text: str, name: str
 ) -> tuple[bool, str | None]:
     """Whether the prompt is an argument, and the path of its file; where it is neither, it is
     stdin.
@@ -70,14 +72,14 @@ def place_of(
     """
     if prompt.via == "stdin":
         return False, None
-    long = _bytes(text) > prompt.most
+    long = _count_bytes(text) > prompt.max_bytes
     if prompt.via == "arg":
-        guarded = prompt.guard != "stdin" or can_be_argument(text)
+        guarded = prompt.dash_guard != "stdin" or can_be_argument(text)
         if guarded and not long and text:
             return True, None
-        if prompt.long == "stdin" or (prompt.guard == "stdin" and not long):
+        if prompt.long_via == "stdin" or (prompt.dash_guard == "stdin" and not long):
             return False, None
-    if prompt.via == "file" or prompt.long == "file":
+    if prompt.via == "file" or prompt.long_via == "file":
         if path := request.store_text(text):
             return False, path
         raise FrontendError(
@@ -85,7 +87,7 @@ def place_of(
         )
     if long:
         raise FrontendError(
-            f"the prompt is longer than {prompt.most} bytes, and {name} takes it as an argument only",
+            f"the prompt is longer than {prompt.max_bytes} bytes, and {name} takes it as an argument only",
             hint="put the long part into a file and name that in the prompt",
         )
     raise FrontendError(

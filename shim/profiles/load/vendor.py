@@ -179,11 +179,11 @@ def build_adapter(
     if spot.child("id").read_text() != name:
         raise spot.child("id").build_error(f"{name!r}, as its file is called")
     if spot.child("protocol"):
-        from shim.profiles.load.acp import agent, as_profile
+        from shim.profiles.load.acp import build_acp_agent, expand_acp_profile
 
         spot.child("protocol").read_choice(PROTOCOLS)
-        whole = as_profile(spot)
-        return agent(build_adapter(name, whole, source), whole, source)
+        whole = expand_acp_profile(spot)
+        return build_acp_agent(build_adapter(name, whole, source), whole, source)
     known = parse_tools(
         spot.child("tools"), spot.child("other_tools"), spot.child("unknown_tools"), name
     )
@@ -207,7 +207,7 @@ def build_adapter(
         name=name,
         programs=made.programs,
         translator_ref=translates,
-        build_launch=made.start,
+        build_launch=made.build_launch,
         modes=_parse_modes(launch.child("permission_args")),
         tools=known,
         listed_tools=listed,
@@ -219,20 +219,20 @@ def build_adapter(
         else None,
         login_hint=launch.child("login").read_text(""),
         timeouts_s=_parse_timeouts(launch.child("timeouts")),
-        version_probe=made.version,
+        version_probe=made.version_probe,
         abilities=Abilities(
             can_stream=own.child("text").value in _STREAMED_MODES
             or any(one.get("mode") in _STREAMED_MODES for one in events),
-            can_resume="resume" in made.uses,
-            accepts_model="model" in made.uses,
-            accepts_effort="effort" in made.uses,
+            can_resume="resume" in made.used_names,
+            accepts_model="model" in made.used_names,
+            accepts_effort="effort" in made.used_names,
             can_limit_tools=made.denials is not None
-            or not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
+            or not made.used_names.isdisjoint(("denied_tools", "allowed_tools")),
             selects_tools=made.denials is not None
-            or not made.uses.isdisjoint(("allowed_tools", "chosen_tools")),
-            can_limit_turns="max_turns" in made.uses,
+            or not made.used_names.isdisjoint(("allowed_tools", "chosen_tools")),
+            can_limit_turns="max_turns" in made.used_names,
             reports_cost=_has_prices(table),
-            accepts_mcp_servers="mcp_configs" in made.uses,
+            accepts_mcp_servers="mcp_configs" in made.used_names,
             can_repeat_reply=any(one["emit"] == "retract" for one in events),
         ),
         policy_support=enforcement,
@@ -246,9 +246,9 @@ def build_adapter(
         ),
         cli=CliInfo(
             variants=made.variants,
-            detect_variant=made.probe,
+            detect_variant=made.detect_variant,
             install_command=launch.child("install").read_text(""),
-            model_names=made.models,
+            model_names=made.model_map,
             login_probe=_parse_login_probe(launch.child("login_probe")),
             model_probe=_parse_model_probe(launch.child("models_probe")),
         ),
@@ -256,7 +256,7 @@ def build_adapter(
             visible_variables=launch.child("env_keep").read_texts(20),
             api_base_variable=launch.child("api_base").read_text(""),
             data_dir=_parse_data_dir(launch.child("home")),
-            run_report=made.report,
+            run_report=made.run_report,
             overriding_files=parse_overruling_paths(launch.child("overruled_by")),
             extra_tool_keys={
                 name: launch.child("widened_by").child(name).read_text()
@@ -303,9 +303,9 @@ def _load_two_way_adapter(module: str, vendor: Adapter) -> Adapter:
 
 
 def _build_two_way_adapter(vendor: Adapter, table: Table, source: ConfigSource) -> Adapter:
-    from shim.profiles.load.acp import two_way
+    from shim.profiles.load.acp import build_two_way_adapter
 
-    return two_way(vendor, table, source)
+    return build_two_way_adapter(vendor, table, source)
 
 
 def _list_remaining_tools(
@@ -345,16 +345,16 @@ def _matches_hook(hook: "SettingsHook", tool: str) -> bool:
 
 
 def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySupport:
-    denials, rules = made.denials, made.rules
+    denials, rules = made.denials, made.load_rules
     if denials is not None:
         return PolicySupport(
-            accepts_rule=denials.hears,
-            allows_unprompted=lambda rule, request: denials.allows(
-                rule, request, unasked=unattended
+            accepts_rule=denials.can_express,
+            allows_unprompted=lambda rule, request: denials.allows_rule(
+                rule, request, runs_unasked=unattended
             ),
-            covers_subagents=denials.subagents,
+            covers_subagents=denials.binds_subagents,
         )
-    if rules is None and unattended and "allowed_tools" in made.uses:
+    if rules is None and unattended and "allowed_tools" in made.used_names:
         return PolicySupport(
             allows_unprompted=lambda rule, request: can_add_tool(rule, request, made.mode_tools)
         )
@@ -370,9 +370,9 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySu
 
 
 def _create_acp_translator(spot: ConfigNode, known: Tools) -> "type[Translator]":
-    from shim.profiles.load.acp import reader
+    from shim.profiles.load.acp import create_acp_translator
 
-    return reader(spot.child("acp"), known)
+    return create_acp_translator(spot.child("acp"), known)
 
 
 def _create_translator_loader(

@@ -6,20 +6,20 @@ import shim
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import Any
 from shim.profiles.check.toml_errors import ConfigNode
-from shim.profiles.load.prompt import Prompt
+from shim.profiles.load.prompt import PromptDelivery
 
-WORDS = 200  # of one part
-CONDITIONS = 10
-LISTS = ("add_dirs", "denied_tools", "allowed_tools", "chosen_tools", "mcp_configs")
-SYSTEM = ("system_prompt", "append_system_prompt")
-TEXTS = (
+MAX_PARTS = 200  # of one part
+MAX_CONDITIONS = 10
+LIST_PLACEHOLDERS = ("add_dirs", "denied_tools", "allowed_tools", "chosen_tools", "mcp_configs")
+SYSTEM_PLACEHOLDERS = ("system_prompt", "append_system_prompt")
+TEXT_PLACEHOLDERS = (
     *("prompt", "prompt_file", "model", "effort", "resume", "session_id"),
-    *(*SYSTEM, "max_turns", "report_folder", "item", *LISTS),
+    *(*SYSTEM_PLACEHOLDERS, "max_turns", "report_folder", "item", *LIST_PLACEHOLDERS),
 )
-RULES = "rules"
-SWITCHES = (
+RULES_CONDITION = "rules"
+SWITCH_CONDITIONS = (
     "permission_args",
-    RULES,
+    RULES_CONDITION,
     "prompt_argument",
     "prompt_stdin",
     "fork",
@@ -27,33 +27,38 @@ SWITCHES = (
     "trust",
     "partial",
 )
-ASKED = (*SWITCHES, *(name for name in TEXTS if name not in ("prompt", "item")))
-BUNDLED = "bundled"
+CONDITION_NAMES = (
+    *SWITCH_CONDITIONS,
+    *(name for name in TEXT_PLACEHOLDERS if name not in ("prompt", "item")),
+)
+BUNDLED_PLACEHOLDER = "bundled"
 BUNDLED_FOLDER = f"{shim.__path__[0]}/adapters"  # the bundled profiles, and what lies beside them
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz_")
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz_")
 
-Filled = Mapping[str, Any]
-Part = Callable[[Filled], list[str]]
+PlaceholderValues = Mapping[str, Any]
+PartFormatter = Callable[[PlaceholderValues], list[str]]
 
 
-def part(spot: ConfigNode, uses: set[str], prompt: Prompt, variants: tuple[str, ...]) -> Part:
+def compile_part(
+    spot: ConfigNode, uses: set[str], prompt: PromptDelivery, variants: tuple[str, ...]
+) -> PartFormatter:
     """One entry of `argv`, compiled; what it depends on is added to `uses`."""
     if isinstance(spot.value, str):
-        return _word(spot, uses, prompt)
+        return _compile_arg(spot, uses, prompt)
     spot.read_table(("when", "unless", "each", "args"))
-    known = (*ASKED, *variants)
-    wanted, unwanted = (_conditions(spot.child(key), known) for key in ("when", "unless"))
+    known = (*CONDITION_NAMES, *variants)
+    wanted, unwanted = (_parse_conditions(spot.child(key), known) for key in ("when", "unless"))
     if not (wanted or unwanted or spot.child("each")):
         raise spot.build_error("a string, or a table with one of when, unless, each")
     uses.update(wanted, unwanted)
-    for key in ("permission_args", RULES):
+    for key in ("permission_args", RULES_CONDITION):
         if key in wanted:
             if len(wanted) > 1 or set(spot.value) != {"when"}:
                 raise spot.build_error(
                     f'{{ when = "{key}" }} and nothing else: what keeps it narrow is never left out'
                 )
             return lambda filled, key=key: list(filled[key])  # type: ignore[misc]
-    words = _many(spot, uses, prompt, wanted)
+    words = _compile_args(spot, uses, prompt, wanted)
     if not (wanted or unwanted):
         return words
     return lambda filled: (
@@ -63,41 +68,54 @@ def part(spot: ConfigNode, uses: set[str], prompt: Prompt, variants: tuple[str, 
     )
 
 
-def _conditions(spot: ConfigNode, known: tuple[str, ...]) -> tuple[str, ...]:
+def _parse_conditions(spot: ConfigNode, known: tuple[str, ...]) -> tuple[str, ...]:
     if not spot:
         return ()
     if isinstance(spot.value, list):
-        found = tuple(one.read_choice(known) for one in spot.read_items(CONDITIONS))
+        found = tuple(one.read_choice(known) for one in spot.read_items(MAX_CONDITIONS))
         if not found:
             raise spot.build_error("a list of conditions")
         return found
     return (spot.read_choice(known),)
 
 
-def _many(spot: ConfigNode, uses: set[str], prompt: Prompt, wanted: tuple[str, ...]) -> Part:
+def _compile_args(
+    spot: ConfigNode, uses: set[str], prompt: PromptDelivery, wanted: tuple[str, ...]
+) -> PartFormatter:
     """The words of `args`, once or for each item of a list."""
     if not spot.child("each"):
-        own = tuple(key for key in wanted if key in LISTS)
-        parts = [_word(one, uses, prompt, own) for one in spot.child("args").read_items(WORDS)]
+        own = tuple(key for key in wanted if key in LIST_PLACEHOLDERS)
+        parts = [
+            _compile_arg(one, uses, prompt, own) for one in spot.child("args").read_items(MAX_PARTS)
+        ]
         return lambda filled: [word for one in parts for word in one(filled)]
-    key = spot.child("each").read_choice(LISTS)
+    key = spot.child("each").read_choice(LIST_PLACEHOLDERS)
     uses.add(key)
-    parts = [_word(one, uses, prompt, ("item",)) for one in spot.child("args").read_items(WORDS)]
+    parts = [
+        _compile_arg(one, uses, prompt, ("item",))
+        for one in spot.child("args").read_items(MAX_PARTS)
+    ]
     return lambda filled: [
         word for item in filled[key] for one in parts for word in one({**filled, "item": item})
     ]
 
 
-def _word(spot: ConfigNode, uses: set[str], prompt: Prompt, own: tuple[str, ...] = ()) -> Part:
+def _compile_arg(
+    spot: ConfigNode, uses: set[str], prompt: PromptDelivery, own: tuple[str, ...] = ()
+) -> PartFormatter:
     """One word: literal, or with placeholders; a word that has nothing to be filled with is left
     out.
     """
     text = spot.value if spot.value == "" else spot.read_text()
-    pieces = _pieces(text)
+    pieces = _split_placeholders(text)
     names = pieces[1::2]
     if not names:
         return lambda filled: [text]
-    known = (*(name for name in TEXTS if name not in ("item", *LISTS)), BUNDLED, *own)
+    known = (
+        *(name for name in TEXT_PLACEHOLDERS if name not in ("item", *LIST_PLACEHOLDERS)),
+        BUNDLED_PLACEHOLDER,
+        *own,
+    )
     for name in names:
         if name not in known:
             raise spot.build_error(
@@ -113,28 +131,28 @@ def _word(spot: ConfigNode, uses: set[str], prompt: Prompt, own: tuple[str, ...]
         and pieces[0].endswith("=")
         and names[0] == "prompt"
     )
-    if of_prompt and prompt.guard == "equals" and not joined:
+    if of_prompt and prompt.dash_guard == "equals" and not joined:
         raise spot.build_error(
             'a word such as "--prompt={prompt}", because prompt.dash_guard is equals'
         )
-    guard = ["--"] if of_prompt and prompt.guard == "--" else []
+    guard = ["--"] if of_prompt and prompt.dash_guard == "--" else []
 
-    def word(filled: Filled) -> list[str]:
+    def word(filled: PlaceholderValues) -> list[str]:
         if of_prompt and not filled["prompt_argument"]:
             return []
         if not all(filled.get(name) for name in names):
             return []
         found = "".join(
-            [_text(filled[one]) if place % 2 else one for place, one in enumerate(pieces)]
+            [_format_value(filled[one]) if place % 2 else one for place, one in enumerate(pieces)]
         )
         if not of_prompt and found.startswith("-") and not text.startswith("-"):
-            found = _undashed(found, names[0])
+            found = _escape_dash(found, names[0])
         return [*guard, found]
 
     return word
 
 
-def _pieces(text: str) -> list[str]:
+def _split_placeholders(text: str) -> list[str]:
     """A word in pieces: literal text and the name of a placeholder by turns; the first and the last
     are literal.
     """
@@ -143,7 +161,7 @@ def _pieces(text: str) -> list[str]:
         before, brace, behind = text.partition("{")
         name, end, rest = behind.partition("}")
         found[-1] += before
-        if end and name and _LETTERS.issuperset(name):
+        if end and name and _NAME_CHARACTERS.issuperset(name):
             found += [name, ""]
             text = rest
         else:
@@ -152,14 +170,14 @@ def _pieces(text: str) -> list[str]:
     return found
 
 
-def _undashed(word: str, name: str) -> str:
+def _escape_dash(word: str, name: str) -> str:
     """A word whose value begins with a dash, so that it could be taken for a flag (threats:
     frontend).
     """
-    if name in SYSTEM:
+    if name in SYSTEM_PLACEHOLDERS:
         return f" {word}"
     raise FrontendError(f"the {name} {word[:60]!r} begins with a dash", hint="put ./ before a path")
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else ",".join(map(str, value))

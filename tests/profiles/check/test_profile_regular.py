@@ -4,7 +4,7 @@ from sweeps import each
 
 from shim.adapters import BUNDLED_PROFILES
 from shim.profiles.check.regular import AMBIGUOUS_GROUP, OVERLAPPING_REPEATS, explain_slow_regex
-from shim.profiles.load.files import packaged
+from shim.profiles.load.files import load_bundled_profile
 
 
 @each(
@@ -118,13 +118,16 @@ def test_no_pattern_of_a_bundled_profile_takes_long(name):
     """They are not looked at again when they are loaded."""
     assert {
         pattern: explain_slow_regex(pattern)
-        for pattern in patterns(packaged(f"{name}.toml").table)
+        for pattern in patterns(load_bundled_profile(f"{name}.toml").table)
         if explain_slow_regex(pattern)
     } == {}
 
 
 def test_the_patterns_of_the_bundled_profiles_are_found():
-    assert sum(len(patterns(packaged(f"{name}.toml").table)) for name in BUNDLED_PROFILES) > 20
+    assert (
+        sum(len(patterns(load_bundled_profile(f"{name}.toml").table)) for name in BUNDLED_PROFILES)
+        > 20
+    )
 
 
 def test_a_broken_pattern_is_somebody_elses_affair():

@@ -75,8 +75,8 @@ def list_allowed_names(monkeypatch) -> set[str]:
             allowed.append((spot.keys, known, spot.value["emit"] if rule else None))
         return read_table(spot, known)
 
-    def read(place: str) -> files.File:
-        file = files.packaged(place)
+    def read(place: str) -> files.ProfileFile:
+        file = files.load_bundled_profile(place)
         file.source.is_bundled = False  # so that all of it is checked
         return file
 
@@ -84,7 +84,7 @@ def list_allowed_names(monkeypatch) -> set[str]:
     names: set[str] = set()
     for vendor in adapters.BUNDLED_PROFILES:
         allowed.clear()
-        files.vendor(vendor, adapters.VENDORS[vendor], read, adapters.BUNDLED_PROFILES)
+        files.load_adapter(vendor, adapters.VENDORS[vendor], read, adapters.BUNDLED_PROFILES)
         profile: dict[str, Any] = {}
         for keys, known, emit in allowed:
             insert_keys(profile, keys, known, emit)
@@ -115,7 +115,10 @@ FOR_UNKNOWN_AGENTS = {"protocol"}
 
 
 def test_the_table_has_exactly_the_keys_without_a_bundled_user(monkeypatch):
-    tables = [files.packaged(adapters.VENDORS[name]).table for name in adapters.BUNDLED_PROFILES]
+    tables = [
+        files.load_bundled_profile(adapters.VENDORS[name]).table
+        for name in adapters.BUNDLED_PROFILES
+    ]
     used = {key.name for table in tables for key in list_keys(table)}
     unused = (list_allowed_names(monkeypatch) | list_allowed_operators()) - used
     kinds = {name.removeprefix("emit.") for name in unused if name.startswith("emit.")}

@@ -13,7 +13,7 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_wr
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.toml_errors import ConfigSource
-from shim.profiles.load.files import packaged
+from shim.profiles.load.files import load_bundled_profile
 from shim.profiles.load.vendor import build_adapter
 from shim.profiles.run.parts import CALLS, CHARACTERS
 from tests.profiles.compile.test_profile_rules import END, USE, rule, say
@@ -164,7 +164,7 @@ SAID_WHOLE = ("assistant.message", "tool.execution_start")
 @each("whole", [True, False])
 def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, whole):
     found = case(name)
-    table = packaged("copilot.toml").table
+    table = load_bundled_profile("copilot.toml").table
     rules = [PIECE, *(one for one in table["event"] if whole or not _says_calls(one))]
     vendors = [
         get_adapter("copilot"),
