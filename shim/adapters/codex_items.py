@@ -16,7 +16,7 @@ from typing import Any
 from shim.adapters.codex_asking_hook import NOOP_PREFIX
 from shim.adapters.codex_record import ClaudeCall, build_change_calls
 from shim.core.reading.json_text import dump_json
-from shim.profiles.rpc.peer import table
+from shim.profiles.rpc.peer import as_dict
 from shim.profiles.run.values import unquoted
 
 COMPLETED = "completed"
@@ -108,7 +108,7 @@ def list_item_calls(item: Mapping[str, Any], here: Collection[str]) -> list[Clau
     if kind == "fileChange":
         return build_patch_calls(item)
     if kind == "mcpToolCall":
-        return [(f"mcp__{item['server']}__{item['tool']}", dict(table(item.get("arguments"))))]
+        return [(f"mcp__{item['server']}__{item['tool']}", dict(as_dict(item.get("arguments"))))]
     if kind == "collabAgentToolCall":
         return [("Task", {"description": item.get("tool"), "prompt": item.get("prompt") or ""})]
     if kind == "webSearch":
@@ -154,7 +154,7 @@ def build_question_input(given: object) -> dict[str, Any]:
 
 def build_user_input_answers(own: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
     """The answers to `request_user_input`, by its ids of questions (Claude's are by their texts)."""
-    said = table(changed.get("answers"))
+    said = as_dict(changed.get("answers"))
     return {
         str(one.get("id")): {"answers": [str(said[str(one.get("question"))])]}
         for one in own.get("questions") or ()

@@ -11,7 +11,7 @@ answer our question (`PermissionRequest`), or take away the word that makes code
 from collections.abc import Iterable, Mapping
 
 from shim.core.reading.typed import Any
-from shim.profiles.rpc.peer import table
+from shim.profiles.rpc.peer import as_dict
 
 PROMPT_APPROVAL = {
     "default_tools_approval_mode": "prompt"
@@ -31,11 +31,11 @@ def build_server_tables(
     """
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys((*own, *named)):
-        tools = table(table(known.get(name)).get("tools"))
+        tools = as_dict(as_dict(known.get(name)).get("tools"))
         asking = {
             tool: {"approval_mode": "prompt"}
             for tool, said in tools.items()
-            if "approval_mode" in table(said)
+            if "approval_mode" in as_dict(said)
         }
         found[name] = {
             **own.get(name, {}),
@@ -48,12 +48,12 @@ def build_server_tables(
 def convert_server(said: Mapping[str, Any]) -> dict[str, Any]:
     """A server of MCP as codex has it."""
     if isinstance(said.get("url"), str):
-        return {"url": said["url"], "http_headers": dict(table(said.get("headers")))}
+        return {"url": said["url"], "http_headers": dict(as_dict(said.get("headers")))}
     arguments = said.get("args")
     return {
         "command": str(said.get("command") or ""),
         "args": [str(word) for word in arguments] if isinstance(arguments, list) else [],
-        "env": {str(key): str(value) for key, value in table(said.get("env")).items()},
+        "env": {str(key): str(value) for key, value in as_dict(said.get("env")).items()},
     }
 
 
@@ -69,10 +69,10 @@ def disable_hooks(listed: Mapping[str, Any], *, has_shim_hook: bool) -> dict[str
     if not isinstance(folders, list) or not folders:
         raise ValueError(UNKNOWN_HOOKS_MESSAGE)
     for folder in folders:
-        hooks = table(folder).get("hooks")
+        hooks = as_dict(folder).get("hooks")
         if not isinstance(hooks, list):
             raise ValueError(UNKNOWN_HOOKS_MESSAGE)
-        for hook in map(table, hooks):
+        for hook in map(as_dict, hooks):
             key, decides = hook.get("key"), hook.get("eventName") in DECIDING_EVENTS
             if not isinstance(key, str):
                 raise ValueError(UNKNOWN_HOOKS_MESSAGE)

@@ -11,8 +11,8 @@ from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
-from shim.profiles.rpc.form import told
-from shim.profiles.rpc.speech import LinkSpeech
+from shim.profiles.rpc.form import format_call_result
+from shim.profiles.rpc.speech import RpcInput
 
 THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")
@@ -21,7 +21,7 @@ DENIED_MESSAGE = "The call was denied: {}"  # what its model is told, as another
 UNCHANGED_MESSAGE = "Not run: codex runs a call as it is or not at all, and the call was allowed with another input only."
 
 
-class CodexInput(LinkSpeech[CodexThread]):
+class CodexInput(RpcInput[CodexThread]):
     """One app-server's ear."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class CodexInput(LinkSpeech[CodexThread]):
         self._request, invocation = request, request.invocation
         system, effort = invocation.system, invocation.limits.effort
         texts = [text for text in (system.system_prompt, system.append_system_prompt) if text]
-        return self._link.encode_greeting(
+        return self._session.encode_greeting(
             CodexThreadParams(
                 cwd="" if request.policy is None else request.policy.workspace.cwd,
                 build_hooks=lambda servers: codex_rules.build_approval_hook(request, servers),
@@ -48,24 +48,24 @@ class CodexInput(LinkSpeech[CodexThread]):
         )
 
     def encode_steering(self, message: UserMessage) -> bytes | None:
-        return self._link.encode_steering(message)
+        return self._session.encode_steering(message)
 
     def pop_undelivered_count(self) -> int:
         """Those that codex refused, or had not put into the thread when the turn ended."""
-        untaken, self._link.pending_steering_count = self._link.pending_steering_count, 0
+        untaken, self._session.pending_steering_count = self._session.pending_steering_count, 0
         return untaken
 
     def encode_interrupt(self) -> bytes:
-        return self._link.encode_stop()
+        return self._session.encode_stop()
 
     def encode_model(self, name: str | None) -> bytes | None:
         """From the next message on."""
-        return self._link.set_model(name)
+        return self._session.set_model(name)
 
     def encode_effort(self, level: str | None) -> bytes | None:
         """From the next message on; its own level is not known."""
         able = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
-        return None if able is None else self._link.set_effort(able)
+        return None if able is None else self._session.set_effort(able)
 
     def encode_mode(self, name: str) -> bytes | None:
         """codex asks about each call in every mode, and the policy answers; other words need
@@ -88,24 +88,27 @@ class CodexInput(LinkSpeech[CodexThread]):
             {"allow": decision.allow, "stop": decision.ends_turn},
             None,
         )
-        if request in self._link.forms.open:
-            return self._link.encode_form_answer(request, decision.updated_input, **choice)
+        if request in self._session.forms.requests:
+            return self._session.encode_form_answer(request, decision.updated_input, **choice)
         if decision.allow and decision.updated_input is not None:
             if permission.tool != QUESTION_TOOL:
                 raise ValueError(UNCHANGED_MESSAGE)
             from shim.adapters.codex_items import build_user_input_answers as own
 
             answers = own(permission.vendor_input, decision.updated_input)
-        answer = self._link.encode_decision(
-            request, answers=answers, result_text=told(decision.updated_input), **choice
+        answer = self._session.encode_decision(
+            request,
+            answers=answers,
+            result_text=format_call_result(decision.updated_input),
+            **choice,
         )
         # a subagent cannot be told
-        ours = permission.vendor_input.get("threadId") == self._link.thread_id
+        ours = permission.vendor_input.get("threadId") == self._session.thread_id
         explained = (
             answer and ours and decision.message and not (decision.allow or decision.ends_turn)
         )
         return (
-            answer + self._link.encode_explanation(DENIED_MESSAGE.format(decision.message))
+            answer + self._session.encode_explanation(DENIED_MESSAGE.format(decision.message))
             if explained
             else answer
         )

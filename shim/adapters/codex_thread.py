@@ -13,8 +13,8 @@ from shim.core.claude.messages import BlockKinds, UserMessage
 from shim.core.policy.rules import normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.rpc.form import Forms
-from shim.profiles.rpc.peer import Heard, Peer, table
+from shim.profiles.rpc.form import OpenForms
+from shim.profiles.rpc.peer import Peer, RpcResponse, as_dict
 
 MAX_PENDING_REQUESTS = 1000  # of codex's that wait for their answer
 MAX_MCP_SERVERS = 100  # of MCP, that are told to ask
@@ -83,13 +83,13 @@ class CodexThread:
         # the model that the next turn is to have, where it is another one
         self._next_model: str | None = None
         self._requests_by_part: dict[str, ApprovalRequest] = {}  # by each part
-        self.forms = Forms()  # what MCP servers want to know, and all answers of a person
+        self.forms = OpenForms()  # what MCP servers want to know, and all answers of a person
 
     def encode_greeting(self, opening: CodexThreadParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
         self.is_greeted, self._params = True, opening
         client = {"name": "claude-shim", "title": None, "version": "1"}
-        return self.peer.ask(
+        return self.peer.encode_request(
             GREETING, "initialize", clientInfo=client, capabilities=CLIENT_CAPABILITIES
         )
 
@@ -103,7 +103,7 @@ class CodexThread:
         if self._params.effort is not None:
             more["effort"] = self._params.effort
         self._next_model = None
-        return self.peer.ask(
+        return self.peer.encode_request(
             TURN,
             "turn/start",
             threadId=self.thread_id,
@@ -122,7 +122,7 @@ class CodexThread:
             "expectedTurnId": self.turn_id,
             "input": _convert_message(message),
         }
-        return self.peer.ask(STEERING, "turn/steer", **said)
+        return self.peer.encode_request(STEERING, "turn/steer", **said)
 
     def record_accepted_message(self) -> None:
         """A message stands in the thread: what was accepted before that is lost when the turn is
@@ -139,14 +139,14 @@ class CodexThread:
             "expectedTurnId": self.turn_id,
             "input": _convert_message(UserMessage(words)),
         }
-        return self.peer.ask(REASON, "turn/steer", **said)
+        return self.peer.encode_request(REASON, "turn/steer", **said)
 
     def encode_stop(self) -> bytes:
         """Stop the turn: codex ends it by itself. A message that waits is never said."""
         self._waiting_message, self._is_stopped = None, True
         if not self.turn_id:  # it is stopped when codex names it
             return b""
-        return self.peer.ask(
+        return self.peer.encode_request(
             STOPPING, "turn/interrupt", threadId=self.thread_id, turnId=self.turn_id
         )
 
@@ -181,7 +181,7 @@ class CodexThread:
     def end_turn(self) -> None:
         """The turn has ended."""
         self.turn_id = ""
-        self.forms.open.clear()
+        self.forms.requests.clear()
 
     def stop_background_commands(self, threads: Iterable[str] = ()) -> None:
         """End the background commands of an interrupted turn, and those of its subagents'
@@ -193,7 +193,9 @@ class CodexThread:
         if self.is_greeted:
             for thread in (self.thread_id, *threads):
                 self.outbox.append(
-                    self.peer.ask(CLEANING, "thread/backgroundTerminals/clean", threadId=thread)
+                    self.peer.encode_request(
+                        CLEANING, "thread/backgroundTerminals/clean", threadId=thread
+                    )
                 )
 
     # -- its questions -----------------------------------------------------------------------------
@@ -232,38 +234,40 @@ class CodexThread:
             if question.pending_parts:
                 return b""
             if question.kind == USER_INPUT:
-                self.forms.answered.append((question.call_ids[0], result_text, False))
-            return self.peer.answer(
+                self.forms.results.append((question.call_ids[0], result_text, False))
+            return self.peer.encode_response(
                 question.request_id, result=_build_approval(question.kind, answers or {})
             )
         for other in question.pending_parts:
             self._requests_by_part.pop(other, None)
         if question.kind == USER_INPUT:
-            self.forms.answered.append((question.call_ids[0], "", True))
+            self.forms.results.append((question.call_ids[0], "", True))
         return self.encode_refusal(question.request_id, question.kind, stop=stop)
 
     def encode_form_answer(
         self, name: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool
     ) -> bytes:
         """The answer to a form of a server's."""
-        identity = self.forms.open[name][0]
-        said = self.forms.close(name, changed, allow=allow, stop=stop)
-        return self.peer.answer(identity, result={"content": None, **said, "_meta": None})
+        identity = self.forms.requests[name][0]
+        said = self.forms.close_form(name, changed, allow=allow, ends_turn=stop)
+        return self.peer.encode_response(identity, result={"content": None, **said, "_meta": None})
 
     def encode_refusal(self, identity: object, kind: str, *, stop: bool = False) -> bytes:
         """No, in the words of a question. `stop`: the turn is to end with it."""
         if kind == USER_INPUT:
-            return self.peer.answer(identity, result={"answers": {}})
+            return self.peer.encode_response(identity, result={"answers": {}})
         if kind == ELICITATION:
             said = {"action": "cancel" if stop else "decline", "content": None, "_meta": None}
-            return self.peer.answer(identity, result=said)
-        return self.peer.answer(identity, result={"decision": "cancel" if stop else "decline"})
+            return self.peer.encode_response(identity, result=said)
+        return self.peer.encode_response(
+            identity, result={"decision": "cancel" if stop else "decline"}
+        )
 
     # -- the steps ---------------------------------------------------------------------------------
 
-    def read_response(self, message: Mapping[str, Any]) -> Heard | None:
+    def read_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
         """An answer of codex's; None for one to nothing that was asked."""
-        heard = self.peer.heard(message) if self.is_greeted else _infer_response(message)
+        heard = self.peer.match_response(message) if self.is_greeted else _infer_response(message)
         if heard is None:
             return None
         if heard.step == HOOKS and heard.error is None:
@@ -274,7 +278,7 @@ class CodexThread:
             if heard.step != CONFIG:
                 return heard
         if heard.step == THREAD:
-            self.thread_id = str(table(heard.result.get("thread")).get("id") or "")
+            self.thread_id = str(as_dict(heard.result.get("thread")).get("id") or "")
             self.cwd = str(heard.result.get("cwd") or "")
             model = heard.result.get("model")
             if self._params.model is None and isinstance(model, str):
@@ -283,23 +287,27 @@ class CodexThread:
             self._continue_opening(heard)
         return heard
 
-    def _continue_opening(self, heard: Heard) -> None:
+    def _continue_opening(self, heard: RpcResponse) -> None:
         if heard.step == GREETING:
             cwd = self._params.cwd
             self.outbox += [
-                self.peer.tell("initialized"),
-                self.peer.ask(CONFIG, "config/read", cwd=cwd),
+                self.peer.encode_notification("initialized"),
+                self.peer.encode_request(CONFIG, "config/read", cwd=cwd),
             ]
         elif heard.step == CONFIG:
-            self._configured_servers = table(table(heard.result.get("config")).get("mcp_servers"))
-            self.outbox.append(self.peer.ask(HOOKS, "hooks/list", cwds=[self._params.cwd]))
+            self._configured_servers = as_dict(
+                as_dict(heard.result.get("config")).get("mcp_servers")
+            )
+            self.outbox.append(
+                self.peer.encode_request(HOOKS, "hooks/list", cwds=[self._params.cwd])
+            )
         elif heard.step == THREAD and self._waiting_message is not None:
             message, self._waiting_message = self._waiting_message, None
             self.outbox.append(self.submit_prompt(message))
         elif heard.step == TURN:
-            self.set_turn(str(table(heard.result.get("turn")).get("id") or ""))
+            self.set_turn(str(as_dict(heard.result.get("turn")).get("id") or ""))
 
-    def _open_thread(self, heard: Heard) -> Heard:
+    def _open_thread(self, heard: RpcResponse) -> RpcResponse:
         """Open the thread, where the hooks that codex lists can be kept from deciding."""
         opening, known = self._params, self._configured_servers
         own = {
@@ -328,9 +336,9 @@ class CodexThread:
         if opening.instructions:
             said["developerInstructions"] = opening.instructions
         if opening.resume_id is None:
-            return self.peer.ask(THREAD, "thread/start", **said)
+            return self.peer.encode_request(THREAD, "thread/start", **said)
         way = "fork" if opening.fork else "resume"
-        return self.peer.ask(
+        return self.peer.encode_request(
             THREAD, f"thread/{way}", threadId=opening.resume_id, excludeTurns=True, **said
         )
 
@@ -364,9 +372,9 @@ def _convert_message(message: UserMessage) -> list[dict[str, Any]]:
     return found
 
 
-def _infer_response(message: Mapping[str, Any]) -> Heard | None:
+def _infer_response(message: Mapping[str, Any]) -> RpcResponse | None:
     """An answer in a recording, whose step shows in its form."""
     result = message.get("result")
     if isinstance(result, dict) and isinstance(result.get("thread"), dict):
-        return Heard(THREAD, result)
-    return Heard(CONFIG, {})
+        return RpcResponse(THREAD, result)
+    return RpcResponse(CONFIG, {})

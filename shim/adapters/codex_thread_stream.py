@@ -36,7 +36,7 @@ from shim.core.claude.usage import create_usage
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.open_calls import normalize_id
 from shim.core.turn.turn import Turn
-from shim.profiles.rpc.form import questions
+from shim.profiles.rpc.form import build_questions
 
 MAX_OPEN_ITEMS = 1000  # of a turn that are not over; the oldest is forgotten
 MAX_SUBAGENTS = 1000  # subagents whose call is known
@@ -173,9 +173,9 @@ class ThreadTranslator(Translator):
 
     def feed(self, event: Event) -> None:
         method, params = event.get("method"), event.get("params")
-        for call, result, failed in self.thread.forms.answered:
+        for call, result, failed in self.thread.forms.results:
             self.turn.add_tool_result(call, result, failed)
-        self.thread.forms.answered.clear()
+        self.thread.forms.results.clear()
         if method is None and "id" in event:
             self._read_response(event)
         elif "id" in event:
@@ -369,7 +369,7 @@ class ThreadTranslator(Translator):
         if len(self.outbox) >= MAX_PENDING_REQUESTS:
             return
         if ask is None:
-            self.outbox.append(self.thread.peer.refuse(identity, method))
+            self.outbox.append(self.thread.peer.encode_refusal(identity, method))
             return
         try:
             ask(identity, params)
@@ -403,14 +403,14 @@ class ThreadTranslator(Translator):
     def _ask_server(self, identity: object, params: Event) -> None:
         """A call of a server's tool, or what a server itself wants to know: a form."""
         meta = params.get("_meta") or {}
-        fields = questions(params)
+        fields = build_questions(params)
         if (
             fields is not None
             and "codex_approval_kind" not in meta
-            and len(self.thread.forms.open) < MAX_PENDING_REQUESTS
+            and len(self.thread.forms.requests) < MAX_PENDING_REQUESTS
         ):
             name = call = f"form-{identity}"
-            self.thread.forms.open[name] = identity, call, params
+            self.thread.forms.requests[name] = identity, call, params
             self.turn.request_permission(name, call, QUESTION_TOOL, fields, (ELICITATION, params))
             return
         named = params.get("serverName"), meta.get("tool_name"), meta.get("tool_params")
@@ -439,7 +439,7 @@ class ThreadTranslator(Translator):
     def _refuse_extra_permissions(self, identity: object, params: Event) -> None:
         """codex asks for more than a call: another folder, the network."""
         self.outbox.append(
-            self.thread.peer.answer(identity, result={"permissions": {}, "scope": "turn"})
+            self.thread.peer.encode_response(identity, result={"permissions": {}, "scope": "turn"})
         )
 
     def _ask_frontend(

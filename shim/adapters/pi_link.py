@@ -11,7 +11,7 @@ from shim.adapters.pi_dialogs import build_answer, build_form
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.rpc.form import Forms, questions
+from shim.profiles.rpc.form import OpenForms, build_questions
 
 MAX_REQUESTS = 1000  # of ours that are open, and of pi's that wait for their answer
 IMAGE_KINDS: BlockKinds = frozenset(("image",))
@@ -82,7 +82,7 @@ class PiRpcSession:
         self._request_number = 0
         self._waiting_message: UserMessage | None = None
         self._open_questions: set[str] = set()
-        self.forms = Forms()  # dialogs of other extensions that the person is asked with
+        self.forms = OpenForms()  # dialogs of other extensions that the person is asked with
 
     def encode_greeting(self, opening: PiRunParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
@@ -248,12 +248,12 @@ class PiRpcSession:
         """
         shown = build_form(dialog)
         asked = (
-            questions(shown)
-            if self.params.can_ask_person and len(self.forms.open) < MAX_REQUESTS
+            build_questions(shown)
+            if self.params.can_ask_person and len(self.forms.requests) < MAX_REQUESTS
             else None
         )
         if asked is not None:
-            self.forms.open[identity] = identity, call, shown
+            self.forms.requests[identity] = identity, call, shown
         return asked
 
     def encode_form_answer(
@@ -262,9 +262,9 @@ class PiRpcSession:
         """The answer to a dialog, by the arguments of Claude's question that came back; None for
         what is none.
         """
-        if identity not in self.forms.open:
+        if identity not in self.forms.requests:
             return None
-        filled = self.forms.close(identity, changed, allow=allow, stop=interrupt)
+        filled = self.forms.close_form(identity, changed, allow=allow, ends_turn=interrupt)
         return _encode_line(type="extension_ui_response", id=identity, **build_answer(filled))
 
     def encode_decision(self, identity: str, answer: Mapping[str, Any]) -> bytes:

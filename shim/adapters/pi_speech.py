@@ -12,7 +12,7 @@ from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.json_text import dump_json
-from shim.profiles.rpc.speech import LinkSpeech
+from shim.profiles.rpc.speech import RpcInput
 
 PLAN_MODE = "plan"
 UNSUPPORTED_CHANGE_MESSAGE = (
@@ -21,7 +21,7 @@ UNSUPPORTED_CHANGE_MESSAGE = (
 INTERRUPTED_MESSAGE = "Interrupted by the user."
 
 
-class PiInput(LinkSpeech[PiRpcSession]):
+class PiInput(RpcInput[PiRpcSession]):
     """One pi's ear. Our extension asks about each call in every mode, so that a mode need not be
     told.
     """
@@ -42,26 +42,26 @@ class PiInput(LinkSpeech[PiRpcSession]):
             chooses_model=request.invocation.model is None,
             can_ask_person=request.can_ask_person(),
         )
-        return self._link.encode_greeting(opening)
+        return self._session.encode_greeting(opening)
 
     def encode_steering(self, message: UserMessage) -> bytes | None:
-        return self._link.encode_steering(message)
+        return self._session.encode_steering(message)
 
     def pop_undelivered_count(self) -> int:
-        count, self._link.undelivered_count = self._link.undelivered_count, 0
+        count, self._session.undelivered_count = self._session.undelivered_count, 0
         return count
 
     def encode_interrupt(self) -> bytes:
-        return self._link.encode_abort()
+        return self._session.encode_abort()
 
     def encode_model(self, name: str | None) -> bytes | None:
         """From the next request on."""
-        return self._link.set_model(name)
+        return self._session.set_model(name)
 
     def encode_effort(self, level: str | None) -> bytes | None:
         """From the next request on; its own level has no name."""
         able = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
-        return None if able is None else self._link.set_level(able)
+        return None if able is None else self._session.set_level(able)
 
     def encode_mode(self, name: str) -> bytes | None:
         """Nothing has to be told where every call is asked about; only a plan has other tools."""
@@ -71,7 +71,7 @@ class PiInput(LinkSpeech[PiRpcSession]):
 
     def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """What was allowed runs, changed or not. ValueError where pi has no words for the change."""
-        filled = self._link.encode_form_answer(
+        filled = self._session.encode_form_answer(
             permission.request_id,
             decision.updated_input,
             allow=decision.allow,
@@ -84,7 +84,7 @@ class PiInput(LinkSpeech[PiRpcSession]):
             answer["reason"] = decision.message or INTERRUPTED_MESSAGE
         elif decision.updated_input is not None:
             answer["input"] = _convert_changed_input(permission, decision.updated_input)
-        return self._link.encode_decision(permission.request_id, answer)
+        return self._session.encode_decision(permission.request_id, answer)
 
 
 def _convert_changed_input(

@@ -93,9 +93,9 @@ class PiRpcTranslator(PiTranslator):
 
     def feed(self, event: Event) -> None:
         """What the person answered is said first: pi does not tell it."""
-        for call, result, failed in self.session.forms.answered:
+        for call, result, failed in self.session.forms.results:
             self.turn.add_tool_result(call, result, failed)
-        self.session.forms.answered.clear()
+        self.session.forms.results.clear()
         super().feed(event)
 
     # -- runs --------------------------------------------------------------------------------------

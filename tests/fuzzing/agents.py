@@ -251,7 +251,7 @@ class AcpAgent(Player):
         self._second = chance.random() < 0.4
 
     def owners(self, pump: Any, speech: Any) -> tuple[object, ...]:
-        link = speech._link
+        link = speech._session
         translator = pump.translation._translator
         return link, translator, translator._upserts
 

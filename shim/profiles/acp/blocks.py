@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.messages import BlockKinds, MessageBlock, UserMessage
-from shim.profiles.rpc.peer import table
+from shim.profiles.rpc.peer import as_dict
 
 COMMAND_START = re.compile(r"[\s\ufeff]*[/$]")  # what JavaScript's trim leaves of a text begins so
 # how a document is said: embedded, as an image is, or not at all
@@ -22,9 +22,9 @@ def list_accepted_kinds(agent: Mapping[str, Any], documents: str = AS_FILE) -> B
 
     `documents`: how a document is said to it.
     """
-    first = table(agent.get("agentCapabilities")).get("promptCapabilities")
-    second = table(table(agent.get("capabilities")).get("session")).get("prompt")
-    said = {**table(first), **table(second)}
+    first = as_dict(agent.get("agentCapabilities")).get("promptCapabilities")
+    second = as_dict(as_dict(agent.get("capabilities")).get("session")).get("prompt")
+    said = {**as_dict(first), **as_dict(second)}
     able = {
         kind
         for name, kind in KIND_BY_CAPABILITY.items()

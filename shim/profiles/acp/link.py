@@ -20,8 +20,8 @@ from shim.profiles.acp.versions import (
     ProtocolVersion,
     build_initialize_params,
 )
-from shim.profiles.rpc.form import DISMISSED, Forms
-from shim.profiles.rpc.peer import REQUESTS, Heard, Peer, answered, table
+from shim.profiles.rpc.form import DISMISSED_RESULT, OpenForms
+from shim.profiles.rpc.peer import MAX_OPEN_REQUESTS, Peer, RpcResponse, as_dict, parse_response
 
 INVALID_PARAMS = -32602
 CANCELLED_RESULT = {
@@ -95,7 +95,7 @@ class AcpSession:
         self.protocol_version: ProtocolVersion = VERSION_1
         self.prompt_progress = PromptProgress()  # of version 2
         self.agent_info: Mapping[str, Any] = {}  # what it said of itself
-        self.open_forms = Forms()
+        self.open_forms = OpenForms()
         self.withdrawn_requests: list[
             str
         ] = []  # questions whose answers the agent does not want any more
@@ -117,7 +117,7 @@ class AcpSession:
         self._reset()  # another child knows nothing of what was before
         self.is_initialized, self._params = True, opening
         abilities = {**CLIENT_CAPABILITIES, **(FORM_CAPABILITY if opening.answers_forms else {})}
-        return self._peer.ask(
+        return self._peer.encode_request(
             STEP_INITIALIZE,
             "initialize",
             **build_initialize_params(opening.protocol_version, abilities),
@@ -137,7 +137,9 @@ class AcpSession:
         self._allowed_calls.clear()  # what was allowed is not allowed again behind it
         self.denial_reasons.clear()
         return (
-            self._peer.tell("session/cancel", sessionId=self.session_id) if self.session_id else b""
+            self._peer.encode_notification("session/cancel", sessionId=self.session_id)
+            if self.session_id
+            else b""
         )
 
     def change_setting(self, category: str, value: str | None) -> bytes | None:
@@ -171,7 +173,7 @@ class AcpSession:
     @property
     def is_changing_settings(self) -> bool:
         """Whether the agent has not answered yet that it has another model, mode or effort."""
-        return self._peer.waits(STEP_SETTING) or self._peer.waits(STEP_EFFORT)
+        return self._peer.has_open_request(STEP_SETTING) or self._peer.has_open_request(STEP_EFFORT)
 
     @property
     def model(self) -> str | None:
@@ -207,11 +209,11 @@ class AcpSession:
         """Whether the session had turns before this child."""
         return self._params.resumed_id is not None
 
-    def read_response(self, message: Mapping[str, Any]) -> Heard | None:
+    def read_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
         """An answer of the agent's; None for one to nothing that was asked."""
-        heard = self._peer.heard(message)
+        heard = self._peer.match_response(message)
         if heard is None and not self.is_initialized and (form := _guess_step(message)) is not None:
-            heard = answered(form, message)
+            heard = parse_response(form, message)
         if heard is None:
             return None
         step, result, error = heard
@@ -220,11 +222,11 @@ class AcpSession:
             return heard
         if step == STEP_INITIALIZE and not self._negotiate_version(result):
             self._waiting_message, self.is_usable = None, False
-            return Heard(
+            return RpcResponse(
                 step, result, {"message": WRONG_VERSION_TEXT.format(result.get("protocolVersion"))}
             )
         if step == STEP_PROMPT and not self.protocol_version.answer_ends_turn:
-            return Heard(
+            return RpcResponse(
                 TURN_MAY_END
                 if self.prompt_progress.record_position(message["id"], is_answered=True)
                 else PROMPT_ACCEPTED,
@@ -234,7 +236,7 @@ class AcpSession:
             self._advance_steps(step, result)
         elif step == STEP_SESSION:
             self.session_id, self._session_result = str(result.get("sessionId") or ""), result
-        return Heard(step, result)
+        return RpcResponse(step, result)
 
     def _negotiate_version(self, agent: Mapping[str, Any]) -> bool:
         """Whether the version that the agent chose is one of ours."""
@@ -243,20 +245,22 @@ class AcpSession:
         self.agent_info = agent
         return chosen == self.protocol_version.number
 
-    def apply_state(self, update: Mapping[str, Any]) -> Heard:
+    def apply_state(self, update: Mapping[str, Any]) -> RpcResponse:
         """A state of the session, in version 2: the answer to the prompt where it ends the turn, or
         may end it.
         """
-        ends = self.prompt_progress.apply_state(update.get("state"), self._peer.waits(STEP_PROMPT))
+        ends = self.prompt_progress.apply_state(
+            update.get("state"), self._peer.has_open_request(STEP_PROMPT)
+        )
         if not self.is_initialized:  # it is not known what the agent was asked
             ends = "stopReason" in update
-        return Heard(
+        return RpcResponse(
             TURN_MAY_END if ends is None else STEP_PROMPT if ends else PROMPT_ACCEPTED, update
         )
 
     def record_user_message(self) -> None:
         """The agent says the user's message again: the prompt has its place."""
-        self.prompt_progress.record_position(self._peer.number, is_answered=False)
+        self.prompt_progress.record_position(self._peer.last_number, is_answered=False)
 
     def reply_to_request(self, identity: object, **body: object) -> None:
         """Answer a request without a question to anybody.
@@ -265,7 +269,7 @@ class AcpSession:
         question.
         """
         if not self._is_open_request(dump_json(identity).decode()):
-            self.outbox.append(self._peer.answer(identity, **body))
+            self.outbox.append(self._peer.encode_response(identity, **body))
 
     def open_permission_request(
         self, identity: object, call: str, options: object, words: str = ""
@@ -281,7 +285,7 @@ class AcpSession:
         # an answer to this id would be taken for the answer to the open question
         if self._is_open_request(request):
             return None
-        if len(self._open_requests) >= REQUESTS:
+        if len(self._open_requests) >= MAX_OPEN_REQUESTS:
             self.reply_to_request(identity, result=CANCELLED_RESULT)
             return None
         self._open_requests[request] = (
@@ -300,10 +304,10 @@ class AcpSession:
         for a question.
         """
         request = dump_json(identity).decode()
-        if self._is_open_request(request) or len(self.open_forms.open) >= REQUESTS:
-            self.reply_to_request(identity, result=DISMISSED)
+        if self._is_open_request(request) or len(self.open_forms.requests) >= MAX_OPEN_REQUESTS:
+            self.reply_to_request(identity, result=DISMISSED_RESULT)
             return None
-        self.open_forms.open[request] = identity, call, params
+        self.open_forms.requests[request] = identity, call, params
         return request
 
     def encode_form_answer(
@@ -312,11 +316,12 @@ class AcpSession:
         """The answer to a form, by the arguments of Claude's question that came back; None for what
         is no form.
         """
-        if request not in self.open_forms.open:
+        if request not in self.open_forms.requests:
             return None
-        identity = self.open_forms.open[request][0]
-        return self._peer.answer(
-            identity, result=self.open_forms.close(request, changed, allow=allow, stop=ends_turn)
+        identity = self.open_forms.requests[request][0]
+        return self._peer.encode_response(
+            identity,
+            result=self.open_forms.close_form(request, changed, allow=allow, ends_turn=ends_turn),
         )
 
     def is_undecided(self, call: str) -> bool:
@@ -325,7 +330,7 @@ class AcpSession:
 
     def _is_open_request(self, request: str) -> bool:
         """Whether the frontend is asked something under this name."""
-        return request in self._open_requests or request in self.open_forms.open
+        return request in self._open_requests or request in self.open_forms.requests
 
     def end_call(self, call: str) -> None:
         """A call has ended: another one may have the same id."""
@@ -355,7 +360,7 @@ class AcpSession:
         outcome: dict[str, Any] = {"outcome": "cancelled"}
         if chosen is not None and not ends_turn:
             outcome = {"outcome": "selected", "optionId": chosen.get("optionId")}
-        return self._peer.answer(identity, result={"outcome": outcome})
+        return self._peer.encode_response(identity, result={"outcome": outcome})
 
     def end_turn(self) -> None:
         """The turn is over: nothing that was allowed in it is allowed again."""
@@ -370,15 +375,15 @@ class AcpSession:
             self.session_id = str(result.get("sessionId") or self._params.resumed_id or "")
             self._session_result = result
             self.outbox += (
-                [self._peer.ask(STEP_REPLAY, REPLAY_PROBE_METHOD)]
+                [self._peer.encode_request(STEP_REPLAY, REPLAY_PROBE_METHOD)]
                 if self.is_loading
                 else self._encode_settings()
             )
         elif step == STEP_REPLAY:
-            self.is_loading = self.has_replayed and self._peer.number < MAX_REPLAY_PROBES
+            self.is_loading = self.has_replayed and self._peer.last_number < MAX_REPLAY_PROBES
             self.has_replayed = False
             self.outbox += (
-                [self._peer.ask(STEP_REPLAY, REPLAY_PROBE_METHOD)]
+                [self._peer.encode_request(STEP_REPLAY, REPLAY_PROBE_METHOD)]
                 if self.is_loading
                 else self._encode_settings()
             )
@@ -398,10 +403,12 @@ class AcpSession:
             "mcpServers": [server for _, server in told if server is not None],
         }
         if opening.resumed_id is None:
-            return self._peer.ask(STEP_SESSION, "session/new", **place)
+            return self._peer.encode_request(STEP_SESSION, "session/new", **place)
         way = self.protocol_version.choose_method(agent, opening.is_fork)
         self.is_loading = way in REPLAYING_METHODS
-        return self._peer.ask(STEP_SESSION, f"session/{way}", sessionId=opening.resumed_id, **place)
+        return self._peer.encode_request(
+            STEP_SESSION, f"session/{way}", sessionId=opening.resumed_id, **place
+        )
 
     def _encode_settings(self) -> list[bytes]:
         """What sets the model and the mode, where they are not what the session begins with."""
@@ -435,7 +442,7 @@ class AcpSession:
         option = self._find_option(category)
         if option is not None:
             return self._encode_option(STEP_SETTING, option, value)
-        return self._peer.ask(
+        return self._peer.encode_request(
             STEP_SETTING,
             f"session/set_{category}",
             **{"sessionId": self.session_id, f"{category}Id": value},
@@ -447,7 +454,7 @@ class AcpSession:
             "configId": option.get(self.protocol_version.option_key),
             "value": value,
         }
-        return self._peer.ask(
+        return self._peer.encode_request(
             step, "session/set_config_option", **said, **self.protocol_version.value_fields
         )
 
@@ -463,7 +470,7 @@ class AcpSession:
     def find_current(self, category: str) -> str | None:
         """The model or the mode that the session began with."""
         option = self._find_option(category)
-        said = table(self._session_result.get(f"{category}s")).get(
+        said = as_dict(self._session_result.get(f"{category}s")).get(
             f"current{category.capitalize()}Id"
         )
         found = said if option is None else option.get("currentValue")
@@ -473,9 +480,11 @@ class AcpSession:
         self._allowed_calls.clear()
         self.denied_calls.clear()
         self.denial_reasons.clear()
-        self.prompt_progress.start_prompt(self._peer.number + 1)
+        self.prompt_progress.start_prompt(self._peer.last_number + 1)
         said = build_blocks(message, self.accepted_kinds, self._params.document_format)
-        return self._peer.ask(STEP_PROMPT, "session/prompt", sessionId=self.session_id, prompt=said)
+        return self._peer.encode_request(
+            STEP_PROMPT, "session/prompt", sessionId=self.session_id, prompt=said
+        )
 
 
 def _guess_step(message: Mapping[str, Any]) -> str | None:

@@ -6,12 +6,12 @@ from shim.profiles.acp.blocks import AS_FILE
 from shim.profiles.acp.link import AcpSession, AcpSessionParams
 from shim.profiles.acp.servers import build_servers
 from shim.profiles.acp.versions import VERSION_1, VERSION_2
-from shim.profiles.rpc.speech import LinkSpeech
+from shim.profiles.rpc.speech import RpcInput
 
 CHANGED_INPUT_REFUSAL = "Not run: this agent runs a call as it is or not at all, and the call was allowed with another input only."
 
 
-class AcpInput(LinkSpeech[AcpSession]):
+class AcpInput(RpcInput[AcpSession]):
     """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as
     `default`.
     """
@@ -41,7 +41,7 @@ class AcpInput(LinkSpeech[AcpSession]):
 
     def encode_greeting(self, request: LaunchRequest) -> bytes:
         invocation, self._mode = request.invocation, request.permission_mode
-        return self._link.encode_initialize(
+        return self._session.encode_initialize(
             AcpSessionParams(
                 cwd="" if request.policy is None else request.policy.workspace.cwd,
                 resumed_id=request.resume_id,
@@ -58,14 +58,14 @@ class AcpInput(LinkSpeech[AcpSession]):
         )
 
     def encode_interrupt(self) -> bytes:
-        return self._link.encode_cancel()
+        return self._session.encode_cancel()
 
     def encode_model(self, name: str | None) -> bytes | None:
         """From the next message on."""
-        return self._link.change_setting("model", name)
+        return self._session.change_setting("model", name)
 
     def encode_effort(self, level: str | None) -> bytes | None:
-        return self._link.change_effort(level)
+        return self._session.change_effort(level)
 
     def encode_mode(self, name: str) -> bytes | None:
         """The agent asks about each call in every mode, and the policy answers: most modes are one
@@ -73,7 +73,7 @@ class AcpInput(LinkSpeech[AcpSession]):
         """
         before, self._mode = self._map_mode(self._mode), name
         own = self._map_mode(name)
-        return b"" if own == before else self._link.change_setting("mode", own)
+        return b"" if own == before else self._session.change_setting("mode", own)
 
     def _map_mode(self, name: str) -> str | None:
         return self._modes.get(name, self._modes.get("default"))
@@ -82,7 +82,7 @@ class AcpInput(LinkSpeech[AcpSession]):
         """One of the options that it gave. ValueError for a changed input, which the protocol has
         no word for.
         """
-        filled = self._link.encode_form_answer(
+        filled = self._session.encode_form_answer(
             permission.request_id,
             decision.updated_input,
             allow=decision.allow,
@@ -93,6 +93,6 @@ class AcpInput(LinkSpeech[AcpSession]):
         if decision.allow and decision.updated_input is not None:
             raise ValueError(CHANGED_INPUT_REFUSAL)
         stop, reason = decision.ends_turn, decision.message
-        return self._link.encode_decision(
+        return self._session.encode_decision(
             permission.request_id, allow=decision.allow, ends_turn=stop, reason=reason
         )

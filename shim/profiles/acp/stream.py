@@ -41,8 +41,8 @@ from shim.profiles.acp.link import (
 )
 from shim.profiles.acp.servers import resolve_server_tool
 from shim.profiles.acp.upserts import MAX_CONTENT_ITEMS, Upserts, clear_null_fields
-from shim.profiles.rpc.form import questions
-from shim.profiles.rpc.peer import METHOD_NOT_FOUND, Heard, in_words, table
+from shim.profiles.rpc.form import build_questions
+from shim.profiles.rpc.peer import METHOD_NOT_FOUND, RpcResponse, as_dict, format_error
 
 # kinds of a call's content that are written; a diff is in the arguments of its call
 WRITTEN_CONTENT_KINDS = ("content", "diff")
@@ -177,9 +177,9 @@ class AcpTranslator(Translator):
 
     def _translate_message(self, event: Event) -> None:
         method = event.get("method")
-        for call, result, failed in self.session.open_forms.answered:
+        for call, result, failed in self.session.open_forms.results:
             self.turn.add_tool_result(call, result, failed)
-        self.session.open_forms.answered.clear()
+        self.session.open_forms.results.clear()
         if not self.session.is_initialized and method in (
             "session/update",
             "session/request_permission",
@@ -310,7 +310,7 @@ class AcpTranslator(Translator):
     def _translate_state(self, update: Event) -> None:
         self._apply_turn_step(self.session.apply_state(update))
 
-    def _apply_turn_step(self, heard: Heard) -> None:
+    def _apply_turn_step(self, heard: RpcResponse) -> None:
         """A step of a turn that is taken: it ends, or it ends unless the agent goes on."""
         paused, self._pending_end = (
             self._pending_end is not None,
@@ -493,7 +493,7 @@ class AcpTranslator(Translator):
 
     def _ask_form(self, identity: object, params: Event) -> None:
         """The agent asks the person: as a call of Claude's tool for that."""
-        asked = questions(params)
+        asked = build_questions(params)
         if asked is None or not self._is_own_session(params):
             self.session.reply_to_request(
                 identity,
@@ -585,7 +585,7 @@ class AcpTranslator(Translator):
         if reason == "cancelled":
             turn.record_interrupt()
         elif reason == "error":
-            self._fail_turn(table(result.get("error")))
+            self._fail_turn(as_dict(result.get("error")))
             return
         elif reason in SUBTYPE_BY_LIMIT:
             turn.record_failure(
@@ -597,13 +597,13 @@ class AcpTranslator(Translator):
             turn.record_end()
         turn.finalize()
 
-    def _fail_prompt(self, heard: Heard) -> None:
+    def _fail_prompt(self, heard: RpcResponse) -> None:
         self.session.end_turn()
         if self.turn.state is not CLOSED:
             self._fail_turn(heard.error or {})
 
     def _fail_turn(self, error: Mapping[str, Any]) -> None:
-        code, text = error.get("code"), in_words(error)
+        code, text = error.get("code"), format_error(error)
         if code == LOGIN_REQUIRED_CODE:
             ways = (
                 f" (its ways to log in: {', '.join(self.session.login_methods)})"

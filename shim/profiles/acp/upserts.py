@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
 from shim.profiles.acp.calls import AcpCall, list_blocks
-from shim.profiles.rpc.peer import table
+from shim.profiles.rpc.peer import as_dict
 
 MAX_MESSAGES = 100  # of a turn that are compared with what is said again of them
 MAX_MESSAGE_CHARS = 200_000  # of a longer one nothing is said again
@@ -62,7 +62,7 @@ class Upserts:
         """The state of a terminal: its bytes so far, and how its program ended."""
         identity = str(update["terminalId"])
         before = b"" if "output" in update else self._terminals.get(identity, b"")
-        self._store_output(identity, before, table(update.get("output")).get("data"))
+        self._store_output(identity, before, as_dict(update.get("output")).get("data"))
         if isinstance(exited := update.get("exitStatus"), dict):
             self._exits[identity] = exited.get("signal") or exited.get("exitCode")
 
@@ -82,7 +82,7 @@ class Upserts:
         """Return the output of a call as content blocks: its own blocks, terminals, and patches of
         files.
         """
-        return [block for item in call.output for block in self._convert_item(table(item))]
+        return [block for item in call.output for block in self._convert_item(as_dict(item))]
 
     def _convert_item(self, item: Mapping[str, Any]) -> list[dict[str, Any]]:
         if item.get("type") == "terminal":
@@ -90,7 +90,7 @@ class Upserts:
                 "utf-8", "replace"
             )
             return [{"type": "text", "text": printed}] if printed else []
-        patch = table(item.get("patch")).get("text")
+        patch = as_dict(item.get("patch")).get("text")
         if item.get("type") == "diff" and isinstance(patch, str):
             return [{"type": "text", "text": patch}] if patch else []
         return list_blocks([item])
@@ -100,7 +100,7 @@ class Upserts:
         shown = (
             str(one.get("terminalId"))
             for one in call.output
-            if table(one).get("type") == "terminal"
+            if as_dict(one).get("type") == "terminal"
         )
         return any(self._exits.get(identity) for identity in shown)
 

@@ -8,7 +8,7 @@ says `draft = true`. An agent that answers so to an offer of version 1 is believ
 from collections.abc import Callable, Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.rpc.peer import table
+from shim.profiles.rpc.peer import as_dict
 
 CLIENT_INFO = {"name": "claude-shim", "version": "1"}
 WORKING_STATES = (
@@ -66,7 +66,7 @@ def build_initialize_params(number: int, abilities: Mapping[str, Any]) -> dict[s
 
 
 def _choose_method_v1(agent: Mapping[str, Any], fork: bool) -> str:
-    sessions = table(table(agent.get("agentCapabilities")).get("sessionCapabilities"))
+    sessions = as_dict(as_dict(agent.get("agentCapabilities")).get("sessionCapabilities"))
     return "fork" if fork else "resume" if "resume" in sessions else "load"
 
 
@@ -79,7 +79,7 @@ def _convert_server_v1(
 ) -> Mapping[str, Any] | None:
     """A command is for every agent; an address only for one that says so."""
     kind = server.get("type")
-    can = table(table(agent.get("agentCapabilities")).get("mcpCapabilities"))
+    can = as_dict(as_dict(agent.get("agentCapabilities")).get("mcpCapabilities"))
     return server if kind is None or can.get(kind) is True else None
 
 
@@ -105,7 +105,7 @@ def _parse_subject_v2(question: Mapping[str, Any], identity: object) -> Permissi
             {"toolCallId": f"question_{identity}", "title": title, "rawInput": given},
             is_complete=True,
         )
-    subject = table(subject)
+    subject = as_dict(subject)
     if subject.get("type") == "tool_call":
         return _parse_subject_v1(subject, identity)
     command, folder = subject.get("command"), subject.get("cwd")

@@ -9,16 +9,16 @@ values they are joined with commas.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.profiles.rpc.peer import table
+from shim.profiles.rpc.peer import as_dict
 
-FIELDS = 20  # of a form that is asked
-HEADER = 12  # characters of a question's short name, as Claude's own
-OPTIONS = ("oneOf", "anyOf", "enum")  # where the values of a field stand
-CHOICES = {"Yes": True, "No": False}
-DECLINED, DISMISSED = {"action": "decline"}, {"action": "cancel"}
+MAX_FIELDS = 20  # of a form that is asked
+MAX_HEADER_CHARS = 12  # characters of a question's short name, as Claude's own
+OPTION_KEYS = ("oneOf", "anyOf", "enum")  # where the values of a field stand
+BOOLEAN_CHOICES = {"Yes": True, "No": False}
+DECLINED_RESULT, DISMISSED_RESULT = {"action": "decline"}, {"action": "cancel"}
 
 
-class Forms:
+class OpenForms:
     """The forms that the frontend is asked with, by the names of the questions, and the calls that
     are answered.
 
@@ -27,102 +27,113 @@ class Forms:
     """
 
     def __init__(self) -> None:
-        self.open: dict[str, tuple[object, str, Mapping[str, Any]]] = {}
-        self.answered: list[tuple[str, str, bool]] = []
+        self.requests: dict[str, tuple[object, str, Mapping[str, Any]]] = {}
+        self.results: list[tuple[str, str, bool]] = []
 
-    def close(
-        self, name: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool
+    def close_form(
+        self, name: str, changed: Mapping[str, Any] | None, *, allow: bool, ends_turn: bool
     ) -> dict[str, Any]:
         """The answer to an open form."""
-        _, call, params = self.open.pop(name)
-        said = answer(params, changed) if allow else dict(DISMISSED if stop else DECLINED)
+        _, call, params = self.requests.pop(name)
+        said = (
+            build_form_result(params, changed)
+            if allow
+            else dict(DISMISSED_RESULT if ends_turn else DECLINED_RESULT)
+        )
         failed = said["action"] != "accept"
-        self.answered.append((call, "" if failed else told(changed), failed))
+        self.results.append((call, "" if failed else format_call_result(changed), failed))
         return said
 
 
-def questions(params: Mapping[str, Any]) -> dict[str, Any] | None:
+def build_questions(params: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments of AskUserQuestion; None for what is no form, or for a form that asks nothing
     or too much.
     """
-    fields = _fields(params)
-    if params.get("mode") != "form" or not 0 < len(fields) <= FIELDS:
+    fields = _list_fields(params)
+    if params.get("mode") != "form" or not 0 < len(fields) <= MAX_FIELDS:
         return None
     asked = []
-    for (name, field), text in zip(fields.items(), _texts(params), strict=True):
+    for (name, field), text in zip(fields.items(), _list_question_texts(params), strict=True):
         options = [
             {"label": label, "description": str(one.get("description") or "")}
-            for label, _, one in _options(field)
+            for label, _, one in _list_options(field)
         ]
         if not options and field.get("default") is not None:
             options = [{"label": str(field["default"]), "description": "as it is"}]
         several = field.get("type") == "array"
         asked.append(
-            {"question": text, "header": name[:HEADER], "multiSelect": several, "options": options}
+            {
+                "question": text,
+                "header": name[:MAX_HEADER_CHARS],
+                "multiSelect": several,
+                "options": options,
+            }
         )
     return {"questions": asked}
 
 
-def answer(params: Mapping[str, Any], changed: Mapping[str, Any] | None) -> dict[str, Any]:
+def build_form_result(
+    params: Mapping[str, Any], changed: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """The answer to the form, by the arguments of AskUserQuestion that came back.
 
     A form without an answer that it requires, or with one that it does not have, was dismissed.
     """
-    said, fields = table((changed or {}).get("answers")), _fields(params)
+    said, fields = as_dict((changed or {}).get("answers")), _list_fields(params)
     content = {}
-    required = table(params.get("requestedSchema")).get("required")
-    for (name, field), text in zip(fields.items(), _texts(params), strict=True):
-        value = _value(field, said[text]) if text in said else None
+    required = as_dict(params.get("requestedSchema")).get("required")
+    for (name, field), text in zip(fields.items(), _list_question_texts(params), strict=True):
+        value = _convert_answer(field, said[text]) if text in said else None
         if value is not None:
             content[name] = value
         elif text in said or name in (required if isinstance(required, list) else ()):
-            return dict(DISMISSED)
-    return {"action": "accept", "content": content} if content else dict(DISMISSED)
+            return dict(DISMISSED_RESULT)
+    return {"action": "accept", "content": content} if content else dict(DISMISSED_RESULT)
 
 
-def told(changed: Mapping[str, Any] | None) -> str:
+def format_call_result(changed: Mapping[str, Any] | None) -> str:
     """What the call of a question returned."""
-    said = table((changed or {}).get("answers")).items()
+    said = as_dict((changed or {}).get("answers")).items()
     given = ", ".join(f'"{question}"="{answer}"' for question, answer in said)
     return f"User has answered your questions: {given}. You can now continue with the user's answers in mind."
 
 
-def _fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    given = table(table(params.get("requestedSchema")).get("properties"))
+def _list_fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    given = as_dict(as_dict(params.get("requestedSchema")).get("properties"))
     return {str(name): field for name, field in given.items() if isinstance(field, dict)}
 
 
-def _texts(params: Mapping[str, Any]) -> list[str]:
+def _list_question_texts(params: Mapping[str, Any]) -> list[str]:
     """The text of the question for each field: the first has the form's message too. No two are the
     same.
     """
     texts: list[str] = []
-    for name, field in _fields(params).items():
+    for name, field in _list_fields(params).items():
         title = str(field.get("title") or field.get("description") or name)
         text = f"{params.get('message')}\n{title}" if not texts and params.get("message") else title
         texts.append(f"{text} ({name})" if text in texts else text)
     return texts
 
 
-def _options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[str, Any]]]:
+def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[str, Any]]]:
     """The label, the value and the words of each value that a field may have."""
     if field.get("type") == "boolean":
-        return [(label, value, {}) for label, value in CHOICES.items()]
-    place = table(field.get("items")) if field.get("type") == "array" else field
-    values = next((place[key] for key in OPTIONS if isinstance(place.get(key), list)), ())
+        return [(label, value, {}) for label, value in BOOLEAN_CHOICES.items()]
+    place = as_dict(field.get("items")) if field.get("type") == "array" else field
+    values = next((place[key] for key in OPTION_KEYS if isinstance(place.get(key), list)), ())
     said = [one if isinstance(one, dict) else {"const": one} for one in values]
     return [(str(one.get("title") or one.get("const")), one.get("const"), one) for one in said]
 
 
-def _value(field: Mapping[str, Any], said: object) -> object:
+def _convert_answer(field: Mapping[str, Any], said: object) -> object:
     """What a field has by an answer; None where it cannot have that."""
-    kind, options = field.get("type"), _options(field)
+    kind, options = field.get("type"), _list_options(field)
     if kind == "array":
         labels = said if isinstance(said, list) else str(said).split(", ")
-        chosen = [_chosen(options, one) for one in labels]
+        chosen = [_find_option_value(options, one) for one in labels]
         return None if None in chosen else chosen
     if options:
-        return _chosen(options, said)
+        return _find_option_value(options, said)
     if kind not in ("number", "integer"):
         return str(said)
     try:
@@ -131,5 +142,7 @@ def _value(field: Mapping[str, Any], said: object) -> object:
         return None
 
 
-def _chosen(options: list[tuple[str, object, Mapping[str, Any]]], said: object) -> object:
+def _find_option_value(
+    options: list[tuple[str, object, Mapping[str, Any]]], said: object
+) -> object:
     return next((value for label, value, _ in options if str(said) in (label, str(value))), None)

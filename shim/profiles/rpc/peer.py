@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 
-REQUESTS = 1000  # of ours that are open; the answer to one beyond them is not known again
+MAX_OPEN_REQUESTS = 1000  # of ours that are open; the answer to one beyond them is not known again
 METHOD_NOT_FOUND = -32601
 
 
-class Heard(NamedTuple):
+class RpcResponse(NamedTuple):
     """An answer: to which step, and its result, or its error."""
 
     step: str
@@ -26,56 +26,56 @@ class Peer:
     """
 
     def __init__(self, **constant: str) -> None:
-        self._constant = constant
-        self._open: dict[int, str] = {}
-        self.number = 0  # of the last of our requests
+        self._fixed_fields = constant
+        self._open_steps: dict[int, str] = {}
+        self.last_number = 0  # of the last of our requests
 
-    def ask(self, step: str, method: str, **params: object) -> bytes:
+    def encode_request(self, step: str, method: str, **params: object) -> bytes:
         """A request, whose answer belongs to `step`."""
-        self.number += 1
-        if len(self._open) < REQUESTS:
-            self._open[self.number] = step
-        return self._line(method=method, id=self.number, params=params)
+        self.last_number += 1
+        if len(self._open_steps) < MAX_OPEN_REQUESTS:
+            self._open_steps[self.last_number] = step
+        return self._encode_line(method=method, id=self.last_number, params=params)
 
-    def tell(self, method: str, **params: object) -> bytes:
+    def encode_notification(self, method: str, **params: object) -> bytes:
         """A notification."""
-        return self._line(method=method, params=params)
+        return self._encode_line(method=method, params=params)
 
-    def answer(self, identity: object, **body: object) -> bytes:
+    def encode_response(self, identity: object, **body: object) -> bytes:
         """The answer to a request of the program's: `result` or `error`."""
-        return self._line(id=identity, **body)
+        return self._encode_line(id=identity, **body)
 
-    def refuse(self, identity: object, method: object) -> bytes:
+    def encode_refusal(self, identity: object, method: object) -> bytes:
         """The answer to a request that we have nothing for."""
-        return self.answer(
+        return self.encode_response(
             identity, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"}
         )
 
-    def waits(self, step: str) -> bool:
+    def has_open_request(self, step: str) -> bool:
         """Whether a request of this step is open."""
-        return step in self._open.values()
+        return step in self._open_steps.values()
 
-    def heard(self, message: Mapping[str, Any]) -> Heard | None:
+    def match_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
         """An answer of the program's; None for one to nothing that was asked."""
         identity = message.get("id")
-        step = self._open.pop(identity, None) if identity.__class__ is int else None
+        step = self._open_steps.pop(identity, None) if identity.__class__ is int else None
         if step is None:
             return None
-        return answered(step, message)
+        return parse_response(step, message)
 
-    def _line(self, **message: object) -> bytes:
-        return dump_json({**self._constant, **message}) + b"\n"
+    def _encode_line(self, **message: object) -> bytes:
+        return dump_json({**self._fixed_fields, **message}) + b"\n"
 
 
-def answered(step: str, message: Mapping[str, Any]) -> Heard:
+def parse_response(step: str, message: Mapping[str, Any]) -> RpcResponse:
     """What an answer to a step says."""
     result, error = message.get("result"), message.get("error")
     if error is not None and not isinstance(error, dict):
         error = {"message": str(error)}
-    return Heard(step, result if isinstance(result, dict) else {}, error)
+    return RpcResponse(step, result if isinstance(result, dict) else {}, error)
 
 
-def in_words(error: Mapping[str, Any]) -> str:
+def format_error(error: Mapping[str, Any]) -> str:
     """What an error says, with its details."""
     data, text = error.get("data"), str(error.get("message") or "the agent failed")
     detail = data.get("details", data.get("message")) if isinstance(data, dict) else data
@@ -84,6 +84,6 @@ def in_words(error: Mapping[str, Any]) -> str:
     )
 
 
-def table(value: object) -> Mapping[str, Any]:
+def as_dict(value: object) -> Mapping[str, Any]:
     """An object of a message, or an empty one in its place."""
     return value if isinstance(value, dict) else {}

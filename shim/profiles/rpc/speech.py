@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
 
 
-class Link(Protocol):
+class RpcSession(Protocol):
     """The half that knows what was asked: what the program says is read with it."""
 
     is_usable: bool
@@ -22,26 +22,26 @@ class Link(Protocol):
     def submit_prompt(self, message: UserMessage) -> bytes: ...
 
 
-L = TypeVar("L", bound=Link)
+SessionT = TypeVar("L", bound=RpcSession)
 
 
-class LinkSpeech(Generic[L]):
+class RpcInput(Generic[SessionT]):
     """The half that speaks (`core.adapter.request.Speech`), as far as programs do not differ."""
 
-    def __init__(self, link: L) -> None:
-        self._link = link
+    def __init__(self, link: SessionT) -> None:
+        self._session = link
 
     def bind_translator(self, translator: "type[Translator]") -> "Callable[..., Translator]":
         reads: Any = translator  # one that takes a link
-        return lambda turn, partial: reads(turn, partial=partial, session=self._link)
+        return lambda turn, partial: reads(turn, partial=partial, session=self._session)
 
     @property
     def is_usable(self) -> bool:
-        return self._link.is_usable
+        return self._session.is_usable
 
     @property
     def accepted_kinds(self) -> BlockKinds:
-        return self._link.accepted_kinds
+        return self._session.accepted_kinds
 
     def set_session(self, session: str) -> None:
         """Nothing: it said its session itself."""
@@ -51,7 +51,7 @@ class LinkSpeech(Generic[L]):
         return b""
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        return self._link.submit_prompt(message)
+        return self._session.submit_prompt(message)
 
     def encode_steering(self, message: UserMessage) -> bytes | None:
         """None, where a session has one prompt at a time."""

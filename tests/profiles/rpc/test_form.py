@@ -11,7 +11,12 @@ from shim.core.claude.permissions import PermissionDecision
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
-from shim.profiles.rpc.form import DISMISSED, answer, questions, told
+from shim.profiles.rpc.form import (
+    DISMISSED_RESULT,
+    build_form_result,
+    build_questions,
+    format_call_result,
+)
 
 
 def form(required=(), message="How?", **fields):
@@ -33,7 +38,7 @@ SEVERAL = {
 
 
 def test_a_list_of_values_is_a_question_with_options():
-    asked = questions(form(colour=COLOUR, size=SIZE))
+    asked = build_questions(form(colour=COLOUR, size=SIZE))
     assert asked == {
         "questions": [
             {
@@ -74,8 +79,8 @@ def test_a_list_of_values_is_a_question_with_options():
 )
 def test_an_answer_is_what_the_field_takes(field, said, value):
     asked = form(it=field)
-    text = questions(asked)["questions"][0]["question"]
-    assert answer(asked, {"answers": {text: said}}) == {
+    text = build_questions(asked)["questions"][0]["question"]
+    assert build_form_result(asked, {"answers": {text: said}}) == {
         "action": "accept",
         "content": {"it": value},
     }
@@ -87,21 +92,21 @@ def test_an_answer_is_what_the_field_takes(field, said, value):
 )
 def test_an_answer_that_the_field_does_not_take_dismisses_the_form(field, said):
     asked = form(it=field)
-    text = questions(asked)["questions"][0]["question"]
-    assert answer(asked, {"answers": {text: said}}) == DISMISSED
+    text = build_questions(asked)["questions"][0]["question"]
+    assert build_form_result(asked, {"answers": {text: said}}) == DISMISSED_RESULT
 
 
 def test_an_answer_that_is_missing_dismisses_the_form_only_where_it_is_required():
     asked = form(["colour"], colour=COLOUR, size=SIZE)
-    assert answer(asked, {"answers": {"How?\nWhich colour?": "red"}})["content"] == {
+    assert build_form_result(asked, {"answers": {"How?\nWhich colour?": "red"}})["content"] == {
         "colour": "red"
     }
-    assert answer(asked, {"answers": {"Size?": "Small"}}) == DISMISSED
-    assert answer(asked, None) == DISMISSED
+    assert build_form_result(asked, {"answers": {"Size?": "Small"}}) == DISMISSED_RESULT
+    assert build_form_result(asked, None) == DISMISSED_RESULT
 
 
 def test_two_fields_of_one_title_are_two_questions():
-    asked = questions(
+    asked = build_questions(
         form(
             a={"type": "string", "title": "Name?"}, b={"type": "string", "title": "Name?"}, c=COLOUR
         )
@@ -119,16 +124,16 @@ def test_two_fields_of_one_title_are_two_questions():
     ],
 )
 def test_what_is_no_form_is_not_asked(params):
-    assert questions(params) is None
+    assert build_questions(params) is None
 
 
 def test_a_default_is_an_option_of_a_field_without_values():
-    (asked,) = questions(form(name={"type": "string", "default": "main"}))["questions"]
+    (asked,) = build_questions(form(name={"type": "string", "default": "main"}))["questions"]
     assert [one["label"] for one in asked["options"]] == ["main"]
 
 
 def test_the_call_returns_what_was_answered():
-    assert '"Size?"="Small"' in told({"answers": {"Size?": "Small"}})
+    assert '"Size?"="Small"' in format_call_result({"answers": {"Size?": "Small"}})
 
 
 # -- in a turn -------------------------------------------------------------------------------------

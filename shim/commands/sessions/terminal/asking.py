@@ -15,7 +15,7 @@ from shim.bridge.answering import (
 )
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars
-from shim.profiles.rpc.form import answer, questions
+from shim.profiles.rpc.form import build_form_result, build_questions
 from shim.story.terminal.arguments import ASKED_CHARACTERS, Asked, asked_of, shown
 
 CHOICES_BY_KEY = {"y": YES, "n": NO, "a": ALWAYS}
@@ -151,7 +151,7 @@ class QuestionPrompt:
         assert self._current_prompt is not None
         request = self._current_prompt.request
         if request.get("subtype") == ELICITATION_SUBTYPE:
-            return answer(_build_form_params(request), {"answers": form.answers})
+            return build_form_result(_build_form_params(request), {"answers": form.answers})
         return {"behavior": "allow", "updatedInput": {**request["input"], "answers": form.answers}}
 
     # -- what a person is told ---------------------------------------------------------------------
@@ -204,7 +204,7 @@ def build_form_input(request: Request) -> Mapping[str, Any]:
     server.
     """
     if request.get("subtype") == ELICITATION_SUBTYPE:
-        return questions(_build_form_params(request)) or {}
+        return build_questions(_build_form_params(request)) or {}
     given = request.get("input")
     return given if request.get("tool_name") == QUESTION_TOOL and isinstance(given, Mapping) else {}
 
