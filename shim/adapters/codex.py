@@ -92,7 +92,7 @@ class CodexTranslator(ProfileTranslator):
         completed items.
         """
         if self._state.completed_items.has_item(item):
-            self.account.record("repeated_item", item.get("id"))
+            self.diagnostics.record("repeated_item", item.get("id"))
             return True
         if kind == "item.completed":
             self._state.completed_items.add_item(item)
@@ -175,7 +175,7 @@ class CodexTranslator(ProfileTranslator):
     ) -> list[str]:
         """Say calls that the stream has as one item, or not at all. Gives their ids."""
         ids = [
-            f"{self.mark}{identity}" + (f".{number}" if number else "")
+            f"{self.id_prefix}{identity}" + (f".{number}" if number else "")
             for number in range(len(calls))
         ]
         for own, (name, arguments) in zip(ids, calls, strict=True):

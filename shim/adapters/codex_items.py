@@ -17,7 +17,7 @@ from shim.adapters.codex_asking_hook import NOOP_PREFIX
 from shim.adapters.codex_record import ClaudeCall, build_change_calls
 from shim.core.reading.json_text import dump_json
 from shim.profiles.rpc.peer import as_dict
-from shim.profiles.run.values import unquoted
+from shim.profiles.run.values import unwrap_shell
 
 COMPLETED = "completed"
 # completed items of a turn that are remembered; a long turn has several hundred
@@ -70,7 +70,7 @@ def build_command_call(said: object, folder: object, here: Collection[str]) -> C
 
     `folder` is where it runs, `here` the names of the working directory.
     """
-    whole = unquoted(said) if isinstance(said, str) else ""
+    whole = unwrap_shell(said) if isinstance(said, str) else ""
     arguments = {"command": whole.removeprefix(NOOP_PREFIX)}
     if isinstance(folder, str) and folder not in here:
         arguments["directory"] = folder

@@ -19,7 +19,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.turn.open_calls import normalize_id
 from shim.core.turn.tool_calls import MAX_OPEN_CALLS
 from shim.core.turn.turn import Turn
-from shim.profiles.run.parts import begins_another
+from shim.profiles.run.parts import is_another_call
 
 WAITING_STATUSES = frozenset(("pending", "validating", "scheduled", "confirming"))
 RUNNING_STATUSES = frozenset(("executing",))
@@ -102,7 +102,7 @@ class RfcPartialCalls:
         part = self._by_index.get(key)
         function = delta.get("function") or {}
         begun = None
-        if part is not None and begins_another(
+        if part is not None and is_another_call(
             part, normalize_id(identity), function.get("name"), function.get("arguments")
         ):
             self._by_index = {

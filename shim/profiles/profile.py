@@ -16,7 +16,7 @@ from shim.core.turn.turn import Turn
 from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS, ConfigNode
 from shim.profiles.compile.rules import EventRules
 from shim.profiles.compile.stream import StderrRule, StreamProfile
-from shim.profiles.run.engine import Engine
+from shim.profiles.run.engine import RuleEngine
 
 MAX_STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
 MAX_REASON_CHARS = 2000  # as `ending` has of a stderr
@@ -39,7 +39,7 @@ STREAM_FIELDS = (
 Handler = Callable[[Event], None]
 
 
-class ProfileTranslator(Engine):
+class ProfileTranslator(RuleEngine):
     """Runs the rules of one profile. An adapter is a subclass with `on_event` or `on_exit` of its
     own.
     """
@@ -80,7 +80,7 @@ class ProfileTranslator(Engine):
 
     def start_turn(self, turn: Turn) -> None:
         super().start_turn(turn)
-        self.forget()
+        self.reset()
 
     def on_event(self, event: Event) -> bool:
         """An adapter's: whether it has dealt with an event; what it has not falls through to the
@@ -98,16 +98,16 @@ class ProfileTranslator(Engine):
         if self.reports is not None and self.report is not None:
             self.reports.find_handler(None)(self, self.report)
         self.on_exit(child_exit, stderr)
-        if self.held:
-            self.say_held(fill=False)
+        if self.buffered_blocks:
+            self.write_buffered(fill_results=False)
         said = stderr.splitlines()[-MAX_STDERR_LINES:]
         reasons = [one for one in said if not one.startswith(self.noise)]
         for line in said:
             self._apply_stderr_rule(line[:MAX_SEARCHED_CHARS])
-        turn, cut = self.turn, bool(self.parts)
-        self.gathered(whole=False)
+        turn, cut = self.turn, bool(self.partial_calls)
+        self.finish_partial_calls(is_complete=False)
         self.write_nested()
-        self.spend()
+        self.add_unreported_usage()
         if turn.outcome is not None or child_exit is None or child_exit.signal is not None:
             return
         if turn.config.vendor.trust_prompt and turn.config.vendor.trust_prompt in stderr:
@@ -116,10 +116,10 @@ class ProfileTranslator(Engine):
         if self.synthesizes and code in self.ok_exits and not cut and self._is_answer_complete():
             turn.record_end()
             return
-        reason = strip_colors("\n".join(reasons).strip() or self.notice)[:MAX_REASON_CHARS]
+        reason = strip_colors("\n".join(reasons).strip() or self.last_notice)[:MAX_REASON_CHARS]
         cause = self.causes.get(code)
         if classify_error(reason).is_api_failure or cause is None:
-            if not "".join(reasons).strip() and self.notice:
+            if not "".join(reasons).strip() and self.last_notice:
                 turn.record_failure(reason)
         elif cause == "interrupted":
             turn.record_interrupt()

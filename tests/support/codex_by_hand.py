@@ -6,7 +6,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.adapter.vendor import Adapter, LaunchSpec
 from shim.core.claude.usage import create_usage
 from shim.core.turn.turn import Turn
-from shim.profiles.run.values import unquoted
+from shim.profiles.run.values import unwrap_shell
 
 CHANGES = {"add": "Write", "update": "Edit", "delete": "Delete"}
 
@@ -46,7 +46,7 @@ class CodexByHand(Translator):
 
     def _command(self, item: Any, whole: bool) -> None:
         own = self._mark + item["id"]
-        self.turn.add_tool_call(own, "Bash", {"command": unquoted(item["command"])})
+        self.turn.add_tool_call(own, "Bash", {"command": unwrap_shell(item["command"])})
         if whole:
             self.turn.add_tool_result(
                 own, item["aggregated_output"], item["status"] in ("failed", "declined")

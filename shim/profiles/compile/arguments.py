@@ -12,7 +12,7 @@ from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.conditions import compile_all, parse_conditions
 from shim.profiles.compile.fields import compile_field, compile_fields
 from shim.profiles.compile.source import FunctionBuilder, format_literal
-from shim.profiles.run.values import NAMES
+from shim.profiles.run.values import RULE_GLOBALS
 
 _PATH_KEYS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
 
@@ -21,7 +21,7 @@ ArgumentGetter = Callable[[Arguments], Any]
 
 
 # What is repaired in a field of arguments is counted nowhere; the call itself is.
-_NAMESPACE = NAMES | {"engine": SimpleNamespace(turn=SimpleNamespace(account=Diagnostics()))}
+_NAMESPACE = RULE_GLOBALS | {"engine": SimpleNamespace(turn=SimpleNamespace(account=Diagnostics()))}
 
 
 def compile_tool(spot: ConfigNode, alternatives: list[ConfigNode]) -> ConvertFunction:

@@ -35,7 +35,7 @@ from typing import Any
 from shim.profiles.check.toml_errors import MAX_ENDING_CHARS, MAX_SEARCHED_CHARS, ConfigNode
 from shim.profiles.compile.paths import compile_path
 from shim.profiles.compile.source import ITEM_ROOT, FunctionBuilder, PathRoot, format_literal
-from shim.profiles.run.values import ITEMS, NAMES, Pattern
+from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, LazyPattern
 
 MAX_OPERATOR_DEPTH = 16  # inside each other
 MAX_INLINE_DEPTH = 4  # inside each other in one expression
@@ -74,7 +74,7 @@ def _compile_separately(spot: ConfigNode, here: FunctionBuilder, depth: int) -> 
     inner.item, inner.index = here.item and ITEM_ROOT, "index"
     inner.add_line(f"return {_compile_operator(spot, inner, depth)}")
     item = here.item.name if here.item else "None"
-    return f"{here.add_constant(inner.compile_function('field', NAMES))}(engine, event, {item}, {here.index})"
+    return f"{here.add_constant(inner.compile_function('field', RULE_GLOBALS))}(engine, event, {item}, {here.index})"
 
 
 def _compile_operator(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str:
@@ -159,7 +159,7 @@ def compile_pattern_test(spot: ConfigNode, value: str, here: FunctionBuilder) ->
         if text[0] == "^":
             asked = f"{again}.startswith({format_literal(text[1:])})"
     else:
-        asked = f"{here.add_constant(Pattern(text))}.search({again}, 0, {MAX_SEARCHED_CHARS}) is not None"
+        asked = f"{here.add_constant(LazyPattern(text))}.search({again}, 0, {MAX_SEARCHED_CHARS}) is not None"
     return f"({found}.__class__ is str and {asked})"
 
 
@@ -267,7 +267,7 @@ def _compile_foreach(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str
         else compile_field(within, here, depth)
     )
     here.item = outer
-    return f"([{one} for {name} in {again}[:{ITEMS}]] if {items}.__class__ is list else {again})"
+    return f"([{one} for {name} in {again}[:{MAX_LIST_ITEMS}]] if {items}.__class__ is list else {again})"
 
 
 # -- operators on what a path gives ----------------------------------------------------------------
@@ -288,7 +288,7 @@ def _compile_ending(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
     end, tail = here.bind_value(f"{again}[-{MAX_ENDING_CHARS}:]")
     # A look for its beginning is cheaper than a search, and nearly always the answer.
     first = f"{format_literal(find_literal_prefix(text))} in {end}"
-    search = f"{here.add_constant(Pattern(text))}.search({tail}) is not None"
+    search = f"{here.add_constant(LazyPattern(text))}.search({tail}) is not None"
     return f"({found}.__class__ is str and {first} and {search})"
 
 
@@ -305,7 +305,7 @@ def _compile_parse(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
 def _create_pattern_compiler(call: str) -> PathOperatorCompiler:
     """The operator that calls `call` with the value and a pattern."""
     return lambda spot, here, value: (
-        f"{call}({value}, {here.add_constant(Pattern(spot.read_regex()))})"
+        f"{call}({value}, {here.add_constant(LazyPattern(spot.read_regex()))})"
     )
 
 

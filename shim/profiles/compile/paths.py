@@ -8,7 +8,7 @@ from typing import Any
 
 from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.source import EVENT_ROOT, FunctionBuilder, PathRoot, format_literal
-from shim.profiles.run.values import EVERY, ITEMS
+from shim.profiles.run.values import EVERY, MAX_LIST_ITEMS
 
 MAX_PATH_CHARS = 300
 MAX_INLINE_STEPS = 8  # steps that are written inside each other; a longer path is walked by a loop
@@ -73,7 +73,7 @@ def _compile_steps(here: FunctionBuilder, value: str, path: list[Any]) -> str:
         if step is EVERY:
             one = here.create_variable()
             inner, there = here.bind_value(_compile_steps(here, one, path[place + 1 :]))
-            listed = f"[{there} for {one} in {again}[:{ITEMS}] if {inner} is not None]"
+            listed = f"[{there} for {one} in {again}[:{MAX_LIST_ITEMS}] if {inner} is not None]"
             return f"({listed} or None if {found}.__class__ is list and {again} else None)"
         if step.__class__ is str:
             value = f"({again}.get({format_literal(step)}) if {found}.__class__ is dict else None)"

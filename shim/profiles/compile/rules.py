@@ -29,7 +29,7 @@ from shim.profiles.compile.emits import StreamOptions, write_emit
 from shim.profiles.compile.fields import list_field_paths
 from shim.profiles.compile.paths import compile_path, preload_shared_paths
 from shim.profiles.compile.source import FunctionBuilder
-from shim.profiles.run.values import ITEMS, NAMES
+from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -129,7 +129,7 @@ class EventRules:
             self._write_dispatch(here, rules, second)
         else:
             self._write_rules(here, rules)
-        return here.compile_function("handle", NAMES)
+        return here.compile_function("handle", RULE_GLOBALS)
 
     def _write_dispatch(
         self, here: FunctionBuilder, rules: list[RuleConditions], second: ConfigNode
@@ -209,7 +209,7 @@ class EventRules:
         items, again = here.bind_value(compile_path(spot.child("foreach"), here))
         with (
             here.open_block(f"if {items}.__class__ is list:"),
-            here.open_loop(f"{again}[:{ITEMS}]"),
+            here.open_loop(f"{again}[:{MAX_LIST_ITEMS}]"),
         ):
             test = compile_all(asked, here)
             with here.open_block(f"if {test}:"):

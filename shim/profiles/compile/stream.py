@@ -8,7 +8,7 @@ from shim.core.adapter.tools import Tools
 from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.emits import MAX_RULES, PROFILE_CAUSES, StreamOptions
 from shim.profiles.compile.rules import EventRules
-from shim.profiles.run.tally import MEANINGS
+from shim.profiles.run.tally import USAGE_MEANINGS
 
 if TYPE_CHECKING:
     from shim.profiles.compile.rules import RuleTrace
@@ -106,7 +106,7 @@ class StreamProfile:
             StderrRule(one) for one in spot.child("stderr").read_items(MAX_STDERR_RULES)
         )
         self.noise = own.child("stderr_noise").read_texts(50)
-        self.usage_means = own.child("usage").read_choice(MEANINGS, "none")
+        self.usage_means = own.child("usage").read_choice(USAGE_MEANINGS, "none")
         self.counts_replies = any(one.value.get("stop_reason") for one in events)
 
 

@@ -167,9 +167,9 @@ def _parse_tool(spot: ConfigNode) -> Tool:
 
 def _create_multiplier(factor: float) -> Callable[[Any], Any]:
     def convert(found: Any) -> Any:
-        from shim.profiles.run.values import multiplied
+        from shim.profiles.run.values import multiply
 
-        return multiplied(found, factor)
+        return multiply(found, factor)
 
     return convert
 

@@ -19,22 +19,22 @@ MAX_WRITTEN_BLOCKS = 200  # written blocks that are remembered, to recognize a r
 MAX_CALLS = 1000  # calls of nested agents whose names are remembered, for a denial
 
 
-class Translating(Protocol):
+class CallTranslator(Protocol):
     """The part of the engine that `NestedEvents` uses."""
 
     turn: Turn
     usage_means: ClassVar[str]
 
     @property
-    def account(self) -> Diagnostics: ...
+    def diagnostics(self) -> Diagnostics: ...
 
-    def translate(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
+    def translate_call(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
         """Return a call with Claude's names of the tool and its arguments."""
 
-    def hidden(self, name: Any) -> bool:
+    def is_hidden(self, name: Any) -> bool:
         """Return whether calls of a tool are left out of the stream."""
 
-    def denied(self, own: Any, name: Any, arguments: Any) -> None:
+    def record_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
         """Record that a call of the main agent was denied."""
 
 
@@ -51,25 +51,25 @@ class _Block:
 class NestedEvents:
     """The open blocks and calls of all nested agents of one turn, by the call that runs each agent."""
 
-    def __init__(self, engine: Translating) -> None:
+    def __init__(self, engine: CallTranslator) -> None:
         self._engine = engine
-        self._open: dict[str, _Block] = {}
+        self._open_blocks: dict[str, _Block] = {}
         # (parent, kind, key) → the text of a complete block
-        self._written: dict[tuple[str, str, Any], str] = {}
+        self._written_texts: dict[tuple[str, str, Any], str] = {}
         self._calls: dict[str, tuple[str, dict[str, Any]]] = {}
         # id of a call that comes in pieces → id of the call that runs its agent
         self._parents: dict[str, str] = {}
 
     # -- text and thinking -------------------------------------------------------------------------
 
-    def text(self, parent: str, kind: str, text: Any, key: Any, mode: str) -> None:
+    def add_text(self, parent: str, kind: str, text: Any, key: Any, mode: str) -> None:
         """Add text to a block. `mode` is delta, cumulative or final, as in a rule of a profile."""
         if text is None or text == "":
             return
         if text.__class__ is not str:
             raise TypeError(f"a block of {kind} is not a text")
         if mode == "final":
-            self._complete(parent, kind, text, key)
+            self._write_complete(parent, kind, text, key)
             return
         block = self._open_block(parent, kind, key)
         if mode == "cumulative":
@@ -79,86 +79,92 @@ class NestedEvents:
         block.fragments.append(text)
         block.size += len(text)
         if block.size > MAX_BLOCK_CHARS:
-            self.flush(parent)
+            self.write_open_blocks(parent)
 
-    def flush(self, parent: Any = None) -> None:
+    def write_open_blocks(self, parent: Any = None) -> None:
         """Write the open block of an agent, or without `parent` the open blocks of all agents."""
-        if not self._open:
+        if not self._open_blocks:
             return
         if parent is None:
-            for open_parent in list(self._open):
-                self.flush(open_parent)
+            for open_parent in list(self._open_blocks):
+                self.write_open_blocks(open_parent)
             return
-        block = self._open.pop(parent, None)
+        block = self._open_blocks.pop(parent, None)
         if block is not None:
-            self._write(parent, block.kind, "".join(block.fragments), block.key)
+            self._write_text(parent, block.kind, "".join(block.fragments), block.key)
 
     def _open_block(self, parent: str, kind: str, key: Any) -> _Block:
         """Return the open block of an agent. Another kind or key ends that block and opens a new
         one.
         """
-        block = self._open.get(parent)
+        block = self._open_blocks.get(parent)
         if block is not None and (block.kind, block.key) == (kind, key):
             return block
-        self.flush(parent)
-        if len(self._open) >= MAX_AGENTS:
-            self.flush(next(iter(self._open)))
-        block = self._open[parent] = _Block(kind, key)
+        self.write_open_blocks(parent)
+        if len(self._open_blocks) >= MAX_AGENTS:
+            self.write_open_blocks(next(iter(self._open_blocks)))
+        block = self._open_blocks[parent] = _Block(kind, key)
         return block
 
-    def _complete(self, parent: str, kind: str, text: str, key: Any) -> None:
+    def _write_complete(self, parent: str, kind: str, text: str, key: Any) -> None:
         """Write a complete block, without the part that was already written as fragments."""
-        block = self._open.get(parent)
+        block = self._open_blocks.get(parent)
         if block is not None and (block.kind, block.key) == (kind, key):
-            del self._open[parent]
+            del self._open_blocks[parent]
         else:
-            self.flush(parent)
-        written = "" if key is None else self._written.get((parent, kind, key), "")
+            self.write_open_blocks(parent)
+        written = "" if key is None else self._written_texts.get((parent, kind, key), "")
         if written and written.strip() == text.strip():
             return
         if not text.startswith(written):
-            self._engine.account.record("contradicted_block", text)
+            self._engine.diagnostics.record("contradicted_block", text)
             return
-        self._write(parent, kind, text[len(written) :], key)
+        self._write_text(parent, kind, text[len(written) :], key)
 
-    def _write(self, parent: str, kind: str, text: str, key: Any) -> None:
+    def _write_text(self, parent: str, kind: str, text: str, key: Any) -> None:
         if key is not None:
-            if len(self._written) >= MAX_WRITTEN_BLOCKS:
-                self._written.pop(next(iter(self._written)))
-            self._written[parent, kind, key] = self._written.get((parent, kind, key), "") + text
+            if len(self._written_texts) >= MAX_WRITTEN_BLOCKS:
+                self._written_texts.pop(next(iter(self._written_texts)))
+            self._written_texts[parent, kind, key] = (
+                self._written_texts.get((parent, kind, key), "") + text
+            )
         agent = self._engine.turn.get_subagent(parent)
         if kind == "text":
             agent.add_text(text)
         else:
             agent.add_thinking(text)
 
-    def begin_reply(self, parent: str) -> None:
+    def start_reply(self, parent: str) -> None:
         """Begin another reply of an agent. Its blocks may have the same keys as the blocks of
         earlier replies.
         """
-        self.flush(parent)
-        self._written = {block: text for block, text in self._written.items() if block[0] != parent}
+        self.write_open_blocks(parent)
+        self._written_texts = {
+            block: text for block, text in self._written_texts.items() if block[0] != parent
+        }
 
-    def retract(self, parent: str) -> None:
+    def discard_block(self, parent: str) -> None:
         """Drop the open block of an agent whose reply was cut and comes again."""
-        self._open.pop(parent, None)
+        self._open_blocks.pop(parent, None)
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def call(self, parent: str, own: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
+    def write_call(
+        self, parent: str, own: Any, name: Any, arguments: Any, source: str = STREAM
+    ) -> None:
         """Write a call of an agent. A call that is hidden or forbidden is handled like a call of
         the main agent.
         """
-        self.flush(parent)
+        self.write_open_blocks(parent)
         engine = self._engine
         turn = engine.turn
-        claude_name, claude_arguments = engine.translate(name, arguments)
+        claude_name, claude_arguments = engine.translate_call(name, arguments)
         judge = turn.config.evaluator
-        if engine.hidden(name) or (
+        if engine.is_hidden(name) or (
             judge is not None and judge.is_violation(claude_name, claude_arguments)
         ):
             turn.add_tool_call(
-                own, claude_name, claude_arguments, hidden=engine.hidden(name), source=source
+                own, claude_name, claude_arguments, hidden=engine.is_hidden(name), source=source
             )
             return
         if own.__class__ is str and own:
@@ -167,18 +173,18 @@ class NestedEvents:
             self._calls[own] = claude_name, claude_arguments
         turn.get_subagent(parent).add_tool_call(own, claude_name, claude_arguments)
 
-    def begin_pieces(self, parent: str, own: Any) -> None:
+    def start_partial_call(self, parent: str, own: Any) -> None:
         """Remember the parent of a call that comes in pieces."""
         if own.__class__ is str and own and len(self._parents) < MAX_CALLS:
             self._parents[own] = parent
 
-    def end_pieces(self, own: Any) -> str | None:
+    def finish_partial_call(self, own: Any) -> str | None:
         """Remove and return the parent of a call whose pieces are complete, or None for a call of
         the main agent.
         """
         return self._parents.pop(own, None) if own.__class__ is str else None
 
-    def result(
+    def write_result(
         self,
         parent: str,
         own: Any,
@@ -190,8 +196,8 @@ class NestedEvents:
         """Write the result of a call. `name` and `arguments` stand in for a call that was not
         announced.
         """
-        self.begin_reply(parent)
-        self.flush(own)
+        self.start_reply(parent)
+        self.write_open_blocks(own)
         turn = self._engine.turn
         agent = turn.get_subagent(parent)
         if not agent.has_call(own):  # its calls may have the ids of the main agent's calls
@@ -199,15 +205,15 @@ class NestedEvents:
                 turn.add_tool_result(own, content, failed)
                 return
             if name is not None:
-                self.call(parent, own, name, arguments)
+                self.write_call(parent, own, name, arguments)
         self._calls.pop(own, None)
         agent.add_tool_result(own, content, failed)
 
-    def denied(self, own: Any, name: Any, arguments: Any) -> None:
+    def record_denial(self, own: Any, name: Any, arguments: Any) -> None:
         """Record that a call of an agent was denied."""
         call = self._calls.get(own) if own.__class__ is str else None
         if call is None:
-            self._engine.denied(own, name, arguments)
+            self._engine.record_denial(own, name, arguments)
         else:
             self._engine.turn.add_denial(own, *call)
 
@@ -219,6 +225,6 @@ class NestedEvents:
         If the vendor reports totals instead of the usage of each request, an agent's total is not
         added.
         """
-        self.begin_reply(parent)
+        self.start_reply(parent)
         if self._engine.usage_means == "request":
             self._engine.turn.add_usage(usage or NO_USAGE, cost)

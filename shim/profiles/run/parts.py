@@ -15,63 +15,63 @@ from shim.core.reading.decode import parse_json_text
 
 # Bounds of calls that are not whole yet: more than any model makes at once, and more than it writes
 # into a file.
-CALLS = 100
-CHARACTERS = 8 * 1024 * 1024
+MAX_PARTIAL_CALLS = 100
+MAX_ARGUMENT_CHARS = 8 * 1024 * 1024
 
-Say = Callable[[Any, Any, Any], None]  # id, name, arguments
+WriteCall = Callable[[Any, Any, Any], None]  # id, name, arguments
 
 
-class _Part:
-    __slots__ = ("cut", "fragments", "identity", "name")
+class _PartialCall:
+    __slots__ = ("is_cut", "fragments", "call_id", "name")
 
     def __init__(self) -> None:
-        self.identity: Any = None
+        self.call_id: Any = None
         self.name: Any = None
         self.fragments: list[str] = []
-        self.cut = False  # a fragment is missing, so none behind it counts
+        self.is_cut = False  # a fragment is missing, so none behind it counts
 
 
 class _NewKey:
     """The key of a call after another call has taken the call's own key."""
 
 
-class Parts:
+class PartialCalls:
     """The calls of a reply whose arguments are not whole yet, by the vendor's key of each."""
 
-    __slots__ = ("_account", "_calls", "_size")
+    __slots__ = ("_diagnostics", "_calls", "_size")
 
     def __init__(self, account: Diagnostics) -> None:
-        self._account = account
-        self._calls: dict[Any, _Part] = {}
+        self._diagnostics = account
+        self._calls: dict[Any, _PartialCall] = {}
         self._size = 0
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def add(self, key: Any, identity: Any, name: Any, fragment: Any) -> None:
+    def add_fragment(self, key: Any, identity: Any, name: Any, fragment: Any) -> None:
         """A piece of the call `key`; the first id and name count. TypeError for a fragment that is
         no text.
         """
         if fragment is not None and fragment.__class__ is not str:
             raise TypeError("a fragment of a call's input is no text")
         part = self._calls.get(key)
-        if part is not None and begins_another(part, identity, name, fragment):
+        if part is not None and is_another_call(part, identity, name, fragment):
             self._replace_key(key)
-            identity = identity or part.identity
+            identity = identity or part.call_id
             name = name or part.name
             part = None
         if part is None:
-            if len(self._calls) >= CALLS:
-                self._account.record("call_left_out", str(key))
+            if len(self._calls) >= MAX_PARTIAL_CALLS:
+                self._diagnostics.record("call_left_out", str(key))
                 return
-            part = self._calls[key] = _Part()
-        part.identity = part.identity or identity
+            part = self._calls[key] = _PartialCall()
+        part.call_id = part.call_id or identity
         part.name = part.name or name
-        if not fragment or part.cut:
+        if not fragment or part.is_cut:
             return
-        part.cut = self._size + len(fragment) > CHARACTERS
-        if part.cut:
-            self._account.record("input_cut", str(part.name))
+        part.is_cut = self._size + len(fragment) > MAX_ARGUMENT_CHARS
+        if part.is_cut:
+            self._diagnostics.record("input_cut", str(part.name))
         else:
             part.fragments.append(fragment)
             self._size += len(fragment)
@@ -82,16 +82,16 @@ class Parts:
             _NewKey() if known == key else known: part for known, part in self._calls.items()
         }
 
-    def whole(self, identity: Any) -> None:
+    def discard_call(self, identity: Any) -> None:
         """The call `identity` came whole: its pieces are forgotten."""
         for key, part in self._calls.items():
-            if part.identity == identity:
+            if part.call_id == identity:
                 del self._calls[key]
                 break
         if not self._calls:
             self._size = 0
 
-    def say(self, say: Say, key: Any = None) -> None:
+    def write_calls(self, say: WriteCall, key: Any = None) -> None:
         """Say all calls, or the call `key`: no more pieces of them will come."""
         calls = [self._calls.pop(key)] if key is not None and key in self._calls else []
         if key is None:
@@ -102,20 +102,20 @@ class Parts:
         for part in calls:
             text = "".join(part.fragments)
             say(
-                part.identity,
+                part.call_id,
                 part.name,
-                parse_json_text(text, self._account) if text.strip() else {},
+                parse_json_text(text, self._diagnostics) if text.strip() else {},
             )
 
-    def drop(self) -> None:
+    def discard_calls(self) -> None:
         """The reply was cut: a call that is not whole was never made."""
         for part in self._calls.values():
-            self._account.record("cut_call", str(part.name))
+            self._diagnostics.record("cut_call", str(part.name))
         self._calls.clear()
         self._size = 0
 
 
-def begins_another(part: Any, identity: Any, name: Any, fragment: Any) -> bool:
+def is_another_call(part: Any, identity: Any, name: Any, fragment: Any) -> bool:
     """Return whether a piece begins another call than `part`: some servers give all calls the same
     id or index.
 

@@ -12,25 +12,25 @@ from shim.core.claude.usage import Usage, create_usage, parse_dollars
 from shim.core.reading.decode import parse_json_text
 from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS
 
-ITEMS = 10_000  # of a list that a rule walks over: more than any vendor prints in one line
-_SHELLS = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
-_FLAGS = ("-c", "-lc", "-ic", "-lic")
+MAX_LIST_ITEMS = 10_000  # of a list that a rule walks over: more than any vendor prints in one line
+_SHELL_NAMES = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
+_COMMAND_FLAGS = ("-c", "-lc", "-ic", "-lic")
 
 
-class _Every:
+class _EveryItem:
     """Stands for `[*]`, which no key can be."""
 
 
-EVERY = _Every()
+EVERY = _EveryItem()
 
 
-def along(value: Any, steps: Sequence[Any]) -> Any:
+def get_path(value: Any, steps: Sequence[Any]) -> Any:
     """The value at the end of a path: keys, places in a list, EVERY."""
     for position, step in enumerate(steps):
         if step is EVERY:
             if value.__class__ is not list:
                 return None
-            found = [along(one, steps[position + 1 :]) for one in value[:ITEMS]]
+            found = [get_path(one, steps[position + 1 :]) for one in value[:MAX_LIST_ITEMS]]
             # none of them has it: as if it were not there
             return [one for one in found if one is not None] or None
         if step.__class__ is str:
@@ -42,22 +42,22 @@ def along(value: Any, steps: Sequence[Any]) -> Any:
     return value
 
 
-def identity(value: Any) -> Any:
+def format_id(value: Any) -> Any:
     """An id as text; some vendors count."""
     return str(value) if value.__class__ is int else value
 
 
-def same(found: Any, wanted: Any) -> bool:
+def is_equal_literal(found: Any, wanted: Any) -> bool:
     """Whether a value is a literal: true is not 1."""
     return bool(found == wanted) and (found.__class__ is bool) is (wanted.__class__ is bool)
 
 
-def among(found: Any, wanted: Sequence[Any]) -> bool:
+def is_one_of(found: Any, wanted: Sequence[Any]) -> bool:
     """Whether a value is one of these literals."""
-    return any(same(found, one) for one in wanted)
+    return any(is_equal_literal(found, one) for one in wanted)
 
 
-def mapped(found: Any, table: dict[str, Any]) -> Any:
+def map_literal(found: Any, table: dict[str, Any]) -> Any:
     """The entry of a boolean or an integer."""
     if found.__class__ is bool:
         return table.get("true" if found else "false")
@@ -67,26 +67,26 @@ def mapped(found: Any, table: dict[str, Any]) -> Any:
 # -- numbers ---------------------------------------------------------------------------------------
 
 
-def number(value: Any) -> int | float:
+def to_number(value: Any) -> int | float:
     """A number, or the sum of a list of numbers; 0 for what is none."""
     if value.__class__ is list:
-        return sum(number(one) for one in value if one.__class__ is not list)
+        return sum(to_number(one) for one in value if one.__class__ is not list)
     return value if value.__class__ is int or value.__class__ is float else 0
 
 
-def total(*values: Any) -> int | float:
+def add_numbers(*values: Any) -> int | float:
     """The sum of numbers."""
-    return sum(map(number, values))
+    return sum(map(to_number, values))
 
 
-def rest(first: Any, other: Any = 0, *others: Any) -> int | float:
+def subtract_numbers(first: Any, other: Any = 0, *others: Any) -> int | float:
     """The first number without the others; never below 0."""
     if first.__class__ is other.__class__ is int and not others:
         return first - other if first > other else 0
-    return max(number(first) - number(other) - total(*others), 0)
+    return max(to_number(first) - to_number(other) - add_numbers(*others), 0)
 
 
-def multiplied(found: Any, factor: float) -> Any:
+def multiply(found: Any, factor: float) -> Any:
     """A number times a factor, an integer where it is one; another value as it is."""
     if found.__class__ is not int and found.__class__ is not float:
         return found
@@ -94,7 +94,7 @@ def multiplied(found: Any, factor: float) -> Any:
     return int(product) if product == product // 1 else product
 
 
-def counted(fresh: Any, cached: Any, written: Any, output: Any) -> Usage | None:
+def build_usage(fresh: Any, cached: Any, written: Any, output: Any) -> Usage | None:
     """The usage of four counts; None where none of them is there."""
     if fresh is None and cached is None and written is None and output is None:
         return None
@@ -109,7 +109,7 @@ def counted(fresh: Any, cached: Any, written: Any, output: Any) -> Usage | None:
 # -- texts -----------------------------------------------------------------------------------------
 
 
-def said(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as a part of a text."""
     if value.__class__ is str:
         return str(value)
@@ -122,30 +122,30 @@ def said(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def joined(values: Any, separator: str) -> Any:
+def join_list(values: Any, separator: str) -> Any:
     """The items of a list as one text; another value as it is."""
     if values.__class__ is not list:
         return values
     try:
         return separator.join(values)
     except TypeError:  # not all of them are texts
-        return separator.join(map(said, values))
+        return separator.join(map(format_value, values))
 
 
-def together(separator: str, *values: Any) -> str:
+def join_values(separator: str, *values: Any) -> str:
     """The values that are there as one text."""
     try:
         return separator.join(values)
     except TypeError:  # not all of them are texts
-        return separator.join([said(value) for value in values if value is not None])
+        return separator.join([format_value(value) for value in values if value is not None])
 
 
-def there(fields: dict[str, Any]) -> dict[str, Any]:
+def drop_missing(fields: dict[str, Any]) -> dict[str, Any]:
     """An object of the fields that are there."""
     return {key: value for key, value in fields.items() if value is not None}
 
 
-class Pattern:
+class LazyPattern:
     """A regular expression of a profile. It is compiled at its first use: many are for what hardly
     ever happens.
     """
@@ -159,7 +159,7 @@ class Pattern:
     def __init__(self, text: str) -> None:
         self.text = text
         # it finds something at the start of a text only
-        self.at_start = text.startswith("^") and "|" not in text
+        self.is_anchored = text.startswith("^") and "|" not in text
 
     def __getattr__(self, name: str) -> Any:
         import re
@@ -171,23 +171,23 @@ class Pattern:
 
 
 # One word between two quotes, as nearly all commands come: there is nothing else to take apart.
-_ONE_WORD = Pattern(
-    rf"""(?:[^ '"\\]*/)?(?:{"|".join(_SHELLS)}) (?:{"|".join(_FLAGS)}) (?:'([^']*)'|"([^"\\]*)")"""
+_QUOTED_COMMAND = LazyPattern(
+    rf"""(?:[^ '"\\]*/)?(?:{"|".join(_SHELL_NAMES)}) (?:{"|".join(_COMMAND_FLAGS)}) (?:'([^']*)'|"([^"\\]*)")"""
 )
 
 
-def captured(found: Any, pattern: Pattern) -> str | None:
+def capture_text(found: Any, pattern: LazyPattern) -> str | None:
     """What the first group of a pattern, or all of it, found in a text."""
     hit = pattern.search(found, 0, MAX_SEARCHED_CHARS) if found.__class__ is str else None
     return hit[1 if hit.re.groups else 0] if hit else None
 
 
-def stripped(found: Any, pattern: Pattern) -> Any:
+def strip_ends(found: Any, pattern: LazyPattern) -> Any:
     """A text without what a pattern finds at its two ends; another value as it is."""
     if found.__class__ is not str:
         return found
     if len(found) <= MAX_SEARCHED_CHARS:
-        if pattern.at_start:  # a search would go on to the end of the text
+        if pattern.is_anchored:  # a search would go on to the end of the text
             hit = pattern.match(found)
             return found[hit.end() :] if hit else found
         return pattern.sub("", found)
@@ -206,13 +206,13 @@ def stripped(found: Any, pattern: Pattern) -> Any:
     return "".join(kept) + found[last:]
 
 
-def unquoted(command: Any) -> Any:
+def unwrap_shell(command: Any) -> Any:
     """The command inside `/bin/bash -lc '…'`; another value as it is."""
     if command.__class__ is not str or " -" not in command[:40]:
         return command
-    if hit := _ONE_WORD.fullmatch(command):
+    if hit := _QUOTED_COMMAND.fullmatch(command):
         return hit[hit.lastindex]
-    if command.partition(" ")[0].rpartition("/")[2] not in _SHELLS:
+    if command.partition(" ")[0].rpartition("/")[2] not in _SHELL_NAMES:
         return command
     import shlex
 
@@ -220,27 +220,27 @@ def unquoted(command: Any) -> Any:
         words = shlex.split(command)
     except ValueError:
         return command
-    return words[2] if len(words) == 3 and words[1] in _FLAGS else command
+    return words[2] if len(words) == 3 and words[1] in _COMMAND_FLAGS else command
 
 
 # -- what compiled rules and tools know by name: nothing else is there for them --------------------
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(
-        along,
-        among,
-        captured,
+        get_path,
+        is_one_of,
+        capture_text,
         list_claude_names,
-        counted,
+        build_usage,
         parse_dollars,
-        identity,
-        joined,
-        mapped,
-        multiplied,
+        format_id,
+        join_list,
+        map_literal,
+        multiply,
         parse_json_text,
-        rest,
+        subtract_numbers,
     ),
-    *(stripped, there, together, total, translate_tool_call, unquoted),
+    *(strip_ends, drop_missing, join_values, add_numbers, translate_tool_call, unwrap_shell),
 )
 # NOTHING stands for an object that is not there.
-NAMES: dict[str, Any] = {"NOTHING": {}} | {one.__name__: one for one in _FUNCTIONS}
+RULE_GLOBALS: dict[str, Any] = {"NOTHING": {}} | {one.__name__: one for one in _FUNCTIONS}

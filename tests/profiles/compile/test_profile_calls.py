@@ -15,7 +15,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.files import load_bundled_profile
 from shim.profiles.load.vendor import build_adapter
-from shim.profiles.run.parts import CALLS, CHARACTERS
+from shim.profiles.run.parts import MAX_ARGUMENT_CHARS, MAX_PARTIAL_CALLS
 from tests.profiles.compile.test_profile_rules import END, USE, rule, say
 
 OVER = {"type": "end"}
@@ -130,13 +130,14 @@ def test_pieces_without_end_are_bounded():
     vendor = profiled(PIECES)
     lines = lines_of(
         vendor,
-        *(piece(number, "{}", n=str(number), tool="T") for number in range(CALLS + 3)),
+        *(piece(number, "{}", n=str(number), tool="T") for number in range(MAX_PARTIAL_CALLS + 3)),
         {"type": "usage"},
     )
     assert (
-        len(calls(lines)) == CALLS and result_line(lines)["shim"]["repairs"]["call_left_out"] == 3
+        len(calls(lines)) == MAX_PARTIAL_CALLS
+        and result_line(lines)["shim"]["repairs"]["call_left_out"] == 3
     )
-    half = "x" * (CHARACTERS // 2)
+    half = "x" * (MAX_ARGUMENT_CHARS // 2)
     hole = (piece(0, f'{{"a":"{half}', n="c", tool="T"), piece(0, half), piece(0, '"}'))
     lines = lines_of(vendor, *hole, OVER)
     assert result_line(lines)["shim"]["repairs"]["input_cut"] == 1

@@ -10,7 +10,7 @@ from shim.core.reading.account import Diagnostics
 from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS, ConfigNode, ConfigSource
 from shim.profiles.compile.fields import compile_field, find_literal_prefix
 from shim.profiles.compile.source import FunctionBuilder
-from shim.profiles.run.values import ITEMS, NAMES, unquoted
+from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, unwrap_shell
 
 EVENT = {
     "type": "x",
@@ -38,12 +38,12 @@ def value(spec, event=EVENT, items=()):
     here = FunctionBuilder("engine, event, items")
     if not items:
         here.add_line(f"return {compile_field(spot, here)}")
-        return here.compile_function("value", NAMES)(ENGINE, event, items)
+        return here.compile_function("value", RULE_GLOBALS)(ENGINE, event, items)
     here.add_line("found = []")
     with here.open_loop("items"):
         here.add_line(f"found.append({compile_field(spot, here)})")
     here.add_line("return found")
-    return here.compile_function("value", NAMES)(ENGINE, event, items)
+    return here.compile_function("value", RULE_GLOBALS)(ENGINE, event, items)
 
 
 @each(
@@ -246,9 +246,9 @@ def test_the_last_line_of_a_long_text_is_found():
 
 
 def test_a_list_without_end_is_walked_to_a_limit():
-    event = {"rows": [{"n": 1}] * (ITEMS + 5)}
-    assert len(value("rows[*].n", event)) == ITEMS
-    assert len(value({"foreach": "rows", "item": {"n": "$.n"}}, event)) == ITEMS
+    event = {"rows": [{"n": 1}] * (MAX_LIST_ITEMS + 5)}
+    assert len(value("rows[*].n", event)) == MAX_LIST_ITEMS
+    assert len(value({"foreach": "rows", "item": {"n": "$.n"}}, event)) == MAX_LIST_ITEMS
 
 
 @each(
@@ -266,7 +266,7 @@ def test_a_list_without_end_is_walked_to_a_limit():
     ],
 )
 def test_a_command_without_its_shell(command, inner):
-    assert unquoted(command) == inner
+    assert unwrap_shell(command) == inner
 
 
 @each(

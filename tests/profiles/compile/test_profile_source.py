@@ -12,7 +12,7 @@ from shim.profiles.compile.arguments import compile_tool
 from shim.profiles.compile.conditions import compile_all, parse_conditions
 from shim.profiles.compile.fields import compile_field
 from shim.profiles.compile.source import FunctionBuilder, format_literal
-from shim.profiles.run.values import ITEMS, NAMES
+from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS
 
 HOSTILE = [
     "']) or exit()",
@@ -41,7 +41,7 @@ def spot(value):
 def value(spec, event):
     here = FunctionBuilder("engine, event")
     here.add_line(f"return {compile_field(spot(spec), here)}")
-    return here.compile_function("value", NAMES)(None, event)
+    return here.compile_function("value", RULE_GLOBALS)(None, event)
 
 
 @settings(deadline=None)
@@ -83,7 +83,7 @@ def test_a_condition_of_any_letters_is_a_condition(key, word):
     here = FunctionBuilder("engine, event")
     asked = {f"'{key}'": word, "b": {"in": [word, "x"]}}
     here.add_line(f"return {compile_all(parse_conditions(spot(asked)), here)}")
-    holds = here.compile_function("holds", NAMES)
+    holds = here.compile_function("holds", RULE_GLOBALS)
     assert holds(None, {key: word, "b": word}) and not holds(None, {key: word + "x", "b": word})
 
 
@@ -106,7 +106,7 @@ def test_a_deep_path_is_walked():
     assert value("a" + "[0]" * 90, {"a": inner}) == "x"
     assert value("a" + "[0]" * 80 + "[-1]" * 10, {"a": inner}) == "x"
     assert value("a" + "[0]" * 80 + "[-2]", {"a": inner}) is None
-    assert len(value("a[*]" + "[0]" * 20, {"a": [inner] * (ITEMS + 1)})) == ITEMS
+    assert len(value("a[*]" + "[0]" * 20, {"a": [inner] * (MAX_LIST_ITEMS + 1)})) == MAX_LIST_ITEMS
 
 
 DEEP = [
@@ -155,7 +155,7 @@ def test_the_item_of_a_loop_is_known_in_every_depth():
     with here.open_loop("event"):
         here.add_line(f"found.append({compile_field(spot(spec), here)})")
     here.add_line("return found")
-    assert here.compile_function("value", NAMES)(None, [{"x": "a"}, {"x": "b"}]) == [
+    assert here.compile_function("value", RULE_GLOBALS)(None, [{"x": "a"}, {"x": "b"}]) == [
         "a" * 11,
         "b" * 11,
     ]
