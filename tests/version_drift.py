@@ -25,7 +25,7 @@ from shim.core.cast.records import CastHeader
 from shim.core.errors import ShimError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
-from shim.recording.folders import cast_paths
+from shim.recording.folders import list_cast_paths
 from shim.story.reading import Cast, objects
 
 # the fields of a longer line are not read; such a line is mostly one text
@@ -168,7 +168,7 @@ class DriftReport:
 def find_drift(paths: Iterable[str]) -> list[Drift]:
     """Return the drift of recordings, given as files and folders. CastError if one cannot be read."""
     report = DriftReport()
-    for path in cast_paths(paths):
+    for path in list_cast_paths(paths):
         report.add(path)
     return list(report.drifts.values())
 
@@ -182,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
     report = DriftReport()
     failed = False
     try:
-        paths = list(cast_paths(parser.parse_args(arguments).casts))
+        paths = list(list_cast_paths(parser.parse_args(arguments).casts))
     except ShimError as error:
         parser.error(str(error))
     for path in paths:

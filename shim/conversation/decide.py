@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from shim.core.turn.terms import OutputWriter
     from shim.io.signals import SignalRecorder
     from shim.io.stdin import Stdin
-    from shim.recording.choice import Recordings
+    from shim.recording.choice import RecordingSet
     from shim.recording.recorder import Recorder
 
 
@@ -116,7 +116,7 @@ class ConversationStartup:
         flat = DIALECTS[self.settings.dialect].is_flat
         if flat:
             invocation = apply_yume_mode(invocation)
-        self.recordings: Recordings | None = None
+        self.recordings: RecordingSet | None = None
         self._replay_path = find_replay_path(invocation, self.environment)
         vendor = invocation.shim_flags.shim_vendor if self._replay_path is None else REPLAY_VENDOR
         self.resumed_id, self.resumed_session = resolve_resumed_session(
@@ -167,10 +167,10 @@ class ConversationStartup:
                 path,
                 self.adapter.display_name,
                 self.settings,
-                version=find_cached_version(
+                vendor_version=find_cached_version(
                     self.adapter, self.settings.of(self.adapter.name), self.environment, self.cwd
                 ),
-                arguments=arguments,
+                argv=arguments,
                 environment=self.environment,
                 cwd=self.cwd,
             )
@@ -185,15 +185,17 @@ class ConversationStartup:
         return apply_claude_settings(invocation, self.claude_settings)
 
     def _create_replay_adapter(self, path: str, invocation: Invocation) -> "Adapter":
-        from shim.recording.choice import Recordings
+        from shim.recording.choice import RecordingSet
 
-        self.recordings = Recordings(path, self.cwd, self.environment)
+        self.recordings = RecordingSet(path, self.cwd, self.environment)
         place = (
             self.resumed_session.vendor_session
             if self.resumed_session and self.resumed_session.vendor == REPLAY_VENDOR
             else ""
         )
-        return self.recordings.vendor(invocation.prompt, place, flat=self.vendor_list.is_translated)
+        return self.recordings.create_adapter(
+            invocation.prompt, place, flat=self.vendor_list.is_translated
+        )
 
     def _choose_vendors(self, invocation: Invocation, installed: Mapping[str, str]) -> VendorChoice:
         """The vendors that are meant, and the model for them."""
@@ -264,7 +266,7 @@ class ConversationStartup:
                 f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
             )
         if self.vendor_list.has_several or not self.adapter.passthrough:
-            replayed = self.recordings is not None and self.recordings.knows(
+            replayed = self.recordings is not None and self.recordings.has_session(
                 self.invocation.session.resume or ""
             )
             check_session(
@@ -462,7 +464,7 @@ class ConversationStartup:
             self.adapter,
             "" if self.invocation.session.fork_session else self.resumed_id,
         )
-        name = vendor.display_name if self.recordings is None else self.recordings.asked
+        name = vendor.display_name if self.recordings is None else self.recordings.requested_vendor
         setup = ConversationContext(
             vendor,
             self.invocation,
@@ -496,7 +498,7 @@ class ConversationStartup:
             stored_session=self.resumed_session,
         )
         if self.recordings is not None:
-            launcher.list_replayed_attempts = self.recordings.tried
+            launcher.list_replayed_attempts = self.recordings.get_failed_attempts
         facts.policy = setup.build_policy()
         if self.invocation.session.fork_session and self._needs_transcript():
             launcher.forked_transcript = self._find_resumed_transcript()

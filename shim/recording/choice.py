@@ -22,34 +22,34 @@ from shim.recording.playable_run import (
 )
 from shim.recording.wanted import Wanted, words_of
 
-MOST_CASTS = 10_000  # of a directory; nobody keeps an overview of more
-SHOWN, SHOWN_CHARACTERS = 5, 60  # of the recorded prompts, in an error
-FASTEST = 1e6  # the largest speed, and the longest gap in seconds, that is taken seriously
-HINT = "`SHIM_VENDOR=replay:PATH` takes a cast, or a directory of them"
+MAX_CASTS = 10_000  # of a directory; nobody keeps an overview of more
+MAX_LISTED_PROMPTS, MAX_EXCERPT_CHARS = 5, 60  # of the recorded prompts, in an error
+MAX_PACE_VALUE = 1e6  # the largest speed, and the longest gap in seconds, that is taken seriously
+PATH_HINT = "`SHIM_VENDOR=replay:PATH` takes a cast, or a directory of them"
 
 
-class Recordings:
+class RecordingSet:
     """The recordings at a path. FrontendError when there is none."""
 
     def __init__(self, path: str, cwd: str, environment: Mapping[str, str]) -> None:
-        self._files, self._alone = _files(path, cwd, environment)
-        self._read: list[PlayableRun] = []
-        self._used: set[str] = set()
-        self._pace = _pace(environment)
-        self.place = ""
-        self.asked = ""  # the vendor that the recording began with
-        self._tried: tuple[FailedAttempt, ...] = ()
-        self._vendor = ""
-        self._report = ""  # the name of the file that the vendor writes about its run
+        self._files, self._is_single_file = _resolve_files(path, cwd, environment)
+        self._loaded_runs: list[PlayableRun] = []
+        self._used_ids: set[str] = set()
+        self._pace = _parse_pace(environment)
+        self.child_id = ""
+        self.requested_vendor = ""  # the vendor that the recording began with
+        self._failed_attempts: tuple[FailedAttempt, ...] = ()
+        self._vendor_name = ""
+        self._report_name = ""  # the name of the file that the vendor writes about its run
         # the vendor's lines pass unchanged, so they must name the frontend's session
-        self._verbatim = False
+        self._is_passthrough = False
 
-    def vendor(self, prompt: str | None, resumed: str, *, flat: bool) -> Adapter:
+    def create_adapter(self, prompt: str | None, resumed: str, *, flat: bool) -> Adapter:
         """The stand-in for a recorded vendor: of the recording with this prompt or session, else of
         the first one.
         """
         first: PlayableRun | None = None
-        for run in self._runs():
+        for run in self._load_runs():
             first = first or run
             if any(
                 child.identity == resumed or (prompt and child.prompt == prompt)
@@ -58,13 +58,13 @@ class Recordings:
                 first = run
                 break
         if first is None:
-            raise FrontendError("no recording there can be read", hint=HINT)
-        self._vendor, self.asked = first.vendor, first.header.vendor
-        name = self._vendor
+            raise FrontendError("no recording there can be read", hint=PATH_HINT)
+        self._vendor_name, self.requested_vendor = first.vendor, first.header.vendor
+        name = self._vendor_name
         listens = any(child.listens for child in first.children)
         try:
             vendor = build_replay_adapter(
-                name, self.launch, lambda: self.place, persistent=listens, flat=flat
+                name, self.build_launch, lambda: self.child_id, persistent=listens, flat=flat
             )
         except FrontendError:
             shown = escape_control_chars(name)[:40]
@@ -72,33 +72,35 @@ class Recordings:
                 escape_control_chars(first.children[0].path) if first.children else "the recording"
             )
             raise FrontendError(f"{place} was recorded with the unknown vendor {shown!r}") from None
-        self._verbatim = vendor.passthrough and not flat
-        self._report = (
+        self._is_passthrough = vendor.passthrough and not flat
+        self._report_name = (
             vendor.environment.run_report.file_name
             if vendor.environment.run_report is not None
             else ""
         )
         return vendor
 
-    def launch(self, request: LaunchRequest) -> LaunchSpec:
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         """How the stand-in for the next child is started. VendorError when no recording answers the
         message.
         """
-        child = self.choose(
-            request.prompt, request.resume_id or "", asked=bool(request.invocation.json_schema)
+        child = self.select_child(
+            request.prompt,
+            request.resume_id or "",
+            allows_suffix=bool(request.invocation.json_schema),
         )
-        self.place, self._tried = child.identity, child.tried
-        self._used.add(child.identity)
+        self.child_id, self._failed_attempts = child.identity, child.tried
+        self._used_ids.add(child.identity)
         chosen = (
             request.invocation.session.session_id
             or parse_uuid(request.invocation.session.resume or "")
             or ""
         )
-        session = chosen if self._verbatim else ""
+        session = chosen if self._is_passthrough else ""
         speed, most = self._pace
-        folder = "" if self._alone or request.prompt else os.path.dirname(child.path)
+        folder = "" if self._is_single_file or request.prompt else os.path.dirname(child.path)
         report = (
-            os.path.join(request.files.report_folder, self._report)
+            os.path.join(request.files.report_folder, self._report_name)
             if request.files.report_folder
             else ""
         )
@@ -109,7 +111,9 @@ class Recordings:
             tuple(words_of(wanted)), b"" if request.persistent else encode_stdin(request.prompt)
         )
 
-    def choose(self, prompt: str, resumed: str, *, asked: bool = False) -> PlayableChild:
+    def select_child(
+        self, prompt: str, resumed: str, *, allows_suffix: bool = False
+    ) -> PlayableChild:
         """The child that answers a prompt ("": not known yet). `asked`: the prompt may end in words
         that we added.
 
@@ -117,28 +121,38 @@ class Recordings:
         recordings that were not stopped: one that was stopped waits for a signal, and would never
         end for a user who sends none.
         """
-        place, before, behind = resumed or self.place, list[PlayableChild](), list[PlayableChild]()
-        for child in self._children():
+        place, before, behind = (
+            resumed or self.child_id,
+            list[PlayableChild](),
+            list[PlayableChild](),
+        )
+        for child in self._list_children():
             behind.append(child)
             if child.identity == place:
                 before, behind = [*before, *behind], []
-        if self._alone:
-            same = [child for child in behind if _answers(child, prompt, asked)] or behind
+        if self._is_single_file:
+            same = [
+                child for child in behind if _matches_prompt(child, prompt, allows_suffix)
+            ] or behind
         else:
             fresh = [
                 child
                 for child in (*behind, *before)
-                if child.identity not in self._used and child.identity != place
+                if child.identity not in self._used_ids and child.identity != place
             ]
-            same = [child for child in fresh if not prompt or _answers(child, prompt, asked)]
+            same = [
+                child
+                for child in fresh
+                if not prompt or _matches_prompt(child, prompt, allows_suffix)
+            ]
             if not same:
                 from shim.core.secrets.redactor import Redactor
 
                 blanked = Redactor().redact_text(prompt)  # as a recording without secrets has it
-                same = [child for child in fresh if _answers(child, blanked, asked)]
+                same = [child for child in fresh if _matches_prompt(child, blanked, allows_suffix)]
             same = same or [child for child in fresh if child.prompt is None]
         if not same:
-            raise VendorError(*self._nothing(prompt, [*before, *behind]))
+            raise VendorError(*self._explain_no_match(prompt, [*before, *behind]))
         if same[0].cast == place.rpartition(":")[0]:
             return same[0]
         firsts = dict[str, PlayableChild]()
@@ -146,95 +160,99 @@ class Recordings:
             firsts.setdefault(child.path, child)
         return min(firsts.values(), key=lambda child: child.stopped)
 
-    def tried(self) -> tuple[FailedAttempt, ...]:
+    def get_failed_attempts(self) -> tuple[FailedAttempt, ...]:
         """The vendors that did not answer before the child that was chosen last."""
-        return self._tried
+        return self._failed_attempts
 
-    def only(self, vendor: str) -> None:
-        self._vendor = vendor
+    def restrict_to_vendor(self, vendor: str) -> None:
+        self._vendor_name = vendor
 
-    def knows(self, session_id: str) -> bool:
+    def has_session(self, session_id: str) -> bool:
         return any(
             session_id
             in (run.invocation.session.session_id, parse_uuid(run.invocation.session.resume or ""))
-            for run in self._runs()
+            for run in self._load_runs()
         )
 
-    def _nothing(self, prompt: str, children: list[PlayableChild]) -> tuple[str, str]:
+    def _explain_no_match(self, prompt: str, children: list[PlayableChild]) -> tuple[str, str]:
         """The error for a message without a recording: why, and which prompts have one."""
-        shown = repr(escape_control_chars(prompt[:SHOWN_CHARACTERS]))
-        if self._alone:
+        shown = repr(escape_control_chars(prompt[:MAX_EXCERPT_CHARS]))
+        if self._is_single_file:
             count = len(children)
             return (
                 f"the recording has no more than {count} answers for {shown}",
                 "start a new conversation",
             )
         prompts = dict.fromkeys(
-            repr(escape_control_chars(child.prompt[:SHOWN_CHARACTERS]))
+            repr(escape_control_chars(child.prompt[:MAX_EXCERPT_CHARS]))
             for child in children
             if child.prompt
         )
-        some = ", ".join(list(prompts)[:SHOWN]) + (
-            f" and {len(prompts) - SHOWN} more" if len(prompts) > SHOWN else ""
+        some = ", ".join(list(prompts)[:MAX_LISTED_PROMPTS]) + (
+            f" and {len(prompts) - MAX_LISTED_PROMPTS} more"
+            if len(prompts) > MAX_LISTED_PROMPTS
+            else ""
         )
         return (
-            f"no recording of {self._vendor} answers {shown}",
+            f"no recording of {self._vendor_name} answers {shown}",
             f"the recorded prompts are: {some or 'none'}",
         )
 
-    def _children(self) -> Iterator[PlayableChild]:
+    def _list_children(self) -> Iterator[PlayableChild]:
         """The children of the recorded vendor, in the order of recording."""
-        for run in self._runs():
+        for run in self._load_runs():
             yield from (
-                child for child in run.children if child.vendor == self._vendor or not self._vendor
+                child
+                for child in run.children
+                if child.vendor == self._vendor_name or not self._vendor_name
             )
 
-    def _runs(self) -> Iterator[PlayableRun]:
+    def _load_runs(self) -> Iterator[PlayableRun]:
         """The recordings, each read when it is asked for. In a directory, files that are no casts
         are skipped.
         """
-        yield from self._read
+        yield from self._loaded_runs
         while self._files:
             path = self._files.pop(0)
             try:
                 run = read_run(path)
             except CastError:
-                if self._alone:
+                if self._is_single_file:
                     raise
                 continue
-            if not run.children and not self._alone:
+            if not run.children and not self._is_single_file:
                 continue  # the run was refused, or nothing was asked: there is nothing to play
-            self._read.append(run)
+            self._loaded_runs.append(run)
             yield run
 
 
-def like(line: bytes, path: str, folder: str) -> PlayableChild | None:
+def find_child_by_message(line: bytes, path: str, folder: str) -> PlayableChild | None:
     """The child in a folder whose first message was this line, of the same vendor as the recording
     at `path`.
 
     A stand-in that starts before the first message is known asks this.
     """
-    recordings = Recordings(folder, folder, {})
+    recordings = RecordingSet(folder, folder, {})
     prompt = message_of(line)
-    recordings.only(read_run(path).vendor)
+    recordings.restrict_to_vendor(read_run(path).vendor)
     try:
-        return recordings.choose(prompt, "") if prompt else None
+        return recordings.select_child(prompt, "") if prompt else None
     except VendorError:
         return None
 
 
-def _answers(child: PlayableChild, prompt: str, asked: bool) -> bool:
+def _matches_prompt(child: PlayableChild, prompt: str, asked: bool) -> bool:
     if child.prompt is None:
         return False
     return child.prompt == prompt[:MOST_PROMPTS] or (asked and prompt.startswith(child.prompt))
 
 
-def _files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[str], bool]:
+def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[str], bool]:
     """The casts at a path, in the order of recording (their names begin with the time), and whether
     it is one file.
     """
     if not path or "\0" in path:
-        raise FrontendError("replay: needs the path of a cast", hint=HINT)
+        raise FrontendError("replay: needs the path of a cast", hint=PATH_HINT)
     home = environment.get("HOME") or os.path.expanduser("~")
     full = os.path.join(cwd, os.path.join(home, path[2:]) if path.startswith("~/") else path)
     shown = escape_control_chars(full)
@@ -244,26 +262,27 @@ def _files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[st
             return [full], True
         if not stat.S_ISDIR(kind):
             raise FrontendError(
-                f"the recording {shown} is neither a file nor a directory", hint=HINT
+                f"the recording {shown} is neither a file nor a directory", hint=PATH_HINT
             )
         with os.scandir(full) as entries:
             found = [entry.path for entry in entries if is_cast(entry)]
     except OSError as error:
         raise FrontendError(
-            f"the recording {shown} cannot be read: {error.strerror}", hint=HINT
+            f"the recording {shown} cannot be read: {error.strerror}", hint=PATH_HINT
         ) from None
     if not found:
         raise FrontendError(
-            f"the directory {shown} holds no cast (a file that ends in {CAST_SUFFIX})", hint=HINT
+            f"the directory {shown} holds no cast (a file that ends in {CAST_SUFFIX})",
+            hint=PATH_HINT,
         )
-    if len(found) > MOST_CASTS:
+    if len(found) > MAX_CASTS:
         raise FrontendError(
-            f"the directory {shown} holds more than {MOST_CASTS} casts", hint="name a smaller one"
+            f"the directory {shown} holds more than {MAX_CASTS} casts", hint="name a smaller one"
         )
     return sorted(found), False
 
 
-def _pace(environment: Mapping[str, str]) -> tuple[float, float | None]:
+def _parse_pace(environment: Mapping[str, str]) -> tuple[float, float | None]:
     """The speed and the longest pause in seconds, from the environment. FrontendError for a
     mistake.
     """
@@ -274,7 +293,7 @@ def _pace(environment: Mapping[str, str]) -> tuple[float, float | None]:
             number = float(given) if given else None
         except ValueError:
             number = -1.0
-        if number is not None and not 0 <= number < FASTEST:
+        if number is not None and not 0 <= number < MAX_PACE_VALUE:
             raise FrontendError(f"{name} is {given!r}, it must be a number that is not negative")
         found.append(number)
     return 1.0 if found[0] is None else found[0], found[1]

@@ -17,7 +17,7 @@ from shim.state.files import open_regular
 CHUNK_BYTES = 256 * 1024
 
 
-def cast_paths(given: Iterable[str]) -> Iterator[str]:
+def list_cast_paths(given: Iterable[str]) -> Iterator[str]:
     """The files that a person named; a folder stands for its casts, sorted by name.
 
     CastError if a folder has none, or is not there. A cast that is not there is for the caller, who
@@ -55,7 +55,7 @@ def is_cast(entry: "os.DirEntry[str]") -> bool:
         return False
 
 
-def usual_folder(environment: Mapping[str, str]) -> str:
+def get_default_folder(environment: Mapping[str, str]) -> str:
     """The folder that runs are recorded into. CastError if none is set."""
     chosen = environment.get("SHIM_RECORD") or load(Invocation(), environment).record
     if chosen and os.path.isdir(path := os.path.expanduser(chosen)):
@@ -71,17 +71,17 @@ def usual_folder(environment: Mapping[str, str]) -> str:
     )
 
 
-def newest_cast(path: str) -> str:
+def find_newest_cast(path: str) -> str:
     """The newest recording of a folder; of a file, the file. CastError if there is none."""
-    return max(cast_paths([path]), key=_written) if os.path.isdir(path) else path
+    return max(list_cast_paths([path]), key=_get_modified_time) if os.path.isdir(path) else path
 
 
 def list_newest_first(folder: str) -> list[str]:
     """Return the recordings of a folder, the newest first. CastError if there is none."""
-    return sorted(cast_paths([folder]), key=_written, reverse=True)
+    return sorted(list_cast_paths([folder]), key=_get_modified_time, reverse=True)
 
 
-def _written(path: str) -> float:
+def _get_modified_time(path: str) -> float:
     """When a file was written last, in seconds since 1970."""
     try:
         return os.stat(path).st_mtime
@@ -89,7 +89,7 @@ def _written(path: str) -> float:
         return 0.0
 
 
-class VerifiedCast(NamedTuple):
+class VerificationReport(NamedTuple):
     """What `verify` found in a file, JSON-ready.
 
     `state` is intact, damaged, cut off or unreadable. `chained`: every checkpoint in the file
@@ -107,7 +107,7 @@ class VerifiedCast(NamedTuple):
     left_out: int = 0
 
 
-def verify_cast(path: str) -> VerifiedCast:
+def verify_cast_file(path: str) -> VerificationReport:
     try:
         descriptor = open_regular(path)
         try:
@@ -116,8 +116,8 @@ def verify_cast(path: str) -> VerifiedCast:
             os.close(descriptor)
     except OSError as error:
         finding = CastFinding(0, 0, DAMAGE, "unreadable", f"cannot be read: {error.strerror}")
-        return VerifiedCast(path, "unreadable", findings=[finding._asdict()])
-    return VerifiedCast(
+        return VerificationReport(path, "unreadable", findings=[finding._asdict()])
+    return VerificationReport(
         path,
         verifier.state,
         verifier.has_valid_chain,
@@ -146,7 +146,7 @@ def redact_cast(
     search = Search(patterns, texts)
     if target is None and os.path.islink(path):
         raise CastError(f"{path} is a link", hint=f"name the file itself, {os.path.realpath(path)}")
-    checked = verify_cast(path)
+    checked = verify_cast_file(path)
     if not force and checked.state != "unreadable" and not checked.chained:
         raise CastError(
             f"{path} is damaged; new checksums would hide that",

@@ -7,14 +7,17 @@ from typing import Any
 
 from shim.core.cast.records import STREAMS
 
-QUEUE_BYTES = 64 * 1024 * 1024  # that wait for the disk; no child prints more in a second
-QUEUE_MOMENTS = 200_000  # that wait, if each has a few bytes only
+MAX_QUEUED_BYTES = 64 * 1024 * 1024  # that wait for the disk; no child prints more in a second
+MAX_QUEUED_EVENTS = 200_000  # that wait, if each has a few bytes only
 
-Moment = tuple[float, str, Any]  # seconds since the recording began, a letter, bytes or a fact
-LAST, END = "last", "end"  # letters of our own: the last note; the end of the recording
+RecordEvent = tuple[float, str, Any]  # seconds since the recording began, a letter, bytes or a fact
+LAST_NOTE_CODE, END_CODE = (
+    "last",
+    "end",
+)  # letters of our own: the last note; the end of the recording
 
 
-class MomentQueue:
+class RecordEventQueue:
     """Takes moments from the thread of the turn and gives them to the writer's; each number is set
     by one of the two.
 
@@ -25,49 +28,52 @@ class MomentQueue:
     def __init__(self) -> None:
         self.closed = False
         self.steps = 0
-        self._began = time.monotonic()
-        self._queue = SimpleQueue[Moment]()
-        self._handed = self._taken = 0  # bytes
-        self._moments = 0
+        self._start_time_s = time.monotonic()
+        self._queue = SimpleQueue[RecordEvent]()
+        self._queued_bytes = self._consumed_bytes = 0  # bytes
+        self._event_count = 0
 
     def __len__(self) -> int:
         return self._queue.qsize()
 
-    def stream(self, letter: str, data: bytes) -> bool:
+    def put_bytes(self, letter: str, data: bytes) -> bool:
         """Add bytes of a stream. False, and they are left out, if too much waits already."""
-        self._handed += len(data)
-        self._moments += 1
-        if self._handed - self._taken > QUEUE_BYTES or self._moments - self.steps > QUEUE_MOMENTS:
+        self._queued_bytes += len(data)
+        self._event_count += 1
+        if (
+            self._queued_bytes - self._consumed_bytes > MAX_QUEUED_BYTES
+            or self._event_count - self.steps > MAX_QUEUED_EVENTS
+        ):
             return False
-        self._queue.put((time.monotonic() - self._began, letter, data))
+        self._queue.put((time.monotonic() - self._start_time_s, letter, data))
         return True
 
-    def fact(self, letter: str, fact: Mapping[str, Any]) -> None:
+    def put_event(self, letter: str, fact: Mapping[str, Any]) -> None:
         if not self.closed:
-            self._moments += 1
-            self._queue.put((time.monotonic() - self._began, letter, fact))
+            self._event_count += 1
+            self._queue.put((time.monotonic() - self._start_time_s, letter, fact))
 
     def stop(self, note: Mapping[str, Any]) -> None:
         """Accept nothing more; the note becomes the last record."""
         self.closed = True
-        self._queue.put((time.monotonic() - self._began, LAST, note))
+        self._queue.put((time.monotonic() - self._start_time_s, LAST_NOTE_CODE, note))
 
-    def end(self) -> None:
-        self._queue.put((time.monotonic() - self._began, END, None))
+    def put_end(self) -> None:
+        self._queue.put((time.monotonic() - self._start_time_s, END_CODE, None))
 
-    def next(self) -> Moment:
+    def wait_for_event(self) -> RecordEvent:
         """Wait for a moment."""
         return self._queue.get()
 
-    def next_now(self) -> Moment | None:
+    def take_queued_event(self) -> RecordEvent | None:
         """A moment that is there already."""
         try:
             return self._queue.get_nowait()
         except Empty:
             return None
 
-    def taken(self, moment: Moment) -> None:
+    def count_consumed(self, moment: RecordEvent) -> None:
         """The writer has encoded a moment."""
         if moment[1] in STREAMS:
-            self._taken += len(moment[2])
+            self._consumed_bytes += len(moment[2])
         self.steps += 1

@@ -20,10 +20,12 @@ from shim.recording.recorder import Limits, Recorder
 from shim.state.config import Settings
 from shim.state.files import create
 
-TRIES = 5  # for a unique name; its random part has 65,536 values in each millisecond of a process
+MAX_NAME_ATTEMPTS = (
+    5  # for a unique name; its random part has 65,536 values in each millisecond of a process
+)
 
 # The variables whose values a cast may hold; of SHIM_* it holds the names (threats: environment).
-SHOWN = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
+RECORDED_VARIABLES = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
 
 
 def open_recorder(
@@ -31,10 +33,10 @@ def open_recorder(
     vendor: str,
     settings: Settings,
     *,
-    arguments: Sequence[str],
+    argv: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,
-    version: str | None = None,
+    vendor_version: str | None = None,
 ) -> Recorder | None:
     """The recorder of a run. If it cannot be recorded: None and one line on stderr; UnrecordedError
     if that is strict.
@@ -44,19 +46,19 @@ def open_recorder(
     """
     started = format_now()
     try:
-        file, path = _make(path, vendor, started)
+        file, path = _create_file(path, vendor, started)
     except (OSError, ValueError) as error:
-        _refuse(path, error, settings)
+        _report_unrecorded(path, error, settings)
         return None
     cleans = settings.redaction() != "none"
     header = {
         "started": started,
         "shim": __version__,
         "vendor": vendor,
-        "vendor_version": Redactor().redact_text(version) if version else None,
-        "argv": redact_argv(arguments),
+        "vendor_version": Redactor().redact_text(vendor_version) if vendor_version else None,
+        "argv": redact_argv(argv),
         "cwd": cwd,
-        "env": _shown(environment),
+        "env": _select_variables(environment),
         "redact": settings.redaction(),
         "platform": sys.platform,
         "dialect": settings.dialect,
@@ -68,32 +70,32 @@ def open_recorder(
         with contextlib.suppress(OSError):
             os.close(file)
             os.unlink(path)
-        _refuse(path, error, settings)
+        _report_unrecorded(path, error, settings)
         return None
 
 
-def unrecordable(path: str) -> str:
+def explain_unrecordable(path: str) -> str:
     """Why no run can be recorded there; "" where one can. The file is made as for a run, and
     removed again.
     """
     try:
-        file, made = _make(path, "trial", format_now())
+        file, made = _create_file(path, "trial", format_now())
     except (OSError, ValueError) as error:
-        return _words(error)
+        return _describe_error(error)
     os.close(file)
     os.unlink(made)
     return ""
 
 
-def _words(why: Exception) -> str:
+def _describe_error(why: Exception) -> str:
     if isinstance(why, FileExistsError):
         return "it is there already, and a recording is never overwritten"
     return getattr(why, "strerror", None) or str(why)
 
 
-def _refuse(path: str, why: Exception, settings: Settings) -> None:
+def _report_unrecorded(path: str, why: Exception, settings: Settings) -> None:
     """Say why a run is not recorded, or raise UnrecordedError."""
-    reason = escape_control_chars(f"the run cannot be recorded in {path}: {_words(why)}")
+    reason = escape_control_chars(f"the run cannot be recorded in {path}: {_describe_error(why)}")
     if settings.record_strict:
         raise UnrecordedError(
             reason, hint="record_strict is set; name another file or folder"
@@ -101,33 +103,33 @@ def _refuse(path: str, why: Exception, settings: Settings) -> None:
     warn(f"{reason}; the turn is not recorded\n")
 
 
-def _shown(environment: Mapping[str, str]) -> dict[str, Any]:
+def _select_variables(environment: Mapping[str, str]) -> dict[str, Any]:
     clean = Redactor().redact_text
     values: dict[str, Any] = {
-        name: clean(environment[name]) for name in SHOWN if name in environment
+        name: clean(environment[name]) for name in RECORDED_VARIABLES if name in environment
     }
     return values | {name: None for name in sorted(environment) if name.startswith("SHIM_")}
 
 
-def _make(path: str, vendor: str, started: str) -> tuple[int, str]:
+def _create_file(path: str, vendor: str, started: str) -> tuple[int, str]:
     """A new file, and its path. OSError when it cannot be made."""
     if not path.endswith(os.sep) and not os.path.isdir(path):
-        _folders(os.path.dirname(path))
+        _create_folders(os.path.dirname(path))
         return create(path), path
-    _folders(path)
+    _create_folders(path)
     stamp = re.sub("[-:.]", "", started)
-    for _ in range(TRIES):
+    for _ in range(MAX_NAME_ATTEMPTS):
         name = f"{stamp}-{vendor}-{os.getpid()}-{os.urandom(2).hex()}{CAST_SUFFIX}"
         with contextlib.suppress(FileExistsError):
             return create(os.path.join(path, name)), os.path.join(path, name)
     raise FileExistsError
 
 
-def _folders(path: str) -> None:
+def _create_folders(path: str) -> None:
     """Make a directory and its parents; the new ones are 0700."""
     path = path.rstrip(os.sep)
     if not path or os.path.isdir(path):
         return
-    _folders(os.path.dirname(path))
+    _create_folders(os.path.dirname(path))
     with contextlib.suppress(FileExistsError):  # another process made it
         os.mkdir(path, 0o700)

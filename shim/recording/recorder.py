@@ -15,8 +15,8 @@ from shim.core.reading.account import Diagnostics
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import ChildExit
 from shim.io.raw_output import warn
-from shim.recording.cast_writer import CastWriter, StopNotice, Write
-from shim.recording.moment_queue import QUEUE_BYTES, MomentQueue
+from shim.recording.cast_writer import RecordingWriter, StopNotice, WriteFunction
+from shim.recording.moment_queue import MAX_QUEUED_BYTES, RecordEventQueue
 
 if TYPE_CHECKING:
     from shim.io.tap import PipedProcess
@@ -43,23 +43,23 @@ class Recorder:
         *,
         limits: Limits,
         clean: bool,
-        write: Write = os.write,
+        write: WriteFunction = os.write,
     ) -> None:
         self.turn = 0
         self.strict = limits.strict
         self._children = 0
         self._vendor = header.get("vendor")
         self._track: Track | None = None
-        self._queue = queue = MomentQueue()
+        self._queue = queue = RecordEventQueue()
         self._notice = notice = StopNotice(path, strict=limits.strict)
-        self._writer = CastWriter(
+        self._writer = RecordingWriter(
             file,
             path,
             header,
             queue=queue,
-            notice=notice,
-            most=limits.most,
-            clean=clean,
+            stop_notice=notice,
+            max_bytes=limits.most,
+            redact=clean,
             write=write,
         )
 
@@ -69,12 +69,12 @@ class Recorder:
         """Bytes of one of STREAMS, as they came; no bytes where the stream ends or pauses within a
         line.
         """
-        if not self._queue.closed and not self._queue.stream(stream_code, data):
-            self._queue.stop({"kind": "limit", "queued": QUEUE_BYTES})
-            self._notice.say("the disk is too slow")
+        if not self._queue.closed and not self._queue.put_bytes(stream_code, data):
+            self._queue.stop({"kind": "limit", "queued": MAX_QUEUED_BYTES})
+            self._notice.report("the disk is too slow")
 
     def fact(self, letter: str, fact: Mapping[str, Any]) -> None:
-        self._queue.fact(letter, fact)
+        self._queue.put_event(letter, fact)
 
     def record_note(self, kind: str, **fields: Any) -> None:
         self.fact("n", {"kind": kind, **fields})
@@ -115,13 +115,13 @@ class Recorder:
 
         False if a strict recording failed after the last result, so that only stderr could say it.
         """
-        if self._writer.hurry:
+        if self._writer.abandoned:
             return True
         if self._track is not None:
             self._track.finish()
-        self._queue.end()
+        self._queue.put_end()
         self._writer.finish(stopped)
-        if not self.strict or not self._notice.reason or self._notice.heard:
+        if not self.strict or not self._notice.reason or self._notice.ended_turn:
             return True
         warn(f"{self._notice.reason}\n")
         return False

@@ -180,9 +180,9 @@ def script_of(wanted: Wanted) -> Replayer:
 
 def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[CastRecord] | None:
     """The records of the recording that begins with this message, from the message on."""
-    from shim.recording.choice import like
+    from shim.recording.choice import find_child_by_message
 
-    found = like(line, wanted.path, wanted.folder)
+    found = find_child_by_message(line, wanted.path, wanted.folder)
     return (
         None
         if found is None

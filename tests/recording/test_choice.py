@@ -9,7 +9,7 @@ from replaying import START, end, line, request, response, user
 from support import case
 
 from shim.core.cast.records import CastHeader
-from shim.recording.choice import Recordings
+from shim.recording.choice import RecordingSet
 from shim.recording.playable_run import invocation_of, read_run
 from tests.recording.test_replay import TALK, kept
 
@@ -170,16 +170,16 @@ def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):
     children = [START, end(1.0), SECOND, end(2.5, child=2)]
     told = [(0.0, "i", user("one") + user("two"))]
     path = kept(box, cast_of([*told, *children], argv=LISTENS))
-    recordings = Recordings(path, "/", {"HOME": "/"})
-    first = recordings.choose("anything", "")
-    assert first.number == 1 and recordings.choose("more", first.identity).number == 2
-    assert recordings.choose("two", "").number == 2
+    recordings = RecordingSet(path, "/", {"HOME": "/"})
+    first = recordings.select_child("anything", "")
+    assert first.number == 1 and recordings.select_child("more", first.identity).number == 2
+    assert recordings.select_child("two", "").number == 2
 
 
 def test_an_instruction_of_ours_behind_the_prompt_is_none_of_it(box):
     path = folder(box, ("a", PLAIN), ("b", BASH))
-    recordings = Recordings(path, "/", {"HOME": "/"})
-    assert recordings.choose("b\n\nAnswer with JSON", "", asked=True).prompt == "b"
+    recordings = RecordingSet(path, "/", {"HOME": "/"})
+    assert recordings.select_child("b\n\nAnswer with JSON", "", allows_suffix=True).prompt == "b"
 
 
 # -- a child that is started before anybody said a word --------------------------------------------
@@ -254,11 +254,11 @@ def test_a_recording_that_nobody_stopped_is_played_before_one_that_was(box):
         place = next(place for place, line in enumerate(lines) if b'"x"' in line)
         stop = b'[0,"n",{"kind":"signal","child":1,"signal":"SIGINT"}]\n'
         cast.write_bytes(b"".join([*lines[:place], stop, *lines[place:]]))
-    recordings = Recordings(path, str(box.path), {})
-    assert [recordings.choose(prompt, "").cast[:8] for prompt in ("go", "stop")] == [
+    recordings = RecordingSet(path, str(box.path), {})
+    assert [recordings.select_child(prompt, "").cast[:8] for prompt in ("go", "stop")] == [
         "20261121",
         "20261122",
     ]
     first = sorted((box.path / "casts").iterdir())[0]
-    assert Recordings(str(first), str(box.path), {}).choose("go", "").stopped
+    assert RecordingSet(str(first), str(box.path), {}).select_child("go", "").stopped
     assert said_by(box, path, "go").result["result"] == golden(BASH)

@@ -26,7 +26,7 @@ def record(tmp_path: Path, monkeypatch):
     """A recorder into a file of the test's, and how to read what stands there. The disk of a busy
     machine may pause.
     """
-    monkeypatch.setattr(cast_writer, "STUCK_SECONDS", cast_writer.CLOSE_SECONDS)
+    monkeypatch.setattr(cast_writer, "STUCK_TIMEOUT_S", cast_writer.CLOSE_TIMEOUT_S)
     path = tmp_path / "one.cast"
 
     def make(write: Callable[[int, bytes], int] = os.write, *, clean: bool = False, **limits):
@@ -107,7 +107,7 @@ def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(record):
 
 
 def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, monkeypatch):
-    monkeypatch.setattr(cast_writer, "STUCK_SECONDS", 0.01)
+    monkeypatch.setattr(cast_writer, "STUCK_TIMEOUT_S", 0.01)
     hung = Hung()
     recorder = record(hung)
     assert hung.called.wait(10)
@@ -123,8 +123,8 @@ def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, mo
 
 
 def test_a_long_text_that_is_still_cleaned_is_no_slow_disk(record, capfd, monkeypatch):
-    monkeypatch.setattr(cast_writer, "STUCK_SECONDS", 0.5)
-    monkeypatch.setattr(cast_writer, "CLOSE_SECONDS", PATIENCE)
+    monkeypatch.setattr(cast_writer, "STUCK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(cast_writer, "CLOSE_TIMEOUT_S", PATIENCE)
     begun = threading.Event()
 
     def busy(file, data):
@@ -140,8 +140,8 @@ def test_a_long_text_that_is_still_cleaned_is_no_slow_disk(record, capfd, monkey
 
 
 def test_a_run_that_is_told_to_end_does_not_wait_for_the_disk(record, capfd, monkeypatch):
-    monkeypatch.setattr(cast_writer, "STUCK_SECONDS", 1000)
-    monkeypatch.setattr(cast_writer, "LEAVE_SECONDS", 0.01)
+    monkeypatch.setattr(cast_writer, "STUCK_TIMEOUT_S", 1000)
+    monkeypatch.setattr(cast_writer, "TERMINATE_TIMEOUT_S", 0.01)
     hung = Hung()
     recorder = record(hung)
     assert hung.called.wait(10)
@@ -151,7 +151,7 @@ def test_a_run_that_is_told_to_end_does_not_wait_for_the_disk(record, capfd, mon
 
 
 def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, monkeypatch):
-    monkeypatch.setattr(moment_queue, "QUEUE_BYTES", 1000)
+    monkeypatch.setattr(moment_queue, "MAX_QUEUED_BYTES", 1000)
     hung = Hung()
     recorder = record(hung)
     assert hung.called.wait(10)
@@ -166,7 +166,7 @@ def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, 
 
 
 def test_what_was_handed_over_before_the_disk_was_too_slow_is_a_whole_cast(record, monkeypatch):
-    monkeypatch.setattr(moment_queue, "QUEUE_MOMENTS", 10)
+    monkeypatch.setattr(moment_queue, "MAX_QUEUED_EVENTS", 10)
     started = threading.Event()
 
     def slow(file, data):
@@ -260,7 +260,7 @@ def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(
     record, capfd, monkeypatch, hangs
 ):
     free, begun = threading.Event(), threading.Event()
-    monkeypatch.setattr(cast_writer, "LEAVE_SECONDS", 0.01)
+    monkeypatch.setattr(cast_writer, "TERMINATE_TIMEOUT_S", 0.01)
 
     def hung(*_):
         begun.set()
@@ -334,7 +334,7 @@ def test_the_moments_are_those_of_their_arrival(record):
     recorder = record()
     began = time.monotonic()
     recorder.record_stream("o", b"x\n")
-    spent = time.monotonic() - recorder._queue._began
+    spent = time.monotonic() - recorder._queue._start_time_s
     recorder.close()
     at = record.read()[1][0].time_s
-    assert began - recorder._queue._began - 0.001 <= at <= spent + 0.001
+    assert began - recorder._queue._start_time_s - 0.001 <= at <= spent + 0.001

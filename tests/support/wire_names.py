@@ -24,7 +24,7 @@ from shim.core.cast.difference import Difference
 from shim.core.cast.verify import CastFinding
 from shim.core.claude.argv.invocation import ShimFlags
 from shim.core.policy.rules import UnsupportedRule
-from shim.recording.folders import VerifiedCast
+from shim.recording.folders import VerificationReport
 from shim.recording.rewrite import Rewritten
 from shim.state.broken_promises import BrokenPromise
 from shim.state.store import Session
@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
     BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, ShimFlags, PromptOutcome, Rewritten, Session,
-    Sheet, TokenPair, UnsupportedRule, VendorReport, VerifiedCast, SessionSpec,
+    Sheet, TokenPair, UnsupportedRule, VendorReport, VerificationReport, SessionSpec,
 )  # fmt: skip
 
 # Functions whose `**` keywords are fields or parameters in Python. No other program reads these

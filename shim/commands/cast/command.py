@@ -35,14 +35,14 @@ def verify(
 
     Example: shim cast verify ~/casts
     """
-    from shim.recording.folders import cast_paths, verify_cast
+    from shim.recording.folders import list_cast_paths, verify_cast_file
 
-    files = list(cast_paths(casts))
+    files = list(list_cast_paths(casts))
     rows: list[dict[str, Any]] = []
     states: dict[str, int] = {}
     with progress("verifying recordings", len(files), prints=not as_json) as one_more:
         for path in files:
-            checked = verify_cast(path)
+            checked = verify_cast_file(path)
             states[checked.state] = states.get(checked.state, 0) + 1
             one_more()
             if as_json:

@@ -20,7 +20,7 @@ from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.ids import is_vendor_name, validate_vendor_session_id
 from shim.core.secrets.redactor import describe_redactions
 from shim.core.turn.outcome import ChildExit
-from shim.recording.folders import verify_cast
+from shim.recording.folders import verify_cast_file
 from shim.recording.playable_run import invocation_of
 from shim.recording.rewrite import rewrite
 from shim.state.files import create, open_regular, remove
@@ -129,7 +129,7 @@ def cut_fixture(
     when it is not clear which child is meant, and when the folder is there already or cannot be
     made.
     """
-    checked = verify_cast(path)
+    checked = verify_cast_file(path)
     if not checked.chained:
         raise CastError(f"{path} is {checked.state}", hint=f"`shim cast verify {path}` says where")
     header = header_of(path)

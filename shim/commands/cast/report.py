@@ -9,7 +9,7 @@ from rich.text import Text
 
 from shim.commands.cast.check import CheckResult, check_recording
 from shim.core.reading.account import escape_control_chars, pluralize
-from shim.recording.folders import cast_paths
+from shim.recording.folders import list_cast_paths
 from shim.story.terminal.console import print_json
 from shim.story.terminal.progress import progress
 
@@ -21,7 +21,7 @@ def print_check_report(paths: Sequence[str], *, as_json: bool) -> int:
     """Check every cast. Returns the exit status: 1 if one differs or cannot be checked. CastError
     without any cast.
     """
-    casts = list(cast_paths(paths))
+    casts = list(list_cast_paths(paths))
     console = Console(highlight=False)
     counts = dict.fromkeys(OUTCOME_COLOURS, 0)
     rows = []

@@ -18,7 +18,7 @@ from shim.commands.cast.summary import (
     sort_by_time,
 )
 from shim.core.reading.account import pluralize
-from shim.recording.folders import usual_folder
+from shim.recording.folders import get_default_folder
 from shim.story.figures import dollars, duration
 from shim.story.terminal.console import AnyCasts, AsJson, must_be_one_of, print_json, table_console
 
@@ -48,7 +48,7 @@ def print_stats(
             "a terminal cannot show a page: send it to a file with `> stats.html`",
             param_hint="--to",
         )
-    together, vendors = collect_statistics(casts or [usual_folder(os.environ)])
+    together, vendors = collect_statistics(casts or [get_default_folder(os.environ)])
     if as_json:
         vendor_reports = {name: statistic.build_json() for name, statistic in vendors.items()}
         print_json({"all": together.build_json(), "vendors": vendor_reports})

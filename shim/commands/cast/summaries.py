@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from shim.commands.cast.summary import RunSummary
 from shim.core.cast.records import CastError
 from shim.core.reading.account import pluralize
-from shim.recording.folders import cast_paths
+from shim.recording.folders import list_cast_paths
 from shim.story.reading import Cast, Teller
 from shim.story.terminal.console import one_line
 from shim.story.terminal.progress import progress
@@ -13,7 +13,7 @@ from shim.story.terminal.progress import progress
 
 def load_summaries(paths: Iterable[str]) -> Iterator[RunSummary]:
     """One run for each file, in the order of names. A terminal is shown how many have been read."""
-    files = list(cast_paths(paths))
+    files = list(list_cast_paths(paths))
     with progress("reading recordings", len(files)) as one_more:
         for path in files:
             yield load_summary(path)

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from shim.commands.cast.summaries import load_summaries
 from shim.commands.cast.summary import RunSummary
-from shim.recording.folders import usual_folder
+from shim.recording.folders import get_default_folder
 from shim.story.figures import dollars, duration
 from shim.story.terminal.console import AnyCasts, AsJson, one_line, print_json, table_console
 
@@ -35,7 +35,7 @@ def list_recordings(casts: AnyCasts = None, as_json: AsJson = False) -> None:
     Example: shim cast list ~/casts
     """
     runs = sorted(
-        load_summaries(casts or [usual_folder(os.environ)]),
+        load_summaries(casts or [get_default_folder(os.environ)]),
         key=lambda run: (not run.started, run.started),
     )
     if as_json:

@@ -116,7 +116,7 @@ def record_refusal(
             path,
             "none",
             settings,
-            arguments=arguments,
+            argv=arguments,
             environment=os.environ,
             cwd=get_working_directory(),
         )

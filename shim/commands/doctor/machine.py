@@ -23,7 +23,7 @@ from shim.core.errors import FrontendError, ShimError
 from shim.io.log import open_log
 from shim.process.find_program import is_drop_in, list_ignored_path_entries
 from shim.process.install import find_first_on_path, list_uncompiled_modules, read_install_settings
-from shim.recording.open_recorder import unrecordable
+from shim.recording.open_recorder import explain_unrecordable
 from shim.state.config import Settings, load, state_directory
 from shim.state.files import find_fault, private_directory, remove, write_file
 from shim.state.own_vendors import check_names
@@ -150,7 +150,7 @@ def _check_recording(settings: Settings, environment: Mapping[str, str]) -> list
     place = environment.get("SHIM_RECORD") or settings.record
     if not place:
         return []
-    why = unrecordable(place)
+    why = explain_unrecordable(place)
     if not why:
         return [DiagnosisFinding(OK, f"runs are recorded in {place}")]
     level = PROBLEM if settings.record_strict else WARNING

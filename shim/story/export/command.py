@@ -11,7 +11,7 @@ import typer
 
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.account import pluralize
-from shim.recording.folders import newest_cast
+from shim.recording.folders import find_newest_cast
 from shim.state.files import replace, write_all, write_new
 from shim.story.terminal.console import CastFile, ReaderMayLeave, must_be_one_of, one_line
 from shim.story.terminal.progress import progress
@@ -68,7 +68,7 @@ def export_cast(
         raise typer.BadParameter(
             f"a terminal cannot show {to}: name a file, or use a pipe", param_hint="-o"
         )
-    cast = newest_cast(cast)
+    cast = find_newest_cast(cast)
     export = _exporter(to)
     if content:
         export = functools.partial(export, content=True)

@@ -22,7 +22,7 @@ from shim.commands.cast.fixture import (
 )
 from shim.core.cast.encoder import CHECKPOINT_LINES
 from shim.core.cast.records import CastError
-from shim.recording.folders import verify_cast
+from shim.recording.folders import verify_cast_file
 
 SECRET = fake_secrets.BARE["github-token"][0]
 ENDED = {"child": 1, "code": 3, "signal": None}
@@ -225,7 +225,7 @@ def test_a_damaged_cast_is_no_evidence_though_it_was_cut_off_too(tmp_path: Path)
     lines = [(0.1, "o", b"{}\n")] * CHECKPOINT_LINES
     data = cast_of([(0.0, "s", start()), *lines], end=False)
     path = written(tmp_path, data.replace(b"/home/user", b"/home/uzer"))
-    assert verify_cast(path).cut
+    assert verify_cast_file(path).cut
     with pytest.raises(CastError, match="is damaged"):
         cut_fixture(path, str(tmp_path), redact="none")
 
