@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from shim.io.signals import SignalRecorder
     from shim.io.stdin import Stdin
     from shim.recording.choice import RecordingSet
-    from shim.recording.recorder import Recorder
+    from shim.recording.recorder import RunRecorder
 
 
 class StdinInput(NamedTuple):
@@ -99,7 +99,7 @@ class ConversationStartup:
         self._read_input = read_input
         self._stdin_input: StdinInput | None = None
         self._has_rules = False  # rules restrict more than the mode, so the child should ask
-        self.recorder: Recorder | None = None
+        self.recorder: RunRecorder | None = None
         self.environment: Mapping[str, str] = os.environ
         self.cwd = get_working_directory()
         if not self.cwd:

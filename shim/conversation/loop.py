@@ -14,7 +14,7 @@ from shim.core.errors import MachineError
 from shim.io.stdout import FrontendOutput
 
 if TYPE_CHECKING:
-    from shim.recording.recorder import Recorder
+    from shim.recording.recorder import RunRecorder
 
 PRELOAD_DELAY_S = 5.0  # most runs end earlier, and do not need the modules that are imported then
 FINAL_WRITE_TIMEOUT_S = 0.2  # for writing the result of a turn that a SIGTERM ended (surface page)
@@ -30,7 +30,7 @@ class ConversationLoop:
     `_fault` is what `_work` has to raise behind that.
     """
 
-    def __init__(self, output: FrontendOutput, recorder: "Recorder | None" = None) -> None:
+    def __init__(self, output: FrontendOutput, recorder: "RunRecorder | None" = None) -> None:
         self._output = output
         self._recorder = recorder
         self._error: Exception | None = None
@@ -95,9 +95,9 @@ class ConversationLoop:
             return
         await preload_for_conversation()
 
-    async def _watch_recording(self, recorder: "Recorder") -> None:
+    async def _watch_recording(self, recorder: "RunRecorder") -> None:
         """A turn that must be recorded ends when its recording fails."""
-        self._error = MachineError(await recorder.failed())
+        self._error = MachineError(await recorder.wait_for_failure())
         self._work_scope.cancel()
 
     async def _receive_signals(self, tasks: TaskGroup, pending: list[int]) -> None:

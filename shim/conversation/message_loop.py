@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shim.core.claude.control.wishes import FrontendAction
     from shim.core.claude.hooks.callbacks import PromptRefusal
     from shim.io.stdin import LineSource
-    from shim.recording.recorder import Recorder
+    from shim.recording.recorder import RunRecorder
 
 # Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and
 # then neither an answer nor an interrupt is heard. A frontend that writes a few messages ahead
@@ -61,7 +61,7 @@ class MessageLoop(ConversationLoop):
         control: "ControlSession | None" = None,
         states: "StateReporter | None" = None,
         source: "LineSource | None" = None,
-        recorder: "Recorder | None" = None,
+        recorder: "RunRecorder | None" = None,
     ) -> None:
         super().__init__(output, recorder)
         self._driver = driver
@@ -117,7 +117,7 @@ class MessageLoop(ConversationLoop):
         while (message := await self._wait_for_message()) is not None:
             self._turn_running = True
             if self._recorder is not None:
-                self._recorder.turn += 1
+                self._recorder.turn_number += 1
             await self._write_control_lines()
             self._output.record_prompt(message)
             self._message_taken = False
@@ -192,7 +192,7 @@ class MessageLoop(ConversationLoop):
         """Record how the turn ended. A real claude's own result is in what it printed."""
         result = pump.turn.result
         if self._recorder is not None and result is not None and result.line:
-            self._recorder.result(result.line)
+            self._recorder.record_result(result.line)
 
     async def _wait_for_message(self) -> UserMessage | None:
         """Wait for the next message; None when there will be none."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shim.io.stdout import FrontendOutput, LineSink
     from shim.io.transcript import Transcript
     from shim.process.spawn import SpawnedChild
-    from shim.recording.recorder import Recorder
+    from shim.recording.recorder import RunRecorder
 
 
 class Transport(Protocol):
@@ -394,7 +394,7 @@ class FrontendRelays:
 
 
 def _answer_early_requests(
-    control: "ControlSession", source: "Stdin", recorder: "Recorder | None"
+    control: "ControlSession", source: "Stdin", recorder: "RunRecorder | None"
 ) -> None:
     """What a frontend asks before its first message is answered before anyio is imported (contract
     C1).

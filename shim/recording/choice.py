@@ -14,11 +14,11 @@ from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.recording.folders import is_cast
 from shim.recording.playable_run import (
-    MOST_PROMPTS,
-    PlayableChild,
-    PlayableRun,
-    message_of,
-    read_run,
+    MAX_PROMPT_CHARS,
+    RecordedChild,
+    RecordedRun,
+    load_run,
+    parse_message_text,
 )
 from shim.recording.wanted import Wanted, words_of
 
@@ -33,7 +33,7 @@ class RecordingSet:
 
     def __init__(self, path: str, cwd: str, environment: Mapping[str, str]) -> None:
         self._files, self._is_single_file = _resolve_files(path, cwd, environment)
-        self._loaded_runs: list[PlayableRun] = []
+        self._loaded_runs: list[RecordedRun] = []
         self._used_ids: set[str] = set()
         self._pace = _parse_pace(environment)
         self.child_id = ""
@@ -48,12 +48,11 @@ class RecordingSet:
         """The stand-in for a recorded vendor: of the recording with this prompt or session, else of
         the first one.
         """
-        first: PlayableRun | None = None
+        first: RecordedRun | None = None
         for run in self._load_runs():
             first = first or run
             if any(
-                child.identity == resumed or (prompt and child.prompt == prompt)
-                for child in run.children
+                child.id == resumed or (prompt and child.prompt == prompt) for child in run.children
             ):
                 first = run
                 break
@@ -61,7 +60,7 @@ class RecordingSet:
             raise FrontendError("no recording there can be read", hint=PATH_HINT)
         self._vendor_name, self.requested_vendor = first.vendor, first.header.vendor
         name = self._vendor_name
-        listens = any(child.listens for child in first.children)
+        listens = any(child.reads_lines for child in first.children)
         try:
             vendor = build_replay_adapter(
                 name, self.build_launch, lambda: self.child_id, persistent=listens, flat=flat
@@ -89,8 +88,8 @@ class RecordingSet:
             request.resume_id or "",
             allows_suffix=bool(request.invocation.json_schema),
         )
-        self.child_id, self._failed_attempts = child.identity, child.tried
-        self._used_ids.add(child.identity)
+        self.child_id, self._failed_attempts = child.id, child.failed_attempts
+        self._used_ids.add(child.id)
         chosen = (
             request.invocation.session.session_id
             or parse_uuid(request.invocation.session.resume or "")
@@ -113,7 +112,7 @@ class RecordingSet:
 
     def select_child(
         self, prompt: str, resumed: str, *, allows_suffix: bool = False
-    ) -> PlayableChild:
+    ) -> RecordedChild:
         """The child that answers a prompt ("": not known yet). `asked`: the prompt may end in words
         that we added.
 
@@ -123,12 +122,12 @@ class RecordingSet:
         """
         place, before, behind = (
             resumed or self.child_id,
-            list[PlayableChild](),
-            list[PlayableChild](),
+            list[RecordedChild](),
+            list[RecordedChild](),
         )
         for child in self._list_children():
             behind.append(child)
-            if child.identity == place:
+            if child.id == place:
                 before, behind = [*before, *behind], []
         if self._is_single_file:
             same = [
@@ -138,7 +137,7 @@ class RecordingSet:
             fresh = [
                 child
                 for child in (*behind, *before)
-                if child.identity not in self._used_ids and child.identity != place
+                if child.id not in self._used_ids and child.id != place
             ]
             same = [
                 child
@@ -153,12 +152,12 @@ class RecordingSet:
             same = same or [child for child in fresh if child.prompt is None]
         if not same:
             raise VendorError(*self._explain_no_match(prompt, [*before, *behind]))
-        if same[0].cast == place.rpartition(":")[0]:
+        if same[0].recording_id == place.rpartition(":")[0]:
             return same[0]
-        firsts = dict[str, PlayableChild]()
+        firsts = dict[str, RecordedChild]()
         for child in same:
             firsts.setdefault(child.path, child)
-        return min(firsts.values(), key=lambda child: child.stopped)
+        return min(firsts.values(), key=lambda child: child.was_stopped)
 
     def get_failed_attempts(self) -> tuple[FailedAttempt, ...]:
         """The vendors that did not answer before the child that was chosen last."""
@@ -174,7 +173,7 @@ class RecordingSet:
             for run in self._load_runs()
         )
 
-    def _explain_no_match(self, prompt: str, children: list[PlayableChild]) -> tuple[str, str]:
+    def _explain_no_match(self, prompt: str, children: list[RecordedChild]) -> tuple[str, str]:
         """The error for a message without a recording: why, and which prompts have one."""
         shown = repr(escape_control_chars(prompt[:MAX_EXCERPT_CHARS]))
         if self._is_single_file:
@@ -198,7 +197,7 @@ class RecordingSet:
             f"the recorded prompts are: {some or 'none'}",
         )
 
-    def _list_children(self) -> Iterator[PlayableChild]:
+    def _list_children(self) -> Iterator[RecordedChild]:
         """The children of the recorded vendor, in the order of recording."""
         for run in self._load_runs():
             yield from (
@@ -207,7 +206,7 @@ class RecordingSet:
                 if child.vendor == self._vendor_name or not self._vendor_name
             )
 
-    def _load_runs(self) -> Iterator[PlayableRun]:
+    def _load_runs(self) -> Iterator[RecordedRun]:
         """The recordings, each read when it is asked for. In a directory, files that are no casts
         are skipped.
         """
@@ -215,7 +214,7 @@ class RecordingSet:
         while self._files:
             path = self._files.pop(0)
             try:
-                run = read_run(path)
+                run = load_run(path)
             except CastError:
                 if self._is_single_file:
                     raise
@@ -226,25 +225,25 @@ class RecordingSet:
             yield run
 
 
-def find_child_by_message(line: bytes, path: str, folder: str) -> PlayableChild | None:
+def find_child_by_message(line: bytes, path: str, folder: str) -> RecordedChild | None:
     """The child in a folder whose first message was this line, of the same vendor as the recording
     at `path`.
 
     A stand-in that starts before the first message is known asks this.
     """
     recordings = RecordingSet(folder, folder, {})
-    prompt = message_of(line)
-    recordings.restrict_to_vendor(read_run(path).vendor)
+    prompt = parse_message_text(line)
+    recordings.restrict_to_vendor(load_run(path).vendor)
     try:
         return recordings.select_child(prompt, "") if prompt else None
     except VendorError:
         return None
 
 
-def _matches_prompt(child: PlayableChild, prompt: str, asked: bool) -> bool:
+def _matches_prompt(child: RecordedChild, prompt: str, asked: bool) -> bool:
     if child.prompt is None:
         return False
-    return child.prompt == prompt[:MOST_PROMPTS] or (asked and prompt.startswith(child.prompt))
+    return child.prompt == prompt[:MAX_PROMPT_CHARS] or (asked and prompt.startswith(child.prompt))
 
 
 def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[str], bool]:

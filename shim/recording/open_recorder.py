@@ -16,7 +16,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.io.raw_output import warn
 from shim.io.stamps import format_now
-from shim.recording.recorder import Limits, Recorder
+from shim.recording.recorder import RecordingLimits, RunRecorder
 from shim.state.config import Settings
 from shim.state.files import create
 
@@ -37,7 +37,7 @@ def open_recorder(
     environment: Mapping[str, str],
     cwd: str,
     vendor_version: str | None = None,
-) -> Recorder | None:
+) -> RunRecorder | None:
     """The recorder of a run. If it cannot be recorded: None and one line on stderr; UnrecordedError
     if that is strict.
 
@@ -63,9 +63,9 @@ def open_recorder(
         "platform": sys.platform,
         "dialect": settings.dialect,
     }
-    limits = Limits(settings.record_max_bytes, settings.record_strict)
+    limits = RecordingLimits(settings.record_max_bytes, settings.record_strict)
     try:
-        return Recorder(file, path, header, limits=limits, clean=cleans)
+        return RunRecorder(file, path, header, limits=limits, redact=cleans)
     except Exception as error:  # also when no thread can be started
         with contextlib.suppress(OSError):
             os.close(file)

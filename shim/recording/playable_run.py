@@ -22,10 +22,10 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.yume.argv import parse_yume_argv as parse_yume
 from shim.recording.wanted import CHUNK_BYTES, open_cast
 
-MOST_PROMPTS = 1_000_000  # characters of a prompt that are compared
+MAX_PROMPT_CHARS = 1_000_000  # characters of a prompt that are compared
 
 
-class PlayableChild(NamedTuple):
+class RecordedChild(NamedTuple):
     """One child of a recording, and what it was asked.
 
     number    its place among the children of the recording, from 1
@@ -38,25 +38,25 @@ class PlayableChild(NamedTuple):
 
     path: str
     number: int
-    identity: str
+    id: str
     prompt: str | None = None
-    listens: bool = False
-    stopped: bool = False
+    reads_lines: bool = False
+    was_stopped: bool = False
     vendor: str = ""
-    tried: tuple[FailedAttempt, ...] = ()
+    failed_attempts: tuple[FailedAttempt, ...] = ()
 
     @property
-    def cast(self) -> str:
+    def recording_id(self) -> str:
         """The part of the identity that all children of the recording share."""
-        return self.identity.rpartition(":")[0]
+        return self.id.rpartition(":")[0]
 
 
-class PlayableRun(NamedTuple):
+class RecordedRun(NamedTuple):
     """A recording, and what each of its children was asked."""
 
     header: CastHeader
     invocation: Invocation
-    children: tuple[PlayableChild, ...]
+    children: tuple[RecordedChild, ...]
 
     @property
     def vendor(self) -> str:
@@ -64,15 +64,15 @@ class PlayableRun(NamedTuple):
         return self.children[0].vendor if self.children else self.header.vendor
 
 
-def read_run(path: str) -> PlayableRun:
+def load_run(path: str) -> RecordedRun:
     """A recording's header, and what each of its children was asked. CastError if it cannot be
     read.
     """
     reader = CastReader()
     told = list[bytes]()
-    children, before, count = list[PlayableChild](), list[FailedAttempt](), 0
+    children, before, count = list[RecordedChild](), list[FailedAttempt](), 0
     turns = list[object]()
-    for record in _asked(path, reader):
+    for record in _read_prompt_records(path, reader):
         fact = record.fields
         if record.code == "i":
             told.append(record.data)
@@ -83,8 +83,12 @@ def read_run(path: str) -> PlayableRun:
                 vendor if isinstance(vendor, str) else reader.header.vendor if reader.header else ""
             )
             children.append(
-                PlayableChild(
-                    path, count, _identity(path, count), vendor=vendor, tried=tuple(before)
+                RecordedChild(
+                    path,
+                    count,
+                    _create_child_id(path, count),
+                    vendor=vendor,
+                    failed_attempts=tuple(before),
                 )
             )
             turns.append(fact.get("turn"))
@@ -92,7 +96,7 @@ def read_run(path: str) -> PlayableRun:
         elif record.code == "n":
             if fact.get("kind") == NOTE_PASSED_OVER:
                 if fact.get("started") and children:
-                    before = [*children.pop().tried, *before]
+                    before = [*children.pop().failed_attempts, *before]
                     turns.pop()
                 before.append(parse_failed_attempt(fact))
             elif (
@@ -100,42 +104,46 @@ def read_run(path: str) -> PlayableRun:
                 and children
                 and children[-1].number == fact.get("child")
             ):
-                children[-1] = children[-1]._replace(stopped=True)
-            elif fact.get("kind") == NOTE_RESULT and children and _succeeded(fact):
+                children[-1] = children[-1]._replace(was_stopped=True)
+            elif fact.get("kind") == NOTE_RESULT and children and _is_success(fact):
                 # it had said all, and did not go
-                children[-1] = children[-1]._replace(stopped=False)
-        elif children and not children[-1].listens:
+                children[-1] = children[-1]._replace(was_stopped=False)
+        elif children and not children[-1].reads_lines:
             children[-1] = children[-1]._replace(
-                listens=bool(parse_protocol_line(record.data).kind)
+                reads_lines=bool(parse_protocol_line(record.data).kind)
             )
     header = reader.header
     assert header is not None
-    invocation = invocation_of(header)
-    prompts = _prompts(invocation, header, b"".join(told))
+    invocation = parse_invocation(header)
+    prompts = _collect_prompts(invocation, header, b"".join(told))
     for place, (child, turn) in enumerate(zip(children, turns, strict=True)):
         at = turn if isinstance(turn, int) else child.number
         at = 1 if len(prompts) == 1 else at
         prompt = (
-            prompts[at - 1][:MOST_PROMPTS] if 1 <= at <= len(prompts) and prompts[at - 1] else None
+            prompts[at - 1][:MAX_PROMPT_CHARS]
+            if 1 <= at <= len(prompts) and prompts[at - 1]
+            else None
         )
         children[place] = child._replace(prompt=prompt)
-    return PlayableRun(header, invocation, tuple(children))
+    return RecordedRun(header, invocation, tuple(children))
 
 
-def _succeeded(fact: Mapping[str, Any]) -> bool:
+def _is_success(fact: Mapping[str, Any]) -> bool:
     """Whether the note of a result says that the turn succeeded."""
     result = fact.get("result")
     return isinstance(result, Mapping) and result.get("is_error") is False
 
 
-def _prompts(invocation: Invocation, header: CastHeader, told: bytes) -> list[str]:
+def _collect_prompts(invocation: Invocation, header: CastHeader, told: bytes) -> list[str]:
     """The prompts in order: the messages from stdin, or the one of the command line with what was
     piped in.
     """
     if invocation.streams.input_format == "stream-json" or (
         resolve_dialect(header.dialect).accepts_frames and not invocation.prompt
     ):
-        messages = [text for line in told.split(b"\n") if (text := message_of(line)) is not None]
+        messages = [
+            text for line in told.split(b"\n") if (text := parse_message_text(line)) is not None
+        ]
         if messages or invocation.streams.input_format == "stream-json":
             return messages
     asks = invocation.permissions.permission_prompt_tool == "stdio"
@@ -144,17 +152,20 @@ def _prompts(invocation: Invocation, header: CastHeader, told: bytes) -> list[st
     return ["\n".join(part for part in (invocation.prompt or "", piped) if part.strip())]
 
 
-_COUNTS = (b"i", b"I", b"s", b"n")  # letters
+_PROMPT_RECORD_CODES = (b"i", b"I", b"s", b"n")  # letters
 
 
-def _asked(path: str, reader: CastReader) -> Iterator[CastRecord]:
+def _read_prompt_records(path: str, reader: CastReader) -> Iterator[CastRecord]:
     """The records that say what was asked. The others are many, and are not parsed."""
     descriptor = open_cast(path)
     try:
         lines = LineSplitter()
         while chunk := os.read(descriptor, CHUNK_BYTES):
             for raw in lines.feed(chunk):
-                if reader.header is None or raw[raw.find(b'"') + 1 : raw.find(b'"') + 2] in _COUNTS:
+                if (
+                    reader.header is None
+                    or raw[raw.find(b'"') + 1 : raw.find(b'"') + 2] in _PROMPT_RECORD_CODES
+                ):
                     yield from reader.feed(raw + b"\n")
         reader.close()
     except OSError as error:
@@ -163,14 +174,14 @@ def _asked(path: str, reader: CastReader) -> Iterator[CastRecord]:
         os.close(descriptor)
 
 
-def program_of(header: CastHeader) -> str:
+def get_program(header: CastHeader) -> str:
     """The program of ours that was called."""
     return resolve_dialect(header.dialect).resolve_program(header.argv)
 
 
-def invocation_of(header: CastHeader) -> Invocation:
+def parse_invocation(header: CastHeader) -> Invocation:
     """The recorded command line, of the drop-in or of yume-cli; an empty one if it was refused."""
-    if program_of(header) != "claude":
+    if get_program(header) != "claude":
         call = parse_yume(header.argv)
         known = parse_uuid(call.session), parse_uuid(call.resume)
         return call.to_invocation().with_flags(session_id=known[0], resume=known[1])
@@ -180,7 +191,7 @@ def invocation_of(header: CastHeader) -> Invocation:
         return Invocation()
 
 
-def message_of(line: bytes) -> str | None:
+def parse_message_text(line: bytes) -> str | None:
     """The text of a user's message; None for any other line."""
     if b'"user"' not in line:
         return None
@@ -196,7 +207,7 @@ def message_of(line: bytes) -> str | None:
         return None
 
 
-def _identity(path: str, child: int) -> str:
+def _create_child_id(path: str, child: int) -> str:
     """A child's name in a session, made of the file's name without its folder, and of the child's
     number.
     """

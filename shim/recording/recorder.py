@@ -21,18 +21,18 @@ from shim.recording.moment_queue import MAX_QUEUED_BYTES, RecordEventQueue
 if TYPE_CHECKING:
     from shim.io.tap import PipedProcess
 
-LATE_BYTES = 1024 * 1024  # a pipe holds no more
-ANSWERS = ("result", "structured_output")  # of a result: the streams have them
+FINAL_READ_BYTES = 1024 * 1024  # a pipe holds no more
+ANSWER_FIELDS = ("result", "structured_output")  # of a result: the streams have them
 
 
-class Limits(NamedTuple):
+class RecordingLimits(NamedTuple):
     """`most` bytes may be recorded; with `strict` the turn ends when recording fails."""
 
-    most: int
+    max_bytes: int
     strict: bool = False
 
 
-class Recorder:
+class RunRecorder:
     """Records one run into a new file; `clean` blanks secrets. Called by one thread."""
 
     def __init__(
@@ -41,25 +41,25 @@ class Recorder:
         path: str,
         header: Mapping[str, Any],
         *,
-        limits: Limits,
-        clean: bool,
+        limits: RecordingLimits,
+        redact: bool,
         write: WriteFunction = os.write,
     ) -> None:
-        self.turn = 0
+        self.turn_number = 0
         self.strict = limits.strict
-        self._children = 0
-        self._vendor = header.get("vendor")
-        self._track: Track | None = None
+        self._child_count = 0
+        self._header_vendor = header.get("vendor")
+        self._child_recorder: ChildRecorder | None = None
         self._queue = queue = RecordEventQueue()
-        self._notice = notice = StopNotice(path, strict=limits.strict)
+        self._stop_notice = notice = StopNotice(path, strict=limits.strict)
         self._writer = RecordingWriter(
             file,
             path,
             header,
             queue=queue,
             stop_notice=notice,
-            max_bytes=limits.most,
-            redact=clean,
+            max_bytes=limits.max_bytes,
+            redact=redact,
             write=write,
         )
 
@@ -71,40 +71,42 @@ class Recorder:
         """
         if not self._queue.closed and not self._queue.put_bytes(stream_code, data):
             self._queue.stop({"kind": "limit", "queued": MAX_QUEUED_BYTES})
-            self._notice.report("the disk is too slow")
+            self._stop_notice.report("the disk is too slow")
 
-    def fact(self, letter: str, fact: Mapping[str, Any]) -> None:
+    def record_event(self, letter: str, fact: Mapping[str, Any]) -> None:
         self._queue.put_event(letter, fact)
 
     def record_note(self, kind: str, **fields: Any) -> None:
-        self.fact("n", {"kind": kind, **fields})
+        self.record_event("n", {"kind": kind, **fields})
 
-    def child(self, argv: list[str], cwd: str, vendor: str = "") -> "Track":
+    def record_child_start(self, argv: list[str], cwd: str, vendor: str = "") -> "ChildRecorder":
         """A child was started; `vendor` is recorded if it is not the header's."""
-        if self._track is not None:
-            self._track.finish()
-        self._children += 1
-        turn = max(self.turn, 1)  # the first child may start before the loop begins the turn
-        fact = {"child": self._children, "turn": turn, "argv": redact_argv(argv), "cwd": cwd}
-        self.fact("s", fact | ({"vendor": vendor} if vendor not in ("", self._vendor) else {}))
-        self._track = Track(self, self._children)
-        return self._track
+        if self._child_recorder is not None:
+            self._child_recorder.finish()
+        self._child_count += 1
+        turn = max(self.turn_number, 1)  # the first child may start before the loop begins the turn
+        fact = {"child": self._child_count, "turn": turn, "argv": redact_argv(argv), "cwd": cwd}
+        self.record_event(
+            "s", fact | ({"vendor": vendor} if vendor not in ("", self._header_vendor) else {})
+        )
+        self._child_recorder = ChildRecorder(self, self._child_count)
+        return self._child_recorder
 
-    def account(self, account: Diagnostics) -> None:
+    def record_diagnostics(self, account: Diagnostics) -> None:
         """Notes of what a turn's account counted, when the turn is over."""
         for kind, count in account.repairs.items():
-            self.record_note("repair", repair=kind, count=count, turn=self.turn)
+            self.record_note("repair", repair=kind, count=count, turn=self.turn_number)
         for kind, count in account.unknown_events.items():
-            self.record_note("unknown_event", event=kind, count=count, turn=self.turn)
+            self.record_note("unknown_event", event=kind, count=count, turn=self.turn_number)
 
-    def result(self, line: Mapping[str, Any]) -> None:
+    def record_result(self, line: Mapping[str, Any]) -> None:
         """What was decided at the end of a turn, whatever the frontend was told of it; not the
         answer itself.
         """
         self.record_note(
             NOTE_RESULT,
-            turn=self.turn,
-            result={name: line[name] for name in line if name not in ANSWERS},
+            turn=self.turn_number,
+            result={name: line[name] for name in line if name not in ANSWER_FIELDS},
         )
 
     # -- ends --------------------------------------------------------------------------------------
@@ -117,69 +119,69 @@ class Recorder:
         """
         if self._writer.abandoned:
             return True
-        if self._track is not None:
-            self._track.finish()
+        if self._child_recorder is not None:
+            self._child_recorder.finish()
         self._queue.put_end()
         self._writer.finish(stopped)
-        if not self.strict or not self._notice.reason or self._notice.ended_turn:
+        if not self.strict or not self._stop_notice.reason or self._stop_notice.ended_turn:
             return True
-        warn(f"{self._notice.reason}\n")
+        warn(f"{self._stop_notice.reason}\n")
         return False
 
-    async def failed(self) -> str:
+    async def wait_for_failure(self) -> str:
         """Wait until a strict recording fails. Returns the reason."""
-        return await self._notice.wait()
+        return await self._stop_notice.wait()
 
 
-class Track:
+class ChildRecorder:
     """Records one child: its output, its input, and its end."""
 
-    def __init__(self, recorder: Recorder, number: int) -> None:
-        self._recorder = recorder
-        self._number = number
-        self._open = {"o", "e"}
+    def __init__(self, recorder: RunRecorder, number: int) -> None:
+        self._run_recorder = recorder
+        self._child_number = number
+        self._open_streams = {"o", "e"}
         self._exit: ChildExit | None = None
-        self._over = False
+        self._exit_recorded = False
 
     def record_stdin(self, data: bytes) -> None:
         """Bytes that its stdin took; no bytes when its stdin was closed."""
-        if not self._over:
-            self._recorder.record_stream("I", data)
+        if not self._exit_recorded:
+            self._run_recorder.record_stream("I", data)
 
     def record_output(self, stream_code: str, chunk: bytes) -> None:
         """Bytes of its stdout (`o`) or stderr (`e`); no bytes when that stream ended."""
-        if chunk and not self._over:
-            self._recorder.record_stream(stream_code, chunk)
+        if chunk and not self._exit_recorded:
+            self._run_recorder.record_stream(stream_code, chunk)
         elif not chunk:
-            self._open.discard(stream_code)
-            self._end()
+            self._open_streams.discard(stream_code)
+            self._record_exit_if_complete()
 
     def record_signal(self, signal_name: str) -> None:
-        self._recorder.record_note(NOTE_SIGNAL, child=self._number, signal=signal_name)
+        self._run_recorder.record_note(NOTE_SIGNAL, child=self._child_number, signal=signal_name)
 
     def record_exit(self, child_exit: ChildExit) -> None:
         self._exit = child_exit
-        self._end()
+        self._record_exit_if_complete()
 
     def drain_pipes(self, process: "PipedProcess") -> None:
         """Nobody reads the child any more: record what its pipes still hold."""
         for letter, pipe in (("o", process.stdout), ("e", process.stderr)):
-            if letter in self._open and pipe is not None and not pipe.closed:
+            if letter in self._open_streams and pipe is not None and not pipe.closed:
                 with contextlib.suppress(OSError):
-                    self.record_output(letter, os.read(pipe.fileno(), LATE_BYTES))
-        self._open.clear()
-        self._end()
+                    self.record_output(letter, os.read(pipe.fileno(), FINAL_READ_BYTES))
+        self._open_streams.clear()
+        self._record_exit_if_complete()
 
     def finish(self) -> None:
         """Record the end now, as unknown if it is not known yet."""
-        self._open.clear()
+        self._open_streams.clear()
         self._exit = self._exit or ChildExit()
-        self._end()
+        self._record_exit_if_complete()
 
-    def _end(self) -> None:
-        if self._over or self._open or self._exit is None:
+    def _record_exit_if_complete(self) -> None:
+        if self._exit_recorded or self._open_streams or self._exit is None:
             return
-        self._over = True
-        self._recorder.fact(
-            "x", {"child": self._number, "code": self._exit.code, "signal": self._exit.signal}
+        self._exit_recorded = True
+        self._run_recorder.record_event(
+            "x", {"child": self._child_number, "code": self._exit.code, "signal": self._exit.signal}
         )

@@ -30,13 +30,13 @@ from shim.io.early_signals import install_handler
 from shim.recording.wanted import CHUNK_BYTES, Wanted, read_words, records_of
 
 # How long a recorded line is waited for: a person may come back tomorrow and press "allow".
-LINE_SECONDS = 24 * 60 * 60.0
+LINE_TIMEOUT_S = 24 * 60 * 60.0
 # How long a recorded interrupt is waited for: a person who only watches presses no button.
-SIGNAL_SECONDS = 60.0
-PAUSE_SECONDS = 24 * 60 * 60.0  # no pause is longer, whatever the file says
-HEARD_CHUNKS = 64  # of stdin that are queued; then the writer waits
+SIGNAL_TIMEOUT_S = 60.0
+MAX_PAUSE_S = 24 * 60 * 60.0  # no pause is longer, whatever the file says
+MAX_QUEUED_CHUNKS = 64  # of stdin that are queued; then the writer waits
 
-Event = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signal", its name)
+InputEvent = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signal", its name)
 
 
 class Hearing:
@@ -45,8 +45,8 @@ class Hearing:
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
         # a signal's handler may put into this kind
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._room = threading.BoundedSemaphore(HEARD_CHUNKS)
+        self._events: queue.SimpleQueue[InputEvent] = queue.SimpleQueue()
+        self._room = threading.BoundedSemaphore(MAX_QUEUED_CHUNKS)
         self._lines = LineSplitter()
 
     def listen(self) -> None:
@@ -70,7 +70,7 @@ class Hearing:
             self._room.acquire()
             self._events.put(("chunk", chunk))
 
-    def next(self, seconds: float) -> list[Event] | None:
+    def next(self, seconds: float) -> list[InputEvent] | None:
         """The next events; None if nothing happens within so many seconds."""
         try:
             kind, data = (
@@ -94,7 +94,7 @@ class Player:
         self,
         script: Replayer,
         *,
-        hear: Callable[[float], list[Event] | None],
+        hear: Callable[[float], list[InputEvent] | None],
         write: Callable[[str, bytes], None],
         speed: float = 1.0,
         max_gap: float | None = None,
@@ -104,7 +104,7 @@ class Player:
         self._hear = hear
         self._write = write
         self._speed = speed
-        self._most = PAUSE_SECONDS if max_gap is None else max_gap
+        self._most = MAX_PAUSE_S if max_gap is None else max_gap
         self._clock = clock
         self._due = clock()
 
@@ -114,7 +114,7 @@ class Player:
         while True:
             step, jumps = script.take_next_step(), script.jump_count
             if step.kind == "wait":
-                self._wait(SIGNAL_SECONDS if step.reason == "signal" else LINE_SECONDS)
+                self._wait(SIGNAL_TIMEOUT_S if step.reason == "signal" else LINE_TIMEOUT_S)
                 continue
             self._pause(step.pause_s)
             if script.jump_count != jumps and step.kind != "fail":
@@ -193,7 +193,7 @@ def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[CastRecord] | None:
 # -- the program -----------------------------------------------------------------------------------
 
 
-def play(wanted: Wanted) -> int:
+def play_recording(wanted: Wanted) -> int:
     """Play on our own stdin, stdout and stderr; the exit status. Does not return if the program
     died of a signal.
     """
@@ -272,4 +272,4 @@ def _complain(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(play(read_words(sys.argv[1:])))
+    sys.exit(play_recording(read_words(sys.argv[1:])))

@@ -19,7 +19,7 @@ from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import ChildExit
-from shim.recording.playable_run import invocation_of
+from shim.recording.playable_run import parse_invocation
 from shim.state.files import open_regular
 from shim.story.story import Change, Story
 
@@ -115,7 +115,7 @@ class Teller:
     def __init__(self, header: CastHeader) -> None:
         self.story = Story()
         self._header = header
-        self._invocation = invocation_of(header)
+        self._invocation = parse_invocation(header)
         stream = (
             self._invocation.streams.output_format == "stream-json" and header.dialect == "claude"
         )

@@ -10,7 +10,7 @@ from support import case
 
 from shim.core.cast.records import CastHeader
 from shim.recording.choice import RecordingSet
-from shim.recording.playable_run import invocation_of, read_run
+from shim.recording.playable_run import load_run, parse_invocation
 from tests.recording.test_replay import TALK, kept
 
 
@@ -143,7 +143,7 @@ LISTENS = ["--input-format", "stream-json", *STREAM]
 def test_each_child_has_the_prompt_of_its_turn(box):
     told = [(0.0, "i", user("one") + user("two"))]
     children = [START, end(1.0), SECOND, end(2.5, child=2), AGAIN, end(4.0, child=3)]
-    run = read_run(kept(box, cast_of([*told, *children], argv=LISTENS)))
+    run = load_run(kept(box, cast_of([*told, *children], argv=LISTENS)))
     assert [child.prompt for child in run.children] == ["one", "two", "two"]
     assert [child.number for child in run.children] == [1, 2, 3]
 
@@ -152,18 +152,18 @@ def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
     data = cast_of(
         [(0.0, "i", b"a file\nof lines\n"), START, end(1.0)], argv=["-p", *STREAM, "read it"]
     )
-    assert read_run(kept(box, data)).children[0].prompt == "read it\na file\nof lines\n"
+    assert load_run(kept(box, data)).children[0].prompt == "read it\na file\nof lines\n"
     answers = cast_of(
         [START, (0.0, "i", b'{"type":"control_response"}\n'), end(1.0)],
         argv=["-p", *TALK[:3], "ask"],
     )
-    assert read_run(kept(box, answers)).children[0].prompt.startswith("ask")
+    assert load_run(kept(box, answers)).children[0].prompt.startswith("ask")
 
 
 def test_a_call_that_was_refused_then_is_no_call_now():
-    assert invocation_of(CastHeader(argv=("--output-format", "nonsense"))).prompt is None
+    assert parse_invocation(CastHeader(argv=("--output-format", "nonsense"))).prompt is None
     yume = CastHeader(argv=("start", "--provider", "pi", "--prompt", "x"), dialect="yume")
-    assert invocation_of(yume).prompt == "x"
+    assert parse_invocation(yume).prompt == "x"
 
 
 def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):
@@ -172,7 +172,7 @@ def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):
     path = kept(box, cast_of([*told, *children], argv=LISTENS))
     recordings = RecordingSet(path, "/", {"HOME": "/"})
     first = recordings.select_child("anything", "")
-    assert first.number == 1 and recordings.select_child("more", first.identity).number == 2
+    assert first.number == 1 and recordings.select_child("more", first.id).number == 2
     assert recordings.select_child("two", "").number == 2
 
 
@@ -255,10 +255,10 @@ def test_a_recording_that_nobody_stopped_is_played_before_one_that_was(box):
         stop = b'[0,"n",{"kind":"signal","child":1,"signal":"SIGINT"}]\n'
         cast.write_bytes(b"".join([*lines[:place], stop, *lines[place:]]))
     recordings = RecordingSet(path, str(box.path), {})
-    assert [recordings.select_child(prompt, "").cast[:8] for prompt in ("go", "stop")] == [
+    assert [recordings.select_child(prompt, "").recording_id[:8] for prompt in ("go", "stop")] == [
         "20261121",
         "20261122",
     ]
     first = sorted((box.path / "casts").iterdir())[0]
-    assert RecordingSet(str(first), str(box.path), {}).select_child("go", "").stopped
+    assert RecordingSet(str(first), str(box.path), {}).select_child("go", "").was_stopped
     assert said_by(box, path, "go").result["result"] == golden(BASH)

@@ -15,7 +15,7 @@ from fake_secrets import random
 from shim.core.reading.account import Diagnostics
 from shim.core.turn.outcome import ChildExit
 from shim.recording import cast_writer, moment_queue
-from shim.recording.recorder import Limits, Recorder
+from shim.recording.recorder import RecordingLimits, RunRecorder
 from shim.recording.rewrite import StoppedError
 
 SECRET = f"sk-ant-api03-{random(80)}"
@@ -32,7 +32,9 @@ def record(tmp_path: Path, monkeypatch):
     def make(write: Callable[[int, bytes], int] = os.write, *, clean: bool = False, **limits):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         options = {"most": 10**9} | limits
-        return Recorder(file, str(path), HEADER, limits=Limits(**options), clean=clean, write=write)
+        return RunRecorder(
+            file, str(path), HEADER, limits=RecordingLimits(**options), redact=clean, write=write
+        )
 
     make.read = lambda: read_cast(path.read_bytes())
     make.path = path
@@ -53,7 +55,7 @@ class Hung:
 
 def test_what_is_handed_over_comes_out_in_its_order(record):
     recorder = record()
-    track = recorder.child(["vendor", "-p"], "/home/user")
+    track = recorder.record_child_start(["vendor", "-p"], "/home/user")
     recorder.record_stream("i", b"one\n")
     track.record_stdin(b"two")
     track.record_output("o", b"three\nfo")
@@ -86,7 +88,7 @@ def test_what_is_handed_over_comes_out_in_its_order(record):
 
 def test_a_secret_among_the_arguments_of_a_child_is_not_recorded(record):
     recorder = record()
-    recorder.child(["vendor", "--api-key", "correct horse"], "/home/user")
+    recorder.record_child_start(["vendor", "--api-key", "correct horse"], "/home/user")
     assert recorder.close()
     assert b"correct horse" not in record.path.read_bytes()
 
@@ -214,7 +216,7 @@ async def test_who_must_not_go_on_hears_of_it(record, capfd):
 
     recorder = record(full, strict=True)
     with anyio.fail_after(PATIENCE):
-        assert "No space left on device" in await recorder.failed()
+        assert "No space left on device" in await recorder.wait_for_failure()
     assert recorder.close()
     assert capfd.readouterr().err == ""
 
@@ -299,8 +301,8 @@ def test_a_secret_that_stands_where_the_disk_was_full_is_said(record, capfd):
 
 def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
     recorder = record()
-    recorder.child(["one"], "/")
-    recorder.child(["two"], "/").record_output("o", b"x\n")
+    recorder.record_child_start(["one"], "/")
+    recorder.record_child_start(["two"], "/").record_output("o", b"x\n")
     recorder.close()
     facts = [
         (record.letter, record.fields["child"])
@@ -314,8 +316,8 @@ def test_an_account_is_notes(record):
     recorder, account = record(), Diagnostics()
     account.record("not_json", "x")
     account.record_unknown_event("odd")
-    recorder.turn = 2
-    recorder.account(account)
+    recorder.turn_number = 2
+    recorder.record_diagnostics(account)
     recorder.close()
     assert [dict(record.fields) for record in record.read()[1]] == [
         {"kind": "repair", "repair": "not_json", "count": 1, "turn": 2},
@@ -325,7 +327,7 @@ def test_an_account_is_notes(record):
 
 def test_words_that_are_no_text_are_recorded_as_far_as_they_are(record):
     recorder = record()
-    recorder.child(["a\udcff", "b"], "/home/\udcfe")
+    recorder.record_child_start(["a\udcff", "b"], "/home/\udcfe")
     recorder.close()
     assert record.read()[1][0].fields["argv"][1] == "b"
 

@@ -25,7 +25,7 @@ from shim.core.cast.records import STREAMS, CastHeader, CastRecord
 from shim.core.cast.verify import verify_chunks
 from shim.process import probe
 from shim.process.probe import create_probe
-from shim.recording.playable_run import read_run
+from shim.recording.playable_run import load_run
 from shim.state.config import VendorSettings
 from tests.conversation.test_conversation import IDLE, user
 from tests.conversation.test_conversation import request as control
@@ -245,7 +245,7 @@ def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, wo
         signal_note["child"] == end.fields["child"] == 1
         and end.fields["signal"] == signal_note["signal"]
     )
-    assert read_run(str(cast.path)).children[0].stopped is False
+    assert load_run(str(cast.path)).children[0].was_stopped is False
 
 
 def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):

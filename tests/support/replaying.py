@@ -9,7 +9,7 @@ from casting import Moment, cast_of, read_cast
 
 from shim.core.cast.script import Replayer, ReplayStep
 from shim.core.cast.words import select_child_records
-from shim.recording.replay import Event, Player
+from shim.recording.replay import InputEvent, Player
 
 START: Moment = (0.0, "s", {"child": 1, "turn": 1, "argv": ["qwen"], "cwd": "/w"})
 
@@ -76,7 +76,7 @@ class Room:
         self._heard = list(heard)
         self.patience: list[float] = []
 
-    def hear(self, seconds: float) -> list[Event] | None:
+    def hear(self, seconds: float) -> list[InputEvent] | None:
         """What Player asks for."""
         self.patience.append(seconds)
         if self._heard and self._heard[0][0] <= self.now + seconds:

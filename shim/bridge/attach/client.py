@@ -37,7 +37,7 @@ from shim.state.config import Settings
 if TYPE_CHECKING:
     from shim.io.signals import SignalRecorder
     from shim.io.stdin import Stdin
-    from shim.recording.recorder import Recorder
+    from shim.recording.recorder import RunRecorder
 
 MAX_JOIN_ATTEMPTS = 3  # of a session that others begin and end meanwhile
 JOIN_FAILED_ERROR = (
@@ -142,7 +142,7 @@ class JoinedConversation:
         self._startup: ConversationStartup | None = None
 
     @property
-    def recorder(self) -> "Recorder | None":
+    def recorder(self) -> "RunRecorder | None":
         """Of a run without the bridge; what a host says is in its own recordings."""
         return None if self._startup is None else self._startup.recorder
 

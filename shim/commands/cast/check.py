@@ -25,7 +25,7 @@ from shim.core.cast.words import parse_protocol_line
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
 from shim.io.early_signals import SIGNAL_NAMES
-from shim.recording.playable_run import invocation_of, program_of
+from shim.recording.playable_run import get_program, parse_invocation
 from shim.recording.wanted import open_cast
 from shim.state import own_vendors
 from shim.state.config import CHOICES
@@ -143,7 +143,7 @@ def _build_command(header: CastHeader) -> list[str]:
     """The arguments of the drop-in, without those that name a vendor, a recording or a file of
     another machine.
     """
-    door = program_of(header)
+    door = get_program(header)
     words, kept = list(header.argv), list[str]()
     while words:
         word = words.pop(0)
@@ -271,7 +271,7 @@ def _replay_and_compare(
     """Send the recorded lines in their time and compare the output. `stop` says why the comparison
     ends early.
     """
-    invocation = invocation_of(header)
+    invocation = parse_invocation(header)
     sides = OutputNormalizer(header.cwd, cwd), OutputNormalizer(header.cwd, cwd)
     streams = invocation.streams.output_format == "stream-json"
     talks = (

@@ -21,7 +21,7 @@ from shim.core.reading.ids import is_vendor_name, validate_vendor_session_id
 from shim.core.secrets.redactor import describe_redactions
 from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file
-from shim.recording.playable_run import invocation_of
+from shim.recording.playable_run import parse_invocation
 from shim.recording.rewrite import rewrite
 from shim.state.files import create, open_regular, remove
 from shim.story.reading import Cast, child_exit, header_of
@@ -187,7 +187,7 @@ def _write_fixture(
             else:
                 facts.add_record(record)
     header = header_of(path)
-    partial = invocation_of(header).streams.partial
+    partial = parse_invocation(header).streams.partial
     with _create_file(folder, CASE_FILE) as file:
         file.write(facts.format_case(header, vendor, run, partial).encode())
     if redact:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from shim.io.raw_output import warn
-from shim.recording.replay import play
+from shim.recording.replay import play_recording
 from shim.recording.wanted import Wanted
 from shim.story.terminal.console import must_be_one_of
 
@@ -61,4 +61,6 @@ def replay(
         )
     if as_json:
         warn("--json has no effect without --check\n")
-    raise typer.Exit(play(Wanted(casts[0], side=side, child=child, speed=speed, max_gap=max_gap)))
+    raise typer.Exit(
+        play_recording(Wanted(casts[0], side=side, child=child, speed=speed, max_gap=max_gap))
+    )

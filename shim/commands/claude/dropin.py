@@ -17,7 +17,7 @@ from shim.state import config
 
 if TYPE_CHECKING:
     from shim.bridge.attach.client import JoinedConversation
-    from shim.recording.recorder import Recorder
+    from shim.recording.recorder import RunRecorder
 
 SIGNAL_EXIT_CODES = (143, 129)  # the sender of the signal waits a moment, and then kills us
 
@@ -164,7 +164,7 @@ def run_conversation(
     """
     signals = SignalRecorder()
     started: ConversationStartup | JoinedConversation | None = None
-    recorder: Recorder | None = None
+    recorder: RunRecorder | None = None
     status = 1
     try:
         signals.start_listening()

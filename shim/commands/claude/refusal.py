@@ -38,7 +38,7 @@ from shim.process.environment import get_working_directory
 from shim.state import config
 
 if TYPE_CHECKING:
-    from shim.recording.recorder import Recorder
+    from shim.recording.recorder import RunRecorder
 
 # with text output only; frontends that read JSON get a result and 1 (surface page)
 MISSING_PROGRAM_EXIT_CODE = 127
@@ -75,7 +75,7 @@ def report_failure(
     error: Exception,
     stopped: Callable[[], bool],
     shown: str,
-    recorder: "Recorder | None",
+    recorder: "RunRecorder | None",
 ) -> int:
     """Tell what kept a conversation from beginning; the exit status. `stopped` and `shown` as
     `refuse` has them.
@@ -98,7 +98,7 @@ def report_failure(
 
 def record_refusal(
     invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
-) -> "Recorder | None":
+) -> "RunRecorder | None":
     """The recorder of a run that was refused before a vendor was chosen; None where nothing is
     recorded.
     """
@@ -144,7 +144,7 @@ def refuse_turn(
     cause: Cause,
     stopped: Callable[[], bool],
     shown: str = "",
-    recorder: "Recorder | None" = None,
+    recorder: "RunRecorder | None" = None,
 ) -> int:
     """A turn that cannot start still ends in a result that says why, where the output format has
     one.

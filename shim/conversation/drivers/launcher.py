@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from shim.core.turn.terms import OutputWriter
     from shim.process.probe import ProgramProbe
     from shim.process.usage_file import ReportFile
-    from shim.recording.recorder import Recorder
+    from shim.recording.recorder import RunRecorder
     from shim.state.attachments import Attachments
     from shim.state.store import Session
 
@@ -231,7 +231,7 @@ class ChildLauncher:
         return self.context.adapter
 
     @property
-    def recorder(self) -> "Recorder | None":
+    def recorder(self) -> "RunRecorder | None":
         return self.context.recorder
 
     @property
@@ -381,7 +381,7 @@ class ChildLauncher:
         track = (
             None
             if setup.recorder is None
-            else setup.recorder.child(command, setup.cwd, vendor.display_name)
+            else setup.recorder.record_child_start(command, setup.cwd, vendor.display_name)
         )
         tail = None
         if setup.settings.redaction() == "all":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shim.core.claude.permissions import PermissionDecision
     from shim.core.policy.rules import Rule
     from shim.core.turn.terms import StructuredAnswer
-    from shim.recording.recorder import Recorder
+    from shim.recording.recorder import RunRecorder
     from shim.state.spill import Spill
     from shim.state.store import Session
 
@@ -85,7 +85,7 @@ class ConversationContext(NamedTuple):
     environment: Mapping[str, str]
     cwd: str
     log: LogFunction
-    recorder: "Recorder | None" = None
+    recorder: "RunRecorder | None" = None
     is_translated: bool = False
     claude_settings: ClaudeSettings = ClaudeSettings()
 

@@ -282,7 +282,7 @@ class TurnLifecycle:
         """Record once for a turn what was mended in it, and what was not understood."""
         if self._context.recorder is not None and pump.turn is not self._recorded_turn:
             self._recorded_turn = pump.turn
-            self._context.recorder.account(pump.translation.diagnostics)
+            self._context.recorder.record_diagnostics(pump.translation.diagnostics)
 
     def _warn_about_secrets(self, pump: ChildStream) -> None:
         """Say once for a turn how many secrets were left out, where a person reads our stderr."""

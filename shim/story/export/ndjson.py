@@ -16,7 +16,7 @@ from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.lines import LineRedactor
 from shim.core.secrets.redactor import Redactor
-from shim.recording.playable_run import invocation_of
+from shim.recording.playable_run import parse_invocation
 from shim.story.reading import Cast, Teller
 from shim.story.story import Change, Story
 
@@ -47,7 +47,7 @@ def export(path: str, write: Write, *, redact: bool) -> None:
     cast = Cast(path)
     clean = _Clean(write) if redact else None
     say = write if clean is None else clean.feed
-    invocation = invocation_of(cast.header)
+    invocation = parse_invocation(cast.header)
     if invocation.streams.output_format == "stream-json" and cast.header.dialect == "claude":
         for record in cast.records():
             if record.code == "O":

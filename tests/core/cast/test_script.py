@@ -15,7 +15,7 @@ from shim.core.cast.words import (
     select_child_records,
     select_frontend_records,
 )
-from shim.recording.replay import LINE_SECONDS, SIGNAL_SECONDS
+from shim.recording.replay import LINE_TIMEOUT_S, SIGNAL_TIMEOUT_S
 
 ASKS = request("q1", "can_use_tool", tool_name="Bash")
 HELLO = response("shim-1", ok=True)
@@ -304,10 +304,10 @@ def test_a_signal_that_the_recording_had_not_ends_it():
 def test_a_recorded_signal_is_waited_for_but_not_for_ever():
     room = Room()
     room.play(signal_run(signals=True))
-    assert SIGNAL_SECONDS in room.patience and room.stdout == b"a\nb\ncut\n"
+    assert SIGNAL_TIMEOUT_S in room.patience and room.stdout == b"a\nb\ncut\n"
     room = Room()
     room.play(signal_run())
-    assert SIGNAL_SECONDS not in room.patience and room.stdout == b"a\nb\ncut\n"
+    assert SIGNAL_TIMEOUT_S not in room.patience and room.stdout == b"a\nb\ncut\n"
 
 
 def test_a_signal_for_a_silence_is_not_waited_for():
@@ -327,7 +327,7 @@ def test_a_signal_for_a_silence_is_not_waited_for():
 def test_a_line_that_never_comes_is_not_waited_for_for_ever():
     room = Room()
     room.play(script_of(conversation((0.5, "o", RESULT), end(1.0))))
-    assert room.now > LINE_SECONDS and room.stdout == HELLO + RESULT
+    assert room.now > LINE_TIMEOUT_S and room.stdout == HELLO + RESULT
 
 
 def test_the_end_of_stdin_lets_nothing_wait():
