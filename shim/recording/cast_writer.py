@@ -19,7 +19,7 @@ from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.records import STREAMS, CastError
 from shim.io.raw_output import warn
 from shim.recording.moment_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordEventQueue
-from shim.recording.rewrite import StoppedError, sweep
+from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets
 
 MAX_BATCH_BYTES = 1024 * 1024  # that are encoded at most before they are written
 # At our end the queue is written and the file swept: while that makes progress, and until we are
@@ -209,8 +209,10 @@ class RecordingWriter:
         if cleaner is None or not cleaner.edits:
             return
         try:
-            sweep(self._path, cleaner.edits, os.fstat(self._file_descriptor), self._check_abandoned)
-        except (CastError, StoppedError) as error:
+            redact_split_secrets(
+                self._path, cleaner.edits, os.fstat(self._file_descriptor), self._check_abandoned
+            )
+        except (CastError, RewriteStoppedError) as error:
             self._warn_secret_left("is still", str(error) or "there was no time to write it anew")
         else:
             if cleaner.has_lost_edits:

@@ -20,7 +20,7 @@ from shim.recording.playable_run import (
     load_run,
     parse_message_text,
 )
-from shim.recording.wanted import Wanted, words_of
+from shim.recording.wanted import ReplayRequest, format_args
 
 MAX_CASTS = 10_000  # of a directory; nobody keeps an overview of more
 MAX_LISTED_PROMPTS, MAX_EXCERPT_CHARS = 5, 60  # of the recorded prompts, in an error
@@ -103,11 +103,11 @@ class RecordingSet:
             if request.files.report_folder
             else ""
         )
-        wanted = Wanted(
+        wanted = ReplayRequest(
             child.path, "vendor", child.number, speed, most, True, session, folder, report
         )
         return LaunchSpec(
-            tuple(words_of(wanted)), b"" if request.persistent else encode_stdin(request.prompt)
+            tuple(format_args(wanted)), b"" if request.persistent else encode_stdin(request.prompt)
         )
 
     def select_child(

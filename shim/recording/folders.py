@@ -9,8 +9,8 @@ from shim.core.cast.verify import CastFinding, verify_chunks
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.account import escape_control_chars
 from shim.io.raw_output import warn
-from shim.recording.rewrite import Rewritten, rewrite
-from shim.recording.search import Search
+from shim.recording.rewrite import RewriteResult, rewrite_cast
+from shim.recording.search import PatternSearch
 from shim.state.config import load
 from shim.state.files import open_regular
 
@@ -136,14 +136,14 @@ def redact_cast(
     texts: Sequence[str],
     *,
     force: bool = False,
-) -> Rewritten:
+) -> RewriteResult:
     """Write a cast anew, without known secrets and without what these expressions and texts match.
 
     Without a `target` the new file replaces the old one, which must not be a link. Two cases need
     `force`: a new chain would hide damage, and a recorder that still runs would go on writing into
     the old file.
     """
-    search = Search(patterns, texts)
+    search = PatternSearch(patterns, texts)
     if target is None and os.path.islink(path):
         raise CastError(f"{path} is a link", hint=f"name the file itself, {os.path.realpath(path)}")
     checked = verify_cast_file(path)
@@ -158,6 +158,6 @@ def redact_cast(
             hint="-o FILE leaves it as it is; use --force if its recording is over",
         )
     if not patterns and not texts:
-        return rewrite(path, target)
-    with search.bounded():
-        return rewrite(path, target, search)
+        return rewrite_cast(path, target)
+    with search.limit_time():
+        return rewrite_cast(path, target, search)

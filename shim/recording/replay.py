@@ -27,7 +27,7 @@ from shim.core.cast.words import (
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.early_signals import install_handler
-from shim.recording.wanted import CHUNK_BYTES, Wanted, read_words, records_of
+from shim.recording.wanted import CHUNK_BYTES, ReplayRequest, parse_args, read_records
 
 # How long a recorded line is waited for: a person may come back tomorrow and press "allow".
 LINE_TIMEOUT_S = 24 * 60 * 60.0
@@ -39,17 +39,17 @@ MAX_QUEUED_CHUNKS = 64  # of stdin that are queued; then the writer waits
 InputEvent = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signal", its name)
 
 
-class Hearing:
+class EventReader:
     """Our stdin and our signals, as events in the order in which they came."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
         # a signal's handler may put into this kind
         self._events: queue.SimpleQueue[InputEvent] = queue.SimpleQueue()
-        self._room = threading.BoundedSemaphore(MAX_QUEUED_CHUNKS)
+        self._free_slots = threading.BoundedSemaphore(MAX_QUEUED_CHUNKS)
         self._lines = LineSplitter()
 
-    def listen(self) -> None:
+    def start(self) -> None:
         """Begin. A terminal counts as closed: a person types no protocol."""
         install_handler(
             lambda number, frame: self._events.put(("signal", signal.Signals(number).name.encode()))
@@ -57,9 +57,9 @@ class Hearing:
         if os.isatty(self._descriptor):
             self._events.put(("end", b""))
         else:
-            threading.Thread(target=self._read, daemon=True).start()
+            threading.Thread(target=self._read_stdin, daemon=True).start()
 
-    def _read(self) -> None:
+    def _read_stdin(self) -> None:
         """Runs in a thread: nothing else waits for a pipe on every system."""
         chunk = b"."
         while chunk:
@@ -67,10 +67,10 @@ class Hearing:
                 chunk = os.read(self._descriptor, CHUNK_BYTES)
             except OSError:
                 chunk = b""
-            self._room.acquire()
+            self._free_slots.acquire()
             self._events.put(("chunk", chunk))
 
-    def next(self, seconds: float) -> list[InputEvent] | None:
+    def wait_for_events(self, seconds: float) -> list[InputEvent] | None:
         """The next events; None if nothing happens within so many seconds."""
         try:
             kind, data = (
@@ -80,12 +80,12 @@ class Hearing:
             return None
         if kind != "chunk":
             return [(kind, data)]
-        self._room.release()
+        self._free_slots.release()
         lines = self._lines.feed(data) if data else self._lines.close()
         return [("line", line) for line in lines] + ([] if data else [("end", b"")])
 
 
-class Player:
+class ReplayPlayer:
     """Plays a script with its pauses. `hear` gives the events of so many seconds, `write` takes a
     stream's bytes.
     """
@@ -94,69 +94,73 @@ class Player:
         self,
         script: Replayer,
         *,
-        hear: Callable[[float], list[InputEvent] | None],
+        wait_for_events: Callable[[float], list[InputEvent] | None],
         write: Callable[[str, bytes], None],
         speed: float = 1.0,
-        max_gap: float | None = None,
+        max_gap_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._script = script
-        self._hear = hear
+        self._replayer = script
+        self._wait_for_events = wait_for_events
         self._write = write
         self._speed = speed
-        self._most = MAX_PAUSE_S if max_gap is None else max_gap
+        self._max_pause_s = MAX_PAUSE_S if max_gap_s is None else max_gap_s
         self._clock = clock
-        self._due = clock()
+        self._due_time_s = clock()
 
     def play(self) -> ReplayStep:
         """Play to the end. Returns the last step."""
-        script = self._script
+        script = self._replayer
         while True:
             step, jumps = script.take_next_step(), script.jump_count
             if step.kind == "wait":
-                self._wait(SIGNAL_TIMEOUT_S if step.reason == "signal" else LINE_TIMEOUT_S)
+                self._wait_for_input(
+                    SIGNAL_TIMEOUT_S if step.reason == "signal" else LINE_TIMEOUT_S
+                )
                 continue
-            self._pause(step.pause_s)
+            self._pause_output(step.pause_s)
             if script.jump_count != jumps and step.kind != "fail":
                 continue  # the script went on elsewhere: this step is obsolete
             if step.kind != "say":
                 return step
             self._write(step.stream_code, step.data)
 
-    def _wait(self, seconds: float) -> None:
-        if not self._take(seconds):
-            self._script.skip_wait()
-        self._due = self._clock()
+    def _wait_for_input(self, seconds: float) -> None:
+        if not self._feed_events(seconds):
+            self._replayer.skip_wait()
+        self._due_time_s = self._clock()
 
-    def _pause(self, seconds: float) -> None:
-        script, jumps = self._script, self._script.jump_count
-        self._due = (
-            self._due + min(seconds / self._speed, self._most) if self._speed else self._clock()
+    def _pause_output(self, seconds: float) -> None:
+        script, jumps = self._replayer, self._replayer.jump_count
+        self._due_time_s = (
+            self._due_time_s + min(seconds / self._speed, self._max_pause_s)
+            if self._speed
+            else self._clock()
         )
         while script.jump_count == jumps:
-            left = self._due - self._clock()
-            if not self._take(max(left, 0.0)) and left <= 0:
+            left = self._due_time_s - self._clock()
+            if not self._feed_events(max(left, 0.0)) and left <= 0:
                 return
-        self._due = self._clock()
+        self._due_time_s = self._clock()
 
-    def _take(self, seconds: float) -> bool:
-        events = self._hear(seconds)
+    def _feed_events(self, seconds: float) -> bool:
+        events = self._wait_for_events(seconds)
         for kind, data in events or ():
             if kind == "line":
-                self._script.feed_line(data)
+                self._replayer.feed_line(data)
             elif kind == "signal":
-                self._script.feed_signal(data.decode())
+                self._replayer.feed_signal(data.decode())
             else:
-                self._script.close_input()
+                self._replayer.close_input()
         return events is not None
 
 
 # -- the file --------------------------------------------------------------------------------------
 
 
-def script_of(wanted: Wanted) -> Replayer:
+def create_replayer(wanted: ReplayRequest) -> Replayer:
     """The script of one side of a recording. CastError when it has no such child."""
-    records = records_of(wanted.path)
+    records = read_records(wanted.path)
     if wanted.side == "claude":
         return Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
     child = select_child_records(records, wanted.child)
@@ -166,7 +170,7 @@ def script_of(wanted: Wanted) -> Replayer:
             f"this recording has no child number {wanted.child}",
             hint="`shim show CAST` tells what happened in it",
         )
-    choose = (lambda line: _beginning_with(line, wanted)) if wanted.folder else None
+    choose = (lambda line: _find_records_by_message(line, wanted)) if wanted.folder else None
     script = chain((first,), child)
     return Replayer(
         script,
@@ -178,7 +182,7 @@ def script_of(wanted: Wanted) -> Replayer:
     )
 
 
-def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[CastRecord] | None:
+def _find_records_by_message(line: bytes, wanted: ReplayRequest) -> Iterator[CastRecord] | None:
     """The records of the recording that begins with this message, from the message on."""
     from shim.recording.choice import find_child_by_message
 
@@ -186,43 +190,49 @@ def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[CastRecord] | None:
     return (
         None
         if found is None
-        else skip_to_first_message(select_child_records(records_of(found.path), found.number), "I")
+        else skip_to_first_message(
+            select_child_records(read_records(found.path), found.number), "I"
+        )
     )
 
 
 # -- the program -----------------------------------------------------------------------------------
 
 
-def play_recording(wanted: Wanted) -> int:
+def play_recording(wanted: ReplayRequest) -> int:
     """Play on our own stdin, stdout and stderr; the exit status. Does not return if the program
     died of a signal.
     """
     try:
-        script = script_of(wanted)
+        script = create_replayer(wanted)
     except CastError as error:
-        return _complain(str(error))
-    hearing = Hearing()
-    hearing.listen()
-    write = partial(_write, report=wanted.report)
-    player = Player(
-        script, hear=hearing.next, write=write, speed=wanted.speed, max_gap=wanted.max_gap
+        return _print_error(str(error))
+    hearing = EventReader()
+    hearing.start()
+    write = partial(_write_stream, report=wanted.report)
+    player = ReplayPlayer(
+        script,
+        wait_for_events=hearing.wait_for_events,
+        write=write,
+        speed=wanted.speed,
+        max_gap_s=wanted.max_gap,
     )
     try:
         step = player.play()
     except CastError as error:
-        return _complain(str(error))
+        return _print_error(str(error))
     except BrokenPipeError:
         return 0  # a closed stdout is not a failure
     except OSError as error:
-        return _complain(f"it cannot be written: {error.strerror}")
+        return _print_error(f"it cannot be written: {error.strerror}")
     if step.kind == "fail":
-        return _complain(step.reason)
+        return _print_error(step.reason)
     if step.signal_name:
-        die(step.signal_name)
+        exit_by_signal(step.signal_name)
     return step.exit_code or 0
 
 
-def die(name: str) -> None:
+def exit_by_signal(name: str) -> None:
     """End by a signal; exit with 1 if this system has no signal of that name."""
     number = (
         getattr(signal, name, None)
@@ -244,7 +254,7 @@ def die(name: str) -> None:
     os._exit(1)  # the signal does not end a process
 
 
-def _write(letter: str, data: bytes, report: str = "") -> None:
+def _write_stream(letter: str, data: bytes, report: str = "") -> None:
     if letter == NOTE_REPORT:
         if report:
             with open(report, "xb") as file:
@@ -263,7 +273,7 @@ def _write(letter: str, data: bytes, report: str = "") -> None:
             raise
 
 
-def _complain(text: str) -> int:
+def _print_error(text: str) -> int:
     try:
         os.write(2, escape_control_chars(f"replay: {text}\n").encode())
     except OSError:
@@ -272,4 +282,4 @@ def _complain(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(play_recording(read_words(sys.argv[1:])))
+    sys.exit(play_recording(parse_args(sys.argv[1:])))

@@ -28,10 +28,10 @@ from shim.core.secrets.redactor import redact_argv
 from shim.state.files import open_regular, replace, write_all, write_new
 
 CHUNK_BYTES = 256 * 1024
-LINES, WRITTEN_BYTES = 1000, 1024 * 1024  # written at once
+MAX_BATCH_LINES, MAX_BATCH_BYTES = 1000, 1024 * 1024  # written at once
 
 
-class Rewritten(NamedTuple):
+class RewriteResult(NamedTuple):
     """`counts` are the blanked secrets by kind, `skipped` the lines that were too long to read.
 
     `lost`: more secrets were split over lines than fit into memory; another run blanks the rest.
@@ -42,13 +42,13 @@ class Rewritten(NamedTuple):
     lost: bool = False
 
 
-class StoppedError(Exception):
+class RewriteStoppedError(Exception):
     """A signal came before the new file was finished; the old one is unchanged."""
 
 
-def rewrite(
-    source: str, target: str | None = None, search: SecretSearch | None = None
-) -> Rewritten:
+def rewrite_cast(
+    source: str, target: str | None = None, custom_search: SecretSearch | None = None
+) -> RewriteResult:
     """Write a cast without secrets to `target`, which must not exist, or without a `target` over
     itself.
 
@@ -56,31 +56,33 @@ def rewrite(
     written.
     """
     source = os.path.realpath(source)
-    first = CastRedactor(search)  # secrets that are split over lines are known after the last line
-    with _reading(source) as file:
-        for line, _ in _lines(file, LineSplitter(MAX_LINE_BYTES)):
+    first = CastRedactor(
+        custom_search
+    )  # secrets that are split over lines are known after the last line
+    with _open_source(source) as file:
+        for line, _ in _read_lines(file, LineSplitter(MAX_LINE_BYTES)):
             if line.is_stream:
                 first.redact_record(line.code, line.data, line.has_newline)
         first.close()
-    cleaner, numbers, splitter = CastRedactor(search), count(), LineSplitter(MAX_LINE_BYTES)
+    cleaner, numbers, splitter = CastRedactor(custom_search), count(), LineSplitter(MAX_LINE_BYTES)
 
     def changed(line: CastLine, raw: bytes) -> bytes:
-        if line.code == HEADER:
-            return _header(raw, cleaner)
+        if line.code == HEADER_CODE:
+            return _redact_header(raw, cleaner)
         if not line.is_stream:
-            return _fact(raw, cleaner)
+            return _redact_other_line(raw, cleaner)
         clean = cleaner.redact_record(line.code, line.data, line.has_newline)
         if edits := first.edits.get(next(numbers)):
             clean = apply_edits(clean, edits)
-        return raw if clean is line.data else _again(line, raw, clean)
+        return raw if clean is line.data else _replace_data(line, raw, clean)
 
-    with _reading(source) as file:
-        _write(source, target, _copy(_lines(file, splitter), changed))
+    with _open_source(source) as file:
+        _write_file(source, target, _encode_copy(_read_lines(file, splitter), changed))
     cleaner.close()
-    return Rewritten(cleaner.secret_counts, splitter.skipped_lines, first.has_lost_edits)
+    return RewriteResult(cleaner.secret_counts, splitter.skipped_lines, first.has_lost_edits)
 
 
-def sweep(
+def redact_split_secrets(
     path: str,
     edits: Mapping[int, Sequence[StringEdit]],
     status: os.stat_result,
@@ -94,39 +96,43 @@ def sweep(
     numbers = count()
 
     def changed(line: CastLine, raw: bytes) -> bytes:
-        if line.code == HEADER:
+        if line.code == HEADER_CODE:
             return orjson.dumps({**orjson.loads(raw), "swept": True})
         if not line.is_stream or (number := next(numbers)) not in edits:
             return raw
-        return _again(line, raw, apply_edits(line.data, edits[number]))
+        return _replace_data(line, raw, apply_edits(line.data, edits[number]))
 
-    with _reading(path) as file:
+    with _open_source(path) as file:
         if not os.path.samestat(os.fstat(file), status):
             raise CastError(f"{path} was replaced by another file meanwhile")
-        _write(path, None, _copy(_lines(file, LineSplitter(MAX_LINE_BYTES)), changed, stopped))
+        _write_file(
+            path,
+            None,
+            _encode_copy(_read_lines(file, LineSplitter(MAX_LINE_BYTES)), changed, stopped),
+        )
 
 
 # -- lines -----------------------------------------------------------------------------------------
 
-HEADER = "header"  # the letter of the first line
-Lines: TypeAlias = Iterator[tuple[CastLine, bytes]]  # a line as it was read, and its bytes
+HEADER_CODE = "header"  # the letter of the first line
+CastLines: TypeAlias = Iterator[tuple[CastLine, bytes]]  # a line as it was read, and its bytes
 
 
-def _lines(file: int, splitter: LineSplitter) -> Lines:
+def _read_lines(file: int, splitter: LineSplitter) -> CastLines:
     """The lines of a cast that are whole and not empty. CastError if the first is no header."""
     begun = False
     while chunk := os.read(file, CHUNK_BYTES):
         for raw in splitter.feed(chunk):
             if not begun:
                 begun = bool(parse_header(raw))
-                yield CastLine(HEADER), strip_bom(raw)
+                yield CastLine(HEADER_CODE), strip_bom(raw)
             elif raw:
                 yield parse_cast_line(raw), raw
     if not begun:
         parse_header(b"")
 
 
-def _again(line: CastLine, raw: bytes, data: bytes) -> bytes:
+def _replace_data(line: CastLine, raw: bytes, data: bytes) -> bytes:
     """A record with the same time and other data."""
     return b"%s,%s]" % (
         raw[: raw.index(b",")],
@@ -134,7 +140,7 @@ def _again(line: CastLine, raw: bytes, data: bytes) -> bytes:
     )
 
 
-def _fact(line: bytes, cleaner: CastRedactor) -> bytes:
+def _redact_other_line(line: bytes, cleaner: CastRedactor) -> bytes:
     """A line that is no record of a stream: a fact, a comment, or a code of a later version."""
     try:
         moment = orjson.loads(line)
@@ -148,18 +154,18 @@ def _fact(line: bytes, cleaner: CastRedactor) -> bytes:
             if cleaner.redact_fields(moment) == moment
             else orjson.dumps(cleaner.redact_fields(moment))
         )
-    clean = cleaner.redact_fields([_command(part) for part in moment])
+    clean = cleaner.redact_fields([_redact_command_line(part) for part in moment])
     return line if clean == moment else orjson.dumps(clean)
 
 
-def _header(line: bytes, cleaner: CastRedactor) -> bytes:
+def _redact_header(line: bytes, cleaner: CastRedactor) -> bytes:
     facts: dict[str, Any] = orjson.loads(line)
-    said = cleaner.redact_fields(_command(facts))
+    said = cleaner.redact_fields(_redact_command_line(facts))
     redact = facts.get("redact")
     return orjson.dumps({**said, "redact": "casts" if redact == "none" else redact, "swept": True})
 
 
-def _command(fact: Any) -> Any:
+def _redact_command_line(fact: Any) -> Any:
     """A fact whose `argv` has no values of options that take secrets."""
     words = fact.get("argv") if isinstance(fact, dict) else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -170,8 +176,8 @@ def _command(fact: Any) -> Any:
 # -- files -----------------------------------------------------------------------------------------
 
 
-def _copy(
-    lines: Lines,
+def _encode_copy(
+    lines: CastLines,
     changed: Callable[[CastLine, bytes], bytes],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bytes]:
@@ -182,9 +188,9 @@ def _copy(
         if line.code != CHECKPOINT:
             waiting.append(changed(line, raw) + b"\n")
             size += len(waiting[-1])
-        if len(waiting) >= LINES or size >= WRITTEN_BYTES:
+        if len(waiting) >= MAX_BATCH_LINES or size >= MAX_BATCH_BYTES:
             if stopped():
-                raise StoppedError
+                raise RewriteStoppedError
             yield chain.add_lines(waiting)
             waiting.clear()
             size = 0
@@ -194,7 +200,7 @@ def _copy(
 
 
 @contextlib.contextmanager
-def _reading(path: str) -> Iterator[int]:
+def _open_source(path: str) -> Iterator[int]:
     try:
         file = open_regular(path, follow=False)
         try:
@@ -205,7 +211,7 @@ def _reading(path: str) -> Iterator[int]:
         raise CastError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _write(source: str, target: str | None, parts: Iterator[bytes]) -> None:
+def _write_file(source: str, target: str | None, parts: Iterator[bytes]) -> None:
     """Write the parts into `target`, or over `source`."""
 
     def fill(file: int) -> None:

@@ -15,15 +15,15 @@ from shim.core.cast.records import CastError
 from shim.core.cast.seams import SecretSpan
 from shim.core.reading.account import escape_control_chars
 
-PATTERNS = 100  # of either kind, in one search
-PATTERN_CHARACTERS = 1000
-TEXT_CHARACTERS = 4  # a shorter text is part of too many words
+MAX_PATTERNS = 100  # of either kind, in one search
+MAX_PATTERN_CHARS = 1000
+MIN_TEXT_CHARS = 4  # a shorter text is part of too many words
 # for one text, which has at most some MB; a good expression reads 10 MB in a second
-SEARCH_SECONDS = 5.0
-PATTERN_MARK, TEXT_MARK = "[REDACTED:pattern]", "[REDACTED:text]"
+SEARCH_TIMEOUT_S = 5.0
+PATTERN_PLACEHOLDER, TEXT_PLACEHOLDER = "[REDACTED:pattern]", "[REDACTED:text]"
 
 
-class Search:
+class PatternSearch:
     """Finds the matches of expressions and texts; of texts also the forms that JSON inside a string
     has.
 
@@ -32,22 +32,22 @@ class Search:
     """
 
     def __init__(self, patterns: Sequence[str], texts: Sequence[str]) -> None:
-        if len(patterns) + len(texts) > PATTERNS:
+        if len(patterns) + len(texts) > MAX_PATTERNS:
             raise CastError(
-                f"{len(patterns) + len(texts)} patterns and texts are too many: {PATTERNS} are allowed"
+                f"{len(patterns) + len(texts)} patterns and texts are too many: {MAX_PATTERNS} are allowed"
             )
-        self._searched = [(_compiled(pattern), PATTERN_MARK) for pattern in patterns]
+        self._patterns = [(_compile_pattern(pattern), PATTERN_PLACEHOLDER) for pattern in patterns]
         if texts:
-            forms = {form for text in texts for form in _forms(text)}
+            forms = {form for text in texts for form in _list_json_forms(text)}
             words = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
-            self._searched.insert(0, (re.compile(words), TEXT_MARK))
+            self._patterns.insert(0, (re.compile(words), TEXT_PLACEHOLDER))
 
     def __call__(self, text: str) -> list[SecretSpan]:
-        signal.setitimer(signal.ITIMER_REAL, SEARCH_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, SEARCH_TIMEOUT_S)
         try:
             return [
                 (hit.start(), hit.end(), mark)
-                for searched, mark in self._searched
+                for searched, mark in self._patterns
                 for hit in searched.finditer(text)
                 if hit.end() > hit.start()
             ]
@@ -55,12 +55,12 @@ class Search:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     @contextlib.contextmanager
-    def bounded(self) -> Iterator["Search"]:
+    def limit_time(self) -> Iterator["PatternSearch"]:
         """While this lasts, a search that takes too long raises CastError. In the main thread only."""
 
         def late(number: int, frame: FrameType | None) -> None:
             raise CastError(
-                f"a pattern took more than {SEARCH_SECONDS:g} seconds for one text",
+                f"a pattern took more than {SEARCH_TIMEOUT_S:g} seconds for one text",
                 hint="no repetition inside a repetition, as in (a+)+; bound it, as in a{1,100}",
             )
 
@@ -71,11 +71,11 @@ class Search:
             signal.signal(signal.SIGALRM, before)
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     shown = escape_control_chars(pattern[:60]).replace("\n", "\\n")
-    if len(pattern) > PATTERN_CHARACTERS:
+    if len(pattern) > MAX_PATTERN_CHARS:
         raise CastError(
-            f"the pattern {shown!r}… has {len(pattern)} characters: {PATTERN_CHARACTERS} are allowed"
+            f"the pattern {shown!r}… has {len(pattern)} characters: {MAX_PATTERN_CHARS} are allowed"
         )
     try:
         compiled = re.compile(pattern)
@@ -88,12 +88,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return compiled
 
 
-def _forms(text: str) -> set[str]:
+def _list_json_forms(text: str) -> set[str]:
     """A text, and its forms in JSON that is itself the text of a JSON string, once or twice."""
-    if not TEXT_CHARACTERS <= len(text) <= PATTERN_CHARACTERS:
+    if not MIN_TEXT_CHARS <= len(text) <= MAX_PATTERN_CHARS:
         shown = escape_control_chars(text[:60]).replace("\n", "\\n")
         raise CastError(
-            f"the text {shown!r} has {len(text)} characters: {TEXT_CHARACTERS} to {PATTERN_CHARACTERS} are allowed"
+            f"the text {shown!r} has {len(text)} characters: {MIN_TEXT_CHARS} to {MAX_PATTERN_CHARS} are allowed"
         )
     forms = {text}
     for _ in range(2):

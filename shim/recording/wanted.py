@@ -12,7 +12,7 @@ from shim.state.files import open_regular
 CHUNK_BYTES = 256 * 1024
 
 
-class Wanted(NamedTuple):
+class ReplayRequest(NamedTuple):
     """What is to be played, and how. `child` is the n-th of the recording; `side` is vendor or
     claude.
 
@@ -42,7 +42,7 @@ def open_cast(path: str) -> int:
         raise CastError(f"{path!r} cannot be read: {why}", hint=hint) from None
 
 
-def records_of(path: str) -> Iterator[CastRecord]:
+def read_records(path: str) -> Iterator[CastRecord]:
     """The records of a cast, read as they are asked for. CastError when it cannot be read or is
     none.
     """
@@ -72,7 +72,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
 }
 
 
-def words_of(wanted: Wanted) -> list[str]:
+def format_args(wanted: ReplayRequest) -> list[str]:
     """The arguments of the stand-in; arguments behind them are ignored."""
     given = ((option, getattr(wanted, name)) for name, (option, _) in _OPTIONS.items())
     return [
@@ -85,10 +85,10 @@ def words_of(wanted: Wanted) -> list[str]:
     ]
 
 
-def read_words(words: Sequence[str]) -> Wanted:
+def parse_args(words: Sequence[str]) -> ReplayRequest:
     own = list(words)[: words.index("--")] if "--" in words else words
     found = dict(word.partition("=")[::2] for word in own)
     given: dict[str, Any] = {
         name: read(found[word]) for name, (word, read) in _OPTIONS.items() if word in found
     }
-    return Wanted(**{"path": "", **given})
+    return ReplayRequest(**{"path": "", **given})

@@ -16,7 +16,7 @@ from shim.core.reading.account import Diagnostics
 from shim.core.turn.outcome import ChildExit
 from shim.recording import cast_writer, moment_queue
 from shim.recording.recorder import RecordingLimits, RunRecorder
-from shim.recording.rewrite import StoppedError
+from shim.recording.rewrite import RewriteStoppedError
 
 SECRET = f"sk-ant-api03-{random(80)}"
 
@@ -267,12 +267,12 @@ def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(
     def hung(*_):
         begun.set()
         free.wait(10)
-        raise StoppedError
+        raise RewriteStoppedError
 
     def write(file, data):
         return hung() if hangs in data else os.write(file, data)
 
-    monkeypatch.setattr(cast_writer, "sweep", hung)
+    monkeypatch.setattr(cast_writer, "redact_split_secrets", hung)
     recorder = record(write, clean=True)
     for part in (SECRET[:30], SECRET[30:]):
         recorder.record_stream("o", b'{"text":"%s"}\n' % part.encode())

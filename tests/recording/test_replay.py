@@ -14,7 +14,7 @@ from support import brief, case
 from sweeps import over
 
 from shim.recording import replay
-from shim.recording.wanted import Wanted, read_words, words_of
+from shim.recording.wanted import ReplayRequest, format_args, parse_args
 
 HELLO = case("demo/session")
 ENDS = [None, 0, 1, 3, 127, "SIGTERM", "SIGINT", "SIGKILL", "SIGSEGV", "SIG_DFL", "SIGNONSENSE"]
@@ -116,21 +116,21 @@ def test_a_reader_that_goes_is_no_failure(box):
 
 
 def test_its_arguments_are_read_as_they_were_written():
-    wanted = Wanted("/a b=c.cast", "claude", 3, 0.0, 1.5, True, "id")
-    assert read_words([*words_of(wanted), "--speed=7"]) == wanted
-    assert read_words(words_of(Wanted("x"))) == Wanted("x")
+    wanted = ReplayRequest("/a b=c.cast", "claude", 3, 0.0, 1.5, True, "id")
+    assert parse_args([*format_args(wanted), "--speed=7"]) == wanted
+    assert parse_args(format_args(ReplayRequest("x"))) == ReplayRequest("x")
 
 
 def test_events_come_in_their_order_and_a_line_without_its_end_is_one(monkeypatch):
     reader, writer = os.pipe()
-    hearing = replay.Hearing(reader)
+    hearing = replay.EventReader(reader)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    hearing.listen()
+    hearing.start()
     os.write(writer, b"one\ntw")
-    assert hearing.next(PATIENCE) == [("line", b"one")]
+    assert hearing.wait_for_events(PATIENCE) == [("line", b"one")]
     os.close(writer)
-    assert hearing.next(PATIENCE) == [("line", b"tw"), ("end", b"")]
-    assert hearing.next(0.0) is None
+    assert hearing.wait_for_events(PATIENCE) == [("line", b"tw"), ("end", b"")]
+    assert hearing.wait_for_events(0.0) is None
     os.close(reader)
 
 

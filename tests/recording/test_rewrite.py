@@ -10,7 +10,7 @@ from fake_secrets import random
 from shim.core.cast.clean import CastRedactor
 from shim.core.cast.encoder import MAX_RECORD_BYTES, HashChain
 from shim.core.cast.records import CastError
-from shim.recording.rewrite import StoppedError, rewrite, sweep
+from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets, rewrite_cast
 
 SECRET = f"sk-ant-api03-{random(80)}"
 MARK = b"[REDACTED:anthropic-key]"
@@ -51,7 +51,7 @@ def words(pattern):
 
 
 def test_a_cast_that_was_recorded_without_redaction_is_cleaned_later(source):
-    done = rewrite(str(source))
+    done = rewrite_cast(str(source))
     data = source.read_bytes()
     reader, records = read_cast(data)
     assert (
@@ -79,7 +79,7 @@ def test_a_cast_that_was_recorded_without_redaction_is_cleaned_later(source):
 
 
 def test_a_persons_own_pattern_is_found_in_strings_and_over_them(source):
-    rewrite(str(source), search=words("here|or so|two pie[a-z]+|proj.ct"))
+    rewrite_cast(str(source), custom_search=words("here|or so|two pie[a-z]+|proj.ct"))
     _, records = read_cast(source.read_bytes())
     assert b"[REDACTED:own]" in stream_of(records, "o") and b"here" not in stream_of(records, "o")
     assert b"pieces" not in stream_of(records, "e")
@@ -90,7 +90,7 @@ def test_a_persons_own_pattern_is_found_in_strings_and_over_them(source):
         for number, part in enumerate((b"my Pro", b"ject", b"X."))
     ]
     source.write_bytes(cast_of(parts))
-    rewrite(str(source), search=words("ProjectX"))
+    rewrite_cast(str(source), custom_search=words("ProjectX"))
     assert stream_of(read_cast(source.read_bytes())[1], "o") == (
         b'{"text":"my [REDACTED:own]"}\n{"text":""}\n{"text":"."}\n'
     )
@@ -98,31 +98,31 @@ def test_a_persons_own_pattern_is_found_in_strings_and_over_them(source):
 
 def test_another_file_is_made_and_none_is_overwritten(source, tmp_path):
     before, target = source.read_bytes(), tmp_path / "two.cast"
-    rewrite(str(source), str(target))
+    rewrite_cast(str(source), str(target))
     assert source.read_bytes() == before and MARK in target.read_bytes()
     with pytest.raises(CastError, match="cannot be made"):
-        rewrite(str(source), str(target))
+        rewrite_cast(str(source), str(target))
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "nowhere")
     with pytest.raises(CastError, match="cannot be made"):
-        rewrite(str(source), str(link))
+        rewrite_cast(str(source), str(link))
 
 
 def test_what_is_no_cast_is_left_alone(tmp_path):
     path = tmp_path / "one.txt"
     path.write_bytes(b'{"type":"system"}\n')
     with pytest.raises(CastError, match="no cast"):
-        rewrite(str(path))
+        rewrite_cast(str(path))
     assert path.read_bytes() == b'{"type":"system"}\n' and os.listdir(tmp_path) == ["one.txt"]
     for wrong in (str(tmp_path), str(tmp_path / "nothing"), os.devnull):
         with pytest.raises(CastError):
-            rewrite(wrong)
+            rewrite_cast(wrong)
 
 
 def test_lines_that_nobody_knows_stay_without_their_secrets(source):
     odd = f'# {SECRET}\n[0.1,"q","{SECRET}"]\n[broken {SECRET}\n\n{{"a":"{SECRET}"}}\n'
     source.write_bytes(cast_of(MOMENTS, end=False) + odd.encode())
-    rewrite(str(source))
+    rewrite_cast(str(source))
     data = source.read_bytes()
     assert SECRET.encode() not in data
     assert data.endswith(
@@ -135,8 +135,8 @@ def test_a_sweep_that_has_no_time_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "one.cast"
     path.write_bytes(cast_of((0.0, "o", b"{}\n") for _ in range(3000)))
     before = path.read_bytes()
-    with pytest.raises(StoppedError):
-        sweep(str(path), {1: [(0, "x")]}, os.stat(path), lambda: True)
+    with pytest.raises(RewriteStoppedError):
+        redact_split_secrets(str(path), {1: [(0, "x")]}, os.stat(path), lambda: True)
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["one.cast"]
 
 
@@ -147,17 +147,17 @@ def test_a_sweep_touches_no_file_that_somebody_put_there(tmp_path):
     status = os.stat(path)
     os.replace(other, path)
     with pytest.raises(CastError, match="another file"):
-        sweep(str(path), {1: [(0, "x")]}, status, lambda: False)
+        redact_split_secrets(str(path), {1: [(0, "x")]}, status, lambda: False)
     path.unlink()
     path.symlink_to(other)
     with pytest.raises(CastError, match="cannot be read"):
-        sweep(str(path), {1: [(0, "x")]}, status, lambda: False)
+        redact_split_secrets(str(path), {1: [(0, "x")]}, status, lambda: False)
 
 
 def test_cleaning_twice_changes_nothing_more(source):
-    rewrite(str(source))
+    rewrite_cast(str(source))
     once = source.read_bytes()
-    rewrite(str(source))
+    rewrite_cast(str(source))
     assert source.read_bytes() == once
 
 
@@ -182,5 +182,5 @@ def test_long_lines_are_not_gathered(source, monkeypatch):
         return add(chain, lines)
 
     monkeypatch.setattr(HashChain, "add_lines", measured)
-    rewrite(str(source))
+    rewrite_cast(str(source))
     assert max(sizes) < 3 * MAX_RECORD_BYTES and sum(sizes) > 8 * MAX_RECORD_BYTES

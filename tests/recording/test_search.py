@@ -9,12 +9,12 @@ import pytest
 
 from shim.core.cast.records import CastError
 from shim.recording import search as cast_search
-from shim.recording.search import PATTERN_CHARACTERS, PATTERNS, Search
+from shim.recording.search import MAX_PATTERN_CHARS, MAX_PATTERNS, PatternSearch
 
 
 def found(text: str, *patterns: str, texts: tuple[str, ...] = ()) -> list[tuple[str, str]]:
     """What is found in a text, and as what."""
-    return [(text[start:end], mark) for start, end, mark in Search(patterns, texts)(text)]
+    return [(text[start:end], mark) for start, end, mark in PatternSearch(patterns, texts)(text)]
 
 
 def test_an_expression_finds_all_that_it_matches() -> None:
@@ -54,33 +54,33 @@ def test_what_matches_nothing_takes_nothing_away() -> None:
         ("(?P<x", "no regular expression"),
         ("x*", "matches nothing at all"),
         ("", "matches nothing at all"),
-        ("a" * (PATTERN_CHARACTERS + 1), "1001 characters"),
+        ("a" * (MAX_PATTERN_CHARS + 1), "1001 characters"),
         ("(\x1b[2J[red]", "no regular expression"),
     ],
 )
 def test_an_expression_that_cannot_be_meant_is_named(pattern: str, said: str) -> None:
     with pytest.raises(CastError, match=said) as error:
-        Search([pattern], [])
+        PatternSearch([pattern], [])
     assert len(str(error.value)) < 300
 
 
-@pytest.mark.parametrize("text", ["", "abc", "x" * (PATTERN_CHARACTERS + 1)])
+@pytest.mark.parametrize("text", ["", "abc", "x" * (MAX_PATTERN_CHARS + 1)])
 def test_a_text_that_stands_everywhere_or_nowhere_is_named(text: str) -> None:
     with pytest.raises(CastError, match="characters"):
-        Search([], [text])
+        PatternSearch([], [text])
 
 
 def test_there_is_a_bound_to_how_many_there_are() -> None:
     with pytest.raises(CastError, match="too many"):
-        Search(["aaaa"] * PATTERNS, ["bbbb"])
+        PatternSearch(["aaaa"] * MAX_PATTERNS, ["bbbb"])
 
 
 def test_an_expression_that_takes_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cast_search, "SEARCH_SECONDS", 0.05)
+    monkeypatch.setattr(cast_search, "SEARCH_TIMEOUT_S", 0.05)
     before = signal.getsignal(signal.SIGALRM)
     with (
         pytest.raises(CastError, match="took more than"),
-        Search(["(a+)+$"], []).bounded() as search,
+        PatternSearch(["(a+)+$"], []).limit_time() as search,
     ):
         search("a" * 60 + "!")
     assert signal.getsignal(signal.SIGALRM) is before
@@ -88,6 +88,6 @@ def test_an_expression_that_takes_for_ever_is_given_up(monkeypatch: pytest.Monke
 
 
 def test_a_search_that_is_over_is_not_interrupted_later() -> None:
-    with Search(["a+b"], []).bounded() as search:
+    with PatternSearch(["a+b"], []).limit_time() as search:
         assert search("aab")
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -9,7 +9,7 @@ from casting import Moment, cast_of, read_cast
 
 from shim.core.cast.script import Replayer, ReplayStep
 from shim.core.cast.words import select_child_records
-from shim.recording.replay import InputEvent, Player
+from shim.recording.replay import InputEvent, ReplayPlayer
 
 START: Moment = (0.0, "s", {"child": 1, "turn": 1, "argv": ["qwen"], "cwd": "/w"})
 
@@ -94,12 +94,12 @@ class Room:
         self, script: Replayer, speed: float = 1.0, max_gap: float | None = None
     ) -> ReplayStep:
         """To the end."""
-        player = Player(
+        player = ReplayPlayer(
             script,
-            hear=self.hear,
+            wait_for_events=self.hear,
             write=self.write,
             speed=speed,
-            max_gap=max_gap,
+            max_gap_s=max_gap,
             clock=lambda: self.now,
         )
         return player.play()

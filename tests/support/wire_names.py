@@ -25,7 +25,7 @@ from shim.core.cast.verify import CastFinding
 from shim.core.claude.argv.invocation import ShimFlags
 from shim.core.policy.rules import UnsupportedRule
 from shim.recording.folders import VerificationReport
-from shim.recording.rewrite import Rewritten
+from shim.recording.rewrite import RewriteResult
 from shim.state.broken_promises import BrokenPromise
 from shim.state.store import Session
 from shim.story.export.sheets import Sheet
@@ -35,7 +35,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, ShimFlags, PromptOutcome, Rewritten, Session,
+    BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, ShimFlags, PromptOutcome, RewriteResult, Session,
     Sheet, TokenPair, UnsupportedRule, VendorReport, VerificationReport, SessionSpec,
 )  # fmt: skip
 

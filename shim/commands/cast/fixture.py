@@ -22,7 +22,7 @@ from shim.core.secrets.redactor import describe_redactions
 from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file
 from shim.recording.playable_run import parse_invocation
-from shim.recording.rewrite import rewrite
+from shim.recording.rewrite import rewrite_cast
 from shim.state.files import create, open_regular, remove
 from shim.story.reading import Cast, child_exit, header_of
 
@@ -176,7 +176,7 @@ def _write_fixture(
     redacted: Mapping[str, int] = {}
     if redact:
         path, source = os.path.join(folder, REDACTED_FILE), path
-        redacted = rewrite(source, path).counts
+        redacted = rewrite_cast(source, path).counts
         run = next(cleaned for cleaned in _list_children(path) if cleaned.number == run.number)
         if redacted:
             facts.gaps.append(describe_redactions(dict(redacted)))

@@ -6,7 +6,7 @@ import typer
 
 from shim.io.raw_output import warn
 from shim.recording.replay import play_recording
-from shim.recording.wanted import Wanted
+from shim.recording.wanted import ReplayRequest
 from shim.story.terminal.console import must_be_one_of
 
 SIDES = ("vendor", "claude")
@@ -62,5 +62,7 @@ def replay(
     if as_json:
         warn("--json has no effect without --check\n")
     raise typer.Exit(
-        play_recording(Wanted(casts[0], side=side, child=child, speed=speed, max_gap=max_gap))
+        play_recording(
+            ReplayRequest(casts[0], side=side, child=child, speed=speed, max_gap=max_gap)
+        )
     )

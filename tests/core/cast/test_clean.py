@@ -19,7 +19,7 @@ from sweeps import each, over, smallest
 from shim.core.cast.clean import MAX_JSON_PATHS, MAX_TEXT_JOINERS, CastRedactor
 from shim.core.cast.encoder import MAX_RECORD_BYTES, CastEncoder
 from shim.core.cast.seams import find_secret_spans
-from shim.recording.rewrite import sweep
+from shim.recording.rewrite import redact_split_secrets
 
 SECRET = f"sk-ant-api03-{random(80)}"
 
@@ -37,7 +37,7 @@ def recorded(folder: Path, said: Iterable[tuple[str, bytes]]) -> tuple[bytes, Ca
     path = folder / "one.cast"
     path.write_bytes(b"".join(lines))
     if cleaner.edits:
-        sweep(str(path), cleaner.edits, os.stat(path), lambda: False)
+        redact_split_secrets(str(path), cleaner.edits, os.stat(path), lambda: False)
     return path.read_bytes(), cleaner
 
 
