@@ -252,11 +252,11 @@ def build_resume_invocation(
 
 
 def _inline_settings(invocation: Invocation) -> Invocation:
-    from shim.state.claude_settings import flag_settings  # most starts read none
+    from shim.state.claude_settings import load_flag_settings  # most starts read none
 
     said = invocation.configuration.settings
     return (
-        invocation.with_flags(settings=dump_json(flag_settings(said)).decode())
+        invocation.with_flags(settings=dump_json(load_flag_settings(said)).decode())
         if said
         else invocation
     )

@@ -42,7 +42,7 @@ from shim.io.stamps import create_session_ids
 from shim.process.environment import MAX_DEPTH, get_working_directory, parse_depth
 from shim.process.version_check import find_installed_adapter
 from shim.state import config
-from shim.state.claude_settings import permissions
+from shim.state.claude_settings import load_settings
 from shim.state.own_vendors import check_names, learn
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class ConversationStartup:
 
     def _apply_settings(self, invocation: Invocation) -> Invocation:
         """The invocation under Claude's settings files; a real claude reads them itself."""
-        self.claude_settings = permissions(invocation, self.environment, self.cwd)
+        self.claude_settings = load_settings(invocation, self.environment, self.cwd)
         return apply_claude_settings(invocation, self.claude_settings)
 
     def _create_replay_adapter(self, path: str, invocation: Invocation) -> "Adapter":

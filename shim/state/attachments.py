@@ -10,12 +10,12 @@ from secrets import token_hex
 
 from shim.state.files import by_age, remove, write_all, write_new
 
-PREFIX = "claude-shim-"
-KEPT_SECONDS = 24 * 3600.0  # of a file that a killed process of ours left behind
-MOST_BYTES = 200_000_000  # of the files of one turn
+FILE_PREFIX = "claude-shim-"
+MAX_AGE_S = 24 * 3600.0  # of a file that a killed process of ours left behind
+MAX_TOTAL_BYTES = 200_000_000  # of the files of one turn
 
 
-class Attachments:
+class AttachmentStore:
     """`places` are pairs of a variable of the vendor's environment and a folder below it: the first
     one that is set.
     """
@@ -28,22 +28,22 @@ class Attachments:
         )
         self._folder = next(found, "")
         self._paths: list[str] = []
-        self._bytes = 0
+        self._stored_bytes = 0
 
-    def keep(self, data: str, suffix: str) -> str | None:
+    def store_file(self, data: str, suffix: str) -> str | None:
         """The path of a file with the bytes of `data`, base64; None where it cannot be written."""
         raw = b64decode(data)
-        if not os.path.isabs(self._folder) or self._bytes + len(raw) > MOST_BYTES:
+        if not os.path.isabs(self._folder) or self._stored_bytes + len(raw) > MAX_TOTAL_BYTES:
             return None
-        path = os.path.join(self._folder, f"{PREFIX}{token_hex(8)}.{suffix}")
+        path = os.path.join(self._folder, f"{FILE_PREFIX}{token_hex(8)}.{suffix}")
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            self._forget_old()
+            self._remove_old_files()
             write_new(path, lambda file: write_all(file, raw))
         except OSError:
             return None
         self._paths.append(path)
-        self._bytes += len(raw)
+        self._stored_bytes += len(raw)
         return path
 
     def clear(self) -> None:
@@ -51,12 +51,12 @@ class Attachments:
         for path in self._paths:
             remove(path)
         self._paths.clear()
-        self._bytes = 0
+        self._stored_bytes = 0
 
-    def _forget_old(self) -> None:
+    def _remove_old_files(self) -> None:
         """Remove what processes of ours left behind that were killed."""
         for changed, path in by_age(self._folder):
-            if changed >= time.time() - KEPT_SECONDS:
+            if changed >= time.time() - MAX_AGE_S:
                 break
-            if os.path.basename(path).startswith(PREFIX):
+            if os.path.basename(path).startswith(FILE_PREFIX):
                 remove(path)

@@ -10,11 +10,11 @@ from shim.core.reading.typed import NamedTuple
 from shim.state.config import state_directory
 from shim.state.files import read_file, remove, usable, write_file
 
-FOLDER = "promises"
+FOLDER_NAME = "promises"
 MAX_RECORD_BYTES = 4096  # a name of a tool has 200 characters at most
 MAX_FILE_NAME_CHARS = 100
 MAX_TOOL_CHARS = 200
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+_-")
+_FILE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+_-")
 
 
 class BrokenPromise(NamedTuple):
@@ -31,7 +31,9 @@ def record_broken_promise(promise: BrokenPromise, environment: Mapping[str, str]
 
     record = {**promise._asdict(), "tool": promise.tool[:MAX_TOOL_CHARS], "time": time.time()}
     return write_file(
-        _folder(environment), _name(promise.vendor, promise.version), dump_json(record)
+        _get_folder(environment),
+        _build_file_name(promise.vendor, promise.version),
+        dump_json(record),
     )
 
 
@@ -39,40 +41,42 @@ def find_broken_promise(
     vendor: str, version: str | None, environment: Mapping[str, str]
 ) -> BrokenPromise | None:
     """Return the record of a version, or None. A file that cannot be read counts as a record."""
-    name = _name(vendor, version or "")
-    if not os.path.lexists(os.path.join(_folder(environment), name)):
+    name = _build_file_name(vendor, version or "")
+    if not os.path.lexists(os.path.join(_get_folder(environment), name)):
         return None
-    return _read(vendor, version or "", name, environment)
+    return _read_record(vendor, version or "", name, environment)
 
 
 def clear_broken_promises(vendor: str, environment: Mapping[str, str]) -> list[BrokenPromise]:
     """Remove and return the records of all versions of a vendor, so that they are trusted again."""
-    folder, prefix = _folder(environment), f"{vendor}@"
+    folder, prefix = _get_folder(environment), f"{vendor}@"
     if not os.path.isdir(folder) or not usable(folder):
         return []
     cleared = []
     for name in sorted(os.listdir(folder)):
         if name.startswith(prefix):
-            promise = _read(vendor, name[len(prefix) :], name, environment)
+            promise = _read_record(vendor, name[len(prefix) :], name, environment)
             if remove(os.path.join(folder, name)):
                 cleared.append(promise)
     return cleared
 
 
-def _folder(environment: Mapping[str, str]) -> str:
-    return os.path.join(state_directory(environment), FOLDER)
+def _get_folder(environment: Mapping[str, str]) -> str:
+    return os.path.join(state_directory(environment), FOLDER_NAME)
 
 
-def _name(vendor: str, version: str) -> str:
-    plain = "".join(character if character in _PLAIN else "_" for character in version)
+def _build_file_name(vendor: str, version: str) -> str:
+    plain = "".join(character if character in _FILE_NAME_CHARS else "_" for character in version)
     return f"{vendor}@{plain}"[:MAX_FILE_NAME_CHARS]
 
 
-def _read(vendor: str, version: str, name: str, environment: Mapping[str, str]) -> BrokenPromise:
+def _read_record(
+    vendor: str, version: str, name: str, environment: Mapping[str, str]
+) -> BrokenPromise:
     import orjson
 
     try:
-        record = orjson.loads(read_file(_folder(environment), name, MAX_RECORD_BYTES) or b"{}")
+        record = orjson.loads(read_file(_get_folder(environment), name, MAX_RECORD_BYTES) or b"{}")
     except orjson.JSONDecodeError:
         record = {}
     if not isinstance(record, dict):

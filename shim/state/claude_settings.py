@@ -9,36 +9,40 @@ from shim.core.errors import ArgumentError, FrontendError
 from shim.core.policy.sources import ClaudeSettings, SettingsSource, merge_settings
 from shim.core.reading.typed import Any
 
-SETTINGS_BYTES = 1024 * 1024
-CLAUDE_BYTES = 64 * 1024 * 1024  # of `.claude.json`, which grows with every project
-MANAGED = (
+MAX_SETTINGS_BYTES = 1024 * 1024
+MAX_CLAUDE_JSON_BYTES = 64 * 1024 * 1024  # of `.claude.json`, which grows with every project
+MANAGED_FOLDER = (
     "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
 )
-FLAG, MANAGED_FLAG = "--settings", "--managed-settings"
-LOCAL = "settings.local.json"
-ALL = "user,project,local"
+SETTINGS_FLAG, MANAGED_FLAG = "--settings", "--managed-settings"
+LOCAL_FILE_NAME = "settings.local.json"
+DEFAULT_SETTING_SOURCES = "user,project,local"
 
 
-def permissions(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> ClaudeSettings:
+def load_settings(
+    invocation: Invocation, environment: Mapping[str, str], cwd: str
+) -> ClaudeSettings:
     """What all settings files say together. FrontendError for one that cannot be read: it may have
     denied something.
     """
-    return merge_settings(list(_sources(invocation, environment, cwd)))
+    return merge_settings(list(_collect_sources(invocation, environment, cwd)))
 
 
-def found_settings(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> list[str]:
+def list_settings_files(
+    invocation: Invocation, environment: Mapping[str, str], cwd: str
+) -> list[str]:
     """The names of the settings files that are there and say something."""
-    return [source.name for source in _sources(invocation, environment, cwd)]
+    return [source.name for source in _collect_sources(invocation, environment, cwd)]
 
 
-def _sources(
+def _collect_sources(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> "list[SettingsSource]":
     """The settings files that are there, the one that goes before the others first
     (`--setting-sources` chooses).
     """
     said = (
-        ALL
+        DEFAULT_SETTING_SOURCES
         if invocation.configuration.setting_sources is None
         else invocation.configuration.setting_sources
     )
@@ -46,26 +50,28 @@ def _sources(
     home = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(
         environment.get("HOME") or "/", ".claude"
     )
-    found = _managed(invocation)
+    found = _collect_managed_sources(invocation)
     if invocation.configuration.settings:
-        found.append(SettingsSource(FLAG, flag_settings(invocation.configuration.settings)))
+        found.append(
+            SettingsSource(SETTINGS_FLAG, load_flag_settings(invocation.configuration.settings))
+        )
     trusted = None
     for name, folder, file, base, own in (
-        ("local", os.path.join(_repository(cwd), ".claude"), LOCAL, cwd, False),
-        ("local", os.path.join(cwd, ".claude"), LOCAL, cwd, False),
+        ("local", os.path.join(_find_repository(cwd), ".claude"), LOCAL_FILE_NAME, cwd, False),
+        ("local", os.path.join(cwd, ".claude"), LOCAL_FILE_NAME, cwd, False),
         ("project", os.path.join(cwd, ".claude"), "settings.json", cwd, False),
         ("user", home, "settings.json", home, True),
     ):
         path = os.path.join(folder, file)
         if name in wanted and path not in (source.name for source in found):
-            given = _file(path)
+            given = _load_file(path)
             if not own and "hooks" in given and trusted is None:
-                trusted = _trusts(environment, cwd)
+                trusted = _is_trusted_folder(environment, cwd)
             found.append(SettingsSource(path, given, base, own, own or bool(trusted)))
     return [source for source in found if source.content]
 
 
-def _trusts(environment: Mapping[str, str], cwd: str) -> bool:
+def _is_trusted_folder(environment: Mapping[str, str], cwd: str) -> bool:
     """Whether the user has told the real claude to trust the working directory, or a folder around
     it.
 
@@ -75,7 +81,7 @@ def _trusts(environment: Mapping[str, str], cwd: str) -> bool:
         environment.get("CLAUDE_CONFIG_DIR") or environment.get("HOME") or "/", ".claude.json"
     )
     try:
-        projects = _object(_read(path, CLAUDE_BYTES)).get("projects")
+        projects = _parse_object(_read_limited(path, MAX_CLAUDE_JSON_BYTES)).get("projects")
     except (OSError, ValueError):
         return False
     folder = os.path.realpath(cwd)
@@ -89,29 +95,29 @@ def _trusts(environment: Mapping[str, str], cwd: str) -> bool:
     return False
 
 
-def _managed(invocation: Invocation) -> "list[SettingsSource]":
+def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
     """The machine's own settings: the file and those that are dropped in beside it, of which the
     last goes first.
 
     A frontend's `--managed-settings`, always JSON, counts where the machine has none (as the real
     one does it).
     """
-    places = [os.path.join(MANAGED, "managed-settings.json")]
-    folder = os.path.join(MANAGED, "managed-settings.d")
+    places = [os.path.join(MANAGED_FOLDER, "managed-settings.json")]
+    folder = os.path.join(MANAGED_FOLDER, "managed-settings.d")
     try:
         names = sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError as error:
-        raise _unreadable(folder, error.strerror) from None
+        raise _create_unreadable_error(folder, error.strerror) from None
     places += [
         os.path.join(folder, name) for name in names if name.endswith(".json") and name[0] != "."
     ]
-    found = [SettingsSource(path, _file(path), is_managed=True) for path in reversed(places)]
+    found = [SettingsSource(path, _load_file(path), is_managed=True) for path in reversed(places)]
     given = dict(invocation.other_flags.other).get(MANAGED_FLAG)
     if given and not any(source.content for source in found):
         try:
-            said = _object(given.encode("utf-8", "replace"))
+            said = _parse_object(given.encode("utf-8", "replace"))
             # the real one runs none of these
             without = {key: value for key, value in said.items() if key != "hooks"}
             found.append(SettingsSource(MANAGED_FLAG, without, is_managed=True))
@@ -120,7 +126,7 @@ def _managed(invocation: Invocation) -> "list[SettingsSource]":
     return found
 
 
-def _repository(cwd: str) -> str:
+def _find_repository(cwd: str) -> str:
     """The folder of the repository that `cwd` is in, which is `cwd` where it is in none."""
     folder = cwd
     while not os.path.lexists(os.path.join(folder, ".git")):
@@ -130,29 +136,29 @@ def _repository(cwd: str) -> str:
     return folder
 
 
-def _file(path: str) -> Mapping[str, Any]:
+def _load_file(path: str) -> Mapping[str, Any]:
     """The object in a settings file; empty where there is no such file."""
     if not os.path.lexists(path):  # as most of them, and nothing need be loaded to read them
         return {}
     try:
-        return _object(_read(path))
+        return _parse_object(_read_limited(path))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         reason = error.strerror or "it is not a regular file"
     except ValueError:
-        reason = f"it is no JSON object of at most {SETTINGS_BYTES} bytes"
-    raise _unreadable(path, reason)
+        reason = f"it is no JSON object of at most {MAX_SETTINGS_BYTES} bytes"
+    raise _create_unreadable_error(path, reason)
 
 
-def _unreadable(path: str, reason: str | None) -> FrontendError:
+def _create_unreadable_error(path: str, reason: str | None) -> FrontendError:
     return FrontendError(
         f"Claude's settings file {path} cannot be read, and it may deny something: {reason}",
         hint="mend it, or leave it out with --setting-sources",
     )
 
 
-def flag_settings(text: str) -> Mapping[str, Any]:
+def load_flag_settings(text: str) -> Mapping[str, Any]:
     """The object in the text of `--settings` itself, or in the file that it names (contract 11).
     ArgumentError.
     """
@@ -163,7 +169,7 @@ def flag_settings(text: str) -> Mapping[str, Any]:
     except orjson.JSONDecodeError:
         path = os.path.abspath(text)
         try:
-            given = orjson.loads(_read(text))
+            given = orjson.loads(_read_limited(text))
         except FileNotFoundError:
             raise ArgumentError(f"Error: Settings file not found: {path}") from None
         except OSError as error:
@@ -179,7 +185,7 @@ def flag_settings(text: str) -> Mapping[str, Any]:
     return given
 
 
-def _read(path: str, limit: int = SETTINGS_BYTES) -> bytes:
+def _read_limited(path: str, limit: int = MAX_SETTINGS_BYTES) -> bytes:
     from shim.state.files import open_regular
 
     with open(open_regular(path), "rb") as file:
@@ -189,7 +195,7 @@ def _read(path: str, limit: int = SETTINGS_BYTES) -> bytes:
     return data
 
 
-def _object(data: bytes) -> Mapping[str, Any]:
+def _parse_object(data: bytes) -> Mapping[str, Any]:
     import orjson
 
     given = orjson.loads(data) if data.strip() else {}

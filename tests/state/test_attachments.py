@@ -7,15 +7,15 @@ import os
 import stat
 
 from shim.state import attachments
-from shim.state.attachments import KEPT_SECONDS, PREFIX, Attachments
+from shim.state.attachments import FILE_PREFIX, MAX_AGE_S, AttachmentStore
 
 DATA = base64.b64encode(b"picture").decode()
 PLACES = (("OWN", "tmp"), ("HOME", ".own/tmp"))
 
 
 def test_a_file_is_ours_alone_and_is_removed(tmp_path):
-    files = Attachments(PLACES, {"HOME": str(tmp_path)})
-    path = files.keep(DATA, "png")
+    files = AttachmentStore(PLACES, {"HOME": str(tmp_path)})
+    path = files.store_file(DATA, "png")
     assert os.path.dirname(path) == str(tmp_path / ".own" / "tmp") and path.endswith(".png")
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     with open(path, "rb") as file:
@@ -25,39 +25,39 @@ def test_a_file_is_ours_alone_and_is_removed(tmp_path):
 
 
 def test_the_first_variable_that_is_set_says_where(tmp_path):
-    files = Attachments(PLACES, {"HOME": "/nowhere", "OWN": str(tmp_path)})
-    assert os.path.dirname(files.keep(DATA, "png")) == str(tmp_path / "tmp")
-    assert Attachments(PLACES, {"OWN": "relative"}).keep(DATA, "png") is None
-    assert Attachments(PLACES, {}).keep(DATA, "png") is None
+    files = AttachmentStore(PLACES, {"HOME": "/nowhere", "OWN": str(tmp_path)})
+    assert os.path.dirname(files.store_file(DATA, "png")) == str(tmp_path / "tmp")
+    assert AttachmentStore(PLACES, {"OWN": "relative"}).store_file(DATA, "png") is None
+    assert AttachmentStore(PLACES, {}).store_file(DATA, "png") is None
 
 
 def test_a_turn_has_no_more_than_its_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(attachments, "MOST_BYTES", 10)
-    files = Attachments(PLACES, {"HOME": str(tmp_path)})
-    assert files.keep(DATA, "png") and files.keep(DATA, "png") is None
+    monkeypatch.setattr(attachments, "MAX_TOTAL_BYTES", 10)
+    files = AttachmentStore(PLACES, {"HOME": str(tmp_path)})
+    assert files.store_file(DATA, "png") and files.store_file(DATA, "png") is None
     files.clear()
-    assert files.keep(DATA, "png")
+    assert files.store_file(DATA, "png")
 
 
 def test_what_cannot_be_written_is_not_given(tmp_path):
     (tmp_path / ".own").write_text("a file in the place of a folder")
-    assert Attachments(PLACES, {"HOME": str(tmp_path)}).keep(DATA, "png") is None
+    assert AttachmentStore(PLACES, {"HOME": str(tmp_path)}).store_file(DATA, "png") is None
 
 
 def test_what_a_killed_process_left_behind_is_removed_and_nothing_else(tmp_path):
     folder = tmp_path / ".own" / "tmp"
     folder.mkdir(parents=True)
     old, theirs, fresh = (
-        folder / f"{PREFIX}old.png",
+        folder / f"{FILE_PREFIX}old.png",
         folder / "theirs.png",
-        folder / f"{PREFIX}fresh.png",
+        folder / f"{FILE_PREFIX}fresh.png",
     )
     for file in (old, theirs, fresh):
         file.write_text("x")
     for file in (old, theirs):
         os.utime(file, (1, 1))
-    path = Attachments(PLACES, {"HOME": str(tmp_path)}).keep(DATA, "png")
-    assert KEPT_SECONDS and {str(each) for each in folder.iterdir()} == {
+    path = AttachmentStore(PLACES, {"HOME": str(tmp_path)}).store_file(DATA, "png")
+    assert MAX_AGE_S and {str(each) for each in folder.iterdir()} == {
         path,
         str(theirs),
         str(fresh),

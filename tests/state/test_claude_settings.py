@@ -11,14 +11,14 @@ from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.policy.sources import ClaudeSettings
 from shim.state import claude_settings
-from shim.state.claude_settings import permissions
+from shim.state.claude_settings import load_settings
 
 DENY = {"permissions": {"deny": ["Bash(rm *)", "Write"], "allow": ["Read"], "defaultMode": "plan"}}
 NOTHING = ClaudeSettings()
 
 
 def settled(*words, root="/nowhere"):
-    return permissions(parse_argv(list(words)), {"HOME": f"{root}/home"}, f"{root}/work")
+    return load_settings(parse_argv(list(words)), {"HOME": f"{root}/home"}, f"{root}/work")
 
 
 def flag(settings):
@@ -76,7 +76,7 @@ def test_the_files_are_those_that_the_sources_name(tmp_path, said, read):
 
 def test_the_folder_of_the_users_file_may_be_chosen(tmp_path):
     write(tmp_path / "settings.json", DENY)
-    found = permissions(
+    found = load_settings(
         parse_argv([]), {"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path)}, "/nowhere"
     )
     assert {rule.base for rule in found.deny} == {str(tmp_path)}
@@ -107,7 +107,7 @@ def test_a_fifo_in_a_files_place_is_refused_and_not_waited_for(tmp_path):
 def managed(tmp_path, monkeypatch):
     """The folder of the machine's own settings."""
     folder = tmp_path / "managed"
-    monkeypatch.setattr(claude_settings, "MANAGED", str(folder))
+    monkeypatch.setattr(claude_settings, "MANAGED_FOLDER", str(folder))
     return folder
 
 
@@ -155,7 +155,7 @@ def test_the_local_file_at_the_top_of_a_repository_narrows_its_folders(tmp_path)
 
 
 def test_a_home_that_is_no_folder_has_no_settings():
-    assert permissions(parse_argv([]), {"HOME": "/dev/null"}, "/dev/null") == NOTHING
+    assert load_settings(parse_argv([]), {"HOME": "/dev/null"}, "/dev/null") == NOTHING
 
 
 def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):

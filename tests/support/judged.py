@@ -19,7 +19,7 @@ from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
-from shim.state.claude_settings import permissions
+from shim.state.claude_settings import load_settings
 
 CASES = Path(__file__).parents[1] / "core" / "policy" / "judged.toml"
 PATHS = ("Read", "Write", "Edit")
@@ -104,7 +104,7 @@ class Case:
         """Our policy under the same flags and files."""
         invocation = parse_argv(self.words(root))
         work, home = str(root / "work"), str(root / "home")
-        settled = permissions(invocation, {"HOME": home}, work)
+        settled = load_settings(invocation, {"HOME": home}, work)
         return Policy(
             workspace=Workspace(
                 work, home, (*invocation.add_dirs, *settled.directories), os.path.realpath

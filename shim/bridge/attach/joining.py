@@ -29,7 +29,7 @@ from shim.io.signals import SignalRecorder, StartStoppedError
 from shim.io.stamps import create_uuid
 from shim.io.stdout import FrontendOutput, Stdout
 from shim.process.environment import get_working_directory
-from shim.state.claude_settings import permissions
+from shim.state.claude_settings import load_settings
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class HostJoiner:
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
         read = registry.read_settings(one.folder, welcome.get("generation"))
         if read is None:  # a host of another version, or one without room for a file
-            read = permissions(read_start_invocation(one), os.environ, str(one.metadata["cwd"]))
+            read = load_settings(read_start_invocation(one), os.environ, str(one.metadata["cwd"]))
         less = load_restrictions(
             self._invocation,
             read_start_invocation(one),

@@ -13,7 +13,7 @@ from shim.core.policy.rules import Rule, parse_rules
 from shim.core.policy.sources import MODES_STRICTEST_FIRST, ClaudeSettings, rank_mode
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import get_working_directory
-from shim.state.claude_settings import ALL, permissions
+from shim.state.claude_settings import DEFAULT_SETTING_SOURCES, load_settings
 
 LIMIT_FIELDS = ("max_turns", "max_budget_usd")  # which end a turn; None is without one
 # Fields of flags that a session which lives cannot be given any more, and that forbid no call: a
@@ -95,7 +95,7 @@ def load_restrictions(
         resolve_invocation_paths(asked, here, cwd),
         resolve_invocation_paths(known, cwd, here),
     )
-    settled = _resolve_settings_paths(permissions(asked, environment, cwd), here, cwd)
+    settled = _resolve_settings_paths(load_settings(asked, environment, cwd), here, cwd)
     return compute_restrictions(
         asked, settled, known, _resolve_settings_paths(known_settled, cwd, here), mode
     )
@@ -279,7 +279,9 @@ def _list_ignored_flags(asked: Invocation, known: Invocation) -> tuple[str, ...]
 
 def _parse_setting_sources(invocation: Invocation) -> set[str]:
     said = invocation.configuration.setting_sources
-    return {name.strip() for name in (ALL if said is None else said).split(",")} - {""}
+    return {
+        name.strip() for name in (DEFAULT_SETTING_SOURCES if said is None else said).split(",")
+    } - {""}
 
 
 def _list_new_flags(asked: Invocation, known: Invocation) -> list[str]:

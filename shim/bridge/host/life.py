@@ -34,7 +34,7 @@ from shim.io.raw_output import warn
 from shim.io.stamps import create_uuid
 from shim.process import spawn
 from shim.process.package import describe_package_change
-from shim.state.claude_settings import permissions
+from shim.state.claude_settings import load_settings
 
 MAX_TICK_INTERVAL_S = 1.0  # between two looks at the time, at most
 # Of the time that a question may wait: the hub settles it a little before the conversation would,
@@ -304,7 +304,7 @@ def _load_conversation_settings(start: ConversationStartup) -> ClaudeSettings:
     if not start.adapter.passthrough or start.vendor_list.has_several:
         return start.claude_settings
     try:
-        return permissions(start.invocation, start.environment, start.cwd)
+        return load_settings(start.invocation, start.environment, start.cwd)
     except (FrontendError, OSError):  # also where the folder itself is gone
         return ClaudeSettings()
 

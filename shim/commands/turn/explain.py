@@ -28,7 +28,7 @@ from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args
 from shim.process.probe import find_cached_version
 from shim.state import config
-from shim.state.claude_settings import found_settings
+from shim.state.claude_settings import list_settings_files
 
 REDACTED_VALUE = "[REDACTED:variable]"
 # Names of variables whose values are secrets, whatever they look like.
@@ -83,7 +83,7 @@ def build_explanation(invocation: Invocation, installed: Mapping[str, str]) -> d
             invocation, os.environ, installed, start.settings
         )
         if not start.adapter.passthrough:  # a real claude reads them itself
-            found["settings"]["claude"] = found_settings(
+            found["settings"]["claude"] = list_settings_files(
                 start.invocation, start.environment, start.cwd
             )
         launcher, plan = start.plan_first_child()

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from shim.process.probe import ProgramProbe
     from shim.process.usage_file import ReportFile
     from shim.recording.recorder import RunRecorder
-    from shim.state.attachments import Attachments
+    from shim.state.attachments import AttachmentStore
     from shim.state.store import Session
 
 HOOK_ARGV = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
@@ -439,12 +439,12 @@ class ChildLauncher:
         )
 
     @cached_property
-    def attachments(self) -> "Attachments":
+    def attachments(self) -> "AttachmentStore":
         """The files of the message that is answered."""
-        from shim.state.attachments import Attachments
+        from shim.state.attachments import AttachmentStore
 
         environment = {**self.child_environment, **self.context.vendor_settings.env}
-        return Attachments(self.adapter.environment.attachment_dirs, environment)
+        return AttachmentStore(self.adapter.environment.attachment_dirs, environment)
 
     @property
     def _can_attach(self) -> bool:
@@ -452,7 +452,7 @@ class ChildLauncher:
         return bool(self.adapter.environment.attachment_dirs) and not self.program.command_prefix
 
     def _store_attachment(self, data: str, suffix: str) -> str | None:
-        return self.attachments.keep(data, suffix)
+        return self.attachments.store_file(data, suffix)
 
     def _build_servers(self) -> McpServers:
         """The MCP servers that the vendor is told of; those of `initialize` came through stdin, for

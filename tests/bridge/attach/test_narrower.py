@@ -7,7 +7,7 @@ from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.rules import parse_rules
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.sources import ClaudeSettings
-from shim.state.claude_settings import permissions
+from shim.state.claude_settings import load_settings
 
 NO_FILES = ClaudeSettings()
 
@@ -253,7 +253,7 @@ def test_paths_mean_what_they_meant_where_they_were_said(tmp_path, monkeypatch):
     known = parse_argv(
         ["--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d"]
     )
-    read = permissions(parse_argv(["--settings", f"{there}/s.json"]), {}, str(there))
+    read = load_settings(parse_argv(["--settings", f"{there}/s.json"]), {}, str(there))
 
     def found(*words):
         return load_restrictions(
