@@ -26,7 +26,7 @@ from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.ids import parse_uuid, shorten_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.state.config import state_directory
+from shim.state.config import get_state_dir
 from shim.state.files import (
     explain_not_kept,
     foreign,
@@ -93,7 +93,7 @@ class SessionRecord(NamedTuple):
 
 def get_bridge_folder(environment: Mapping[str, str]) -> str:
     """Where the folders of the sessions are."""
-    return os.path.join(state_directory(environment), "bridge")
+    return os.path.join(get_state_dir(environment), "bridge")
 
 
 def get_session_folder(session: str, environment: Mapping[str, str]) -> str:

@@ -106,7 +106,7 @@ class ConversationStartup:
             raise FrontendError(
                 "the working directory does not exist any more", hint="start from another one"
             )
-        self.settings = settings or config.load(invocation, self.environment, installed)
+        self.settings = settings or config.load_config(invocation, self.environment, installed)
         learn(self.environment, invocation.shim_flags.shim_config)
         check_names(self.settings)
         self.log = open_log(
@@ -158,7 +158,7 @@ class ConversationStartup:
             invocation = self._apply_settings(invocation)
         self.mode = resolve_mode(invocation)
         self.invocation = validate_invocation(invocation)
-        path = config.record_path(invocation, self.environment, installed, self.settings)
+        path = config.resolve_record_path(invocation, self.environment, installed, self.settings)
         if path and not launcher_class.is_dry:
             from shim.process.probe import find_cached_version
             from shim.recording.open_recorder import open_recorder

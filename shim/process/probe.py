@@ -20,7 +20,7 @@ from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.errors import ShimError
 from shim.process.environment import build_child_environment
 from shim.process.find_program import find_command_prefix, find_program
-from shim.state.config import VendorSettings, state_directory
+from shim.state.config import VendorSettings, get_state_dir
 from shim.state.files import read_file, remove, write_file
 from shim.state.known_versions import remember_version
 
@@ -171,7 +171,7 @@ class ProgramProbe:
 
     @property
     def _cache_dir(self) -> str:
-        return os.path.join(state_directory(self._environment), "probes")
+        return os.path.join(get_state_dir(self._environment), "probes")
 
     def _build_cache_key(self) -> str:
         """The name of the file of its answers; "" when there is no such program."""

@@ -11,7 +11,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.io.raw_output import warn
 from shim.recording.rewrite import RewriteResult, rewrite_cast
 from shim.recording.search import PatternSearch
-from shim.state.config import load
+from shim.state.config import load_config
 from shim.state.files import open_regular
 
 CHUNK_BYTES = 256 * 1024
@@ -57,7 +57,7 @@ def is_cast(entry: "os.DirEntry[str]") -> bool:
 
 def get_default_folder(environment: Mapping[str, str]) -> str:
     """The folder that runs are recorded into. CastError if none is set."""
-    chosen = environment.get("SHIM_RECORD") or load(Invocation(), environment).record
+    chosen = environment.get("SHIM_RECORD") or load_config(Invocation(), environment).record
     if chosen and os.path.isdir(path := os.path.expanduser(chosen)):
         return path
     raise CastError(

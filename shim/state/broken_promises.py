@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from shim.core.reading.typed import NamedTuple
-from shim.state.config import state_directory
+from shim.state.config import get_state_dir
 from shim.state.files import read_file, remove, usable, write_file
 
 FOLDER_NAME = "promises"
@@ -62,7 +62,7 @@ def clear_broken_promises(vendor: str, environment: Mapping[str, str]) -> list[B
 
 
 def _get_folder(environment: Mapping[str, str]) -> str:
-    return os.path.join(state_directory(environment), FOLDER_NAME)
+    return os.path.join(get_state_dir(environment), FOLDER_NAME)
 
 
 def _build_file_name(vendor: str, version: str) -> str:

@@ -214,7 +214,7 @@ def settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str
     return chosen or os.path.join(config_directory(environment), "config.toml")
 
 
-def load(
+def load_config(
     invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str] = {}
 ) -> Settings:
     """The settings for a turn: the file, then SHIM_*, then the flags of the invocation.
@@ -354,7 +354,7 @@ def _record(path: str, table: Table) -> str:
     raise mistake(path, ("record",), value, "an absolute path, or one that begins with ~/")
 
 
-def record_path(
+def resolve_record_path(
     invocation: Invocation,
     environment: Mapping[str, str],
     installed: Mapping[str, str],
@@ -397,7 +397,7 @@ def config_directory(environment: Mapping[str, str]) -> str:
     return user_config_dir("shim", appauthor=False)
 
 
-def state_directory(environment: Mapping[str, str]) -> str:
+def get_state_dir(environment: Mapping[str, str]) -> str:
     """Where the shim keeps what it learned (surface page, State)."""
     chosen = environment.get("SHIM_STATE", "")
     if os.path.isabs(chosen):

@@ -10,7 +10,7 @@ from binascii import crc32
 from collections.abc import Mapping, Sequence
 
 from shim.core.adapter.versions import VersionProbe
-from shim.state.config import state_directory
+from shim.state.config import get_state_dir
 from shim.state.files import by_age, read_file, remove, write_file
 
 FOLDER = "versions"
@@ -52,7 +52,7 @@ def remember_version(
 
 
 def _folder(environment: Mapping[str, str]) -> str:
-    return os.path.join(state_directory(environment), FOLDER)
+    return os.path.join(get_state_dir(environment), FOLDER)
 
 
 def _name(key: str) -> str:

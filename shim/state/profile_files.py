@@ -24,7 +24,7 @@ from shim.profiles.load.files import (
     import_bundled_module,
     parse_profile,
 )
-from shim.state.config import state_directory
+from shim.state.config import get_state_dir
 from shim.state.files import open_regular, read_file, write_file
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _file(place: str, environment: Mapping[str, str]) -> ProfileFile:
 
 def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     """The table of a file, which is parsed once. The remembered table names its file."""
-    directory = os.path.join(state_directory(environment), "profiles")
+    directory = os.path.join(get_state_dir(environment), "profiles")
     # Two paths with the same end share a place, so the remembered table names its path.
     name = f"{path.encode('utf-8', 'surrogateescape').hex()[-NAME_CHARACTERS:]}.json"
     known = read_file(directory, name, CACHE_BYTES)

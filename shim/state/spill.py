@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from secrets import token_hex
 
-from shim.state.config import state_directory
+from shim.state.config import get_state_dir
 from shim.state.files import by_age, private_directory, write_file
 
 KEPT_SECONDS = 7 * 24 * 3600.0
@@ -20,7 +20,7 @@ KEPT_BYTES = 1_000_000_000
 
 class Spill:
     def __init__(self, environment: Mapping[str, str], session_id: str) -> None:
-        self._root = os.path.join(state_directory(environment), "spill")
+        self._root = os.path.join(get_state_dir(environment), "spill")
         self._directory = os.path.join(self._root, session_id)
         self._number = 0
 

@@ -17,7 +17,7 @@ from shim.core.reading.ids import is_vendor_name, parse_uuid, validate_vendor_se
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import NamedTuple
 from shim.core.turn.terms import ThreadUsage
-from shim.state.config import state_directory
+from shim.state.config import get_state_dir
 from shim.state.files import by_age, newest_files, read_file, remove, usable, write_file
 
 RECORD_BYTES = 64 * 1024
@@ -149,7 +149,7 @@ def _storable(vendor_session: str) -> bool:
 
 
 def _directory(environment: Mapping[str, str]) -> str:
-    return os.path.join(state_directory(environment), "sessions")
+    return os.path.join(get_state_dir(environment), "sessions")
 
 
 def available(environment: Mapping[str, str]) -> bool:

@@ -9,7 +9,7 @@ from shim.adapters import get_adapter
 from shim.adapters.qwen_speech import PERMISSION_TIMEOUT_MS
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
-from shim.state.config import TIMEOUTS, Settings, VendorSettings, load
+from shim.state.config import TIMEOUTS, Settings, VendorSettings, load_config
 from tests.conversation.test_conversation import results, stdin, user
 from tests.conversation.test_two_way import (
     ASKING,
@@ -272,7 +272,7 @@ def test_a_limit_that_is_no_time_is_refused(box, key, value):
     with pytest.raises(
         FrontendError, match=r"idle\w* is .*, it must be a number of seconds above 0"
     ):
-        load(parse_argv(["-p", "hi"]), box.environment())
+        load_config(parse_argv(["-p", "hi"]), box.environment())
 
 
 WAITS = [

@@ -119,7 +119,7 @@ def run_settings(run: Run) -> int:
     with open(SETTINGS, "wb") as file:
         file.write(body)
     try:
-        settings = config.load(Invocation().with_flags(shim_config=SETTINGS), {})
+        settings = config.load_config(Invocation().with_flags(shim_config=SETTINGS), {})
     except FrontendError as error:
         assert str(error)
     else:

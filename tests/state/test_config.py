@@ -12,13 +12,13 @@ from shim.state.config import (
     VENDOR_KEYS,
     VendorSettings,
     config_directory,
-    load,
-    state_directory,
+    get_state_dir,
+    load_config,
 )
 
 
 def loaded(box, *words, **environment):
-    return load(parse_argv(words), box.environment(**environment))
+    return load_config(parse_argv(words), box.environment(**environment))
 
 
 def test_without_a_file_everything_has_its_default(box):
@@ -226,8 +226,8 @@ def test_the_folders_are_the_users_own():
     assert config_directory({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == "/x/shim"
     assert config_directory({"HOME": "/h"}) == "/h/.config/shim"
     assert config_directory({"XDG_CONFIG_HOME": "relative", "HOME": "/h"}) == "/h/.config/shim"
-    assert state_directory({"SHIM_STATE": "/s", "HOME": "/h"}) == "/s"
-    assert state_directory({"SHIM_STATE": "relative", "HOME": "/h"}) == "/h/.local/state/shim"
+    assert get_state_dir({"SHIM_STATE": "/s", "HOME": "/h"}) == "/s"
+    assert get_state_dir({"SHIM_STATE": "relative", "HOME": "/h"}) == "/h/.local/state/shim"
 
 
 def test_the_tables_of_keys_are_those_of_the_surface():

@@ -24,7 +24,7 @@ from shim.core.errors import FrontendError, ShimError
 from shim.process.find_program import find_command_prefix, find_program
 from shim.process.spawn_error import create_spawn_error
 from shim.state import own_vendors
-from shim.state.config import Settings, VendorSettings, load
+from shim.state.config import Settings, VendorSettings, load_config
 
 CONTROLLER_NAME, WATCHER_NAME = (
     "web",
@@ -131,7 +131,7 @@ class LocalHosts:
         it.
         """
         try:
-            settings = load(Invocation(), self._environment, self._installed_options)
+            settings = load_config(Invocation(), self._environment, self._installed_options)
         except FrontendError:
             settings = Settings()  # the session that is begun says what is wrong with them
         return [
@@ -171,7 +171,7 @@ class LocalHosts:
         at once.
         """
         vendor = own_vendors.read_all()[0].get(name)
-        own = load(Invocation(), self._environment, self._installed_options).of(name)
+        own = load_config(Invocation(), self._environment, self._installed_options).of(name)
         launcher = find_command_prefix(own.launcher, self._environment, cwd)
         if vendor is None or vendor.cli.bundled_module:
             return

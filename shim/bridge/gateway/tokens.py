@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import orjson
 
 from shim.core.errors import MachineError
-from shim.state.config import state_directory
+from shim.state.config import get_state_dir
 from shim.state.files import (
     explain_not_kept,
     private_directory,
@@ -101,7 +101,7 @@ class TokenFile:
     """Where the tokens are kept. They are made when they are first asked for."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._folder = os.path.join(state_directory(environment), _FOLDER_NAME)
+        self._folder = os.path.join(get_state_dir(environment), _FOLDER_NAME)
         self._path = os.path.join(self._folder, _FILE_NAME)
         self._cached: tuple[tuple[int, int], TokenPair] | None = None
 

@@ -107,7 +107,7 @@ def open_conversation(
     """The conversation that is to be run: one of ours, or one that lives in a process of its own
     (topic "bridge").
     """
-    settings = config.load(invocation, os.environ, installed)
+    settings = config.load_config(invocation, os.environ, installed)
     if settings.bridge.every or can_be_background(invocation):
         from shim.bridge.attach.client import plan_joined_conversation
 
@@ -147,7 +147,7 @@ def has_background_sessions() -> bool:
     """Whether sessions had processes of their own in this state directory: one look, before
     anything is imported.
     """
-    return os.path.isdir(os.path.join(config.state_directory(os.environ), "bridge"))
+    return os.path.isdir(os.path.join(config.get_state_dir(os.environ), "bridge"))
 
 
 def run_conversation(

@@ -103,10 +103,10 @@ def record_refusal(
     recorded.
     """
     try:
-        settings = config.load(invocation, os.environ)
+        settings = config.load_config(invocation, os.environ)
     except FrontendError:  # the settings may be the reason of the refusal
         settings = config.Settings(dialect=find_dialect(invocation))
-    path = config.record_path(invocation, os.environ, installed, settings)
+    path = config.resolve_record_path(invocation, os.environ, installed, settings)
     if not path:
         return None
     from shim.recording.open_recorder import open_recorder
@@ -133,7 +133,9 @@ def warn_error(error: ShimError) -> None:
 def find_dialect(invocation: Invocation) -> str:
     """The dialect of a turn that could not begin; a mistake in the settings leaves Claude's."""
     try:
-        return invocation.shim_flags.shim_dialect or config.load(invocation, os.environ).dialect
+        return (
+            invocation.shim_flags.shim_dialect or config.load_config(invocation, os.environ).dialect
+        )
     except FrontendError:
         return "claude"
 

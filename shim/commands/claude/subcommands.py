@@ -85,7 +85,7 @@ def find_chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> 
     from shim.state import config
 
     try:
-        return next(iter(config.load(invocation, os.environ).vendor), "")
+        return next(iter(config.load_config(invocation, os.environ).vendor), "")
     except FrontendError:
         return ""
 

@@ -18,7 +18,7 @@ from shim.process.probe import ProgramProbe, create_probe, find_unknown_argument
 from shim.process.version_check import describe_failure, find_installed_adapter
 from shim.state import own_vendors
 from shim.state.broken_promises import find_broken_promise
-from shim.state.config import ONE_WAY, Settings, VendorSettings, load
+from shim.state.config import ONE_WAY, Settings, VendorSettings, load_config
 
 MAX_CONCURRENT_PROBES = (
     4  # programs that are asked at the same time; most of them are Node, and slow to start
@@ -64,7 +64,7 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
     SHIM_BIN is ignored, because it names the program of one turn's vendor.
     """
     try:
-        settings = load(Invocation(), environment)
+        settings = load_config(Invocation(), environment)
     except FrontendError as error:
         warn(escape_control_chars(f"{error}\n"))
         settings = Settings()

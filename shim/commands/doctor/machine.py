@@ -24,7 +24,7 @@ from shim.io.log import open_log
 from shim.process.find_program import is_drop_in, list_ignored_path_entries
 from shim.process.install import find_first_on_path, list_uncompiled_modules, read_install_settings
 from shim.recording.open_recorder import explain_unrecordable
-from shim.state.config import Settings, load, state_directory
+from shim.state.config import Settings, get_state_dir, load_config
 from shim.state.files import find_fault, private_directory, remove, write_file
 from shim.state.own_vendors import check_names
 
@@ -57,7 +57,7 @@ def check_machine(
 def check_settings(environment: Mapping[str, str]) -> tuple[Settings | None, DiagnosisFinding]:
     """The settings as a turn reads them; None where a mistake in them refuses every turn."""
     try:
-        settings = load(Invocation(), environment)
+        settings = load_config(Invocation(), environment)
         check_names(settings)
     except FrontendError as error:
         return None, DiagnosisFinding(
@@ -101,7 +101,7 @@ def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
     """Whether state can be kept. Without it no session can be resumed, and every program is probed
     again.
     """
-    state = state_directory(environment)
+    state = get_state_dir(environment)
     folder = os.path.join(state, "probes")
     lost = "sessions cannot be resumed"
     if not private_directory(folder):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.io.transcript import get_projects_dir
-from shim.state.config import config_directory, load, state_directory
+from shim.state.config import config_directory, get_state_dir, load_config
 
 # The folders that the shim makes in its state folder.
 STATE_ENTRIES = ("probes", "versions", "promises", "profiles", "sessions", "spill")
@@ -31,13 +31,15 @@ def list_leftovers(environment: Mapping[str, str], recorded: str = "") -> list[L
     """
     try:
         recorded = (
-            recorded or environment.get("SHIM_RECORD", "") or load(Invocation(), environment).record
+            recorded
+            or environment.get("SHIM_RECORD", "")
+            or load_config(Invocation(), environment).record
         )
     except FrontendError:
         pass  # settings with a mistake are removed like others
     places = (
         Leftover(
-            state_directory(environment),
+            get_state_dir(environment),
             "what the shim remembers of sessions and programs",
             STATE_ENTRIES,
         ),

@@ -79,7 +79,7 @@ def build_explanation(invocation: Invocation, installed: Mapping[str, str]) -> d
         found["settings"] = _collect_settings(invocation, installed)
         start = ConversationStartup(invocation, installed, launcher_class=DryLauncher)
         found |= _describe_vendor(start)
-        found["settings"]["record"] = config.record_path(
+        found["settings"]["record"] = config.resolve_record_path(
             invocation, os.environ, installed, start.settings
         )
         if not start.adapter.passthrough:  # a real claude reads them itself

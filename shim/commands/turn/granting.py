@@ -15,7 +15,7 @@ from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rule
 from shim.core.reading.account import pluralize
-from shim.state.config import load
+from shim.state.config import load_config
 
 MAX_NAMED_RULES = 5  # that are named
 DENIAL_PHRASES = (
@@ -87,7 +87,9 @@ def suggest_rules(
 def _find_conversation_vendor(name: str, cwd: str) -> Adapter:
     """The vendor as `shim run` drives it: in a conversation."""
     talk = Invocation().with_flags(input_format="stream-json")
-    return select_driver(get_adapter(name), talk, load(talk, os.environ), os.environ, cwd).adapter
+    return select_driver(
+        get_adapter(name), talk, load_config(talk, os.environ), os.environ, cwd
+    ).adapter
 
 
 def _find_effective_rule(

@@ -69,7 +69,7 @@ def open_screen(
     ShimError where the program cannot be started.
     """
     early_signals.restore_default_handlers()
-    settings = config.load(invocation, os.environ, installed)
+    settings = config.load_config(invocation, os.environ, installed)
     if settings.tui == "vendor":
         _replace_process(*_build_command(invocation, installed, arguments, settings))
     warn(

@@ -9,7 +9,7 @@ from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.drivers.setup import ConversationContext
 from shim.core.claude.facts import SessionState
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.state.config import state_directory
+from shim.state.config import get_state_dir
 
 if TYPE_CHECKING:
     from shim.core.turn.terms import OutputWriter
@@ -50,7 +50,7 @@ class DryLauncher(ChildLauncher):
     @property
     def _spill_folder(self) -> str:
         return os.path.join(
-            state_directory(self.context.environment), "spill", self.state.options.session_id
+            get_state_dir(self.context.environment), "spill", self.state.options.session_id
         )
 
 
