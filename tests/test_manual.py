@@ -146,10 +146,10 @@ def test_every_setting_is_explained_and_no_other():
         for line in text.splitlines()
         if line.startswith("| `") and (code := CODE.findall(line))
     ]
-    tools = [f"[tools] {key}" for key in config.TOOL_KEYS]
-    keys = [key for key in config.KEYS if key not in ("tools", "vendors", "models")]
+    tools = [f"[tools] {key}" for key in config.TOOL_KEY_KINDS]
+    keys = [key for key in config.KEY_KINDS if key not in ("tools", "vendors", "models")]
     tools.append("[models]")
-    assert sorted(rows) == sorted([*keys, *tools, *config.VENDOR_KEYS])
+    assert sorted(rows) == sorted([*keys, *tools, *config.VENDOR_KEY_KINDS])
 
 
 def silent():

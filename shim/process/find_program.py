@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ModeError, VendorError
-from shim.state.config import VendorSettings, settings_path
+from shim.state.config import VendorSettings, get_settings_path
 
 DROP_IN_MARKER = (
     b"claude-shim drop-in"  # in the second line of every file that `shim install` writes
@@ -33,7 +33,7 @@ def find_program(
             raise VendorError(
                 f"{vendor.name}: the program {chosen} was not found",
                 hint="SHIM_BIN, and `bin` in the settings, take an absolute path, ~/… or a bare name on PATH; "
-                f"the settings are {settings_path(Invocation(), environment)}",
+                f"the settings are {get_settings_path(Invocation(), environment)}",
             )
         return path
     for name in vendor.programs:
@@ -47,7 +47,7 @@ def find_program(
     raise VendorError(
         f"{vendor.name}: no program called {' or '.join(vendor.programs)} was found on PATH",
         hint=f"{install}, or name it with SHIM_BIN, or with [vendors.{vendor.name}] bin in "
-        f"{settings_path(Invocation(), environment)}; `shim doctor {vendor.name}` looks for more",
+        f"{get_settings_path(Invocation(), environment)}; `shim doctor {vendor.name}` looks for more",
     )
 
 

@@ -23,7 +23,7 @@ from shim.core.errors import ShimError
 from shim.process.environment import build_child_environment
 from shim.process.find_program import find_command_prefix, find_program
 from shim.state.broken_promises import find_broken_promise
-from shim.state.config import TWINS, VendorSettings
+from shim.state.config import TWIN_VENDORS, VendorSettings
 from shim.state.known_versions import find_known_version
 
 # If the program does not answer in time, a turn that needs its promises is refused. cline 3.0.65
@@ -71,9 +71,9 @@ def find_installed_adapter(
     """Return the vendor whose program is installed: this vendor, or its twin, whose program has the
     same name.
     """
-    if vendor.name not in TWINS:
+    if vendor.name not in TWIN_VENDORS:
         return vendor
-    twin = get_adapter(TWINS[vendor.name], flat=flat)
+    twin = get_adapter(TWIN_VENDORS[vendor.name], flat=flat)
     try:
         program = find_program(vendor, settings, environment, cwd)
         command = [*find_command_prefix(settings.launcher, environment, cwd), program]

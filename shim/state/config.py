@@ -35,10 +35,10 @@ from shim.state.settings_file import (
 )
 
 # of a cast: a day of a chatty vendor; less holds no turn
-RECORD_BYTES, LEAST_RECORD_BYTES = 10**9, 10_000
+DEFAULT_RECORD_BYTES, MIN_RECORD_BYTES = 10**9, 10_000
 # vendors whose programs have the same name; they share the settings of the first
-TWINS = {"kimi": "kimi-code"}
-REPLACED = "claude"  # the vendor whose program another program may keep for itself
+TWIN_VENDORS = {"kimi": "kimi-code"}
+REPLACED_VENDOR = "claude"  # the vendor whose program another program may keep for itself
 
 
 class VendorSettings(NamedTuple):
@@ -71,7 +71,7 @@ class BridgeSettings(NamedTuple):
     drove last
     """
 
-    every: bool = False
+    enabled: bool = False
     idle: float = 3600.0  # a person comes back from a meeting; the real one waits as long
     days: float = 30.0
     answers: str = "any"
@@ -95,7 +95,7 @@ class Settings(NamedTuple):
     redact: str = ""
     record: str = ""
     record_strict: bool = False
-    record_max_bytes: int = RECORD_BYTES
+    record_max_bytes: int = DEFAULT_RECORD_BYTES
     models: Mapping[str, str] = {}
     tui: str = "none"
     bridge: "BridgeSettings" = BridgeSettings()
@@ -128,15 +128,15 @@ class Settings(NamedTuple):
         )
         # nobody makes a vendor wait longer for an answer than it does
         if name == "permission_timeout":
-            return min(filter(None, (set_here or TIMEOUTS[name], known.get(name))))
-        return set_here or known.get(name) or TIMEOUTS[name]
+            return min(filter(None, (set_here or DEFAULT_TIMEOUTS_S[name], known.get(name))))
+        return set_here or known.get(name) or DEFAULT_TIMEOUTS_S[name]
 
 
 # What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call
 # open; nothing, from a vendor that has given a sign of life in this turn (the Qwen RFC suggests 10
 # s); no answer of the frontend's to a question, which may be as long as a person takes to come
 # back. A vendor that is silent for longer while it is at work has its own (`Vendor.timeouts`).
-TIMEOUTS = {
+DEFAULT_TIMEOUTS_S = {
     "first_byte_timeout": 120.0,
     "idle_timeout": 900.0,
     "tool_timeout": 3600.0,
@@ -149,10 +149,10 @@ TIMEOUT_VARIABLES = {
     "permission_timeout": "SHIM_PERMISSION_TIMEOUT",
 }
 
-LOGS = (*LEVELS, "LEVEL:FILE")
+LOG_VALUES = (*LEVELS, "LEVEL:FILE")
 
 # Key → what it may be.
-KEYS = {
+KEY_KINDS = {
     "vendor": NAMES,
     "dialect": TEXT,
     "terminator": TEXT,
@@ -179,11 +179,11 @@ KEYS = {
     "tools": TABLE,
     "vendors": TABLE,
 }
-VENDOR_TIMEOUTS = dict.fromkeys(
-    (*(name.removesuffix("_timeout") for name in TIMEOUTS), *TIMEOUTS), SECONDS
+VENDOR_TIMEOUT_KINDS = dict.fromkeys(
+    (*(name.removesuffix("_timeout") for name in DEFAULT_TIMEOUTS_S), *DEFAULT_TIMEOUTS_S), SECONDS
 )
-TOOL_KEYS = {"deny": TEXTS, "hide": TEXTS}
-VENDOR_KEYS = {
+TOOL_KEY_KINDS = {"deny": TEXTS, "hide": TEXTS}
+VENDOR_KEY_KINDS = {
     "bin": TEXT,
     "args": TEXTS,
     "env": TABLE,
@@ -208,10 +208,10 @@ CHOICES = {
 }
 
 
-def settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str:
+def get_settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str:
     """The settings file: one that was chosen for this run, or the user's, which need not be there."""
     chosen = invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG")
-    return chosen or os.path.join(config_directory(environment), "config.toml")
+    return chosen or os.path.join(get_config_dir(environment), "config.toml")
 
 
 def load_config(
@@ -221,19 +221,24 @@ def load_config(
 
     `installed` is what `shim install` baked in. Raises FrontendError for a mistake in any of them.
     """
-    path = settings_path(invocation, environment)
+    path = get_settings_path(invocation, environment)
     table = read(
         path, must_exist=bool(invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG"))
     )
-    check(path, (), table, KEYS)
+    check(path, (), table, KEY_KINDS)
     tools = table.get("tools") or {}
-    check(path, ("tools",), tools, TOOL_KEYS)
+    check(path, ("tools",), tools, TOOL_KEY_KINDS)
     vendors = {}
     for name, settings in (table.get("vendors") or {}).items():
         if not is_vendor_name(name) or not isinstance(settings, dict):
             raise mistake(path, ("vendors", name), settings, "a table under a vendor's name")
-        check(path, ("vendors", name), settings, VENDOR_KEYS)
-        check(path, ("vendors", name, "timeouts"), settings.get("timeouts") or {}, VENDOR_TIMEOUTS)
+        check(path, ("vendors", name), settings, VENDOR_KEY_KINDS)
+        check(
+            path,
+            ("vendors", name, "timeouts"),
+            settings.get("timeouts") or {},
+            VENDOR_TIMEOUT_KINDS,
+        )
         for key, kind in (("env", VARIABLE), ("models", MODEL)):
             named = settings.get(key) or {}
             check(path, ("vendors", name, key), named, dict.fromkeys(named, kind))
@@ -243,39 +248,41 @@ def load_config(
             raise spot(path, ("vendors", name, "driver"), settings["driver"]).build_choice_error(
                 DRIVERS
             )
-        vendors[name] = _vendor(settings)
+        vendors[name] = _parse_vendor(settings)
     models = table.get("models") or {}
     check(path, ("models",), models, dict.fromkeys(models, MODEL))
     chosen_vendor = table.get("vendor") or ()
     dialect = DIALECTS[
-        _choice(path, "dialect", invocation.shim_flags.shim_dialect, environment, table, "claude")
+        _resolve_choice(
+            path, "dialect", invocation.shim_flags.shim_dialect, environment, table, "claude"
+        )
     ]
-    line_bytes = _line_bytes(path, environment, table)
+    line_bytes = _resolve_max_line_bytes(path, environment, table)
     return Settings(
         vendor=(chosen_vendor,) if isinstance(chosen_vendor, str) else tuple(chosen_vendor),
         dialect=dialect.name,
-        redact=_choice(path, "redact", None, environment, table, ""),
-        record=_record(path, table),
+        redact=_resolve_choice(path, "redact", None, environment, table, ""),
+        record=_parse_record_path(path, table),
         record_strict=bool(table.get("record_strict", False)),
-        record_max_bytes=_bytes_of(
-            path, table, "record_max_bytes", RECORD_BYTES, LEAST_RECORD_BYTES
+        record_max_bytes=_parse_bytes(
+            path, table, "record_max_bytes", DEFAULT_RECORD_BYTES, MIN_RECORD_BYTES
         ),
-        terminator=_choice(
+        terminator=_resolve_choice(
             path, "terminator", invocation.shim_flags.shim_terminator, environment, table, "auto"
         ),
-        tui=_choice(path, "tui", None, environment, table, "none"),
-        bridge=_bridge(path, environment, table),
+        tui=_resolve_choice(path, "tui", None, environment, table, "none"),
+        bridge=_parse_bridge(path, environment, table),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
         max_line_bytes=min(line_bytes, dialect.max_line_bytes or line_bytes),
-        max_inbound_bytes=_bytes_of(
-            path, table, "max_inbound_bytes", MAX_LINE_BYTES, LEAST_LINE_BYTES
+        max_inbound_bytes=_parse_bytes(
+            path, table, "max_inbound_bytes", MAX_LINE_BYTES, MIN_LINE_BYTES
         ),
-        timeouts=_timeouts(path, environment, table),
-        log=_log(path, invocation.shim_flags.shim_log, environment, table),
+        timeouts=_parse_timeouts(path, environment, table),
+        log=_resolve_log(path, invocation.shim_flags.shim_log, environment, table),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
-        vendors=_in_place_of(installed.get("replaced", ""), _share_settings(vendors)),
+        vendors=_use_replaced_program(installed.get("replaced", ""), _share_settings(vendors)),
         models=models,
         path=path,
     )
@@ -285,63 +292,65 @@ def _share_settings(vendors: Mapping[str, VendorSettings]) -> Mapping[str, Vendo
     """Return the tables of vendors. A twin without a table gets the table of the vendor with the
     same program name.
     """
-    shared = {twin: vendors[name] for name, twin in TWINS.items() if name in vendors}
+    shared = {twin: vendors[name] for name, twin in TWIN_VENDORS.items() if name in vendors}
     return {**shared, **vendors}
 
 
-SWITCHED = {"1": True, "true": True, "0": False, "false": False}
+SWITCH_VALUES = {"1": True, "true": True, "0": False, "false": False}
 
 
-def _bridge(path: str, environment: Mapping[str, str], table: Table) -> BridgeSettings:
+def _parse_bridge(path: str, environment: Mapping[str, str], table: Table) -> BridgeSettings:
     given = environment.get("SHIM_BRIDGE")
-    if given and given not in SWITCHED:
-        raise _unlisted("SHIM_BRIDGE", given, SWITCHED)
+    if given and given not in SWITCH_VALUES:
+        raise _create_choice_error("SHIM_BRIDGE", given, SWITCH_VALUES)
     usual = BridgeSettings()
     return BridgeSettings(
-        every=SWITCHED[given] if given else bool(table.get("bridge", usual.every)),
+        enabled=SWITCH_VALUES[given] if given else bool(table.get("bridge", usual.enabled)),
         idle=float(table.get("bridge_idle", usual.idle)),
         days=float(table.get("bridge_days", usual.days)),
-        answers=_choice(path, "bridge_answers", None, environment, table, usual.answers),
+        answers=_resolve_choice(path, "bridge_answers", None, environment, table, usual.answers),
     )
 
 
-def _in_place_of(kept: str, vendors: Mapping[str, VendorSettings]) -> Mapping[str, VendorSettings]:
+def _use_replaced_program(
+    kept: str, vendors: Mapping[str, VendorSettings]
+) -> Mapping[str, VendorSettings]:
     """The vendors, of which claude is the file that the drop-in replaced, unless the settings name
     another program.
     """
-    own = vendors.get(REPLACED) or VendorSettings()
+    own = vendors.get(REPLACED_VENDOR) or VendorSettings()
     if own.bin or not os.path.isfile(kept):
         return vendors
-    return {**vendors, REPLACED: own._replace(bin=kept)}
+    return {**vendors, REPLACED_VENDOR: own._replace(bin=kept)}
 
 
 # What Yume's parser reads of a line, and what the Python SDK does (contract P12); below the least
 # nothing can be said.
-LINE_BYTES, SDK_LINE_BYTES, LEAST_LINE_BYTES = 100_000, 1_000_000, 10_000
+DEFAULT_LINE_BYTES, SDK_LINE_BYTES, MIN_LINE_BYTES = 100_000, 1_000_000, 10_000
 
 
-def _line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
+def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
     """The longest line that is written, in bytes; the default depends on the frontend."""
     given = environment.get("SHIM_MAX_LINE_BYTES")
     if not given:
         sdk = environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
-        usual = SDK_LINE_BYTES if sdk else LINE_BYTES
-        return _bytes_of(path, table, "max_line_bytes", usual, LEAST_LINE_BYTES)
+        usual = SDK_LINE_BYTES if sdk else DEFAULT_LINE_BYTES
+        return _parse_bytes(path, table, "max_line_bytes", usual, MIN_LINE_BYTES)
     number = int(given) if given.isascii() and given.isdigit() else 0
-    if not LEAST_LINE_BYTES <= number <= LARGEST:
-        allowed = f"a number of bytes, at least {LEAST_LINE_BYTES}"
+    if not MIN_LINE_BYTES <= number <= LARGEST:
+        allowed = f"a number of bytes, at least {MIN_LINE_BYTES}"
         raise FrontendError(f"SHIM_MAX_LINE_BYTES is {given!r}, it must be {allowed}")
     return number
 
 
-def _bytes_of(path: str, table: Table, key: str, usual: int, least: int) -> int:
+def _parse_bytes(path: str, table: Table, key: str, usual: int, least: int) -> int:
     value = table.get(key, usual)
     if value < least:
         raise mistake(path, (key,), value, f"a number of bytes, at least {least}")
     return int(value)
 
 
-def _record(path: str, table: Table) -> str:
+def _parse_record_path(path: str, table: Table) -> str:
     """Where runs are recorded, an absolute path: a settings file has no working directory to begin
     at.
     """
@@ -369,8 +378,8 @@ def resolve_record_path(
     )
 
 
-def _timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[str, float]:
-    found = {name: float(table[name]) for name in TIMEOUTS if name in table}
+def _parse_timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[str, float]:
+    found = {name: float(table[name]) for name in DEFAULT_TIMEOUTS_S if name in table}
     for name, variable in TIMEOUT_VARIABLES.items():
         if given := environment.get(variable):
             try:
@@ -382,12 +391,12 @@ def _timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[s
     return found
 
 
-MAC = "darwin"
+MACOS = "darwin"
 
 
-def config_directory(environment: Mapping[str, str]) -> str:
+def get_config_dir(environment: Mapping[str, str]) -> str:
     """Where a user's settings live (platformdirs; asked only where the rule is not a line long)."""
-    if sys.platform != MAC:
+    if sys.platform != MACOS:
         base = environment.get("XDG_CONFIG_HOME", "")
         if not os.path.isabs(base):
             base = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".config")
@@ -407,7 +416,7 @@ def get_state_dir(environment: Mapping[str, str]) -> str:
     )
 
 
-def _choice(
+def _resolve_choice(
     path: str,
     key: str,
     flag: str | None,
@@ -415,9 +424,9 @@ def _choice(
     table: Table,
     default: str,
 ) -> str:
-    for place, value in _places(key, flag, environment):
+    for place, value in _list_overrides(key, flag, environment):
         if value and value not in CHOICES[key]:
-            raise _unlisted(place, value, CHOICES[key])
+            raise _create_choice_error(place, value, CHOICES[key])
         if value:
             return value
     value = table.get(key)
@@ -435,20 +444,22 @@ def _check_program(path: str, keys: Keys, found: str | list[str]) -> None:
         raise mistake(path, keys, found, "an absolute path, ~/… or a bare name on PATH")
 
 
-def _log(path: str, flag: str | None, environment: Mapping[str, str], table: Table) -> str | None:
+def _resolve_log(
+    path: str, flag: str | None, environment: Mapping[str, str], table: Table
+) -> str | None:
     """LEVEL or LEVEL:FILE, from the first place that says one."""
-    for place, value in _places("log", flag, environment):
+    for place, value in _list_overrides("log", flag, environment):
         if value and value.partition(":")[0] not in LEVELS:
-            raise _unlisted(place, value, LOGS)
+            raise _create_choice_error(place, value, LOG_VALUES)
         if value:
             return value
     value = table.get("log")
     if value and value.partition(":")[0] not in LEVELS:
-        raise spot(path, ("log",), value).build_choice_error(LOGS)
+        raise spot(path, ("log",), value).build_choice_error(LOG_VALUES)
     return value
 
 
-def _places(
+def _list_overrides(
     key: str, flag: str | None, environment: Mapping[str, str]
 ) -> "list[tuple[str, str | None]]":
     """Where a key may stand that goes before the file, and what is there."""
@@ -456,13 +467,13 @@ def _places(
     return [(f"--shim-{key}", flag), (name, environment.get(name))]
 
 
-def _unlisted(place: str, value: str, known: Collection[str]) -> FrontendError:
+def _create_choice_error(place: str, value: str, known: Collection[str]) -> FrontendError:
     return FrontendError(
         f"{place} is {value!r}, it must be one of {', '.join(known)}{format_suggestion(value, known, '; ')}"
     )
 
 
-def _vendor(table: Table) -> VendorSettings:
+def _parse_vendor(table: Table) -> VendorSettings:
     lists = {key: tuple(table[key]) for key in ("args", "launcher") if key in table}
     env = {name: str(value) for name, value in table.get("env", {}).items()}
     return VendorSettings(**{**table, **lists, "env": env})

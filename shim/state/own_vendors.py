@@ -11,7 +11,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import is_vendor_name
 from shim.io.raw_output import warn
-from shim.state.config import Settings, config_directory
+from shim.state.config import Settings, get_config_dir
 
 BUNDLED = dict(adapters.VENDORS)
 FOLDER = "vendors"
@@ -46,7 +46,7 @@ def readable() -> dict[str, Adapter]:
 def folder(environment: Mapping[str, str], chosen: str | None = None) -> str:
     """The folder of a user's profiles, beside the settings file."""
     settings = chosen or environment.get("SHIM_CONFIG")
-    base = os.path.dirname(os.path.abspath(settings)) if settings else config_directory(environment)
+    base = os.path.dirname(os.path.abspath(settings)) if settings else get_config_dir(environment)
     return os.path.join(base, FOLDER)
 
 

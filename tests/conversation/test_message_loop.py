@@ -25,7 +25,7 @@ from shim.io.log import SILENT_LOG
 from shim.io.stdout import FrontendDisconnectedError
 from shim.process import child as children
 from shim.process.spawn import SpawnedChild, spawn_child
-from shim.state.config import TIMEOUTS
+from shim.state.config import DEFAULT_TIMEOUTS_S
 
 TALKING = ndjson(START, text("I am "))
 PARTIAL = (*ASK, "--include-partial-messages")
@@ -82,7 +82,7 @@ class Launched:
         self._translation = translation
         self.end_grace = end_grace
         self.report = None
-        self.timeouts = dict(TIMEOUTS)
+        self.timeouts = dict(DEFAULT_TIMEOUTS_S)
 
     @property
     def turns(self):

@@ -9,7 +9,7 @@ from shim.adapters import get_adapter
 from shim.adapters.qwen_speech import PERMISSION_TIMEOUT_MS
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
-from shim.state.config import TIMEOUTS, Settings, VendorSettings, load_config
+from shim.state.config import DEFAULT_TIMEOUTS_S, Settings, VendorSettings, load_config
 from tests.conversation.test_conversation import results, stdin, user
 from tests.conversation.test_two_way import (
     ASKING,
@@ -222,10 +222,10 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
 # -- whose limit -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TIMEOUTS)
+@pytest.mark.parametrize("name", DEFAULT_TIMEOUTS_S)
 def test_a_person_s_limit_goes_before_the_vendors_own_and_that_before_everybodys(name):
     own = {name: 7.0}
-    assert Settings().timeout(name, "x") == TIMEOUTS[name]
+    assert Settings().timeout(name, "x") == DEFAULT_TIMEOUTS_S[name]
     assert Settings().timeout(name, "x", own) == 7.0
     assert Settings(timeouts={name: 3.0}).timeout(name, "x", own) == 3.0
     for spelled in (name, name.removesuffix("_timeout")):

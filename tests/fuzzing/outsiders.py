@@ -123,7 +123,7 @@ def run_settings(run: Run) -> int:
     except FrontendError as error:
         assert str(error)
     else:
-        assert settings.max_line_bytes >= config.LEAST_LINE_BYTES
+        assert settings.max_line_bytes >= config.MIN_LINE_BYTES
         assert all(value > 0 for value in settings.timeouts.values())
     finally:
         os.unlink(SETTINGS)

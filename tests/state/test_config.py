@@ -8,10 +8,10 @@ from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.state.config import (
-    KEYS,
-    VENDOR_KEYS,
+    KEY_KINDS,
+    VENDOR_KEY_KINDS,
     VendorSettings,
-    config_directory,
+    get_config_dir,
     get_state_dir,
     load_config,
 )
@@ -223,15 +223,15 @@ def test_a_chosen_file_must_exist(box, by_flag):
 
 
 def test_the_folders_are_the_users_own():
-    assert config_directory({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == "/x/shim"
-    assert config_directory({"HOME": "/h"}) == "/h/.config/shim"
-    assert config_directory({"XDG_CONFIG_HOME": "relative", "HOME": "/h"}) == "/h/.config/shim"
+    assert get_config_dir({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == "/x/shim"
+    assert get_config_dir({"HOME": "/h"}) == "/h/.config/shim"
+    assert get_config_dir({"XDG_CONFIG_HOME": "relative", "HOME": "/h"}) == "/h/.config/shim"
     assert get_state_dir({"SHIM_STATE": "/s", "HOME": "/h"}) == "/s"
     assert get_state_dir({"SHIM_STATE": "relative", "HOME": "/h"}) == "/h/.local/state/shim"
 
 
 def test_the_tables_of_keys_are_those_of_the_surface():
-    assert set(VENDOR_KEYS) == {
+    assert set(VENDOR_KEY_KINDS) == {
         "bin",
         "args",
         "env",
@@ -253,7 +253,7 @@ def test_the_tables_of_keys_are_those_of_the_surface():
         "transcripts",
         "log",
         "tools",
-    } <= set(KEYS)
+    } <= set(KEY_KINDS)
 
 
 @pytest.mark.parametrize(

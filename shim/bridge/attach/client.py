@@ -83,7 +83,7 @@ def plan_joined_conversation(
         return JoinedConversation(
             invocation, settings, installed, arguments, alone, session=session, living=living
         )
-    if not settings.bridge.every:
+    if not settings.bridge.enabled:
         return None
     if invocation.session.no_session_persistence:  # what was asked for: a host keeps what is said
         return None
@@ -189,7 +189,7 @@ class JoinedConversation:
                     return joining.join_session(signals, prompt, source)
                 except HostEndedError:
                     self._running_session = None
-                    if not self._settings.bridge.every:
+                    if not self._settings.bridge.enabled:
                         return self._run_locally(signals, "")
             raise MachineError(
                 JOIN_FAILED_ERROR.format(session=self._session_id),

@@ -108,7 +108,7 @@ def open_conversation(
     (topic "bridge").
     """
     settings = config.load_config(invocation, os.environ, installed)
-    if settings.bridge.every or can_be_background(invocation):
+    if settings.bridge.enabled or can_be_background(invocation):
         from shim.bridge.attach.client import plan_joined_conversation
 
         def alone(asked: Invocation) -> ConversationStartup:

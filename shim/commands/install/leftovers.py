@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.io.transcript import get_projects_dir
-from shim.state.config import config_directory, get_state_dir, load_config
+from shim.state.config import get_config_dir, get_state_dir, load_config
 
 # The folders that the shim makes in its state folder.
 STATE_ENTRIES = ("probes", "versions", "promises", "profiles", "sessions", "spill")
@@ -44,7 +44,7 @@ def list_leftovers(environment: Mapping[str, str], recorded: str = "") -> list[L
             STATE_ENTRIES,
         ),
         Leftover(
-            config_directory(environment), "your settings and your own vendors", SETTINGS_ENTRIES
+            get_config_dir(environment), "your settings and your own vendors", SETTINGS_ENTRIES
         ),
         Leftover(recorded, "your recordings"),
         Leftover(

@@ -108,7 +108,7 @@ def _collect_settings(invocation: Invocation, installed: Mapping[str, str]) -> d
     }
     own.pop("--shim-explain", None)
     ours = [name for name in sorted(os.environ) if name.removeprefix("CLAUDE_").startswith("SHIM_")]
-    path = config.settings_path(invocation, os.environ)
+    path = config.get_settings_path(invocation, os.environ)
     return {
         "flags": own,
         "environment": {name: _redact_variable(name, os.environ[name]) for name in ours},

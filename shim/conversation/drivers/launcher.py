@@ -48,7 +48,7 @@ from shim.process.find_program import (
 )
 from shim.process.spawn import SpawnedChild, spawn_child
 from shim.process.version_check import check_installed_version
-from shim.state.config import TIMEOUTS
+from shim.state.config import DEFAULT_TIMEOUTS_S
 
 if TYPE_CHECKING:
     from shim.conversation.drivers.turns import TurnLifecycle
@@ -185,7 +185,8 @@ class ChildLauncher:
         self.context = setup
         self.state = state
         self.timeouts = {
-            name: settings.timeout(name, vendor.name, vendor.timeouts_s) for name in TIMEOUTS
+            name: settings.timeout(name, vendor.name, vendor.timeouts_s)
+            for name in DEFAULT_TIMEOUTS_S
         }
         self.resume_state = ResumeState(setup, stored_session)
         self.refusal_error: ShimError | None = None

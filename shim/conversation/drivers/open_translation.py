@@ -17,7 +17,7 @@ from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
 from shim.io.stamps import create_session_ids
-from shim.state.config import LINE_BYTES
+from shim.state.config import DEFAULT_LINE_BYTES
 from shim.state.files import aside_for, write_all
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def open_translation(
     terminator: str = "message_stop",
     session_id: str | None = None,
     stable: bool = False,
-    max_line_bytes: int = LINE_BYTES,
+    max_line_bytes: int = DEFAULT_LINE_BYTES,
     redact: bool = False,
 ) -> StreamTranslation:
     """A translation outside of a turn: nothing is known of the invocation but the vendor.

@@ -12,7 +12,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.core.reading.typed import NamedTuple
 from shim.io.raw_output import warn
 from shim.process.find_program import find_programs_on_path
-from shim.state.config import settings_path
+from shim.state.config import get_settings_path
 from shim.state.own_vendors import readable
 
 REPLAY_VENDOR = "replay"  # the vendor that plays recordings
@@ -78,6 +78,6 @@ def choose_vendors(
     )
     raise FrontendError(
         "no vendor was chosen",
-        hint=f"set SHIM_VENDOR, `vendor` in {settings_path(invocation, environment)}, "
+        hint=f"set SHIM_VENDOR, `vendor` in {get_settings_path(invocation, environment)}, "
         f"or --shim-vendor; found on PATH: {found}",
     )

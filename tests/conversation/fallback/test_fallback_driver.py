@@ -15,7 +15,7 @@ from shim.conversation.fallback.candidates import Candidate, FallbackChain
 from shim.conversation.fallback.driver import FallbackDriver
 from shim.core.adapter.pump import ChildStream
 from shim.core.claude.messages import UserMessage
-from shim.state.config import TIMEOUTS
+from shim.state.config import DEFAULT_TIMEOUTS_S
 from tests.conversation.test_message_loop import Paper
 
 
@@ -23,7 +23,7 @@ class Launched:
     """What the drivers ask of a launcher."""
 
     echo = False
-    timeouts = TIMEOUTS
+    timeouts = DEFAULT_TIMEOUTS_S
     make_pump = ChildStream
 
     def __init__(self, name):
