@@ -20,7 +20,7 @@ from shim.core.bridge.conversation import list_taken_ids
 from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, LogEntry, LogRecord
 from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.records import CAST_SUFFIX, CastError, parse_cast_line, parse_header
-from shim.state.files import create, open_regular, remove, write_all
+from shim.state.files import create_file, open_regular, remove, write_all
 
 # of one file: what a reader may have to pass over, and what is dropped at once
 MAX_FILE_BYTES = 64 * 1024 * 1024
@@ -134,7 +134,7 @@ class RecordingLog:
         }
         head = self._encoder.encode_header(header)
         remove(path)  # of a life that said nothing
-        self._descriptor = create(path)
+        self._descriptor = create_file(path)
         write_all(self._descriptor, head)
         self._log_files.append(_LogFile(path, self.generation, first, at, len(head)))
         self._drop_old_files()

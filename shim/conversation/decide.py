@@ -111,7 +111,7 @@ class ConversationStartup:
         check_names(self.settings)
         self.log = open_log(
             None if launcher_class.is_dry else self.settings.log,
-            redact=self.settings.redaction() != "none",
+            redact=self.settings.resolve_redaction() != "none",
         )
         flat = DIALECTS[self.settings.dialect].is_flat
         if flat:
@@ -168,7 +168,10 @@ class ConversationStartup:
                 self.adapter.display_name,
                 self.settings,
                 vendor_version=find_cached_version(
-                    self.adapter, self.settings.of(self.adapter.name), self.environment, self.cwd
+                    self.adapter,
+                    self.settings.get_vendor_settings(self.adapter.name),
+                    self.environment,
+                    self.cwd,
                 ),
                 argv=arguments,
                 environment=self.environment,
@@ -335,7 +338,7 @@ class ConversationStartup:
         """Return the vendor whose program is installed, if two vendors have programs of the same
         name.
         """
-        settings = self.settings.of(vendor.name)
+        settings = self.settings.get_vendor_settings(vendor.name)
         flat = self.vendor_list.is_translated
         remembered = self._launcher_class.uses_remembered_help
         return find_installed_adapter(
@@ -377,7 +380,7 @@ class ConversationStartup:
         if (
             name not in VENDORS
             or self._asks_frontend
-            or self.settings.of(name).driver
+            or self.settings.get_vendor_settings(name).driver
             or self.adapter.cli.build_two_way
         ):
             return None
@@ -536,7 +539,7 @@ class ConversationStartup:
         """Whether one child serves the conversation: the vendor can, and the settings do not say
         otherwise.
         """
-        driver = self.settings.of(vendor.name).driver or config.TWO_WAY
+        driver = self.settings.get_vendor_settings(vendor.name).driver or config.TWO_WAY
         # only its questions keep them in the folder
         edits = self.mode == "acceptEdits" and vendor.needs_gate(self.mode)
         wanted = (

@@ -73,7 +73,7 @@ def select_driver(
     No program is started to find out what it knows: an installed version counts as one that has the
     way, unless the help that is remembered of it says otherwise.
     """
-    own, two_way = settings.of(vendor.name), vendor.cli.build_two_way
+    own, two_way = settings.get_vendor_settings(vendor.name), vendor.cli.build_two_way
     asked = invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation)
     # One message too, where only then its text comes in pieces, and no less runs than the other
     # way.

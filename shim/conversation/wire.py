@@ -274,7 +274,7 @@ class ConversationRunner:
         from shim.process.child import Child
 
         launcher, stderr = self._launcher, None
-        if launcher.context.settings.redaction() == "all":
+        if launcher.context.settings.resolve_redaction() == "all":
             from shim.core.secrets.redactor import StreamRedactor
 
             stderr = StreamRedactor({})
@@ -306,7 +306,7 @@ class ConversationRunner:
         pen = self._launcher.writer
         if self._has_transcript:
             setup, clean, kept = self._launcher.context, None, pen.transcript_writer or pen
-            if setup.settings.redaction() == "all":
+            if setup.settings.resolve_redaction() == "all":
                 from shim.core.secrets.redactor import Redactor
 
                 clean = Redactor().redact_value

@@ -18,7 +18,7 @@ from shim.io.raw_output import warn
 from shim.io.stamps import format_now
 from shim.recording.recorder import RecordingLimits, RunRecorder
 from shim.state.config import Settings
-from shim.state.files import create
+from shim.state.files import create_file
 
 MAX_NAME_ATTEMPTS = (
     5  # for a unique name; its random part has 65,536 values in each millisecond of a process
@@ -50,7 +50,7 @@ def open_recorder(
     except (OSError, ValueError) as error:
         _report_unrecorded(path, error, settings)
         return None
-    cleans = settings.redaction() != "none"
+    cleans = settings.resolve_redaction() != "none"
     header = {
         "started": started,
         "shim": __version__,
@@ -59,7 +59,7 @@ def open_recorder(
         "argv": redact_argv(argv),
         "cwd": cwd,
         "env": _select_variables(environment),
-        "redact": settings.redaction(),
+        "redact": settings.resolve_redaction(),
         "platform": sys.platform,
         "dialect": settings.dialect,
     }
@@ -115,13 +115,13 @@ def _create_file(path: str, vendor: str, started: str) -> tuple[int, str]:
     """A new file, and its path. OSError when it cannot be made."""
     if not path.endswith(os.sep) and not os.path.isdir(path):
         _create_folders(os.path.dirname(path))
-        return create(path), path
+        return create_file(path), path
     _create_folders(path)
     stamp = re.sub("[-:.]", "", started)
     for _ in range(MAX_NAME_ATTEMPTS):
         name = f"{stamp}-{vendor}-{os.getpid()}-{os.urandom(2).hex()}{CAST_SUFFIX}"
         with contextlib.suppress(FileExistsError):
-            return create(os.path.join(path, name)), os.path.join(path, name)
+            return create_file(os.path.join(path, name)), os.path.join(path, name)
     raise FileExistsError
 
 

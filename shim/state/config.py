@@ -72,9 +72,9 @@ class BridgeSettings(NamedTuple):
     """
 
     enabled: bool = False
-    idle: float = 3600.0  # a person comes back from a meeting; the real one waits as long
-    days: float = 30.0
-    answers: str = "any"
+    idle_timeout_s: float = 3600.0  # a person comes back from a meeting; the real one waits as long
+    retention_days: float = 30.0
+    answered_by: str = "any"
 
 
 class Settings(NamedTuple):
@@ -101,28 +101,30 @@ class Settings(NamedTuple):
     bridge: "BridgeSettings" = BridgeSettings()
     path: str = ""  # of the file that they were read from
 
-    def mistake(self, keys: Keys, allowed: Collection[str], found: object) -> FrontendError:
+    def create_value_error(
+        self, keys: Keys, allowed: Collection[str], found: object
+    ) -> FrontendError:
         """The error about a word in the file that is none of `allowed`."""
         return spot(self.path, keys, found).build_choice_error(allowed)
 
-    def unknown(self, keys: Keys, known: Collection[str]) -> FrontendError:
+    def create_unknown_key_error(self, keys: Keys, known: Collection[str]) -> FrontendError:
         """The error about a key in the file that is none of `known`."""
         return spot(self.path, keys, None).build_unknown_key_error(known)
 
-    def redaction(self) -> str:
+    def resolve_redaction(self) -> str:
         """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface
         page).
         """
         return self.redact or DIALECTS[self.dialect].default_redaction
 
-    def of(self, name: str) -> VendorSettings:
+    def get_vendor_settings(self, name: str) -> VendorSettings:
         return self.vendors.get(name) or VendorSettings()
 
-    def timeout(self, name: str, vendor: str, known: Mapping[str, float] = {}) -> float:
+    def resolve_timeout_s(self, name: str, vendor: str, known: Mapping[str, float] = {}) -> float:
         """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS, `known` the
         vendor's own ones.
         """
-        own = self.of(vendor).timeouts
+        own = self.get_vendor_settings(vendor).timeouts
         set_here = (
             own.get(name) or own.get(name.removesuffix("_timeout")) or self.timeouts.get(name)
         )
@@ -306,9 +308,11 @@ def _parse_bridge(path: str, environment: Mapping[str, str], table: Table) -> Br
     usual = BridgeSettings()
     return BridgeSettings(
         enabled=SWITCH_VALUES[given] if given else bool(table.get("bridge", usual.enabled)),
-        idle=float(table.get("bridge_idle", usual.idle)),
-        days=float(table.get("bridge_days", usual.days)),
-        answers=_resolve_choice(path, "bridge_answers", None, environment, table, usual.answers),
+        idle_timeout_s=float(table.get("bridge_idle", usual.idle_timeout_s)),
+        retention_days=float(table.get("bridge_days", usual.retention_days)),
+        answered_by=_resolve_choice(
+            path, "bridge_answers", None, environment, table, usual.answered_by
+        ),
     )
 
 

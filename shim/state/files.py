@@ -115,7 +115,7 @@ def find_fault(path: str) -> tuple[str, OSError | None]:
 # -- any file --------------------------------------------------------------------------------------
 
 
-def create(path: str, mode: int = 0o600) -> int:
+def create_file(path: str, mode: int = 0o600) -> int:
     """A descriptor to write a new file. OSError, also if something has that name already."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
@@ -132,7 +132,7 @@ def write_new(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None
 
     OSError, and whatever `fill` raises.
     """
-    descriptor = create(path, mode)
+    descriptor = create_file(path, mode)
     try:
         try:
             fill(descriptor)

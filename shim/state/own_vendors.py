@@ -55,10 +55,10 @@ def check_names(settings: Settings) -> None:
     for name in settings.vendor:
         # which only a flag or a variable may name
         if name not in adapters.VENDORS and not name.startswith("replay"):
-            raise settings.mistake(("vendor",), adapters.VENDORS, name)
+            raise settings.create_value_error(("vendor",), adapters.VENDORS, name)
     for name in settings.vendors:
         if name not in adapters.VENDORS:
-            raise settings.unknown(("vendors", name), adapters.VENDORS)
+            raise settings.create_unknown_key_error(("vendors", name), adapters.VENDORS)
 
 
 def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:

@@ -225,27 +225,30 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
 @pytest.mark.parametrize("name", DEFAULT_TIMEOUTS_S)
 def test_a_person_s_limit_goes_before_the_vendors_own_and_that_before_everybodys(name):
     own = {name: 7.0}
-    assert Settings().timeout(name, "x") == DEFAULT_TIMEOUTS_S[name]
-    assert Settings().timeout(name, "x", own) == 7.0
-    assert Settings(timeouts={name: 3.0}).timeout(name, "x", own) == 3.0
+    assert Settings().resolve_timeout_s(name, "x") == DEFAULT_TIMEOUTS_S[name]
+    assert Settings().resolve_timeout_s(name, "x", own) == 7.0
+    assert Settings(timeouts={name: 3.0}).resolve_timeout_s(name, "x", own) == 3.0
     for spelled in (name, name.removesuffix("_timeout")):
         settings = Settings(
             timeouts={name: 3.0}, vendors={"x": VendorSettings(timeouts={spelled: 2.0})}
         )
-        assert (settings.timeout(name, "x", own), settings.timeout(name, "y", own)) == (2.0, 3.0)
+        assert (
+            settings.resolve_timeout_s(name, "x", own),
+            settings.resolve_timeout_s(name, "y", own),
+        ) == (2.0, 3.0)
 
 
 def test_nobody_makes_a_vendor_wait_longer_for_an_answer_than_it_does():
     own, name = {"permission_timeout": 7.0}, "permission_timeout"
-    assert Settings(timeouts={name: 3600.0}).timeout(name, "x", own) == 7.0
+    assert Settings(timeouts={name: 3600.0}).resolve_timeout_s(name, "x", own) == 7.0
     assert (
-        Settings(vendors={"x": VendorSettings(timeouts={"permission": 3600.0})}).timeout(
+        Settings(vendors={"x": VendorSettings(timeouts={"permission": 3600.0})}).resolve_timeout_s(
             name, "x", own
         )
         == 7.0
     )
     assert (
-        Settings(timeouts={"idle_timeout": 3600.0}).timeout(
+        Settings(timeouts={"idle_timeout": 3600.0}).resolve_timeout_s(
             "idle_timeout", "x", {"idle_timeout": 7.0}
         )
         == 3600.0
@@ -255,14 +258,19 @@ def test_nobody_makes_a_vendor_wait_longer_for_an_answer_than_it_does():
 def test_qwen_is_told_the_longest_wait_that_it_takes_and_our_denial_comes_before_its_own():
     """0.24.4: with more than 600,000 ms, as with none, it denies a call after 60 s by itself."""
     assert PERMISSION_TIMEOUT_MS == 600_000
-    ours = Settings().timeout("permission_timeout", "qwen", get_adapter("qwen").timeouts_s)
+    ours = Settings().resolve_timeout_s(
+        "permission_timeout", "qwen", get_adapter("qwen").timeouts_s
+    )
     assert PERMISSION_TIMEOUT_MS / 1000 - 60 <= ours <= PERMISSION_TIMEOUT_MS / 1000 - 5
 
 
 @pytest.mark.parametrize(("vendor", "seconds"), [("qwen", 84), ("cursor", 757)])
 def test_a_vendor_that_is_known_to_be_silent_has_time_for_it(vendor, seconds):
     """Their pages: 84 s of retries without a word; 757 s for one long reply."""
-    assert Settings().timeout("idle_timeout", vendor, get_adapter(vendor).timeouts_s) >= 2 * seconds
+    assert (
+        Settings().resolve_timeout_s("idle_timeout", vendor, get_adapter(vendor).timeouts_s)
+        >= 2 * seconds
+    )
 
 
 @pytest.mark.parametrize("value", ["0", "-1", '"soon"', "true", "nan", "inf"])

@@ -25,7 +25,7 @@ def test_without_a_file_everything_has_its_default(box):
     settings = loaded(box)
     assert (settings.vendor, settings.dialect, settings.terminator) == ((), "claude", "auto")
     assert (settings.end_grace, settings.log, settings.deny, settings.hide) == (2.0, None, (), ())
-    assert settings.of("qwen") == VendorSettings()
+    assert settings.get_vendor_settings("qwen") == VendorSettings()
 
 
 def test_every_key_of_the_file_is_read(box):
@@ -52,7 +52,7 @@ def test_every_key_of_the_file_is_read(box):
     assert settings.vendor == ("qwen", "pi")
     assert (settings.terminator, settings.end_grace, settings.log) == ("none", 1.0, "info")
     assert (settings.deny, settings.hide) == (("Bash",), ("TodoWrite",))
-    assert settings.of("qwen") == VendorSettings(
+    assert settings.get_vendor_settings("qwen") == VendorSettings(
         bin="~/qwen",
         args=("--a",),
         env={"A": "1", "B": "2"},
@@ -67,7 +67,10 @@ def test_every_key_of_the_file_is_read(box):
 def test_a_vendors_own_timeout_goes_before_the_one_for_all(box):
     box.settings("idle_timeout = 900\n[vendors.qwen]\ntimeouts = {idle = 3}")
     settings = loaded(box)
-    assert [settings.timeout("idle_timeout", vendor) for vendor in ("qwen", "pi")] == [3, 900]
+    assert [settings.resolve_timeout_s("idle_timeout", vendor) for vendor in ("qwen", "pi")] == [
+        3,
+        900,
+    ]
 
 
 def test_keys_of_later_chapters_are_known(box):
@@ -284,9 +287,9 @@ def test_a_limit_that_lets_nothing_in_is_a_mistake(box, value):
 def test_what_is_redacted_is_what_was_chosen_or_what_is_usual_in_the_dialect(
     box, dialect, chosen, redaction
 ):
-    assert loaded(box, SHIM_DIALECT=dialect, SHIM_REDACT=chosen).redaction() == redaction
+    assert loaded(box, SHIM_DIALECT=dialect, SHIM_REDACT=chosen).resolve_redaction() == redaction
     box.settings("" if chosen is None else f'redact = "{chosen}"\n')
-    assert loaded(box, SHIM_DIALECT=dialect).redaction() == redaction
+    assert loaded(box, SHIM_DIALECT=dialect).resolve_redaction() == redaction
 
 
 def test_a_wrong_word_for_what_is_redacted_is_named(box):

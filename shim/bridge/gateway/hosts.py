@@ -137,7 +137,8 @@ class LocalHosts:
         return [
             name
             for name, vendor in own_vendors.read_all()[0].items()
-            if vendor.cli.bundled_module or self._has_program(vendor, settings.of(name))
+            if vendor.cli.bundled_module
+            or self._has_program(vendor, settings.get_vendor_settings(name))
         ]
 
     def _has_program(self, vendor: Adapter, own: VendorSettings) -> bool:
@@ -171,7 +172,9 @@ class LocalHosts:
         at once.
         """
         vendor = own_vendors.read_all()[0].get(name)
-        own = load_config(Invocation(), self._environment, self._installed_options).of(name)
+        own = load_config(
+            Invocation(), self._environment, self._installed_options
+        ).get_vendor_settings(name)
         launcher = find_command_prefix(own.launcher, self._environment, cwd)
         if vendor is None or vendor.cli.bundled_module:
             return

@@ -112,8 +112,8 @@ class HostRuntime:
         self.end_reason = REASON_ENDED
         self._metadata = facts
         self._first_prompt = wanted.prompt, wanted.prompt_id or create_uuid()
-        self._idle_timeout_s = settings.bridge.idle
-        self._retention_days = settings.bridge.days
+        self._idle_timeout_s = settings.bridge.idle_timeout_s
+        self._retention_days = settings.bridge.retention_days
         self._last_use = time.monotonic()
         began, clock = time.time() - time.monotonic(), time.monotonic
         self._log = RecordingLog(
@@ -124,7 +124,7 @@ class HostRuntime:
         flags = start.invocation.permissions
         chosen = flags.skip_permissions or flags.permission_mode is not None
         mode = start.mode if chosen else _load_conversation_settings(start).mode or start.mode
-        patience = settings.timeout(
+        patience = settings.resolve_timeout_s(
             "permission_timeout", start.adapter.name, start.adapter.timeouts_s
         )
         question_seconds = max(PROMPT_TIMEOUT_FACTOR * patience, patience - PROMPT_TIMEOUT_MARGIN_S)
@@ -144,7 +144,7 @@ class HostRuntime:
                 can_bypass=flags.skip_permissions
                 or flags.allow_skip_permissions
                 or mode == BYPASS_MODE,
-                answer_policy=settings.bridge.answers,
+                answer_policy=settings.bridge.answered_by,
                 prompt_timeout_s=question_seconds,
                 max_frame_bytes=settings.max_inbound_bytes,
             ),

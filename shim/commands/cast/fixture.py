@@ -23,7 +23,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file
 from shim.recording.playable_run import parse_invocation
 from shim.recording.rewrite import rewrite_cast
-from shim.state.files import create, open_regular, remove
+from shim.state.files import create_file, open_regular, remove
 from shim.story.reading import Cast, child_exit, header_of
 
 MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; a longer one is not readable as an example
@@ -215,7 +215,7 @@ def _write_golden(folder: str, vendor: str, partial: bool, facts: ChildDetails) 
 
 
 def _create_file(folder: str, name: str) -> BinaryIO:
-    return os.fdopen(create(os.path.join(folder, name), 0o644), "wb")
+    return os.fdopen(create_file(os.path.join(folder, name), 0o644), "wb")
 
 
 def _remove_fixture(folder: str) -> None:

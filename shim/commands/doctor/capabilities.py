@@ -73,7 +73,9 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
     with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:
         return list(
             pool.map(
-                lambda vendor: describe_vendor(vendor, settings.of(vendor.name), searched, cwd),
+                lambda vendor: describe_vendor(
+                    vendor, settings.get_vendor_settings(vendor.name), searched, cwd
+                ),
                 vendors,
             )
         )

@@ -77,7 +77,7 @@ def build_diagnosis(
         told = logins.get(vendor.name)
         return check_vendor(
             vendor,
-            settings.of(vendor.name),
+            settings.get_vendor_settings(vendor.name),
             searched,
             cwd,
             wanted=vendor.name in wanted,

@@ -110,7 +110,9 @@ def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
     with busy("asking programs for their version and login …"):
         chosen = _resolve_vendors(names, settings)
         reports = [
-            check_vendor(get_adapter(name), settings.of(name), os.environ, os.getcwd())
+            check_vendor(
+                get_adapter(name), settings.get_vendor_settings(name), os.environ, os.getcwd()
+            )
             for name in chosen
         ]
     for report in reports:

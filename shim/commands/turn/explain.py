@@ -122,7 +122,7 @@ def _collect_settings(invocation: Invocation, installed: Mapping[str, str]) -> d
 
 def _describe_vendor(start: ConversationStartup) -> dict[str, Any]:
     vendor, others = start.adapter, start.vendor_choice.names
-    own = start.settings.of(vendor.name)
+    own = start.settings.get_vendor_settings(vendor.name)
     return {
         "vendor": vendor.display_name,
         "named_by": start.vendor_choice.source,

@@ -96,7 +96,10 @@ def _build_command(
         choice.names, settings, os.environ, cwd=cwd, is_flat=False, needs_prompts=False
     )
     vendor = listing.select_first(DEFAULT_MODE)
-    own, environment = settings.of(vendor.name), listing.build_environment(vendor.name)
+    own, environment = (
+        settings.get_vendor_settings(vendor.name),
+        listing.build_environment(vendor.name),
+    )
     if vendor.cli.bundled_module or vendor.name == REPLAY_VENDOR:
         raise FrontendError(
             f"{vendor.name} has no screen", hint="choose another vendor (`shim vendors`)"

@@ -114,7 +114,7 @@ class Program:
                     ("vendors", vendor.name, "variant"),
                     ("auto", *vendor.cli.variants),
                 )
-                raise self._context.settings.mistake(keys, allowed, self._variant)
+                raise self._context.settings.create_value_error(keys, allowed, self._variant)
             if vendor.cli.detect_variant is not None and self._variant == "auto":
                 self._variant = vendor.cli.detect_variant(probe().get_help_text())
         return request._replace(
@@ -185,7 +185,7 @@ class ChildLauncher:
         self.context = setup
         self.state = state
         self.timeouts = {
-            name: settings.timeout(name, vendor.name, vendor.timeouts_s)
+            name: settings.resolve_timeout_s(name, vendor.name, vendor.timeouts_s)
             for name in DEFAULT_TIMEOUTS_S
         }
         self.resume_state = ResumeState(setup, stored_session)
@@ -385,7 +385,7 @@ class ChildLauncher:
             else setup.recorder.record_child_start(command, setup.cwd, vendor.display_name)
         )
         tail = None
-        if setup.settings.redaction() == "all":
+        if setup.settings.resolve_redaction() == "all":
             from shim.core.secrets.redactor import RedactedHeadTail
 
             tail = RedactedHeadTail()

@@ -50,12 +50,14 @@ def list_known_models(
     if vendor.cli.model_probe.args:
         from shim.process.probe import list_cached_models
 
-        names += list_cached_models(vendor, settings.of(vendor.name), environment, cwd)
+        names += list_cached_models(
+            vendor, settings.get_vendor_settings(vendor.name), environment, cwd
+        )
     return tuple(names)
 
 
 def _list_model_maps(vendor: Adapter, settings: Settings) -> "tuple[Mapping[str, str], ...]":
-    return settings.of(vendor.name).models, settings.models, vendor.cli.model_names
+    return settings.get_vendor_settings(vendor.name).models, settings.models, vendor.cli.model_names
 
 
 class Relays(Protocol):
@@ -91,7 +93,7 @@ class ConversationContext(NamedTuple):
 
     @property
     def vendor_settings(self) -> VendorSettings:
-        return self.settings.of(self.adapter.name)
+        return self.settings.get_vendor_settings(self.adapter.name)
 
     @property
     def dialect(self) -> Dialect:

@@ -158,7 +158,7 @@ class TurnLifecycle:
             cwd=setup.cwd,
             tools=vendor.list_available_tools(request),
             mode=facts.mode,
-            redacts_secrets=setup.settings.redaction() == "all",
+            redacts_secrets=setup.settings.resolve_redaction() == "all",
             asks_by_line=(lambda: facts.answers_prompts) if setup.dialect.asks_by_line else None,
             evaluator=_build_evaluator(vendor, request, standing),
             can_retry=self.retries_cut_streams,

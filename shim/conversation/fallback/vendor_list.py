@@ -88,7 +88,7 @@ class VendorList:
         if mode:
             vendor.resolve_mode_arguments(mode)
         self.require_prompts(vendor)
-        own = self._settings.of(vendor.name)
+        own = self._settings.get_vendor_settings(vendor.name)
         find_command_prefix(own.launcher, self._environment, self._cwd)
         if not vendor.cli.bundled_module:
             find_program(vendor, own, self.build_environment(vendor.name), self._cwd)
