@@ -20,7 +20,7 @@ from shim.core.bridge.conversation import list_taken_ids
 from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, LogEntry, LogRecord
 from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.records import CAST_SUFFIX, CastError, parse_cast_line, parse_header
-from shim.state.files import create_file, open_regular, remove, write_all
+from shim.state.files import create_file, open_regular, remove_file, write_all
 
 # of one file: what a reader may have to pass over, and what is dropped at once
 MAX_FILE_BYTES = 64 * 1024 * 1024
@@ -133,7 +133,7 @@ class RecordingLog:
             "bridge": {"generation": self.generation, "first": first, "at": at},
         }
         head = self._encoder.encode_header(header)
-        remove(path)  # of a life that said nothing
+        remove_file(path)  # of a life that said nothing
         self._descriptor = create_file(path)
         write_all(self._descriptor, head)
         self._log_files.append(_LogFile(path, self.generation, first, at, len(head)))
@@ -146,7 +146,7 @@ class RecordingLog:
             and sum(file.size_bytes for file in self._log_files)
             > self._max_log_bytes - self._max_file_bytes
         ):
-            remove(self._log_files.pop(0).path)
+            remove_file(self._log_files.pop(0).path)
 
     def close(self) -> None:
         """The last line of the file; what cannot be written is a file without it, as after SIGKILL."""
@@ -222,7 +222,7 @@ class _LogFile:
         )
         pieces = list[bytes]()
         try:
-            descriptor = open_regular(self.path, follow=False)
+            descriptor = open_regular(self.path, follow_links=False)
         except OSError:
             return  # dropped or removed meanwhile
         with open(descriptor, "rb") as file:
@@ -277,7 +277,7 @@ def _load_log_files(folder: str) -> list[_LogFile]:
         if not name.endswith(CAST_SUFFIX):
             continue
         try:
-            with open(open_regular(path, follow=False), "rb") as file:
+            with open(open_regular(path, follow_links=False), "rb") as file:
                 header, size = (
                     parse_header(file.readline().rstrip(b"\n")),
                     os.fstat(file.fileno()).st_size,

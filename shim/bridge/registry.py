@@ -28,12 +28,12 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import get_state_dir
 from shim.state.files import (
-    explain_not_kept,
-    foreign,
+    ensure_private_dir,
+    explain_not_stored,
+    is_foreign_dir,
     open_regular,
-    overwrite,
-    private_directory,
-    replace,
+    overwrite_file,
+    replace_file,
     write_all,
 )
 
@@ -112,9 +112,9 @@ def create_session_folder(session: str, environment: Mapping[str, str]) -> str:
     try:
         for path in (os.path.dirname(top), top):  # the mode is only of the last folder that is made
             os.makedirs(path, mode=0o700, exist_ok=True)
-        if private_directory(top):
+        if ensure_private_dir(top):
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            if private_directory(folder):
+            if ensure_private_dir(folder):
                 return folder
             top = folder
     except OSError as error:
@@ -123,7 +123,7 @@ def create_session_folder(session: str, environment: Mapping[str, str]) -> str:
             hint="SHIM_STATE names another folder for what the shim keeps",
         ) from None
     raise FrontendError(
-        f"no session can live on its own: {explain_not_kept(top)}",
+        f"no session can live on its own: {explain_not_stored(top)}",
         hint="SHIM_STATE names another folder for what the shim keeps",
     )
 
@@ -153,7 +153,7 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
     """
     living, others = list[str](), list[tuple[float, str]]()
     top = get_bridge_folder(environment)
-    if foreign(top):
+    if is_foreign_dir(top):
         return [], []
     with suppress(OSError), os.scandir(top) as entries:
         for entry in entries:
@@ -188,7 +188,7 @@ def has_ended(facts: Mapping[str, Any]) -> bool:
 def find_session(session: str, environment: Mapping[str, str]) -> SessionRecord | None:
     """The session of a UUID; None where it never lived on its own. What a dead host left is tidied."""
     canonical, top = parse_uuid(session), get_bridge_folder(environment)
-    if canonical is None or foreign(top):
+    if canonical is None or is_foreign_dir(top):
         return None
     folder = os.path.join(top, canonical)
     facts = read_metadata(folder)
@@ -409,11 +409,11 @@ def write_metadata(folder: str, facts: Mapping[str, Any]) -> None:
     """
     path, data = os.path.join(folder, METADATA_FILE), dump_json(facts)
     try:
-        replace(path, lambda file: write_all(file, data))
+        replace_file(path, lambda file: write_all(file, data))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        overwrite(path, data)
+        overwrite_file(path, data)
 
 
 def read_start_data(folder: str) -> dict[str, Any] | None:
@@ -433,7 +433,7 @@ def write_start_data(folder: str, start: Mapping[str, Any]) -> None:
             f"{len(data):,}",
             hint="put the text into a file, and name the file in the prompt",
         )
-    replace(os.path.join(folder, START_FILE), lambda file: write_all(file, data))
+    replace_file(os.path.join(folder, START_FILE), lambda file: write_all(file, data))
 
 
 def read_settings(folder: str, generation: object) -> ClaudeSettings | None:
@@ -452,19 +452,19 @@ def read_settings(folder: str, generation: object) -> ClaudeSettings | None:
 def write_settings(folder: str, generation: int, settled: ClaudeSettings) -> None:
     """Keep what a life has read of Claude's settings. OSError where that cannot be."""
     data = dump_json({"generation": generation, "settings": serialize_settings(settled)})
-    replace(os.path.join(folder, SETTINGS_FILE), lambda file: write_all(file, data))
+    replace_file(os.path.join(folder, SETTINGS_FILE), lambda file: write_all(file, data))
 
 
 def write_flag_settings(folder: str, text: str) -> str:
     """Keep what `--settings` says as JSON; its path. OSError where that cannot be."""
     path = os.path.join(folder, FLAG_SETTINGS_FILE)
-    replace(path, lambda file: write_all(file, text.encode()))
+    replace_file(path, lambda file: write_all(file, text.encode()))
     return path
 
 
 def _load_json_object(path: str) -> dict[str, Any] | None:
     try:
-        with open(open_regular(path, follow=False), "rb") as file:
+        with open(open_regular(path, follow_links=False), "rb") as file:
             found = orjson.loads(file.read(MAX_FILE_BYTES))
     except (OSError, ValueError):
         return None

@@ -14,7 +14,7 @@ import shim
 from shim.core.errors import FrontendError
 from shim.process.environment import SAVED_PREFIX
 from shim.process.find_program import BACKUP_SUFFIX, DROP_IN_MARKER, is_drop_in
-from shim.state.files import replace, write_all
+from shim.state.files import replace_file, write_all
 
 PROGRAM_NAMES = ("claude", "yume-cli")
 # What an installation that is gone says, in place of a traceback or of the shell's "not found".
@@ -88,7 +88,7 @@ def install_drop_in(
                 f"{kept} exists already", hint="move it away first; it may be your real claude"
             )
         os.rename(path, kept)
-    replace(path, lambda file: write_all(file, build_drop_in(installed, name)), 0o755)
+    replace_file(path, lambda file: write_all(file, build_drop_in(installed, name)), 0o755)
     os.chmod(path, 0o755)  # for any umask, because frontends of other users may start it
     return path, kept
 

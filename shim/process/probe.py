@@ -21,8 +21,8 @@ from shim.core.errors import ShimError
 from shim.process.environment import build_child_environment
 from shim.process.find_program import find_command_prefix, find_program
 from shim.state.config import VendorSettings, get_state_dir
-from shim.state.files import read_file, remove, write_file
-from shim.state.known_versions import remember_version
+from shim.state.files import read_file, remove_file, write_file
+from shim.state.known_versions import store_version
 
 PROBE_TIMEOUT_S = 2.0
 # where a person waits, and not a turn: programs in Node may need some on a busy machine
@@ -113,7 +113,7 @@ class ProgramProbe:
         if self.has_answer:
             self.failure = _get_first_line(answer)
         if not self.is_answer_missing and (found or refresh):
-            remember_version(how, self._command, self._environment, found)
+            store_version(how, self._command, self._environment, found)
         return found
 
     def find_cached_version(self, how: VersionProbe) -> str | None:
@@ -342,7 +342,7 @@ def _remove_old_answers(directory: str) -> None:
         names = [os.path.join(directory, name) for name in os.listdir(directory)]
         if len(names) > MAX_CACHED_PROGRAMS:
             for path in sorted(names, key=os.path.getmtime)[: len(names) - MAX_CACHED_PROGRAMS]:
-                remove(path)
+                remove_file(path)
     except OSError:  # another process forgot one just now
         return
 

@@ -54,7 +54,7 @@ class VendorDataDir:
         if place is None:
             return min_offset, b""
         try:
-            descriptor = open_regular(place, follow=False)
+            descriptor = open_regular(place, follow_links=False)
         except OSError:
             return min_offset, b""
         try:

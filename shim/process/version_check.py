@@ -24,7 +24,7 @@ from shim.process.environment import build_child_environment
 from shim.process.find_program import find_command_prefix, find_program
 from shim.state.broken_promises import find_broken_promise
 from shim.state.config import TWIN_VENDORS, VendorSettings
-from shim.state.known_versions import find_known_version
+from shim.state.known_versions import find_stored_version
 
 # If the program does not answer in time, a turn that needs its promises is refused. cline 3.0.65
 # needs 1.6 s of CPU for `--version`: with seven busy processes for each core it took 9.6 s, and
@@ -50,7 +50,7 @@ def check_installed_version(
     if vendor.cli.replayed_vendor:
         return VersionCheck()
     if is_trusted or not has_promises(vendor):
-        check = VersionCheck(find_known_version(vendor.version_probe, command, environment))
+        check = VersionCheck(find_stored_version(vendor.version_probe, command, environment))
     else:
         check = _check_version(vendor, command, environment, variables, remembered=cache_only)
     broken = find_broken_promise(vendor.name, check.version, environment)
@@ -79,9 +79,9 @@ def find_installed_adapter(
         command = [*find_command_prefix(settings.launcher, environment, cwd), program]
     except ShimError:
         return vendor  # the turn reports the error
-    if find_known_version(twin.version_probe, command, environment):
+    if find_stored_version(twin.version_probe, command, environment):
         return twin
-    if cache_only or find_known_version(vendor.version_probe, command, environment):
+    if cache_only or find_stored_version(vendor.version_probe, command, environment):
         return vendor
     from shim.process.probe import ProgramProbe
 
@@ -103,7 +103,7 @@ def _check_version(
     remembered: bool,
 ) -> VersionCheck:
     how = vendor.version_probe
-    if version := find_known_version(how, command, environment):
+    if version := find_stored_version(how, command, environment):
         return evaluate_version(vendor, version, "")
     from shim.process.probe import ProgramProbe
 

@@ -25,7 +25,7 @@ from shim.core.cast.records import (
 )
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import redact_argv
-from shim.state.files import open_regular, replace, write_all, write_new
+from shim.state.files import open_regular, replace_file, write_all, write_new_file
 
 CHUNK_BYTES = 256 * 1024
 MAX_BATCH_LINES, MAX_BATCH_BYTES = 1000, 1024 * 1024  # written at once
@@ -202,7 +202,7 @@ def _encode_copy(
 @contextlib.contextmanager
 def _open_source(path: str) -> Iterator[int]:
     try:
-        file = open_regular(path, follow=False)
+        file = open_regular(path, follow_links=False)
         try:
             yield file
         finally:
@@ -220,9 +220,9 @@ def _write_file(source: str, target: str | None, parts: Iterator[bytes]) -> None
 
     try:
         if target is None:
-            replace(source, fill)
+            replace_file(source, fill)
         else:
-            write_new(target, fill)
+            write_new_file(target, fill)
     except OSError as error:
         doing = f"{source} cannot be written" if target is None else f"{target} cannot be made"
         raise CastError(f"{doing}: {error.strerror}") from None

@@ -8,7 +8,7 @@ from base64 import b64decode
 from collections.abc import Mapping
 from secrets import token_hex
 
-from shim.state.files import by_age, remove, write_all, write_new
+from shim.state.files import list_by_age, remove_file, write_all, write_new_file
 
 FILE_PREFIX = "claude-shim-"
 MAX_AGE_S = 24 * 3600.0  # of a file that a killed process of ours left behind
@@ -39,7 +39,7 @@ class AttachmentStore:
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             self._remove_old_files()
-            write_new(path, lambda file: write_all(file, raw))
+            write_new_file(path, lambda file: write_all(file, raw))
         except OSError:
             return None
         self._paths.append(path)
@@ -49,14 +49,14 @@ class AttachmentStore:
     def clear(self) -> None:
         """Remove the files: the vendor has read them, or never will."""
         for path in self._paths:
-            remove(path)
+            remove_file(path)
         self._paths.clear()
         self._stored_bytes = 0
 
     def _remove_old_files(self) -> None:
         """Remove what processes of ours left behind that were killed."""
-        for changed, path in by_age(self._folder):
+        for changed, path in list_by_age(self._folder):
             if changed >= time.time() - MAX_AGE_S:
                 break
             if os.path.basename(path).startswith(FILE_PREFIX):
-                remove(path)
+                remove_file(path)

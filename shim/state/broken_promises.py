@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from shim.core.reading.typed import NamedTuple
 from shim.state.config import get_state_dir
-from shim.state.files import read_file, remove, usable, write_file
+from shim.state.files import ensure_usable_dir, read_file, remove_file, write_file
 
 FOLDER_NAME = "promises"
 MAX_RECORD_BYTES = 4096  # a name of a tool has 200 characters at most
@@ -50,13 +50,13 @@ def find_broken_promise(
 def clear_broken_promises(vendor: str, environment: Mapping[str, str]) -> list[BrokenPromise]:
     """Remove and return the records of all versions of a vendor, so that they are trusted again."""
     folder, prefix = _get_folder(environment), f"{vendor}@"
-    if not os.path.isdir(folder) or not usable(folder):
+    if not os.path.isdir(folder) or not ensure_usable_dir(folder):
         return []
     cleared = []
     for name in sorted(os.listdir(folder)):
         if name.startswith(prefix):
             promise = _read_record(vendor, name[len(prefix) :], name, environment)
-            if remove(os.path.join(folder, name)):
+            if remove_file(os.path.join(folder, name)):
                 cleared.append(promise)
     return cleared
 

@@ -18,54 +18,54 @@ from io import BytesIO
 from shim.core.reading.lines import MAX_LINE_BYTES, OpenSpillFile, SpillFile
 from shim.io.raw_output import warn
 
-NOT_PRIVATE = "{path} is not your own folder, closed to others (chmod 700)"
+NOT_PRIVATE_TEXT = "{path} is not your own folder, closed to others (chmod 700)"
 
 
-def private_directory(path: str) -> bool:
+def ensure_private_dir(path: str) -> bool:
     """Make `path`, a folder in the state directory, if needed; whether both are ours and only we
     may enter them.
     """
     try:
         for folder in (os.path.dirname(path), path):
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            if not _private(folder):
+            if not _is_private(folder):
                 return False
         return True
     except OSError:
         return False
 
 
-def _private(path: str) -> bool:
+def _is_private(path: str) -> bool:
     status = os.lstat(path)
     return (
         stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
     )
 
 
-_warned: set[str] = set()
+_warned_dirs: set[str] = set()
 
 
-def usable(path: str) -> bool:
+def ensure_usable_dir(path: str) -> bool:
     """`private_directory`, with one line on stderr when nothing can be kept there."""
-    if private_directory(path):
+    if ensure_private_dir(path):
         return True
-    _warn(path)
+    _warn_once(path)
     return False
 
 
-def foreign(path: str) -> bool:
+def is_foreign_dir(path: str) -> bool:
     """Whether others could have written what is in `path`, a folder in the state directory; one
     line on stderr says so.
 
     Nothing is made: a folder that is not there is not foreign.
     """
-    if not (_foreign(os.path.dirname(path)) or _foreign(path)):
+    if not (_is_foreign(os.path.dirname(path)) or _is_foreign(path)):
         return False
-    _warn(path)
+    _warn_once(path)
     return True
 
 
-def _foreign(path: str) -> bool:
+def _is_foreign(path: str) -> bool:
     try:
         status = os.lstat(path)
     except OSError:
@@ -77,25 +77,25 @@ def _foreign(path: str) -> bool:
     )
 
 
-def _warn(path: str) -> None:
+def _warn_once(path: str) -> None:
     state = os.path.dirname(path)
-    if state not in _warned:
-        _warned.add(state)
-        warn(f"{explain_not_kept(path)}\n")
+    if state not in _warned_dirs:
+        _warned_dirs.add(state)
+        warn(f"{explain_not_stored(path)}\n")
 
 
-def explain_not_kept(path: str) -> str:
+def explain_not_stored(path: str) -> str:
     """Return why nothing can be kept in `path`, a folder in the state directory."""
-    folder, error = find_fault(path)
+    folder, error = find_dir_problem(path)
     reason = (
-        NOT_PRIVATE.format(path=folder)
+        NOT_PRIVATE_TEXT.format(path=folder)
         if error is None
         else f"{folder} cannot be made: {error.strerror}"
     )
     return f"state is not kept: {reason}"
 
 
-def find_fault(path: str) -> tuple[str, OSError | None]:
+def find_dir_problem(path: str) -> tuple[str, OSError | None]:
     """Return the folder that has to be changed (`path` or the state directory above it), and the
     error.
 
@@ -107,7 +107,7 @@ def find_fault(path: str) -> tuple[str, OSError | None]:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:
             return folder, None if os.path.lexists(folder) else error
-        if not _private(folder):
+        if not _is_private(folder):
             break
     return folder, None
 
@@ -127,7 +127,7 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def write_new(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None:
+def write_new_file(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None:
     """Make a file and have its descriptor filled; if that fails, nothing is left of it.
 
     OSError, and whatever `fill` raises.
@@ -139,23 +139,23 @@ def write_new(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None
         finally:
             os.close(descriptor)
     except BaseException:
-        remove(path)
+        remove_file(path)
         raise
 
 
-def replace(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None:
+def replace_file(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None:
     """`write_new` beside `path`, then rename: whatever is there stays until the new file is whole."""
     temporary = f"{path}.{os.getpid()}.tmp"
-    remove(temporary)  # a killed process that had our number may have left one
-    write_new(temporary, fill, mode)
+    remove_file(temporary)  # a killed process that had our number may have left one
+    write_new_file(temporary, fill, mode)
     try:
         os.replace(temporary, path)
     except OSError:
-        remove(temporary)
+        remove_file(temporary)
         raise
 
 
-def overwrite(path: str, data: bytes) -> None:
+def overwrite_file(path: str, data: bytes) -> None:
     """Overwrite a file in place, without a new file. A reader may see a part of the new content
     meanwhile.
     """
@@ -167,19 +167,19 @@ def overwrite(path: str, data: bytes) -> None:
         os.close(descriptor)
 
 
-def open_regular(path: str, *, follow: bool = True) -> int:
+def open_regular(path: str, *, follow_links: bool = True) -> int:
     """A descriptor to read a regular file. OSError for anything else, and for a link unless
     `follow`.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    descriptor = os.open(path, flags if follow_links else flags | os.O_NOFOLLOW)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
     raise OSError(EINVAL, "it is not a regular file", path)
 
 
-def remove(path: str) -> bool:
+def remove_file(path: str) -> bool:
     """Remove a file; False if that fails, and nothing else stops over it."""
     try:
         os.unlink(path)
@@ -193,12 +193,16 @@ def remove(path: str) -> bool:
 
 def read_file(directory: str, name: str, limit: int) -> bytes | None:
     """The first `limit` bytes of a file of ours, None when there is none."""
-    return _read(os.path.join(directory, name), limit) if usable(directory) else None
+    return (
+        _read_regular(os.path.join(directory, name), limit)
+        if ensure_usable_dir(directory)
+        else None
+    )
 
 
-def _read(path: str, limit: int) -> bytes | None:
+def _read_regular(path: str, limit: int) -> bytes | None:
     try:
-        descriptor = open_regular(path, follow=False)
+        descriptor = open_regular(path, follow_links=False)
     except OSError:
         return None
     try:
@@ -207,20 +211,20 @@ def _read(path: str, limit: int) -> bytes | None:
         os.close(descriptor)
 
 
-def newest_files(
+def read_newest_files(
     directory: str, suffix: str, count: int, limit: int
 ) -> Iterator[tuple[str, bytes]]:
     """At most `count` files of ours that end in `suffix`, the last written first, each with its
     first `limit` bytes.
     """
-    found = by_age(directory) if usable(directory) else []
+    found = list_by_age(directory) if ensure_usable_dir(directory) else []
     for _, path in [entry for entry in reversed(found) if entry[1].endswith(suffix)][:count]:
-        data = _read(path, limit)
+        data = _read_regular(path, limit)
         if data is not None:
             yield os.path.basename(path), data
 
 
-def by_age(directory: str) -> list[tuple[float, str]]:
+def list_by_age(directory: str) -> list[tuple[float, str]]:
     """What is in a folder, the oldest first: the time of its last change, in seconds since 1970,
     and its path.
     """
@@ -239,24 +243,24 @@ def by_age(directory: str) -> list[tuple[float, str]]:
 
 def write_file(directory: str, name: str, data: bytes) -> bool:
     """Replace a file of ours; False if it could not be kept."""
-    if not usable(directory):
+    if not ensure_usable_dir(directory):
         return False
     try:
-        replace(os.path.join(directory, name), lambda file: write_all(file, data))
+        replace_file(os.path.join(directory, name), lambda file: write_all(file, data))
     except OSError:
         return False
     return True
 
 
-def aside_for(limit: int) -> OpenSpillFile:
+def select_line_buffer(limit: int) -> OpenSpillFile:
     """Where a long line waits for its end, which may never come: a file without a name.
 
     A user who raised the limit has the memory for such lines, and would wait for the disk.
     """
-    return BytesIO if limit > MAX_LINE_BYTES else _aside_file
+    return BytesIO if limit > MAX_LINE_BYTES else _open_temporary_file
 
 
-def _aside_file() -> SpillFile:
+def _open_temporary_file() -> SpillFile:
     from tempfile import TemporaryFile
 
     return TemporaryFile(buffering=0)

@@ -11,23 +11,23 @@ from collections.abc import Mapping, Sequence
 
 from shim.core.adapter.versions import VersionProbe
 from shim.state.config import get_state_dir
-from shim.state.files import by_age, read_file, remove, write_file
+from shim.state.files import list_by_age, read_file, remove_file, write_file
 
-FOLDER = "versions"
+FOLDER_NAME = "versions"
 MAX_VERSIONS = 200  # programs whose version is stored; the oldest files are removed
 MAX_RECORD_BYTES = 64 * 1024  # a key contains the words of a launcher and a pattern of a profile
 
 
-def find_known_version(
+def find_stored_version(
     how: VersionProbe, command: Sequence[str], environment: Mapping[str, str]
 ) -> str | None:
     """Return the stored version of a program, or None if it is not known or the program has
     changed.
     """
-    key = _key(how, command)
+    key = _build_key(how, command)
     if not key:
         return None
-    folder, name = _folder(environment), _name(key)
+    folder, name = _get_folder(environment), _build_file_name(key)
     if not os.path.lexists(os.path.join(folder, name)):
         return None
     data = read_file(folder, name, MAX_RECORD_BYTES) or b""
@@ -35,32 +35,32 @@ def find_known_version(
     return version if stored == key and version else None
 
 
-def remember_version(
+def store_version(
     how: VersionProbe, command: Sequence[str], environment: Mapping[str, str], version: str | None
 ) -> None:
     """Store the version that a program printed, or remove the stored version if `version` is None."""
-    key = _key(how, command)
+    key = _build_key(how, command)
     if not key:
         return
-    folder, name = _folder(environment), _name(key)
+    folder, name = _get_folder(environment), _build_file_name(key)
     if version:
         write_file(folder, name, f"{key}\n{version}".encode("utf-8", "surrogateescape"))
-        for _, path in by_age(folder)[:-MAX_VERSIONS]:
-            remove(path)
+        for _, path in list_by_age(folder)[:-MAX_VERSIONS]:
+            remove_file(path)
     else:
-        remove(os.path.join(folder, name))
+        remove_file(os.path.join(folder, name))
 
 
-def _folder(environment: Mapping[str, str]) -> str:
-    return os.path.join(get_state_dir(environment), FOLDER)
+def _get_folder(environment: Mapping[str, str]) -> str:
+    return os.path.join(get_state_dir(environment), FOLDER_NAME)
 
 
-def _name(key: str) -> str:
+def _build_file_name(key: str) -> str:
     """Return the name of a program's file, which stays the same after an update of the program."""
     return f"{crc32(key.rpartition(chr(0))[0].encode('utf-8', 'surrogateescape')):08x}"
 
 
-def _key(how: VersionProbe, command: Sequence[str]) -> str:
+def _build_key(how: VersionProbe, command: Sequence[str]) -> str:
     """Return what identifies the command, its arguments and, after the last NUL, the state of the
     program's file.
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from secrets import token_hex
 
 from shim.state.config import get_state_dir
-from shim.state.files import by_age, private_directory, write_file
+from shim.state.files import ensure_private_dir, list_by_age, write_file
 
 KEPT_SECONDS = 7 * 24 * 3600.0
 KEPT_BYTES = 1_000_000_000
@@ -28,7 +28,7 @@ class Spill:
         """Write a text into a file whose name ends with `suffix`. Returns its path, or None if it
         cannot be kept.
         """
-        if not private_directory(self._root):
+        if not ensure_private_dir(self._root):
             return None
         data = text.encode("utf-8", "surrogatepass")
         if len(data) > KEPT_BYTES:
@@ -42,18 +42,20 @@ class Spill:
 
     def folder(self) -> str | None:
         """A new folder that only we may enter (None: impossible). It is removed like old files."""
-        if not private_directory(self._root):
+        if not ensure_private_dir(self._root):
             return None
         _prune(self._root, KEPT_BYTES, keep=self._directory)
         self._number += 1
         path = os.path.join(self._directory, f"{self._number}-{token_hex(4)}")
-        return path if private_directory(self._directory) and private_directory(path) else None
+        return path if ensure_private_dir(self._directory) and ensure_private_dir(path) else None
 
 
 def _prune(root: str, room: int, keep: str) -> None:
     """Remove the folders that are too old, then the oldest until the rest fits."""
     folders = [
-        (changed, path, _size(path)) for changed, path in by_age(root) if not os.path.islink(path)
+        (changed, path, _size(path))
+        for changed, path in list_by_age(root)
+        if not os.path.islink(path)
     ]
     total = sum(size for _, _, size in folders)
     for changed, path, size in folders:

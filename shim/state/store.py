@@ -18,7 +18,14 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import NamedTuple
 from shim.core.turn.terms import ThreadUsage
 from shim.state.config import get_state_dir
-from shim.state.files import by_age, newest_files, read_file, remove, usable, write_file
+from shim.state.files import (
+    ensure_usable_dir,
+    list_by_age,
+    read_file,
+    read_newest_files,
+    remove_file,
+    write_file,
+)
 
 RECORD_BYTES = 64 * 1024
 SESSIONS_KEPT = 10_000
@@ -71,7 +78,9 @@ def last(
 
 def newest(environment: Mapping[str, str]) -> Iterator[tuple[str, Session]]:
     """Claude's ids and the sessions that are kept, the last used first."""
-    for name, data in newest_files(_directory(environment), _SUFFIX, SESSIONS_KEPT, RECORD_BYTES):
+    for name, data in read_newest_files(
+        _directory(environment), _SUFFIX, SESSIONS_KEPT, RECORD_BYTES
+    ):
         session_id, session = name.removesuffix(_SUFFIX), _parse(data)
         if session is not None and parse_uuid(session_id) == session_id:
             yield session_id, session
@@ -81,7 +90,7 @@ def forget(session_id: str, environment: Mapping[str, str]) -> bool:
     """Delete our record of a session, whose id must be one of `newest`. False if it is not there
     any more.
     """
-    return remove(os.path.join(_directory(environment), session_id + _SUFFIX))
+    return remove_file(os.path.join(_directory(environment), session_id + _SUFFIX))
 
 
 def remember(session_id: str, session: Session, environment: Mapping[str, str]) -> bool:
@@ -108,13 +117,13 @@ def remember(session_id: str, session: Session, environment: Mapping[str, str]) 
 
 def prune(directory: str) -> None:
     """Forget the oldest sessions beyond 10,000, and unfinished files of killed processes."""
-    found = by_age(directory)
+    found = list_by_age(directory)
     kept = [path for _, path in found if not path.endswith(".tmp")]
     abandoned = [
         path for at, path in found if path.endswith(".tmp") and at < time.time() - WRITING_SECONDS
     ]
     for path in [*kept[: max(0, len(kept) - SESSIONS_KEPT)], *abandoned]:
-        remove(path)
+        remove_file(path)
 
 
 def _read(directory: str, canonical: str) -> Session | None:
@@ -154,4 +163,4 @@ def _directory(environment: Mapping[str, str]) -> str:
 
 def available(environment: Mapping[str, str]) -> bool:
     """Whether sessions can be kept."""
-    return usable(_directory(environment))
+    return ensure_usable_dir(_directory(environment))

@@ -8,14 +8,14 @@ import pytest
 
 from shim.state import spill, store
 from shim.state.files import (
-    newest_files,
+    ensure_private_dir,
     open_regular,
-    private_directory,
     read_file,
-    replace,
+    read_newest_files,
+    replace_file,
     write_all,
     write_file,
-    write_new,
+    write_new_file,
 )
 from shim.state.spill import Spill
 
@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 
 def test_a_folder_is_made_for_us_alone(folder):
-    assert private_directory(folder)
+    assert ensure_private_dir(folder)
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
 
 
@@ -34,7 +34,7 @@ def test_a_folder_is_made_for_us_alone(folder):
 def test_a_folder_that_others_may_enter_is_refused(folder, mode):
     os.makedirs(folder)
     os.chmod(folder, mode)
-    assert not private_directory(folder)
+    assert not ensure_private_dir(folder)
     assert not write_file(folder, "x", b"data")
     assert read_file(folder, "x", 10) is None
     assert os.listdir(folder) == []
@@ -44,7 +44,7 @@ def test_a_folder_that_others_may_enter_is_refused(folder, mode):
 def test_a_folder_of_somebody_else_is_refused(folder):
     os.makedirs(folder, mode=0o700)
     os.chown(folder, 65534, 65534)
-    assert not private_directory(folder)
+    assert not ensure_private_dir(folder)
 
 
 def test_a_link_is_no_folder(folder, tmp_path):
@@ -52,7 +52,7 @@ def test_a_link_is_no_folder(folder, tmp_path):
     elsewhere.mkdir(mode=0o700)
     os.makedirs(os.path.dirname(folder))
     os.symlink(elsewhere, folder)
-    assert not private_directory(folder)
+    assert not ensure_private_dir(folder)
     assert not write_file(folder, "x", b"data")
     assert list(elsewhere.iterdir()) == []
 
@@ -61,7 +61,7 @@ def test_a_file_in_its_place_is_refused(folder):
     os.makedirs(os.path.dirname(folder))
     with open(folder, "wb"):
         pass
-    assert not private_directory(folder)
+    assert not ensure_private_dir(folder)
 
 
 def test_what_is_written_is_read_and_replaced(folder):
@@ -80,7 +80,7 @@ def test_a_file_that_is_not_there_is_none(folder):
 def test_a_link_in_the_place_of_a_file_is_not_read_and_not_written_through(folder, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious", encoding="utf-8")
-    private_directory(folder)
+    ensure_private_dir(folder)
     os.symlink(victim, os.path.join(folder, "x"))
     assert read_file(folder, "x", 10) is None
     assert write_file(folder, "x", b"data")
@@ -91,7 +91,7 @@ def test_a_link_in_the_place_of_a_file_is_not_read_and_not_written_through(folde
 def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(folder, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious", encoding="utf-8")
-    private_directory(folder)
+    ensure_private_dir(folder)
     os.symlink(victim, os.path.join(folder, f"x.{os.getpid()}.tmp"))
     assert write_file(folder, "x", b"data")
     assert victim.read_text(encoding="utf-8") == "precious"
@@ -100,7 +100,7 @@ def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(folder, tmp_p
 
 def test_what_a_killed_process_had_begun_to_write_is_in_nobodys_way(folder):
     """A later process may have its number."""
-    private_directory(folder)
+    ensure_private_dir(folder)
     with open(os.path.join(folder, f"x.{os.getpid()}.tmp"), "wb") as file:
         file.write(b"half of a long rec")
     assert write_file(folder, "x", b"data")
@@ -109,7 +109,7 @@ def test_what_a_killed_process_had_begun_to_write_is_in_nobodys_way(folder):
 
 
 def test_a_pipe_in_the_place_of_a_file_does_not_hang_us(folder):
-    private_directory(folder)
+    ensure_private_dir(folder)
     os.mkfifo(os.path.join(folder, "x"))
     assert read_file(folder, "x", 10) is None
 
@@ -130,7 +130,7 @@ def broken(descriptor):
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("write", [write_new, replace])
+@pytest.mark.parametrize("write", [write_new_file, replace_file])
 def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path, write):
     with pytest.raises(OSError, match="No space left"):
         write(str(tmp_path / "x"), broken)
@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path, wri
 def test_what_was_there_stays_until_the_new_file_is_whole(tmp_path):
     (tmp_path / "x").write_bytes(b"old")
     with pytest.raises(OSError, match="No space left"):
-        replace(str(tmp_path / "x"), broken)
+        replace_file(str(tmp_path / "x"), broken)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
@@ -149,7 +149,7 @@ def test_a_new_file_takes_no_place_of_another_and_goes_through_no_link(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("x", "link"):
         with pytest.raises(FileExistsError):
-            write_new(str(tmp_path / name), lambda file: write_all(file, b"new"))
+            write_new_file(str(tmp_path / name), lambda file: write_all(file, b"new"))
     assert (tmp_path / "x").read_bytes() == b"old" and not (tmp_path / "nowhere").exists()
 
 
@@ -161,7 +161,7 @@ def test_only_a_regular_file_is_opened(tmp_path):
         os.close(open_regular(str(tmp_path / name)))
     for name, follow in (("link", False), ("pipe", True), (".", True)):
         with pytest.raises(OSError):
-            open_regular(str(tmp_path / name), follow=follow)
+            open_regular(str(tmp_path / name), follow_links=follow)
 
 
 def written_at(folder, name, data, age):
@@ -174,28 +174,28 @@ def test_files_are_listed_with_what_they_hold_the_last_written_first(folder):
     written_at(folder, "b.x", b"three", 30)
     written_at(folder, "c.x", b"two", 20)
     written_at(folder, "d.y", b"another kind", 40)
-    assert list(newest_files(folder, ".x", 9, 100)) == [
+    assert list(read_newest_files(folder, ".x", 9, 100)) == [
         ("b.x", b"three"),
         ("c.x", b"two"),
         ("a.x", b"one"),
     ]
-    assert list(newest_files(folder, ".x", 2, 3)) == [("b.x", b"thr"), ("c.x", b"two")]
+    assert list(read_newest_files(folder, ".x", 2, 3)) == [("b.x", b"thr"), ("c.x", b"two")]
 
 
 def test_what_is_no_file_of_ours_is_not_listed(folder, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious", encoding="utf-8")
-    private_directory(folder)
+    ensure_private_dir(folder)
     os.symlink(victim, os.path.join(folder, "link.x"))
     os.mkdir(os.path.join(folder, "folder.x"))
     os.mkfifo(os.path.join(folder, "pipe.x"))
-    assert list(newest_files(folder, ".x", 9, 100)) == []
+    assert list(read_newest_files(folder, ".x", 9, 100)) == []
 
 
 def test_a_folder_that_others_may_enter_is_not_listed(folder):
     written_at(folder, "a.x", b"one", 10)
     os.chmod(folder, 0o755)
-    assert list(newest_files(folder, ".x", 9, 100)) == []
+    assert list(read_newest_files(folder, ".x", 9, 100)) == []
 
 
 # -- what is removed again -------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_old_spilled_results_go_whatever_lies_beside_them(tmp_path, monkeypatch)
     """A link in the spill folder is not followed, and neither it nor a file there is in the way."""
     environment = {"SHIM_STATE": str(tmp_path / "state")}
     root = tmp_path / "state" / "spill"
-    private_directory(str(root))
+    ensure_private_dir(str(root))
     precious = tmp_path / "elsewhere"
     precious.mkdir()
     aged(precious / "precious", 10**7)

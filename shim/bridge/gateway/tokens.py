@@ -18,13 +18,13 @@ import orjson
 from shim.core.errors import MachineError
 from shim.state.config import get_state_dir
 from shim.state.files import (
-    explain_not_kept,
-    private_directory,
+    ensure_private_dir,
+    explain_not_stored,
     read_file,
-    remove,
+    remove_file,
     write_all,
     write_file,
-    write_new,
+    write_new_file,
 )
 
 Role = Literal["drive", "watch"]
@@ -160,13 +160,13 @@ class TokenFile:
         """Make the file, unless another process was first. What cannot be read as tokens is
         replaced.
         """
-        if not private_directory(self._folder):
+        if not ensure_private_dir(self._folder):
             raise self._build_error()
         if self._read_stamp() is not None and self._load_file() is None:
-            remove(self._path)
+            remove_file(self._path)
         draft = f"{self._path}.{secrets.token_hex(8)}.tmp"
         try:
-            write_new(
+            write_new_file(
                 draft,
                 lambda file: write_all(
                     file, _encode_tokens(TokenPair(_create_token(), _create_token()))
@@ -178,10 +178,10 @@ class TokenFile:
         except OSError:
             raise self._build_error() from None
         finally:
-            remove(draft)
+            remove_file(draft)
 
     def _build_error(self) -> MachineError:
-        why = explain_not_kept(self._folder)
+        why = explain_not_stored(self._folder)
         return MachineError(f"the gateway's tokens cannot be kept in {self._folder}", hint=why)
 
 

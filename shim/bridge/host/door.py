@@ -14,7 +14,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.socket_folder import is_same_user
 from shim.io.raw_output import warn
 from shim.process.descriptors import limit_connections
-from shim.state.files import aside_for
+from shim.state.files import select_line_buffer
 
 # at once: frontends, and the streams of a gateway's pages; each costs a few KiB and a descriptor
 MAX_CONNECTIONS = 256
@@ -102,7 +102,9 @@ class UnixServer:
                 )
             )
             return
-        splitter = LineSplitter(self._hub_stdin.max_bytes, aside_for(self._hub_stdin.max_bytes))
+        splitter = LineSplitter(
+            self._hub_stdin.max_bytes, select_line_buffer(self._hub_stdin.max_bytes)
+        )
         splitter.feed(b"".join(first.close()))
         await self._pass_lines(connection, lines)
         while chunk := await _read_chunk(connection.peer):

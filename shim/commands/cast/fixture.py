@@ -23,7 +23,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file
 from shim.recording.playable_run import parse_invocation
 from shim.recording.rewrite import rewrite_cast
-from shim.state.files import create_file, open_regular, remove
+from shim.state.files import create_file, open_regular, remove_file
 from shim.story.reading import Cast, child_exit, header_of
 
 MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; a longer one is not readable as an example
@@ -203,7 +203,7 @@ def _write_golden(folder: str, vendor: str, partial: bool, facts: ChildDetails) 
         translation = open_translation(vendor, partial=partial, stable=True)
     except FrontendError:
         return False
-    source = open_regular(os.path.join(folder, STDOUT_FILE), follow=False)
+    source = open_regular(os.path.join(folder, STDOUT_FILE), follow_links=False)
     try:
         with _create_file(folder, GOLDEN_FILE) as file:
             while chunk := os.read(source, CHUNK_BYTES):
@@ -220,7 +220,7 @@ def _create_file(folder: str, name: str) -> BinaryIO:
 
 def _remove_fixture(folder: str) -> None:
     for name in (STDOUT_FILE, CASE_FILE, GOLDEN_FILE, REDACTED_FILE):
-        remove(os.path.join(folder, name))
+        remove_file(os.path.join(folder, name))
     try:
         os.rmdir(folder)
     except OSError:

@@ -25,7 +25,7 @@ from shim.process.find_program import is_drop_in, list_ignored_path_entries
 from shim.process.install import find_first_on_path, list_uncompiled_modules, read_install_settings
 from shim.recording.open_recorder import explain_unrecordable
 from shim.state.config import Settings, get_state_dir, load_config
-from shim.state.files import find_fault, private_directory, remove, write_file
+from shim.state.files import ensure_private_dir, find_dir_problem, remove_file, write_file
 from shim.state.own_vendors import check_names
 
 WELCOME_TIMEOUT_S = 2.0  # for a host to say welcome, which takes a millisecond
@@ -104,8 +104,8 @@ def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
     state = get_state_dir(environment)
     folder = os.path.join(state, "probes")
     lost = "sessions cannot be resumed"
-    if not private_directory(folder):
-        path, error = find_fault(folder)
+    if not ensure_private_dir(folder):
+        path, error = find_dir_problem(folder)
         if error is not None:
             text = f"nothing is kept, so {lost}: {path} cannot be created: {error.strerror}"
             return DiagnosisFinding(
@@ -120,7 +120,7 @@ def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
         return DiagnosisFinding(
             PROBLEM, text, "free some space, or name another folder in SHIM_STATE"
         )
-    remove(os.path.join(folder, TRIAL_FILE))
+    remove_file(os.path.join(folder, TRIAL_FILE))
     return DiagnosisFinding(OK, f"state: {state}, which only you may enter")
 
 

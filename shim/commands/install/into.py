@@ -20,7 +20,7 @@ from shim.commands.doctor.places import (
 from shim.core.errors import FrontendError
 from shim.process.find_program import DROP_IN_MARKER, is_drop_in
 from shim.process.install import JAVASCRIPT_PREFIX, build_drop_in
-from shim.state.files import replace, write_all
+from shim.state.files import replace_file, write_all
 
 MAX_NAMED_PATHS = 5  # places that a hint names
 
@@ -160,7 +160,7 @@ def _resolve_target(file: str) -> str:
 
 def _write_dropin(path: str, installed: Mapping[str, str]) -> None:
     try:
-        replace(path, lambda file: write_all(file, render_file(path, installed)), 0o755)
+        replace_file(path, lambda file: write_all(file, render_file(path, installed)), 0o755)
         os.chmod(path, 0o755)  # for any umask, because the package's users may be others
     except OSError as error:
         raise _build_refusal(path, error) from None

@@ -301,9 +301,9 @@ class ChildLauncher:
             if self.report_file is not None:
                 self.report_file.remove()
             if self.resume_state.mode_file:
-                from shim.state.files import remove
+                from shim.state.files import remove_file
 
-                remove(self.resume_state.mode_file)
+                remove_file(self.resume_state.mode_file)
                 with contextlib.suppress(OSError):  # other files of the session stay
                     os.rmdir(os.path.dirname(self.resume_state.mode_file))
                 self.resume_state.mode_file = ""
@@ -500,12 +500,12 @@ class ChildLauncher:
         path = self.resume_state.mode_file
         if not path:
             return
-        from shim.state.files import remove, replace, write_all
+        from shim.state.files import remove_file, replace_file, write_all
 
         try:
-            replace(path, lambda file: write_all(file, self.state.mode.encode()))
+            replace_file(path, lambda file: write_all(file, self.state.mode.encode()))
         except OSError:
-            remove(path)
+            remove_file(path)
 
     @property
     def policy(self) -> "Policy":

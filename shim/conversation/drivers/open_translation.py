@@ -18,7 +18,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
 from shim.io.stamps import create_session_ids
 from shim.state.config import DEFAULT_LINE_BYTES
-from shim.state.files import aside_for, write_all
+from shim.state.files import select_line_buffer, write_all
 
 if TYPE_CHECKING:
     from shim.core.turn.terms import OutputWriter
@@ -127,7 +127,7 @@ def open_translation(
         terms,
         pen,
         max_line_bytes=MAX_LINE_BYTES,
-        open_aside_file=aside_for(MAX_LINE_BYTES),
+        open_aside_file=select_line_buffer(MAX_LINE_BYTES),
     )
 
 

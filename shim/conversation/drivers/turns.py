@@ -25,7 +25,7 @@ from shim.io.raw_output import warn
 from shim.process.environment import is_strict_sdk
 from shim.process.vendor_home import open_data_dir
 from shim.state import store
-from shim.state.files import aside_for
+from shim.state.files import select_line_buffer
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
@@ -100,7 +100,7 @@ class TurnLifecycle:
             self._writer,
             before,
             max_line_bytes=inbound,
-            open_aside_file=aside_for(inbound),
+            open_aside_file=select_line_buffer(inbound),
         )
         known = {} if previous is None else {"known": previous.resume_info}
         return self.create_stream(translation, saves_late=vendor.session_traits.saves_late, **known)

@@ -12,7 +12,7 @@ import typer
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.account import pluralize
 from shim.recording.folders import find_newest_cast
-from shim.state.files import replace, write_all, write_new
+from shim.state.files import replace_file, write_all, write_new_file
 from shim.story.terminal.console import CastFile, ReaderMayLeave, must_be_one_of, one_line
 from shim.story.terminal.progress import progress
 
@@ -102,7 +102,7 @@ def _to_file(export: Callable[..., None], cast: str, redact: bool, path: str, fo
         export(cast, functools.partial(write_all, file), redact=redact)
 
     try:
-        (replace if force else write_new)(path, fill, 0o666)  # made to be shared
+        (replace_file if force else write_new_file)(path, fill, 0o666)  # made to be shared
     except FileExistsError:
         raise FrontendError(
             f"{path} exists already", hint="choose another name, or --force to replace it"
