@@ -23,7 +23,7 @@ from shim.core.adapter.vendor import Adapter
 from shim.process import guard
 from shim.profiles.load import files
 from shim.state import profile_files
-from shim.state.own_vendors import BUNDLED
+from shim.state.own_vendors import BUNDLED_VENDORS
 
 # Always the same examples, however slow the machine is; a test may ask for more of them
 # (`test_properties.examples`).
@@ -36,17 +36,21 @@ settings.register_profile("quick", settings.get_profile("steady"), max_examples=
 adapters.profile_loaders[0] = functools.cache(adapters.profile_loaders[0])
 # and its TOML parsed once, for all state folders
 files.parse_profile = profile_files.parse_profile = functools.cache(files.parse_profile)
-load_uncached_vendor = profile_files.vendor
+load_uncached_vendor = profile_files.load_adapter
 
 
 def load_vendor(name: str, path: str, environment: Mapping[str, str], trace: Any = None) -> Adapter:
     """Return the vendor of a profile. A bundled profile is compiled once for all state folders."""
-    if trace is None and path == BUNDLED.get(name) and path not in profile_files._bundled:
+    if (
+        trace is None
+        and path == BUNDLED_VENDORS.get(name)
+        and path not in profile_files._bundled_profiles
+    ):
         return adapters.profile_loaders[0](name, path)
     return load_uncached_vendor(name, path, environment, trace)
 
 
-profile_files.vendor = load_vendor
+profile_files.load_adapter = load_vendor
 # the parser of all commands is made once
 typer.main.get_command = functools.cache(typer.main.get_command)
 # in this process: a guard that nobody waited for is a warning in some other test
@@ -128,7 +132,7 @@ def pytest_runtest_teardown() -> None:
     if len(adapters.profile_loaders) > 1:
         del adapters.profile_loaders[1:]
         adapters.VENDORS.clear()
-        adapters.VENDORS.update(BUNDLED)
+        adapters.VENDORS.update(BUNDLED_VENDORS)
 
 
 @pytest.fixture

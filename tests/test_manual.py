@@ -25,7 +25,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.argv import parse as argv
 from shim.core.turn.outcome import ChildExit
 from shim.state import config
-from shim.state.own_vendors import learn
+from shim.state.own_vendors import register_profiles
 from tests.test_layering import FLOORS
 
 README = ROOT / "README.md"
@@ -252,7 +252,7 @@ def profile(inside, monkeypatch):
     source, agent = [text for _, text in blocks(ADD_A_VENDOR) if "schema = 1" in text]
     (folder / "mine.toml").write_text(agent, encoding="utf-8")
     (folder / "echo.toml").write_text(textwrap.dedent(source), encoding="utf-8")
-    learn(os.environ)
+    register_profiles(os.environ)
 
 
 @pytest.mark.usefixtures("profile")

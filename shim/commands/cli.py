@@ -37,7 +37,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.process.environment import get_working_directory
 from shim.process.exit_status import parse_exit_status
 from shim.state.config import CHOICES
-from shim.state.own_vendors import learn
+from shim.state.own_vendors import register_profiles
 from shim.story.export.command import export_cast
 from shim.story.terminal.command import show_cast
 from shim.story.terminal.console import ReaderMayLeave, must_be_one_of
@@ -114,7 +114,7 @@ def main(
     ] = (False),
 ) -> None:
     """A drop-in `claude` for any agent CLI: one UI, every agent."""
-    learn(os.environ)
+    register_profiles(os.environ)
 
 
 def translate_file(

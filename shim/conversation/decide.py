@@ -43,7 +43,7 @@ from shim.process.environment import MAX_DEPTH, get_working_directory, parse_dep
 from shim.process.version_check import find_installed_adapter
 from shim.state import config
 from shim.state.claude_settings import load_settings
-from shim.state.own_vendors import check_names, learn
+from shim.state.own_vendors import check_vendor_names, register_profiles
 
 if TYPE_CHECKING:
     from shim.conversation.fallback.candidates import Candidate, FallbackChain
@@ -107,8 +107,8 @@ class ConversationStartup:
                 "the working directory does not exist any more", hint="start from another one"
             )
         self.settings = settings or config.load_config(invocation, self.environment, installed)
-        learn(self.environment, invocation.shim_flags.shim_config)
-        check_names(self.settings)
+        register_profiles(self.environment, invocation.shim_flags.shim_config)
+        check_vendor_names(self.settings)
         self.log = open_log(
             None if launcher_class.is_dry else self.settings.log,
             redact=self.settings.resolve_redaction() != "none",

@@ -21,7 +21,7 @@ from shim.core.yume.words import resolve_yume_mode
 from shim.io.prompt import CHUNK_BYTES, LIMIT_HINT, NO_PROMPT_ERROR
 from shim.io.raw_output import warn
 from shim.state import store
-from shim.state.own_vendors import learn
+from shim.state.own_vendors import register_profiles
 
 if TYPE_CHECKING:
     from shim.core.adapter.vendor import Adapter
@@ -44,7 +44,7 @@ def create_yume_startup(
     # a recording answers in the place of every provider
     if find_replay_path(Invocation(), os.environ) is not None:
         call, invocation = call._replace(provider=""), invocation.with_flags(shim_vendor=None)
-    learn(os.environ, invocation.shim_flags.shim_config)
+    register_profiles(os.environ, invocation.shim_flags.shim_config)
     if call.vendor_name and call.vendor_name not in VENDORS:
         named = (
             call.vendor_name

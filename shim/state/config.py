@@ -16,7 +16,7 @@ from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.reading.typed import NamedTuple
 from shim.io.log import LEVELS
 from shim.state.settings_file import (
-    LARGEST,
+    MAX_NUMBER,
     MODEL,
     NAMES,
     NUMBER,
@@ -28,10 +28,10 @@ from shim.state.settings_file import (
     VARIABLE,
     Keys,
     Table,
-    check,
-    mistake,
-    read,
-    spot,
+    check_table,
+    create_config_node,
+    create_value_error,
+    load_table,
 )
 
 # of a cast: a day of a chatty vendor; less holds no turn
@@ -105,11 +105,11 @@ class Settings(NamedTuple):
         self, keys: Keys, allowed: Collection[str], found: object
     ) -> FrontendError:
         """The error about a word in the file that is none of `allowed`."""
-        return spot(self.path, keys, found).build_choice_error(allowed)
+        return create_config_node(self.path, keys, found).build_choice_error(allowed)
 
     def create_unknown_key_error(self, keys: Keys, known: Collection[str]) -> FrontendError:
         """The error about a key in the file that is none of `known`."""
-        return spot(self.path, keys, None).build_unknown_key_error(known)
+        return create_config_node(self.path, keys, None).build_unknown_key_error(known)
 
     def resolve_redaction(self) -> str:
         """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface
@@ -224,18 +224,20 @@ def load_config(
     `installed` is what `shim install` baked in. Raises FrontendError for a mistake in any of them.
     """
     path = get_settings_path(invocation, environment)
-    table = read(
+    table = load_table(
         path, must_exist=bool(invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG"))
     )
-    check(path, (), table, KEY_KINDS)
+    check_table(path, (), table, KEY_KINDS)
     tools = table.get("tools") or {}
-    check(path, ("tools",), tools, TOOL_KEY_KINDS)
+    check_table(path, ("tools",), tools, TOOL_KEY_KINDS)
     vendors = {}
     for name, settings in (table.get("vendors") or {}).items():
         if not is_vendor_name(name) or not isinstance(settings, dict):
-            raise mistake(path, ("vendors", name), settings, "a table under a vendor's name")
-        check(path, ("vendors", name), settings, VENDOR_KEY_KINDS)
-        check(
+            raise create_value_error(
+                path, ("vendors", name), settings, "a table under a vendor's name"
+            )
+        check_table(path, ("vendors", name), settings, VENDOR_KEY_KINDS)
+        check_table(
             path,
             ("vendors", name, "timeouts"),
             settings.get("timeouts") or {},
@@ -243,16 +245,16 @@ def load_config(
         )
         for key, kind in (("env", VARIABLE), ("models", MODEL)):
             named = settings.get(key) or {}
-            check(path, ("vendors", name, key), named, dict.fromkeys(named, kind))
+            check_table(path, ("vendors", name, key), named, dict.fromkeys(named, kind))
         for key in ("bin", "launcher"):
             _check_program(path, ("vendors", name, key), settings.get(key) or "")
         if settings.get("driver", DRIVERS[0]) not in DRIVERS:
-            raise spot(path, ("vendors", name, "driver"), settings["driver"]).build_choice_error(
-                DRIVERS
-            )
+            raise create_config_node(
+                path, ("vendors", name, "driver"), settings["driver"]
+            ).build_choice_error(DRIVERS)
         vendors[name] = _parse_vendor(settings)
     models = table.get("models") or {}
-    check(path, ("models",), models, dict.fromkeys(models, MODEL))
+    check_table(path, ("models",), models, dict.fromkeys(models, MODEL))
     chosen_vendor = table.get("vendor") or ()
     dialect = DIALECTS[
         _resolve_choice(
@@ -341,7 +343,7 @@ def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Ta
         usual = SDK_LINE_BYTES if sdk else DEFAULT_LINE_BYTES
         return _parse_bytes(path, table, "max_line_bytes", usual, MIN_LINE_BYTES)
     number = int(given) if given.isascii() and given.isdigit() else 0
-    if not MIN_LINE_BYTES <= number <= LARGEST:
+    if not MIN_LINE_BYTES <= number <= MAX_NUMBER:
         allowed = f"a number of bytes, at least {MIN_LINE_BYTES}"
         raise FrontendError(f"SHIM_MAX_LINE_BYTES is {given!r}, it must be {allowed}")
     return number
@@ -350,7 +352,7 @@ def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Ta
 def _parse_bytes(path: str, table: Table, key: str, usual: int, least: int) -> int:
     value = table.get(key, usual)
     if value < least:
-        raise mistake(path, (key,), value, f"a number of bytes, at least {least}")
+        raise create_value_error(path, (key,), value, f"a number of bytes, at least {least}")
     return int(value)
 
 
@@ -364,7 +366,9 @@ def _parse_record_path(path: str, table: Table) -> str:
     home = os.path.expanduser("~")
     if value.startswith("~/") and os.path.isabs(home):
         return home + value[1:]
-    raise mistake(path, ("record",), value, "an absolute path, or one that begins with ~/")
+    raise create_value_error(
+        path, ("record",), value, "an absolute path, or one that begins with ~/"
+    )
 
 
 def resolve_record_path(
@@ -390,7 +394,7 @@ def _parse_timeouts(path: str, environment: Mapping[str, str], table: Table) -> 
                 found[name] = float(given)
             except ValueError:
                 found[name] = 0.0
-            if not 0 < found[name] <= LARGEST:
+            if not 0 < found[name] <= MAX_NUMBER:
                 raise FrontendError(f"{variable} is {given!r}, it must be a number of seconds")
     return found
 
@@ -435,7 +439,7 @@ def _resolve_choice(
             return value
     value = table.get(key)
     if value and value not in CHOICES[key]:
-        raise spot(path, (key,), value).build_choice_error(CHOICES[key])
+        raise create_config_node(path, (key,), value).build_choice_error(CHOICES[key])
     return value or default
 
 
@@ -445,7 +449,7 @@ def _check_program(path: str, keys: Keys, found: str | list[str]) -> None:
     """
     program = found if isinstance(found, str) else found[0]
     if os.sep in program and not (os.path.isabs(program) or program.startswith("~/")):
-        raise mistake(path, keys, found, "an absolute path, ~/… or a bare name on PATH")
+        raise create_value_error(path, keys, found, "an absolute path, ~/… or a bare name on PATH")
 
 
 def _resolve_log(
@@ -459,7 +463,7 @@ def _resolve_log(
             return value
     value = table.get("log")
     if value and value.partition(":")[0] not in LEVELS:
-        raise spot(path, ("log",), value).build_choice_error(LOG_VALUES)
+        raise create_config_node(path, ("log",), value).build_choice_error(LOG_VALUES)
     return value
 
 

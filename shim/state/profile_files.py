@@ -30,11 +30,11 @@ from shim.state.files import open_regular, read_file, write_file
 if TYPE_CHECKING:
     from shim.profiles.compile.rules import RuleTrace
 
-NAME_CHARACTERS = 200  # of a file's name; no system has fewer than 255
-CACHE_BYTES = 4 * MAX_PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
+MAX_NAME_CHARS = 200  # of a file's name; no system has fewer than 255
+MAX_CACHE_BYTES = 4 * MAX_PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
 
 
-def vendor(
+def load_adapter(
     name: str, place: str, environment: Mapping[str, str], trace: "RuleTrace | None" = None
 ) -> Adapter:
     """The vendor of a profile: a user's profile has an absolute path, a bundled one the name of its
@@ -45,7 +45,7 @@ def vendor(
     read: dict[str, ProfileFile] = {}
 
     def read_profile(path: str) -> ProfileFile:
-        read[path] = _file(path, environment)
+        read[path] = _load_file(path, environment)
         return read[path]
 
     described = files.load_adapter(name, place, read_profile, adapters.BUNDLED_PROFILES, trace)
@@ -71,11 +71,11 @@ def list_unused_keys(place: str, environment: Mapping[str, str]) -> list[str]:
     """Return a sentence for each key of the profile at `place` that no bundled profile uses."""
     from shim.profiles.check.unused_keys import list_warnings
 
-    file = _file(place, environment)
+    file = _load_file(place, environment)
     return [] if file.source.is_bundled else list(list_warnings(file.table, file.source).values())
 
 
-_bundled: dict[
+_bundled_profiles: dict[
     str, ProfileFile
 ] = {}  # file name → bundled profile; empty until `load_bundled` is called
 
@@ -85,39 +85,41 @@ def load_bundled(environment: Mapping[str, str]) -> None:
     package.
     """
     for place in map(adapters.VENDORS.__getitem__, adapters.BUNDLED_PROFILES):
-        _bundled[place] = _file(place, environment)
+        _bundled_profiles[place] = _load_file(place, environment)
 
 
-def _file(place: str, environment: Mapping[str, str]) -> ProfileFile:
-    if place in _bundled:
-        return _bundled[place]
+def _load_file(place: str, environment: Mapping[str, str]) -> ProfileFile:
+    if place in _bundled_profiles:
+        return _bundled_profiles[place]
     own = os.path.isabs(place)
     path = (
         place if own else os.path.join(os.path.dirname(os.path.abspath(adapters.__file__)), place)
     )
     try:
         status = os.stat(path)
-        table = _remembered(
+        table = _load_table(
             path, f"{path}\0{status.st_mtime_ns}\0{status.st_size}\0{__version__}", environment
         )
     except OSError as error:
         raise FrontendError(f"the profile {path} cannot be read: {error.strerror}") from None
-    module = _beside(os.path.dirname(path)) if own else import_bundled_module
+    module = _create_importer(os.path.dirname(path)) if own else import_bundled_module
     source = ConfigSource(
-        path if own else place, lambda: _read(path).decode("utf-8", "replace"), is_bundled=not own
+        path if own else place,
+        lambda: _read_profile(path).decode("utf-8", "replace"),
+        is_bundled=not own,
     )
     return ProfileFile(table, source, module)
 
 
-def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
+def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     """The table of a file, which is parsed once. The remembered table names its file."""
     directory = os.path.join(get_state_dir(environment), "profiles")
     # Two paths with the same end share a place, so the remembered table names its path.
-    name = f"{path.encode('utf-8', 'surrogateescape').hex()[-NAME_CHARACTERS:]}.json"
-    known = read_file(directory, name, CACHE_BYTES)
+    name = f"{path.encode('utf-8', 'surrogateescape').hex()[-MAX_NAME_CHARS:]}.json"
+    known = read_file(directory, name, MAX_CACHE_BYTES)
     if known is not None:
         try:
-            remembered = _read_json(known)
+            remembered = _parse_json(known)
         except (ValueError, RecursionError):
             remembered = None
         if (
@@ -129,7 +131,7 @@ def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
             return table
     import json
 
-    table = parse_profile(_read(path), path)
+    table = parse_profile(_read_profile(path), path)
     try:
         made = json.dumps({"key": key, "table": table}).encode()
     except (TypeError, RecursionError):
@@ -141,7 +143,7 @@ def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
     return table
 
 
-class _AsUsual:
+class _DefaultJsonContext:
     """How JSON is read: as `json.loads` reads it by default."""
 
     strict = True
@@ -149,7 +151,7 @@ class _AsUsual:
     parse_float, parse_int, parse_constant = float, int, float
 
 
-def _read_json(data: bytes) -> object:
+def _parse_json(data: bytes) -> object:
     """What `json.loads` makes of it, by the same scanner; a child would wait 3 ms for `json`, which
     imports `re`.
 
@@ -163,7 +165,7 @@ def _read_json(data: bytes) -> object:
 
         return json.loads(text)
     try:
-        value, end = scanner.make_scanner(_AsUsual)(text, 0)
+        value, end = scanner.make_scanner(_DefaultJsonContext)(text, 0)
     except StopIteration:
         raise ValueError("no JSON") from None
     if end != len(text):
@@ -171,12 +173,12 @@ def _read_json(data: bytes) -> object:
     return value
 
 
-def _read(path: str) -> bytes:
+def _read_profile(path: str) -> bytes:
     with open(open_regular(path), "rb") as file:
         return file.read(MAX_PROFILE_BYTES + 1)
 
 
-def _beside(directory: str) -> Callable[[str], ModuleType]:
+def _create_importer(directory: str) -> Callable[[str], ModuleType]:
     """An importer of modules from the folder of the profiles. No search path is used."""
 
     def load(name: str) -> ModuleType:

@@ -12,8 +12,8 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shim.profiles.check.toml_errors import ConfigNode
 
-CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
-LARGEST = 2**53  # of a number in the settings: seconds and bytes stay far below
+MAX_CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
+MAX_NUMBER = 2**53  # of a number in the settings: seconds and bytes stay far below
 
 Table = Mapping[str, Any]
 Keys = tuple[str | int, ...]
@@ -34,20 +34,20 @@ NUMBER, SECONDS, SWITCH, TABLE = (
 )
 
 
-def read(path: str, *, must_exist: bool) -> Table:
+def load_table(path: str, *, must_exist: bool) -> Table:
     """The table in the file; {} where it is not there and need not be. FrontendError for a file
     that is no TOML.
     """
     if not (must_exist or os.path.lexists(path)):
         return {}  # also below a home that is no folder
     try:
-        data = _bytes(path)
+        data = _read_bytes(path)
     except FileNotFoundError:
         raise FrontendError(f"the settings file {path} does not exist") from None
     except OSError as error:
         raise FrontendError(f"the settings file {path} cannot be read: {error.strerror}") from None
-    if len(data) > CONFIG_BYTES:
-        raise FrontendError(f"the settings file {path} is larger than {CONFIG_BYTES} bytes")
+    if len(data) > MAX_CONFIG_BYTES:
+        raise FrontendError(f"the settings file {path} is larger than {MAX_CONFIG_BYTES} bytes")
     import tomllib
 
     try:
@@ -65,7 +65,7 @@ def read(path: str, *, must_exist: bool) -> Table:
         raise FrontendError(f"the settings file {path} is not TOML: {said}") from None
 
 
-def _bytes(path: str) -> bytes:
+def _read_bytes(path: str) -> bytes:
     """What is in the file. OSError for a pipe, which would be waited for, and for a device that is
     not the null one.
     """
@@ -74,30 +74,32 @@ def _bytes(path: str) -> bytes:
     from shim.state.files import open_regular
 
     with open(open_regular(path), "rb") as file:
-        return file.read(CONFIG_BYTES + 1)
+        return file.read(MAX_CONFIG_BYTES + 1)
 
 
-def check(path: str, above: Keys, table: Table, kinds: Mapping[str, str]) -> None:
+def check_table(path: str, above: Keys, table: Table, kinds: Mapping[str, str]) -> None:
     """FrontendError for a key that is none of `kinds`, and for a value of another kind.
 
     `above` are the keys under which the table stands.
     """
     for key, value in table.items():
         if key not in kinds:
-            raise spot(path, (*above, key), value).build_unknown_key_error(kinds)
-        if not _fits(value, kinds[key]):
-            raise mistake(path, (*above, key), value, kinds[key])
+            raise create_config_node(path, (*above, key), value).build_unknown_key_error(kinds)
+        if not _matches_kind(value, kinds[key]):
+            raise create_value_error(path, (*above, key), value, kinds[key])
 
 
-def _fits(value: object, kind: str) -> bool:
+def _matches_kind(value: object, kind: str) -> bool:
     if kind == SWITCH:
         return isinstance(value, bool)
     if kind == NUMBER:
         return (
-            isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and 0 <= value < MAX_NUMBER
         )
     if kind == SECONDS:
-        return _fits(value, NUMBER) and value != 0
+        return _matches_kind(value, NUMBER) and value != 0
     if kind == TABLE:
         return isinstance(value, dict)
     if kind == VARIABLE:
@@ -113,15 +115,15 @@ def _fits(value: object, kind: str) -> bool:
     )
 
 
-def mistake(path: str, keys: Keys, found: object, allowed: str) -> FrontendError:
+def create_value_error(path: str, keys: Keys, found: object, allowed: str) -> FrontendError:
     """The error about a value that is none of those `allowed`."""
-    return spot(path, keys, found).build_error(allowed)
+    return create_config_node(path, keys, found).build_error(allowed)
 
 
-def spot(path: str, keys: Keys, found: object) -> "ConfigNode":
+def create_config_node(path: str, keys: Keys, found: object) -> "ConfigNode":
     """A wrong value of the settings file, whose line is looked for only now."""
     from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
 
     return ConfigNode(
-        ConfigSource(path, lambda: _bytes(path).decode("utf-8", "replace")), found, keys
+        ConfigSource(path, lambda: _read_bytes(path).decode("utf-8", "replace")), found, keys
     )

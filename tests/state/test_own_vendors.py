@@ -15,7 +15,7 @@ from shim import adapters
 from shim.adapters import VENDORS, get_adapter
 from shim.core.errors import FrontendError
 from shim.state import profile_files
-from shim.state.own_vendors import learn
+from shim.state.own_vendors import register_profiles
 
 PARROT = """
 schema = 1
@@ -366,19 +366,19 @@ def test_an_adapter_beside_the_profile_is_asked_first(box):
     ],
 )
 def test_what_is_remembered_is_read_as_json_is(text):
-    ours, theirs = profile_files._read_json(text.encode()), json.loads(text)
+    ours, theirs = profile_files._parse_json(text.encode()), json.loads(text)
     assert repr(ours) == repr(theirs)
 
 
 @each("text", ["", "{", '{"a":1} {}', "nonsense", "\x80", '["\n"]', "[" * 100_000])
 def test_what_is_no_json_is_not_remembered(text):
     with pytest.raises((ValueError, RecursionError)):
-        profile_files._read_json(text.encode("latin-1"))
+        profile_files._parse_json(text.encode("latin-1"))
 
 
 def test_what_was_parsed_is_remembered_until_the_file_changes(inside):
     path = write(inside)
-    learn(os.environ)
+    register_profiles(os.environ)
     assert get_adapter("parrot").shutdown.interrupt_signal == "SIGINT"
     (kept,) = (inside.state / "profiles").iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
@@ -400,7 +400,7 @@ def test_what_json_cannot_say_is_refused_the_second_time_too(inside, wrong):
             'command = ["parrot", "talk"]', f'command = ["parrot", "talk"]\nlogin = {wrong}'
         ),
     )
-    learn(os.environ)
+    register_profiles(os.environ)
     for _ in range(2):
         with pytest.raises(FrontendError, match=r"launch\.login is .*, it must be a string"):
             get_adapter("parrot")
@@ -431,7 +431,7 @@ def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
 @pytest.mark.parametrize("broken", ["", "[]", '{"key": 1}', '{"key": "x", "table": []}', "\xff"])
 def test_a_memory_that_is_broken_is_made_again(inside, broken):
     write(inside)
-    learn(os.environ)
+    register_profiles(os.environ)
     get_adapter("parrot")
     (kept,) = (inside.state / "profiles").iterdir()
     kept.write_text(broken, encoding="latin-1")
@@ -440,7 +440,7 @@ def test_a_memory_that_is_broken_is_made_again(inside, broken):
 
 def test_a_users_profile_goes_before_a_bundled_one(inside):
     write(inside, PARROT.replace('id = "parrot"', 'id = "opencode"'), "opencode.toml")
-    learn(os.environ)
+    register_profiles(os.environ)
     assert get_adapter("opencode").programs == ("parrot",)
     assert get_adapter("kilo").programs == ("kilo",), "what extends the bundled one still does"
 
@@ -451,7 +451,7 @@ def test_a_users_profile_may_extend_a_bundled_one(inside):
         'schema = 1\nid = "mine"\nextends = "opencode"\n[launch]\ncommand = ["mine"]\n',
         "mine.toml",
     )
-    learn(os.environ)
+    register_profiles(os.environ)
     assert (get_adapter("mine").programs, get_adapter("mine").modes) == (
         ("mine",),
         get_adapter("opencode").modes,
@@ -464,7 +464,7 @@ def test_what_extends_another_may_be_extended_too(inside):
         'schema = 1\nid = "mine"\nextends = "kilo"\n[launch]\ncommand = ["mine"]\n',
         "mine.toml",
     )
-    learn(os.environ)
+    register_profiles(os.environ)
     assert (get_adapter("mine").programs, get_adapter("mine").modes) == (
         ("mine",),
         get_adapter("opencode").modes,
@@ -478,7 +478,7 @@ def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(inside):
         "opencode.toml",
     )
     modes = get_adapter("opencode").modes
-    learn(os.environ)
+    register_profiles(os.environ)
     assert get_adapter("opencode").modes == modes and not get_adapter("opencode").unattended
 
 
@@ -488,7 +488,7 @@ def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(inside):
 def test_an_adapter_that_is_none_is_refused_with_its_place(inside, code):
     path = write(inside, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     (path.parent / "beak.py").write_text(code + "\n")
-    learn(os.environ)
+    register_profiles(os.environ)
     with pytest.raises(FrontendError, match=f'{path}:4: adapter is "beak:Beak", it must be a '):
         get_adapter("parrot")
 
@@ -496,7 +496,7 @@ def test_an_adapter_that_is_none_is_refused_with_its_place(inside, code):
 def test_only_a_bundled_profile_can_be_extended(inside):
     write(inside)
     path = write(inside, 'schema = 1\nid = "mine"\nextends = "parrot"\n', "mine.toml")
-    learn(os.environ)
+    register_profiles(os.environ)
     with pytest.raises(
         FrontendError,
         match=f'{path}:3: extends is "parrot", it must be a bundled profile: acai, amp,',
@@ -510,15 +510,15 @@ def test_only_a_bundled_profile_can_be_extended(inside):
 def test_a_file_whose_name_no_vendor_may_have_is_none(inside, name):
     before = set(VENDORS)
     write(inside, name=name)
-    learn(os.environ)
+    register_profiles(os.environ)
     assert set(VENDORS) == before
 
 
 def test_what_is_learned_of_one_place_is_forgotten_with_the_next(inside):
     write(inside)
-    learn(os.environ)
+    register_profiles(os.environ)
     assert "parrot" in VENDORS
-    learn({**os.environ, "XDG_CONFIG_HOME": str(inside.path / "nowhere")})
+    register_profiles({**os.environ, "XDG_CONFIG_HOME": str(inside.path / "nowhere")})
     assert "parrot" not in VENDORS
 
 

@@ -536,7 +536,7 @@ def _preload_host_modules() -> None:
     files.parse_profile = profile_files.parse_profile = cache(files.parse_profile)
     for file_name in map(adapters.VENDORS.__getitem__, adapters.BUNDLED_PROFILES):
         path = os.path.join(os.path.dirname(str(adapters.__file__)), file_name)
-        profile_files.parse_profile(profile_files._read(path), path)
+        profile_files.parse_profile(profile_files._read_profile(path), path)
 
 
 def _prepare_stand_in() -> None:

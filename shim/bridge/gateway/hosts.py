@@ -136,7 +136,7 @@ class LocalHosts:
             settings = Settings()  # the session that is begun says what is wrong with them
         return [
             name
-            for name, vendor in own_vendors.read_all()[0].items()
+            for name, vendor in own_vendors.load_all_adapters()[0].items()
             if vendor.cli.bundled_module
             or self._has_program(vendor, settings.get_vendor_settings(name))
         ]
@@ -171,7 +171,7 @@ class LocalHosts:
         """Raise VendorError if the program cannot be started, so that no host is started that fails
         at once.
         """
-        vendor = own_vendors.read_all()[0].get(name)
+        vendor = own_vendors.load_all_adapters()[0].get(name)
         own = load_config(
             Invocation(), self._environment, self._installed_options
         ).get_vendor_settings(name)

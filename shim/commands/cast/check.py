@@ -91,11 +91,11 @@ def check_recording(path: str) -> CheckResult:
 
 def _link_user_profiles(directory: str) -> None:
     """Let the run see the user's own profiles, as they are today."""
-    own = own_vendors.folder(os.environ)
+    own = own_vendors.get_profile_folder(os.environ)
     if os.path.isdir(own):
         os.makedirs(directory)
         with contextlib.suppress(OSError):  # without links only bundled vendors are checked
-            os.symlink(own, os.path.join(directory, own_vendors.FOLDER))
+            os.symlink(own, os.path.join(directory, own_vendors.FOLDER_NAME))
 
 
 def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:

@@ -69,7 +69,7 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
         warn(escape_control_chars(f"{error}\n"))
         settings = Settings()
     searched = {name: value for name, value in environment.items() if name != "SHIM_BIN"}
-    vendors = own_vendors.readable().values()
+    vendors = own_vendors.load_readable_adapters().values()
     with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:
         return list(
             pool.map(

@@ -66,7 +66,7 @@ def build_diagnosis(
     for name in names:
         if name not in VENDORS:
             get_adapter(name)
-    vendors, mistakes = own_vendors.read_all()
+    vendors, mistakes = own_vendors.load_all_adapters()
     good, about_settings = check_settings(environment)
     settings = good or Settings()
     wanted = tuple(names) or list_default_vendors(settings, environment)

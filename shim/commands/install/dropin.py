@@ -24,7 +24,7 @@ from shim.process.install import (
     uninstall_drop_in,
 )
 from shim.state.config import CHOICES, Settings
-from shim.state.own_vendors import readable
+from shim.state.own_vendors import load_readable_adapters
 from shim.story.terminal.console import busy, must_be_one_of, say
 
 NameOption = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
@@ -119,7 +119,7 @@ def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
         print_vendor(console, report)
     if reports:
         return reports[0]
-    there = list(find_programs_on_path(readable(), os.environ, os.getcwd()))
+    there = list(find_programs_on_path(load_readable_adapters(), os.environ, os.getcwd()))
     print_finding(console, explain_missing_choice(there))
     return there[0] if there else EXAMPLE_VENDOR
 

@@ -13,7 +13,7 @@ from shim.core.reading.typed import NamedTuple
 from shim.io.raw_output import warn
 from shim.process.find_program import find_programs_on_path
 from shim.state.config import get_settings_path
-from shim.state.own_vendors import readable
+from shim.state.own_vendors import load_readable_adapters
 
 REPLAY_VENDOR = "replay"  # the vendor that plays recordings
 
@@ -72,7 +72,7 @@ def choose_vendors(
         model = None
     if names:
         return VendorChoice(names, model, place)
-    there = find_programs_on_path(readable(), environment, cwd)
+    there = find_programs_on_path(load_readable_adapters(), environment, cwd)
     found = (
         ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
     )

@@ -138,7 +138,7 @@ def own(inside, monkeypatch):
     def read(text):
         path = inside.path / "own.toml"
         path.write_text(text, encoding="utf-8")
-        profile_files.vendor("own", str(path), os.environ)
+        profile_files.load_adapter("own", str(path), os.environ)
         return str(path), "".join(warned).splitlines()
 
     return read
