@@ -25,7 +25,7 @@ from shim.io.raw_output import warn
 from shim.state.config import ONE_WAY, TWO_WAY, Settings
 
 if TYPE_CHECKING:
-    from shim.state.store import Session
+    from shim.state.store import StoredSession
 
 
 class DriverChoice(NamedTuple):
@@ -206,7 +206,7 @@ def validate_invocation(invocation: Invocation) -> Invocation:
 
 def resolve_resumed_session(
     invocation: Invocation, vendor: str | None, cwd: str, environment: Mapping[str, str]
-) -> "tuple[str | None, Session | None]":
+) -> "tuple[str | None, StoredSession | None]":
     """The id of the session that goes on, and what is kept of it: the one that is named, or this
     folder's last one.
 
@@ -218,11 +218,11 @@ def resolve_resumed_session(
     from shim.state import store
 
     if named:
-        session = store.look_up(named, environment)
+        session = store.find_session(named, environment)
         if session is None:
             return named, None
         return session.shown or named, session
-    last = store.last(cwd, environment, vendor)
+    last = store.find_last_session(cwd, environment, vendor)
     if last is None:
         return None, None
     session_id, session = last
@@ -232,7 +232,7 @@ def resolve_resumed_session(
 def check_session(
     session: SessionFlags,
     vendor: Adapter,
-    known: "Session | None",
+    known: "StoredSession | None",
     environment: Mapping[str, str],
     *,
     is_replay: bool,
@@ -255,11 +255,11 @@ def check_session(
         return
     from shim.state import store
 
-    if session.resume and known is None and store.available(environment):
+    if session.resume and known is None and store.can_store_sessions(environment):
         raise UnknownSessionError(session.resume)
     if _is_fork_with_same_id(session):
         return
-    if session.session_id and store.look_up(session.session_id, environment):
+    if session.session_id and store.find_session(session.session_id, environment):
         raise ArgumentError(f"Error: Session ID {session.session_id} is already in use.")
 
 

@@ -79,7 +79,7 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
     """
     name = call.resume or call.session
     identity = resolve_session_id(name) if name else ""
-    session = store.look_up(identity, os.environ) if identity else None
+    session = store.find_session(identity, os.environ) if identity else None
     if session is not None and call.history and call.vendor_name not in ("", session.vendor):
         warn(
             f"{call.vendor_name}: the session belongs to {session.vendor}; a new one begins, {_HISTORY_NOT_READ}\n"

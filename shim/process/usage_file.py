@@ -14,7 +14,7 @@ import orjson
 
 from shim.core.adapter.vendor import RunReportSpec
 from shim.state.files import read_file
-from shim.state.spill import Spill
+from shim.state.spill import SpillFolder
 
 if TYPE_CHECKING:
     from shim.io.tap import RunTap
@@ -35,7 +35,7 @@ class ReportFile:
     ) -> None:
         self._report = report
         self._recorder = recorder
-        self.folder = Spill(environment, session_id).folder()
+        self.folder = SpillFolder(environment, session_id).create_folder()
 
     def read_and_remove(self) -> dict[str, Any] | None:
         """Read the wanted keys of its object (None: no file), and remove the folder."""

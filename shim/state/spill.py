@@ -14,57 +14,59 @@ from secrets import token_hex
 from shim.state.config import get_state_dir
 from shim.state.files import ensure_private_dir, list_by_age, write_file
 
-KEPT_SECONDS = 7 * 24 * 3600.0
-KEPT_BYTES = 1_000_000_000
+MAX_AGE_S = 7 * 24 * 3600.0
+MAX_TOTAL_BYTES = 1_000_000_000
 
 
-class Spill:
+class SpillFolder:
     def __init__(self, environment: Mapping[str, str], session_id: str) -> None:
-        self._root = os.path.join(get_state_dir(environment), "spill")
-        self._directory = os.path.join(self._root, session_id)
-        self._number = 0
+        self._root_dir = os.path.join(get_state_dir(environment), "spill")
+        self._session_dir = os.path.join(self._root_dir, session_id)
+        self._file_count = 0
 
-    def keep(self, text: str, suffix: str = ".txt") -> str | None:
+    def store_text(self, text: str, suffix: str = ".txt") -> str | None:
         """Write a text into a file whose name ends with `suffix`. Returns its path, or None if it
         cannot be kept.
         """
-        if not ensure_private_dir(self._root):
+        if not ensure_private_dir(self._root_dir):
             return None
         data = text.encode("utf-8", "surrogatepass")
-        if len(data) > KEPT_BYTES:
+        if len(data) > MAX_TOTAL_BYTES:
             return None
-        _prune(self._root, KEPT_BYTES - len(data), keep=self._directory)
-        self._number += 1
-        name = f"{self._number}-{token_hex(4)}{suffix}"
+        _remove_old_folders(self._root_dir, MAX_TOTAL_BYTES - len(data), keep=self._session_dir)
+        self._file_count += 1
+        name = f"{self._file_count}-{token_hex(4)}{suffix}"
         return (
-            os.path.join(self._directory, name) if write_file(self._directory, name, data) else None
+            os.path.join(self._session_dir, name)
+            if write_file(self._session_dir, name, data)
+            else None
         )
 
-    def folder(self) -> str | None:
+    def create_folder(self) -> str | None:
         """A new folder that only we may enter (None: impossible). It is removed like old files."""
-        if not ensure_private_dir(self._root):
+        if not ensure_private_dir(self._root_dir):
             return None
-        _prune(self._root, KEPT_BYTES, keep=self._directory)
-        self._number += 1
-        path = os.path.join(self._directory, f"{self._number}-{token_hex(4)}")
-        return path if ensure_private_dir(self._directory) and ensure_private_dir(path) else None
+        _remove_old_folders(self._root_dir, MAX_TOTAL_BYTES, keep=self._session_dir)
+        self._file_count += 1
+        path = os.path.join(self._session_dir, f"{self._file_count}-{token_hex(4)}")
+        return path if ensure_private_dir(self._session_dir) and ensure_private_dir(path) else None
 
 
-def _prune(root: str, room: int, keep: str) -> None:
+def _remove_old_folders(root: str, room: int, keep: str) -> None:
     """Remove the folders that are too old, then the oldest until the rest fits."""
     folders = [
-        (changed, path, _size(path))
+        (changed, path, _measure_folder(path))
         for changed, path in list_by_age(root)
         if not os.path.islink(path)
     ]
     total = sum(size for _, _, size in folders)
     for changed, path, size in folders:
-        if path != keep and (total > room or changed < time.time() - KEPT_SECONDS):
+        if path != keep and (total > room or changed < time.time() - MAX_AGE_S):
             shutil.rmtree(path, ignore_errors=True)
             total -= size
 
 
-def _size(folder: str) -> int:
+def _measure_folder(folder: str) -> int:
     """The size of the files in a folder; 0 if another process has removed it."""
     try:
         with os.scandir(folder) as files:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import orjson
 
 from shim.core.claude.usage import NO_USAGE, Usage
-from shim.core.claude.usage import parse_usage as known_usage
+from shim.core.claude.usage import parse_usage as parse_stored_usage
 from shim.core.reading.ids import is_vendor_name, parse_uuid, validate_vendor_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import NamedTuple
@@ -27,15 +27,15 @@ from shim.state.files import (
     write_file,
 )
 
-RECORD_BYTES = 64 * 1024
-SESSIONS_KEPT = 10_000
-WRITING_SECONDS = 3600.0  # after this time an unfinished file is abandoned
-PRUNE_EVERY = 64  # one run in so many removes old sessions
+MAX_RECORD_BYTES = 64 * 1024
+MAX_SESSIONS = 10_000
+MAX_WRITE_TIME_S = 3600.0  # after this time an unfinished file is abandoned
+PRUNE_INTERVAL_RUNS = 64  # one run in so many removes old sessions
 
 _SUFFIX = ".json"
 
 
-class Session(NamedTuple):
+class StoredSession(NamedTuple):
     """A session: its vendor, the vendor's own id, the working directory and the model.
 
     `vendor_session` is "" where the vendor kept nothing of it yet: it goes on as a new one. `used`
@@ -59,108 +59,108 @@ class Session(NamedTuple):
         return self.vendor_session, self.used
 
 
-def look_up(session_id: str, environment: Mapping[str, str]) -> Session | None:
+def find_session(session_id: str, environment: Mapping[str, str]) -> StoredSession | None:
     """The session behind Claude's id; None if we did not make it."""
     canonical = parse_uuid(session_id)
-    return None if canonical is None else _read(_directory(environment), canonical)
+    return None if canonical is None else _read_session(_get_sessions_dir(environment), canonical)
 
 
-def last(
+def find_last_session(
     cwd: str, environment: Mapping[str, str], vendor: str | None = None
-) -> tuple[str, Session] | None:
+) -> tuple[str, StoredSession] | None:
     """Claude's id and session of the last run in `cwd`, of any vendor or of this one."""
-    cwd = _told(cwd)
-    for session_id, session in newest(environment):
+    cwd = _escape_path(cwd)
+    for session_id, session in list_sessions(environment):
         if session.cwd == cwd and vendor in (None, session.vendor):
             return session_id, session
     return None
 
 
-def newest(environment: Mapping[str, str]) -> Iterator[tuple[str, Session]]:
+def list_sessions(environment: Mapping[str, str]) -> Iterator[tuple[str, StoredSession]]:
     """Claude's ids and the sessions that are kept, the last used first."""
     for name, data in read_newest_files(
-        _directory(environment), _SUFFIX, SESSIONS_KEPT, RECORD_BYTES
+        _get_sessions_dir(environment), _SUFFIX, MAX_SESSIONS, MAX_RECORD_BYTES
     ):
-        session_id, session = name.removesuffix(_SUFFIX), _parse(data)
+        session_id, session = name.removesuffix(_SUFFIX), _parse_session(data)
         if session is not None and parse_uuid(session_id) == session_id:
             yield session_id, session
 
 
-def forget(session_id: str, environment: Mapping[str, str]) -> bool:
+def remove_session(session_id: str, environment: Mapping[str, str]) -> bool:
     """Delete our record of a session, whose id must be one of `newest`. False if it is not there
     any more.
     """
-    return remove_file(os.path.join(_directory(environment), session_id + _SUFFIX))
+    return remove_file(os.path.join(_get_sessions_dir(environment), session_id + _SUFFIX))
 
 
-def remember(session_id: str, session: Session, environment: Mapping[str, str]) -> bool:
+def store_session(session_id: str, session: StoredSession, environment: Mapping[str, str]) -> bool:
     """Keep a session. False if it cannot be kept, or if the vendor's id must not become an
     argument.
 
     The time of its making stays as it was.
     """
     canonical = parse_uuid(session_id)
-    if canonical is None or not _storable(session.vendor_session):
+    if canonical is None or not _is_storable(session.vendor_session):
         return False
-    directory, now = _directory(environment), time.time()
-    known = None if session.created else _read(directory, canonical)
+    directory, now = _get_sessions_dir(environment), time.time()
+    known = None if session.created else _read_session(directory, canonical)
     created = session.created or (known and known.created) or now
     shown = "" if session_id == canonical else session_id
     record = session._replace(
-        created=created, updated=now, cwd=_told(session.cwd), shown=shown
+        created=created, updated=now, cwd=_escape_path(session.cwd), shown=shown
     )._asdict()
     kept = write_file(directory, canonical + _SUFFIX, dump_json(record))
-    if os.getpid() % PRUNE_EVERY == 0:
-        prune(directory)
+    if os.getpid() % PRUNE_INTERVAL_RUNS == 0:
+        remove_old_sessions(directory)
     return kept
 
 
-def prune(directory: str) -> None:
+def remove_old_sessions(directory: str) -> None:
     """Forget the oldest sessions beyond 10,000, and unfinished files of killed processes."""
     found = list_by_age(directory)
     kept = [path for _, path in found if not path.endswith(".tmp")]
     abandoned = [
-        path for at, path in found if path.endswith(".tmp") and at < time.time() - WRITING_SECONDS
+        path for at, path in found if path.endswith(".tmp") and at < time.time() - MAX_WRITE_TIME_S
     ]
-    for path in [*kept[: max(0, len(kept) - SESSIONS_KEPT)], *abandoned]:
+    for path in [*kept[: max(0, len(kept) - MAX_SESSIONS)], *abandoned]:
         remove_file(path)
 
 
-def _read(directory: str, canonical: str) -> Session | None:
-    return _parse(read_file(directory, canonical + _SUFFIX, RECORD_BYTES) or b"")
+def _read_session(directory: str, canonical: str) -> StoredSession | None:
+    return _parse_session(read_file(directory, canonical + _SUFFIX, MAX_RECORD_BYTES) or b"")
 
 
-def _parse(data: bytes) -> Session | None:
+def _parse_session(data: bytes) -> StoredSession | None:
     try:
         record = orjson.loads(data)
-        known = Session(
+        known = StoredSession(
             str(record["vendor"]),
             str(record["vendor_session"]),
             str(record.get("cwd", "")),
             str(record.get("model", "")),
             float(record.get("created", 0.0)),
-            known_usage(record.get("used")),
+            parse_stored_usage(record.get("used")),
             float(record.get("updated", 0.0)),
             str(record.get("shown", "")),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
-    return known if is_vendor_name(known.vendor) and _storable(known.vendor_session) else None
+    return known if is_vendor_name(known.vendor) and _is_storable(known.vendor_session) else None
 
 
-def _told(cwd: str) -> str:
+def _escape_path(cwd: str) -> str:
     """A folder's name as text. Bytes that are not UTF-8 are escaped."""
     return os.fsencode(cwd).decode("utf-8", "backslashreplace")
 
 
-def _storable(vendor_session: str) -> bool:
+def _is_storable(vendor_session: str) -> bool:
     return not vendor_session or validate_vendor_session_id(vendor_session) is not None
 
 
-def _directory(environment: Mapping[str, str]) -> str:
+def _get_sessions_dir(environment: Mapping[str, str]) -> str:
     return os.path.join(get_state_dir(environment), "sessions")
 
 
-def available(environment: Mapping[str, str]) -> bool:
+def can_store_sessions(environment: Mapping[str, str]) -> bool:
     """Whether sessions can be kept."""
-    return ensure_usable_dir(_directory(environment))
+    return ensure_usable_dir(_get_sessions_dir(environment))

@@ -37,7 +37,9 @@ def test_the_vendor_is_named_by_the_first_that_says(inside, monkeypatch, first):
     if "flag" in speaking:
         words += ["--shim-vendor", NAMES["flag"]]
     if "session" in speaking:
-        store.remember(U, store.Session(NAMES["session"], "vendors-own"), inside.environment())
+        store.store_session(
+            U, store.StoredSession(NAMES["session"], "vendors-own"), inside.environment()
+        )
         words += ["--resume", U]
     if "model" in speaking:
         words += ["--model", f"{NAMES['model']}:m1"]
@@ -122,7 +124,7 @@ def test_a_model_is_that_of_the_first_vendor_of_a_list(inside, monkeypatch):
 
 
 def test_a_model_that_is_one_vendors_is_given_to_no_other(inside, capfd):
-    store.remember(U, store.Session("demo", "vendors-own"), inside.environment())
+    store.store_session(U, store.StoredSession("demo", "vendors-own"), inside.environment())
     assert started("--resume", U, "--model", "qwen:m1") == ("demo", None)
     assert started("--shim-vendor", "demo", "--model", "qwen:m1") == ("demo", None)
     assert started("--shim-vendor", "demo", "--model", "demo:m1") == ("demo", "m1")

@@ -23,7 +23,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.process.usage_file import MAX_REPORT_BYTES, ReportFile, select_keys
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter
-from shim.state.spill import Spill
+from shim.state.spill import SpillFolder
 from tests.core.cast.test_script import START, Room, end, script_of
 from tests.state.test_own_vendors import forgotten, write
 
@@ -91,9 +91,9 @@ def test_only_we_may_enter_its_folder_and_it_is_gone_once_read(box):
 
 def test_what_the_session_spilled_stays_when_its_report_is_gone(box):
     file = report_file(box)
-    spilled = Spill({"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-555566667777").keep(
-        "long"
-    )
+    spilled = SpillFolder(
+        {"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-555566667777"
+    ).store_text("long")
     file.remove()
     assert Path(spilled).read_text(encoding="utf-8") == "long"
 

@@ -559,7 +559,7 @@ def test_a_copy_that_cannot_be_made_does_not_cost_the_original(inside, capfd, mo
     back = {"type": "result", "id": "c1", "output": "x" * 300_000}
     path = inside.path / "said"
     path.write_text(ndjson(START, CALL, back, text("Hello."), END), encoding="utf-8")
-    monkeypatch.setattr(spill.Spill, "keep", full)
+    monkeypatch.setattr(spill.SpillFolder, "store_text", full)
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setenv("SHIM_BIN", inside.program("standin", f"exec cat {path}\n"))
     assert dropin.main(list(ASK), {}) == 0

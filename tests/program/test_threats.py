@@ -191,14 +191,14 @@ def test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument(box, ident
 
 def test_an_id_in_a_state_file_that_somebody_changed_is_not_used(box):
     environment = box.environment()
-    assert store.remember(U, store.Session("cake", "good-id"), environment)
+    assert store.store_session(U, store.StoredSession("cake", "good-id"), environment)
     path = box.state / "sessions" / f"{U}.json"
     for changed in ({"vendor_session": "--yolo"}, {"vendor": "../../evil"}, {"vendor_session": 7}):
         record = json.loads(path.read_text(encoding="utf-8"))
         path.write_text(json.dumps(record | changed), encoding="utf-8")
         assert (
-            store.look_up(U, environment) is None
-            or store.look_up(U, environment).vendor_session == "7"
+            store.find_session(U, environment) is None
+            or store.find_session(U, environment).vendor_session == "7"
         )
         path.write_text(json.dumps(record), encoding="utf-8")
 
@@ -359,20 +359,20 @@ def test_a_warning_that_nobody_reads_is_no_second_result(box):
 
 def test_a_file_of_ours_that_became_a_link_is_replaced_and_not_written_through(box):
     environment = box.environment()
-    assert store.remember(U, store.Session("cake", "first"), environment)
+    assert store.store_session(U, store.StoredSession("cake", "first"), environment)
     path = box.state / "sessions" / f"{U}.json"
     victim = box.path / "victim"
     victim.write_text("precious", encoding="utf-8")
     path.unlink()
     path.symlink_to(victim)
-    assert store.look_up(U, environment) is None
-    store.remember(U, store.Session("cake", "second"), environment)
+    assert store.find_session(U, environment) is None
+    store.store_session(U, store.StoredSession("cake", "second"), environment)
     assert victim.read_text(encoding="utf-8") == "precious"
     assert not path.is_symlink()
 
 
 def test_what_is_kept_is_for_us_alone(box):
-    assert store.remember(U, store.Session("cake", "own"), box.environment())
+    assert store.store_session(U, store.StoredSession("cake", "own"), box.environment())
     sessions = box.state / "sessions"
     assert stat.S_IMODE(sessions.stat().st_mode) == 0o700
     assert [stat.S_IMODE(path.stat().st_mode) for path in sessions.iterdir()] == [0o600]

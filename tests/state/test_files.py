@@ -17,7 +17,7 @@ from shim.state.files import (
     write_file,
     write_new_file,
 )
-from shim.state.spill import Spill
+from shim.state.spill import SpillFolder
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_what_was_begun_long_ago_is_forgotten_whatever_lies_beside_it(tmp_path):
     (tmp_path / "a folder.json").mkdir()
     old, new = aged(tmp_path / "x.json.7.tmp", 7200), aged(tmp_path / "x.json.8.tmp", 60)
     kept = aged(tmp_path / "x.json", 10**6)
-    store.prune(str(tmp_path))
+    store.remove_old_sessions(str(tmp_path))
     assert (old.exists(), new.exists(), kept.exists()) == (False, True, True)
 
 
@@ -229,10 +229,10 @@ def test_old_spilled_results_go_whatever_lies_beside_them(tmp_path, monkeypatch)
         (root / name).mkdir(mode=0o700)
         aged(root / name / "1-aaaaaaaa.txt", age)
         os.utime(root / name, (time.time() - age,) * 2)
-    assert Spill(environment, "own").keep("text")
+    assert SpillFolder(environment, "own").store_text("text")
     assert sorted(os.listdir(root)) == ["a file", "link", "newer", "newest", "own"]
-    monkeypatch.setattr(spill, "KEPT_BYTES", 250)
-    assert Spill(environment, "own").keep("y" * 100)
+    monkeypatch.setattr(spill, "MAX_TOTAL_BYTES", 250)
+    assert SpillFolder(environment, "own").store_text("y" * 100)
     assert sorted(os.listdir(root)) == ["a file", "link", "newest", "own"]
     assert (precious / "precious").exists()
-    assert Spill(environment, "own").keep("y" * 251) is None
+    assert SpillFolder(environment, "own").store_text("y" * 251) is None

@@ -10,7 +10,13 @@ from support import ROOT
 
 from shim.core.claude.usage import NO_USAGE, create_usage
 from shim.state import store
-from shim.state.store import Session, last, look_up, prune, remember
+from shim.state.store import (
+    StoredSession,
+    find_last_session,
+    find_session,
+    remove_old_sessions,
+    store_session,
+)
 
 U = "11111111-2222-4333-8444-55555555abcd"
 
@@ -21,63 +27,63 @@ def environment(box):
 
 
 def test_what_was_remembered_is_looked_up(environment):
-    session = Session("cake", "own-id", "/repo", "m1", 12.5)
-    assert remember(U, session, environment)
-    assert (found := look_up(U, environment)) is not None and found.updated > 0
+    session = StoredSession("cake", "own-id", "/repo", "m1", 12.5)
+    assert store_session(U, session, environment)
+    assert (found := find_session(U, environment)) is not None and found.updated > 0
     assert found._replace(updated=0.0) == session
 
 
 def test_what_a_session_had_used_is_remembered_with_it(environment):
-    session = Session("cake", "own-id", created=1.0, used=create_usage(100, 20, 0, 30))
-    assert remember(U, session, environment)
-    assert (found := look_up(U, environment)) is not None and found.updated > 0
+    session = StoredSession("cake", "own-id", created=1.0, used=create_usage(100, 20, 0, 30))
+    assert store_session(U, session, environment)
+    assert (found := find_session(U, environment)) is not None and found.updated > 0
     assert found._replace(updated=0.0) == session
 
 
 @pytest.mark.parametrize("used", [None, "many", [1], {"input_tokens": "x", "output_tokens": -3}])
 def test_what_is_no_usage_is_none(box, environment, used):
-    remember(U, Session("cake", "own-id"), environment)
+    store_session(U, StoredSession("cake", "own-id"), environment)
     file = box.state / "sessions" / f"{U}.json"
     file.write_text(
         json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"used": used}), encoding="utf-8"
     )
-    assert look_up(U, environment).used == NO_USAGE
+    assert find_session(U, environment).used == NO_USAGE
 
 
 def test_an_id_is_the_same_however_it_is_spelled(environment):
-    assert remember(U.upper(), Session("cake", "own-id"), environment)
-    assert look_up(U, environment).vendor_session == "own-id"
-    assert look_up(U.upper(), environment).vendor_session == "own-id"
+    assert store_session(U.upper(), StoredSession("cake", "own-id"), environment)
+    assert find_session(U, environment).vendor_session == "own-id"
+    assert find_session(U.upper(), environment).vendor_session == "own-id"
 
 
 def test_when_it_was_made_stays_and_when_it_was_used_moves(box, environment, monkeypatch):
     monkeypatch.setattr(store.time, "time", lambda: 100.0)
-    remember(U, Session("cake", "own-id"), environment)
+    store_session(U, StoredSession("cake", "own-id"), environment)
     monkeypatch.setattr(store.time, "time", lambda: 200.0)
-    remember(U, look_up(U, environment), environment)
+    store_session(U, find_session(U, environment), environment)
     record = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
     assert (record["created"], record["updated"]) == (100.0, 200.0)
 
 
 def test_when_it_was_made_stays_though_the_caller_does_not_know_it(environment, monkeypatch):
     monkeypatch.setattr(store.time, "time", lambda: 100.0)
-    remember(U, Session("cake", "own-id"), environment)
+    store_session(U, StoredSession("cake", "own-id"), environment)
     monkeypatch.setattr(store.time, "time", lambda: 200.0)
-    remember(U, Session("cake", "own-id"), environment)
-    assert look_up(U, environment).created == 100.0
+    store_session(U, StoredSession("cake", "own-id"), environment)
+    assert find_session(U, environment).created == 100.0
 
 
 @pytest.mark.parametrize("identity", ["", "../../x", "nonsense", U[:-1], U + "\n"])
 def test_what_is_no_uuid_is_never_a_file_name(box, environment, identity):
-    assert look_up(identity, environment) is None
-    assert not remember(identity, Session("cake", "own-id"), environment)
+    assert find_session(identity, environment) is None
+    assert not store_session(identity, StoredSession("cake", "own-id"), environment)
     assert not box.state.exists() or not os.listdir(box.state / "sessions")
 
 
 @pytest.mark.parametrize("own", ["--yolo", "../x", "a b", "a\n", "x" * 129])
 def test_an_id_of_a_vendor_that_may_be_no_argument_is_not_kept(environment, own):
-    assert not remember(U, Session("cake", own), environment)
-    assert look_up(U, environment) is None
+    assert not store_session(U, StoredSession("cake", own), environment)
+    assert find_session(U, environment) is None
 
 
 @pytest.mark.parametrize(
@@ -87,31 +93,31 @@ def test_an_id_of_a_vendor_that_may_be_no_argument_is_not_kept(environment, own)
      b'{"vendor":"cake","vendor_session":"a","created":null}', b"\xff" * 70_000],
 )  # fmt: skip
 def test_a_file_that_is_broken_is_no_session(box, environment, data):
-    remember(U, Session("cake", "own-id"), environment)
+    store_session(U, StoredSession("cake", "own-id"), environment)
     (box.state / "sessions" / f"{U}.json").write_bytes(data)
-    assert look_up(U, environment) is None
+    assert find_session(U, environment) is None
 
 
 def test_the_oldest_beyond_the_bound_are_forgotten(box, environment, monkeypatch):
-    monkeypatch.setattr(store, "SESSIONS_KEPT", 3)
+    monkeypatch.setattr(store, "MAX_SESSIONS", 3)
     ids = [f"{number:08d}{U[8:]}" for number in range(5)]
     for age, identity in enumerate(ids):
-        remember(identity, Session("cake", "own-id"), environment)
+        store_session(identity, StoredSession("cake", "own-id"), environment)
         os.utime(box.state / "sessions" / f"{identity}.json", (age, age))
-    prune(str(box.state / "sessions"))
-    assert [look_up(identity, environment) is not None for identity in ids] == [
+    remove_old_sessions(str(box.state / "sessions"))
+    assert [find_session(identity, environment) is not None for identity in ids] == [
         False,
         False,
         True,
         True,
         True,
     ]
-    prune(str(box.path / "nowhere"))
+    remove_old_sessions(str(box.path / "nowhere"))
 
 
 def used(box, identity, session, age):
     """Remember a session as if it had been used at that time."""
-    assert remember(identity, session, box.environment())
+    assert store_session(identity, session, box.environment())
     os.utime(box.state / "sessions" / f"{identity}.json", (age, age))
 
 
@@ -120,65 +126,65 @@ def numbered(number):
 
 
 def test_the_last_session_of_a_folder_is_the_last_used(box, environment):
-    used(box, numbered(1), Session("cake", "first", "/repo"), 30)
-    used(box, numbered(2), Session("cake", "second", "/repo"), 10)
-    used(box, numbered(3), Session("cake", "third", "/other"), 40)
-    identity, session = last("/repo", environment)
+    used(box, numbered(1), StoredSession("cake", "first", "/repo"), 30)
+    used(box, numbered(2), StoredSession("cake", "second", "/repo"), 10)
+    used(box, numbered(3), StoredSession("cake", "third", "/other"), 40)
+    identity, session = find_last_session("/repo", environment)
     assert (identity, session.vendor_session) == (numbered(1), "first")
-    assert last("/", environment) is None
+    assert find_last_session("/", environment) is None
 
 
 def test_names_that_are_no_text_cost_no_turn(environment):
     folder = os.fsdecode(b"/d\xff")
-    assert remember(U, Session("cake", "own-id", folder, "m\ud83d"), environment)
-    assert last(folder, environment) == (U, look_up(U, environment))
-    assert last(os.fsdecode(b"/d\xfe"), environment) is None
+    assert store_session(U, StoredSession("cake", "own-id", folder, "m\ud83d"), environment)
+    assert find_last_session(folder, environment) == (U, find_session(U, environment))
+    assert find_last_session(os.fsdecode(b"/d\xfe"), environment) is None
 
 
 def test_the_last_session_may_be_asked_of_one_vendor(box, environment):
-    used(box, numbered(1), Session("cake", "first", "/repo"), 30)
-    used(box, numbered(2), Session("pi", "second", "/repo"), 10)
-    assert last("/repo", environment)[0] == numbered(1)
-    assert last("/repo", environment, "pi")[0] == numbered(2)
-    assert last("/repo", environment, "qwen") is None
+    used(box, numbered(1), StoredSession("cake", "first", "/repo"), 30)
+    used(box, numbered(2), StoredSession("pi", "second", "/repo"), 10)
+    assert find_last_session("/repo", environment)[0] == numbered(1)
+    assert find_last_session("/repo", environment, "pi")[0] == numbered(2)
+    assert find_last_session("/repo", environment, "qwen") is None
 
 
 def test_nothing_was_last_where_nothing_was_kept(box, environment):
-    assert last("/repo", environment) is None
+    assert find_last_session("/repo", environment) is None
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b'{"vendor":"cake","cwd":"/repo"}', b"\xff" * 70_000]
 )
 def test_a_broken_file_among_them_does_not_hide_the_last(box, environment, data):
-    used(box, numbered(1), Session("cake", "first", "/repo"), 10)
+    used(box, numbered(1), StoredSession("cake", "first", "/repo"), 10)
     broken = box.state / "sessions" / f"{numbered(2)}.json"
     broken.write_bytes(data)
     os.utime(broken, (20, 20))
-    assert last("/repo", environment)[0] == numbered(1)
+    assert find_last_session("/repo", environment)[0] == numbered(1)
 
 
 def test_a_file_that_is_named_otherwise_is_no_session(box, environment):
-    used(box, U, Session("cake", "own", "/repo"), 10)
+    used(box, U, StoredSession("cake", "own", "/repo"), 10)
     folder = box.state / "sessions"
     for name in ("x.json", f"{U.upper()}.json", f"{U}.json.17.tmp"):
         (folder / name).write_bytes((folder / f"{U}.json").read_bytes())
     (folder / f"{U}.json").unlink()
-    assert last("/repo", environment) is None
+    assert find_last_session("/repo", environment) is None
 
 
 def test_no_more_files_are_looked_at_than_are_kept(box, environment, monkeypatch):
-    monkeypatch.setattr(store, "SESSIONS_KEPT", 2)
+    monkeypatch.setattr(store, "MAX_SESSIONS", 2)
     for number in range(3):
-        used(box, numbered(number), Session("cake", "own", f"/{number}"), number)
-    assert last("/0", environment) is None
-    assert last("/1", environment)[0] == numbered(1)
+        used(box, numbered(number), StoredSession("cake", "own", f"/{number}"), number)
+    assert find_last_session("/0", environment) is None
+    assert find_last_session("/1", environment)[0] == numbered(1)
 
 
 def test_in_a_folder_that_is_not_ours_alone_nothing_was_last(box, environment):
-    remember(U, Session("cake", "own", "/repo"), environment)
+    store_session(U, StoredSession("cake", "own", "/repo"), environment)
     os.chmod(box.state / "sessions", 0o755)
-    assert last("/repo", environment) is None
+    assert find_last_session("/repo", environment) is None
 
 
 WRITER = """
@@ -220,7 +226,9 @@ def test_two_processes_write_at_once_and_nothing_is_lost_or_torn(box, environmen
         writer.communicate(timeout=60)
     assert [writer.returncode for writer in writers] == [0, 0]
     known = {identity for own in ids for identity in own}
-    assert {look_up(identity, environment).vendor_session[-4:] for identity in known} == {"-199"}
+    assert {find_session(identity, environment).vendor_session[-4:] for identity in known} == {
+        "-199"
+    }
     assert sorted(os.listdir(box.state / "sessions")) == sorted(
         f"{identity}.json" for identity in known
     )

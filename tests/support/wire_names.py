@@ -27,7 +27,7 @@ from shim.core.policy.rules import UnsupportedRule
 from shim.recording.folders import VerificationReport
 from shim.recording.rewrite import RewriteResult
 from shim.state.broken_promises import BrokenPromise
-from shim.state.store import Session
+from shim.state.store import StoredSession
 from shim.story.export.sheets import Sheet
 
 GOLDEN = ROOT / "tests" / "golden" / "wire.json"
@@ -35,7 +35,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, ShimFlags, PromptOutcome, RewriteResult, Session,
+    BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, ShimFlags, PromptOutcome, RewriteResult, StoredSession,
     Sheet, TokenPair, UnsupportedRule, VendorReport, VerificationReport, SessionSpec,
 )  # fmt: skip
 

@@ -141,7 +141,7 @@ def _build_invocation(folder: str, facts: HostMetadata, wanted: SessionSpec) -> 
 
 def _has_vendor_session(folder: str, session: str, facts: HostMetadata) -> bool:
     """Whether the vendor has the session: a life that ended before its first turn began left none."""
-    if facts.values["generation"] == 1 or store.look_up(session, os.environ) is not None:
+    if facts.values["generation"] == 1 or store.find_session(session, os.environ) is not None:
         return True
     if facts.values["vendor"] != "claude":
         return False

@@ -114,7 +114,9 @@ def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
     """Which session goes on, or is copied."""
     session = invocation.session
     if session.resume is None and session.continue_last:
-        found = store.last(get_working_directory(), os.environ, invocation.shim_flags.shim_vendor)
+        found = store.find_last_session(
+            get_working_directory(), os.environ, invocation.shim_flags.shim_vendor
+        )
         return (
             BackgroundOrigin(invocation)
             if found is None
@@ -133,7 +135,7 @@ def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
     if (
         known
         and known.is_running
-        and store.look_up(canonical, os.environ) is None
+        and store.find_session(canonical, os.environ) is None
         and known.metadata["vendor"] not in FLAT_ADAPTERS
     ):
         hint = f"`claude attach {known.short_id}` opens it"
@@ -176,7 +178,7 @@ def _build_host_invocation(before: BackgroundOrigin) -> Invocation:
     tools.
     """
     resumed = before.copied_id or before.session_id
-    if before.session_id and store.look_up(before.session_id, os.environ) is None:
+    if before.session_id and store.find_session(before.session_id, os.environ) is None:
         # it ended before its first turn did
         resumed = "" if registry.find_session(before.session_id, os.environ) else resumed
     return before.invocation.with_flags(

@@ -17,7 +17,7 @@ from shim.commands.help.plain import PlainCommand
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars, pluralize
 from shim.state import store
-from shim.state.store import Session
+from shim.state.store import StoredSession
 from shim.story.steps import known
 from shim.story.terminal.console import AsJson, open_console, print_json, say
 
@@ -54,7 +54,7 @@ def list_sessions(
         return
     found = [
         (each, session)
-        for each, session in store.newest(os.environ)
+        for each, session in store.list_sessions(os.environ)
         if not here or session.cwd == os.getcwd()
     ]
     living = {
@@ -109,10 +109,10 @@ def delete(
     if older is not None:
         chosen |= {
             each
-            for each, session in store.newest(os.environ)
+            for each, session in store.list_sessions(os.environ)
             if session.updated < time.time() - older * DAY_SECONDS
         }
-    gone = sum(store.forget(each, os.environ) for each in sorted(chosen))
+    gone = sum(store.remove_session(each, os.environ) for each in sorted(chosen))
     say(f"forgot {pluralize(gone, 'session')}")
 
 
@@ -120,7 +120,7 @@ def _resolve_id(given: str) -> str:
     """The one id that begins so."""
     found = [
         each
-        for each, _ in store.newest(os.environ)
+        for each, _ in store.list_sessions(os.environ)
         if len(given) >= MIN_ID_CHARS and each.startswith(given.lower())
     ]
     if len(found) == 1:
@@ -134,7 +134,7 @@ def _resolve_id(given: str) -> str:
     raise FrontendError(why, hint=hint)
 
 
-def format_resume_command(each: str, session: Session) -> str:
+def format_resume_command(each: str, session: StoredSession) -> str:
     """What a person types to go on with a session. Vendors look for their sessions in the folder of
     the first turn.
     """
@@ -144,14 +144,14 @@ def format_resume_command(each: str, session: Session) -> str:
     return escape_control_chars(f'{there}shim run --resume {each} "PROMPT"').replace("\n", "\\n")
 
 
-def _format_session(session: Session) -> str:
+def _format_session(session: StoredSession) -> str:
     when = (
         time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated)) if session.updated else ""
     )
     return escape_control_chars("  ".join(_list_session_parts(when, session))).replace("\n", "\\n")
 
 
-def _list_session_parts(when: str, session: Session) -> Iterator[str]:
+def _list_session_parts(when: str, session: StoredSession) -> Iterator[str]:
     yield from (part for part in (when, session.vendor, known(session.model)) if part)
     if session.cwd:
         home = os.path.expanduser("~")
@@ -162,7 +162,7 @@ def _list_session_parts(when: str, session: Session) -> Iterator[str]:
         )
 
 
-def _build_report(each: str, session: Session) -> dict[str, Any]:
+def _build_report(each: str, session: StoredSession) -> dict[str, Any]:
     return {
         "session_id": each,
         "vendor": session.vendor,

@@ -13,7 +13,7 @@ from shim.state.config import get_state_dir
 
 if TYPE_CHECKING:
     from shim.core.turn.terms import OutputWriter
-    from shim.state.store import Session
+    from shim.state.store import StoredSession
 
 
 class DryLauncher(ChildLauncher):
@@ -30,7 +30,7 @@ class DryLauncher(ChildLauncher):
         *,
         facts: SessionState,
         pen: "Callable[[], OutputWriter]",
-        known: "Session | None" = None,
+        known: "StoredSession | None" = None,
     ) -> None:
         super().__init__(setup, state=facts, open_writer=pen, stored_session=known)
         self.planned_files: dict[str, str] = {}

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from shim.process.usage_file import ReportFile
     from shim.recording.recorder import RunRecorder
     from shim.state.attachments import AttachmentStore
-    from shim.state.store import Session
+    from shim.state.store import StoredSession
 
 HOOK_ARGV = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
 
@@ -179,7 +179,7 @@ class ChildLauncher:
         *,
         state: "SessionState",
         open_writer: "Callable[[], OutputWriter]",
-        stored_session: "Session | None" = None,
+        stored_session: "StoredSession | None" = None,
     ) -> None:
         vendor, settings = setup.adapter, setup.settings
         self.context = setup
@@ -212,7 +212,7 @@ class ChildLauncher:
         self,
         vendor: Adapter,
         environment: Mapping[str, str],
-        stored_session: "Session | None" = None,
+        stored_session: "StoredSession | None" = None,
     ) -> "ChildLauncher":
         """What starts another vendor in the same conversation; no session of this one's goes on in
         it but `known`.

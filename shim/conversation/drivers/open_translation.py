@@ -22,7 +22,7 @@ from shim.state.files import select_line_buffer, write_all
 
 if TYPE_CHECKING:
     from shim.core.turn.terms import OutputWriter
-    from shim.state.spill import Spill
+    from shim.state.spill import SpillFolder
 
 CHUNK_BYTES = 256 * 1024
 MAX_STDERR_BYTES = (
@@ -134,13 +134,13 @@ def open_translation(
 def _create_text_store(session: str) -> StoreText:
     """Where a text goes that is too large for a line."""
 
-    spill: list[Spill] = []
+    spill: list[SpillFolder] = []
 
     def keep(text: str) -> str | None:
-        from shim.state.spill import Spill
+        from shim.state.spill import SpillFolder
 
-        spill[:] = spill or [Spill(os.environ, session)]
-        return spill[0].keep(text)
+        spill[:] = spill or [SpillFolder(os.environ, session)]
+        return spill[0].store_text(text)
 
     return keep
 

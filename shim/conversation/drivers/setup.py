@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from shim.core.policy.rules import Rule
     from shim.core.turn.terms import StructuredAnswer
     from shim.recording.recorder import RunRecorder
-    from shim.state.spill import Spill
-    from shim.state.store import Session
+    from shim.state.spill import SpillFolder
+    from shim.state.store import StoredSession
 
 
 def resolve_vendor_model(name: str, vendor: Adapter, settings: Settings) -> str | None:
@@ -153,7 +153,7 @@ class ResumeState:
                profile
     """
 
-    def __init__(self, setup: ConversationContext, known: "Session | None") -> None:
+    def __init__(self, setup: ConversationContext, known: "StoredSession | None") -> None:
         invocation = setup.invocation
         self.stored_session = known
         self.vendor_session_id = (
@@ -246,15 +246,15 @@ class SpillStore:
     def __init__(self, setup: ConversationContext, session: str) -> None:
         self._context = setup
         self._session_id = session
-        self._spill: Spill | None = None
+        self._spill: SpillFolder | None = None
 
     def __call__(self, text: str, suffix: str = ".txt") -> str | None:
         """The path of the file; None where it cannot be written: a copy must not cost the original."""
         try:
-            from shim.state.spill import Spill
+            from shim.state.spill import SpillFolder
 
-            self._spill = self._spill or Spill(self._context.environment, self._session_id)
-            path = self._spill.keep(text, suffix)
+            self._spill = self._spill or SpillFolder(self._context.environment, self._session_id)
+            path = self._spill.store_text(text, suffix)
             if self._context.recorder is not None:
                 self._context.recorder.record_note("spill", path=path, characters=len(text))
             return path

@@ -273,10 +273,10 @@ class TurnLifecycle:
         if setup.invocation.session.no_session_persistence:
             return
         created = standing.stored_session.created if standing.stored_session else 0.0
-        session = store.Session(
+        session = store.StoredSession(
             vendor.name, own, setup.cwd, turn.model, created, conversation.get_thread_usage(own)
         )
-        store.remember(conversation.session_id, session, setup.environment)
+        store.store_session(conversation.session_id, session, setup.environment)
 
     def record_diagnostics(self, pump: ChildStream) -> None:
         """Record once for a turn what was mended in it, and what was not understood."""

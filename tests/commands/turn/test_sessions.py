@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from shim.state import store
-from shim.state.store import Session
+from shim.state.store import StoredSession
 
 ONE, TWO, THREE = (
     f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "123"
@@ -21,12 +21,12 @@ def kept(inside, monkeypatch):
     now = 1_795_000_000.0
     for age, (each, session) in enumerate(
         [
-            (ONE, Session("qwen", "q-1", "/elsewhere/a folder", "qwen3-coder")),
-            (TWO, Session("pi", "p-1", "/elsewhere", "unknown")),
-            (THREE, Session("pi", "p-2", os.getcwd())),
+            (ONE, StoredSession("qwen", "q-1", "/elsewhere/a folder", "qwen3-coder")),
+            (TWO, StoredSession("pi", "p-1", "/elsewhere", "unknown")),
+            (THREE, StoredSession("pi", "p-2", os.getcwd())),
         ]
     ):
-        assert store.remember(each, session, os.environ)
+        assert store.store_session(each, session, os.environ)
         path = os.path.join(os.environ["SHIM_STATE"], "sessions", f"{each}.json")
         os.utime(path, (now + age, now + age))
     return inside
@@ -79,7 +79,7 @@ def test_what_a_vendor_called_a_model_or_a_folder_cannot_command_the_terminal_or
     shim, kept
 ):
     words = "/x'; touch /tmp/evil; '\x1b]52;c;ZXZpbA==\x07"
-    assert store.remember(ONE, Session("qwen", "q", words, words), os.environ)
+    assert store.store_session(ONE, StoredSession("qwen", "q", words, words), os.environ)
     said = shim("sessions")[1].decode()
     assert "\x1b" not in said and "\x07" not in said
     (line,) = [line for line in said.splitlines() if ONE in line]
