@@ -6,50 +6,50 @@ from typing import Any, Literal, NamedTuple
 from shim.story.steps import Step
 from shim.story.unified_diff import CONTEXT_LINES, WHOLE, diff_of
 
-Sign = Literal[" ", "+", "-", "@"]  # a line that stays, is new, is gone; a place in the file
+DiffSign = Literal[" ", "+", "-", "@"]  # a line that stays, is new, is gone; a place in the file
 
-_EDITORS = ("Edit", "MultiEdit", "Write", "NotebookEdit")
-_NEW_FILE = "@@ -0,0 +1,"  # adds nothing to the lines of a new file
-_SIGNS: dict[str, Sign] = {" ": " ", "+": "+", "-": "-"}
+_EDIT_TOOLS = ("Edit", "MultiEdit", "Write", "NotebookEdit")
+_NEW_FILE_HUNK = "@@ -0,0 +1,"  # adds nothing to the lines of a new file
+_LINE_SIGNS: dict[str, DiffSign] = {" ": " ", "+": "+", "-": "-"}
 
 
 class DiffLine(NamedTuple):
     """A line of a difference, without its end."""
 
-    sign: Sign
+    sign: DiffSign
     text: str
 
 
-def edit_of(step: Step) -> list[DiffLine] | None:
+def find_edit_lines(step: Step) -> list[DiffLine] | None:
     """The lines of a call's change; None if it edits nothing."""
-    if step.name not in _EDITORS:
+    if step.name not in _EDIT_TOOLS:
         return None
     extra = step.extra if isinstance(step.extra, Mapping) else {}
     try:
-        return list(_patched(extra)) or list(_asked(step, extra))
+        return list(_list_patch_lines(extra)) or list(_list_argument_diff_lines(step, extra))
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
-def _patched(extra: Mapping[str, Any]) -> Iterator[DiffLine]:
+def _list_patch_lines(extra: Mapping[str, Any]) -> Iterator[DiffLine]:
     for hunk in extra.get("structuredPatch") or ():
         numbers = [int(hunk[key]) for key in ("oldStart", "oldLines", "newStart", "newLines")]
         yield DiffLine("@", "@@ -{},{} +{},{} @@".format(*numbers))
         for line in hunk["lines"]:
-            if line[:1] in _SIGNS:
-                yield DiffLine(_SIGNS[line[0]], line[1:])
+            if line[:1] in _LINE_SIGNS:
+                yield DiffLine(_LINE_SIGNS[line[0]], line[1:])
 
 
-def _asked(step: Step, extra: Mapping[str, Any]) -> Iterator[DiffLine]:
+def _list_argument_diff_lines(step: Step, extra: Mapping[str, Any]) -> Iterator[DiffLine]:
     """The change as the arguments describe it. Places in the file may be unknown; a gap stands
     between two of them.
     """
     context = WHOLE if step.kind == "question" else CONTEXT_LINES
     difference = diff_of(step.name, step.input, extra.get("originalFile"), context=context)
     for count, line in enumerate(difference.split("\n") if difference else ()):
-        if line[:1] in _SIGNS:
-            yield DiffLine(_SIGNS[line[0]], line[1:])
-        elif line != "@@" and not line.startswith(_NEW_FILE):
+        if line[:1] in _LINE_SIGNS:
+            yield DiffLine(_LINE_SIGNS[line[0]], line[1:])
+        elif line != "@@" and not line.startswith(_NEW_FILE_HUNK):
             yield DiffLine("@", line)
         elif count:
             yield DiffLine("@", "…")

@@ -7,13 +7,13 @@ from typing import Any
 
 from shim.story.steps import TODO, TOKENS
 
-DEPTH = 8  # levels of values in values; deeper ones are not told
-WORDS = {True: "true", False: "false", None: "none"}
+MAX_DEPTH = 8  # levels of values in values; deeper ones are not told
+LITERAL_TEXTS = {True: "true", False: "false", None: "none"}
 
 
-def duration(seconds: float, *, fine: bool = False) -> str:
+def format_duration(seconds: float, *, with_ms: bool = False) -> str:
     """2.3 s, 4 min 05 s, 1 h 02 min. `fine`: below a tenth of a second, 12 ms."""
-    if fine and 0 < seconds < 0.1:
+    if with_ms and 0 < seconds < 0.1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
@@ -23,33 +23,33 @@ def duration(seconds: float, *, fine: bool = False) -> str:
     )
 
 
-def tokens_in(counts: Mapping[str, Any]) -> int:
+def count_input_tokens(counts: Mapping[str, Any]) -> int:
     """All input tokens; Claude counts cached tokens apart from the others."""
-    return sum(_count(counts, name) for name in TOKENS if name != "output_tokens")
+    return sum(_read_count(counts, name) for name in TOKENS if name != "output_tokens")
 
 
-def tokens_cached(counts: Mapping[str, Any]) -> int:
+def count_cached_tokens(counts: Mapping[str, Any]) -> int:
     """The input tokens that were read from a cache."""
-    return _count(counts, "cache_read_input_tokens")
+    return _read_count(counts, "cache_read_input_tokens")
 
 
-def tokens_out(counts: Mapping[str, Any]) -> int:
-    return _count(counts, "output_tokens")
+def count_output_tokens(counts: Mapping[str, Any]) -> int:
+    return _read_count(counts, "output_tokens")
 
 
-def tokens(counts: Mapping[str, Any], what: str = "") -> str:
+def format_tokens(counts: Mapping[str, Any], what: str = "") -> str:
     """8,571 in (3,600 cached), 171 out; `what` follows the first number."""
-    read = tokens_cached(counts)
+    read = count_cached_tokens(counts)
     cached = f" ({read:,} cached)" if read else ""
-    return f"{tokens_in(counts):,}{what and f' {what}'} in{cached}, {tokens_out(counts):,} out"
+    return f"{count_input_tokens(counts):,}{what and f' {what}'} in{cached}, {count_output_tokens(counts):,} out"
 
 
-def dollars(number: float) -> str:
+def format_cost(number: float) -> str:
     """A cost; "" if none is known."""
     return f"${number:.4f}" if number else ""
 
 
-def calls(count: int, failed: int, denied: int, what: str = "") -> str:
+def format_calls(count: int, failed: int, denied: int, what: str = "") -> str:
     """6 (1 failed, 2 denied); `what` follows the first number."""
     wrong = ", ".join(
         f"{number} {word}" for number, word in ((failed, "failed"), (denied, "denied")) if number
@@ -57,7 +57,7 @@ def calls(count: int, failed: int, denied: int, what: str = "") -> str:
     return f"{count}{what and f' {what}'}" + (f" ({wrong})" if wrong else "")
 
 
-def _count(counts: Mapping[str, Any], name: str) -> int:
+def _read_count(counts: Mapping[str, Any], name: str) -> int:
     value = counts.get(name)
     return value if isinstance(value, int) else 0
 
@@ -65,36 +65,36 @@ def _count(counts: Mapping[str, Any], name: str) -> int:
 # -- values ----------------------------------------------------------------------------------------
 
 
-def spelled(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in words: each entry of a mapping or a list is a line, and what is inside of one is
     indented.
     """
-    return "\n".join(_lines(value, DEPTH))
+    return "\n".join(_format_lines(value, MAX_DEPTH))
 
 
-def spelled_short(value: Any) -> str:
+def format_inline(value: Any) -> str:
     """A value in one line."""
-    return _line(value, DEPTH)
+    return _format_inline(value, MAX_DEPTH)
 
 
-def _lines(value: Any, depth: int) -> Iterator[str]:
+def _format_lines(value: Any, depth: int) -> Iterator[str]:
     if not depth:
         yield "…"
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _entry(f"{key}:", inner, depth)
+            yield from _format_entry(f"{key}:", inner, depth)
     elif isinstance(value, list | tuple):
         for inner in value:
             if isinstance(inner, Mapping) and inner.keys() >= {"content", "status"}:
                 yield f"{TODO.get(str(inner['status']), '☐')} {inner['content']}"
             else:
-                yield from _entry("-", inner, depth)
+                yield from _format_entry("-", inner, depth)
     else:
-        yield from _word(value).split("\n")
+        yield from _format_scalar(value).split("\n")
 
 
-def _entry(head: str, inner: Any, depth: int) -> Iterator[str]:
-    lines = list(_lines(inner, depth - 1))
+def _format_entry(head: str, inner: Any, depth: int) -> Iterator[str]:
+    lines = list(_format_lines(inner, depth - 1))
     if len(lines) == 1 and not (isinstance(inner, Mapping) and head != "-"):
         yield f"{head} {lines[0]}"
     elif head == "-" and lines:
@@ -105,15 +105,17 @@ def _entry(head: str, inner: Any, depth: int) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
-def _line(value: Any, depth: int) -> str:
+def _format_inline(value: Any, depth: int) -> str:
     if not depth:
         return "…"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_line(inner, depth - 1)}" for key, inner in value.items())
+        return ", ".join(
+            f"{key} {_format_inline(inner, depth - 1)}" for key, inner in value.items()
+        )
     if isinstance(value, list | tuple):
-        return ", ".join(_line(inner, depth - 1) for inner in value)
-    return _word(value)
+        return ", ".join(_format_inline(inner, depth - 1) for inner in value)
+    return _format_scalar(value)
 
 
-def _word(value: Any) -> str:
-    return WORDS[value] if isinstance(value, bool) or value is None else str(value)
+def _format_scalar(value: Any) -> str:
+    return LITERAL_TEXTS[value] if isinstance(value, bool) or value is None else str(value)

@@ -14,30 +14,30 @@ from markdown_it.token import Token
 
 from shim.core.reading.account import escape_control_chars
 
-NESTED = 40  # levels of blocks; a deeper text is shown as it was written
-WEB = re.compile(r"https?://", re.IGNORECASE)
-BARE = re.compile(r"\bhttps?://[^\s<>\"`]+")
-TASK = re.compile(r"\[([ xX])\] ")
-DIFF = {"+": "added", "-": "removed", "@": "place"}
+MAX_NESTING = 40  # levels of blocks; a deeper text is shown as it was written
+HTTP_SCHEME = re.compile(r"https?://", re.IGNORECASE)
+BARE_URL = re.compile(r"\bhttps?://[^\s<>\"`]+")
+TASK_BOX = re.compile(r"\[([ xX])\] ")
+DIFF_CLASSES = {"+": "added", "-": "removed", "@": "place"}
 
 # A text, or an element: its name, its attributes (left out if there are none), its content.
-Tree: TypeAlias = "str | list[Any]"
+MarkdownNode: TypeAlias = "str | list[Any]"
 
-PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTED}).enable(
+PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING}).enable(
     ["table", "strikethrough"]
 )
 PARSER.disable(["html_block", "html_inline", "entity", "reference"])
-PARSER.validateLink = lambda url: WEB.match(url) is not None  # type: ignore[method-assign]
+PARSER.validateLink = lambda url: HTTP_SCHEME.match(url) is not None  # type: ignore[method-assign]
 
 
-def tokens_of(source: str, parser: MarkdownIt = PARSER) -> list[Token]:
+def parse_tokens(source: str, parser: MarkdownIt = PARSER) -> list[Token]:
     """The parser's tokens of a text, printable in a terminal or a page."""
     tokens = parser.parse(escape_control_chars(source))
-    _clean(tokens)
+    _make_printable(tokens)
     return tokens
 
 
-def _clean(tokens: Iterable[Token]) -> None:
+def _make_printable(tokens: Iterable[Token]) -> None:
     for token in tokens:
         token.content, token.info = (
             escape_control_chars(token.content),
@@ -47,30 +47,30 @@ def _clean(tokens: Iterable[Token]) -> None:
             key: escape_control_chars(value) if isinstance(value, str) else value
             for key, value in token.attrs.items()
         }
-        _clean(token.children or ())
+        _make_printable(token.children or ())
 
 
-def tree_of(source: str) -> list[Tree]:
-    tokens = tokens_of(source)
-    if any(token.level >= NESTED - 1 for token in tokens):  # the parser drops deeper blocks
+def build_tree(source: str) -> list[MarkdownNode]:
+    tokens = parse_tokens(source)
+    if any(token.level >= MAX_NESTING - 1 for token in tokens):  # the parser drops deeper blocks
         return [["div", {"class": "said"}, escape_control_chars(source)]]
     root: list[Any] = []
     stack = [root]
-    for token in _flat(tokens):
+    for token in _flatten_tokens(tokens):
         if token.nesting < 0:
             element = stack.pop()
             if token.type == "list_item_close":
-                _mark_task(element)
+                _add_task_box(element)
         elif token.nesting == 0:
-            stack[-1] += _leaf(token, linked=stack[-1][:1] == ["a"])
+            stack[-1] += _build_leaf_nodes(token, linked=stack[-1][:1] == ["a"])
         else:
-            element = _element(token)
+            element = _build_element(token)
             stack[-1].append(element)
             stack.append(element if token.type != "table_open" else element[-1])
     return root
 
 
-def _flat(tokens: Iterable[Token]) -> Iterator[Token]:
+def _flatten_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
     """The tokens of blocks and of their lines, without those of hidden paragraphs (in tight lists)."""
     for token in tokens:
         if token.type == "inline":
@@ -79,19 +79,19 @@ def _flat(tokens: Iterable[Token]) -> Iterator[Token]:
             yield token
 
 
-def _element(token: Token) -> list[Any]:
+def _build_element(token: Token) -> list[Any]:
     if token.type == "heading_open":
         return [f"h{min(int(token.tag[1]) + 2, 6)}"]  # the page has two levels of headings
     if token.type == "table_open":
         return ["div", {"class": "table", "tabindex": 0}, ["table"]]
     if token.type == "link_open":
-        return _link(str(token.attrs["href"]))
+        return _build_anchor(str(token.attrs["href"]))
     if token.type == "ordered_list_open" and "start" in token.attrs:
         return ["ol", {"start": token.attrs["start"]}]
     return ["del" if token.tag == "s" else token.tag]
 
 
-def _link(address: str, *inside: Tree) -> list[Any]:
+def _build_anchor(address: str, *inside: MarkdownNode) -> list[Any]:
     """A link, with its address as title."""
     kept = {
         "href": address,
@@ -102,49 +102,50 @@ def _link(address: str, *inside: Tree) -> list[Any]:
     return ["a", kept, *inside]
 
 
-def _mark_task(item: list[Any]) -> None:
+def _add_task_box(item: list[Any]) -> None:
     """Give an item that is a task its box."""
     line = item[1] if len(item) > 1 and isinstance(item[1], list) and item[1][0] == "p" else item
-    if len(line) > 1 and isinstance(line[1], str) and (task := TASK.match(line[1])):
+    if len(line) > 1 and isinstance(line[1], str) and (task := TASK_BOX.match(line[1])):
         line[1] = ("☐ " if task[1] == " " else "☑ ") + line[1][task.end() :]
         item.insert(1, {"class": "task"})
 
 
-def _leaf(token: Token, *, linked: bool) -> list[Tree]:
+def _build_leaf_nodes(token: Token, *, linked: bool) -> list[MarkdownNode]:
     """The elements of a token without content of its own; `linked`: it stands inside a link."""
     if token.type in ("fence", "code_block"):
-        return [_code(token.content.removesuffix("\n"), token.info.split()[:1])]
+        return [_build_code_block(token.content.removesuffix("\n"), token.info.split()[:1])]
     if token.type == "code_inline":
         return [["code", token.content]]
     if token.type == "image":
         address = str(token.attrs["src"])
-        return [_link(address, f"image: {token.content or address}")]
+        return [_build_anchor(address, f"image: {token.content or address}")]
     if token.type == "hr":
         return [["hr"]]
     if token.type in ("softbreak", "hardbreak"):
         return ["\n"]
-    return [token.content] if linked else list(filter(None, _text(token.content)))
+    return [token.content] if linked else list(filter(None, _linkify_urls(token.content)))
 
 
-def _code(text: str, language: list[str]) -> list[Any]:
+def _build_code_block(text: str, language: list[str]) -> list[Any]:
     """A block of code; the lines of a unified diff have classes."""
     if language != ["diff"]:
         label = {"data-language": language[0]} if language else {}
         return ["pre", {"tabindex": 0, **label}, ["code", text]]
     lines = [
-        ["span", {"class": DIFF.get(line[:1], "same")}, f"{line}\n"] for line in text.split("\n")
+        ["span", {"class": DIFF_CLASSES.get(line[:1], "same")}, f"{line}\n"]
+        for line in text.split("\n")
     ]
     return ["pre", {"class": "diff", "tabindex": 0}, ["code", *lines]]
 
 
-def _text(text: str) -> Iterator[Tree]:
+def _linkify_urls(text: str) -> Iterator[MarkdownNode]:
     """A text with its addresses as links."""
     at = 0
-    for found in BARE.finditer(text):
+    for found in BARE_URL.finditer(text):
         address = found[0].rstrip(".,:;!?*_~'])")
         if "(" in address and text[found.start() + len(address) :].startswith(")"):
             address += ")"
         yield text[at : found.start()]
-        yield _link(address, address)
+        yield _build_anchor(address, address)
         at = found.start() + len(address)
     yield text[at:]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.story.figures import spelled_short
+from shim.story.figures import format_inline
 from shim.story.steps import Step, text_of
 
 FACTS_CHARACTERS = 300  # of a note without a sentence
@@ -36,7 +36,7 @@ def _fields(facts: Facts) -> str:
         for key, value in facts.items()
         if key not in _IDENTITIES and value not in (None, "")
     }
-    text = spelled_short(told)
+    text = format_inline(told)
     return (
         f": {text[:FACTS_CHARACTERS]}{'…' if len(text) > FACTS_CHARACTERS else ''}" if text else ""
     )

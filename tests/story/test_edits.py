@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shim.story.edits import edit_of
+from shim.story.edits import find_edit_lines
 from shim.story.steps import Step
 
 HUNK = {
@@ -17,7 +17,7 @@ HUNK = {
 
 
 def edited(name: str, extra: Any = None, **arguments: Any) -> list[str] | None:
-    lines = edit_of(Step(1, "call", 0.0, name=name, input=arguments, extra=extra))
+    lines = find_edit_lines(Step(1, "call", 0.0, name=name, input=arguments, extra=extra))
     return None if lines is None else [f"{line.sign}{line.text}" for line in lines]
 
 

@@ -2,7 +2,7 @@
 
 from sweeps import each
 
-from shim.story.figures import duration, spelled, spelled_short
+from shim.story.figures import format_duration, format_inline, format_value
 
 
 @each(
@@ -17,15 +17,15 @@ from shim.story.figures import duration, spelled, spelled_short
     ],
 )
 def test_a_time_is_said_in_its_largest_units(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
-    assert duration(0.012, fine=True) == "12 ms"
+    assert format_duration(seconds) == said
+    assert format_duration(0.012, with_ms=True) == "12 ms"
 
 
 DEEP = {"where": {"age": {"over": 3}}, "sort": ["name", {"by": "age", "down": True}], "limit": None}
 
 
 def test_a_value_is_said_in_lines_without_the_signs_of_json() -> None:
-    assert spelled(DEEP).split("\n") == [
+    assert format_value(DEEP).split("\n") == [
         "where:",
         "  age:",
         "    over: 3",
@@ -35,15 +35,15 @@ def test_a_value_is_said_in_lines_without_the_signs_of_json() -> None:
         "    down: true",
         "limit: none",
     ]
-    assert spelled_short(DEEP) == "where age over 3, sort name, by age, down true, limit none"
+    assert format_inline(DEEP) == "where age over 3, sort name, by age, down true, limit none"
 
 
 def test_a_list_of_tasks_has_a_sign_for_each_status() -> None:
     tasks = [{"content": "a", "status": "completed"}, {"content": "b", "status": "odd"}]
-    assert spelled(tasks) == "☑ a\n☐ b"
+    assert format_value(tasks) == "☑ a\n☐ b"
 
 
 def test_a_value_without_end_is_said_as_far_as_it_is_of_use() -> None:
     endless: list[object] = []
     endless.append(endless)
-    assert spelled(endless).endswith("…") and spelled_short(endless) == "…"
+    assert format_value(endless).endswith("…") and format_inline(endless) == "…"

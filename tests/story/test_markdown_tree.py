@@ -7,7 +7,7 @@ import pytest
 import sweeps
 from sweeps import each
 
-from shim.story.markdown_tree import NESTED, Tree, tree_of
+from shim.story.markdown_tree import MAX_NESTING, MarkdownNode, build_tree
 
 TAGS = {
     "a", "blockquote", "code", "del", "div", "em", "h3", "h4", "h5", "h6",
@@ -18,14 +18,14 @@ ATTRIBUTES = {"class", "data-language", "href", "rel", "start", "tabindex", "tar
 CLASSES = {"added", "diff", "place", "removed", "said", "same", "table", "task"}
 
 
-def elements(trees: list[Tree]) -> Iterator[list[Any]]:
+def elements(trees: list[MarkdownNode]) -> Iterator[list[Any]]:
     for tree in trees:
         if isinstance(tree, list):
             yield tree
             yield from elements([inner for inner in tree[1:] if not isinstance(inner, dict)])
 
 
-def words(trees: list[Tree]) -> str:
+def words(trees: list[MarkdownNode]) -> str:
     return "".join(
         tree if isinstance(tree, str) else words(tree[1:])
         for tree in trees
@@ -33,7 +33,7 @@ def words(trees: list[Tree]) -> str:
     )
 
 
-def link(address: str, *inside: Tree) -> list[Any]:
+def link(address: str, *inside: MarkdownNode) -> list[Any]:
     return [
         "a",
         {
@@ -106,7 +106,7 @@ def link(address: str, *inside: Tree) -> list[Any]:
     ],
 )
 def test_a_text_is_the_elements_that_it_says(source, trees):
-    assert tree_of(source) == trees
+    assert build_tree(source) == trees
 
 
 @each(
@@ -120,8 +120,8 @@ def test_a_text_is_the_elements_that_it_says(source, trees):
     ],
 )
 def test_a_link_that_does_not_lead_to_the_web_is_text(source):
-    assert words(tree_of(source)) == source
-    assert not [element for element in elements(tree_of(source)) if element[0] == "a"]
+    assert words(build_tree(source)) == source
+    assert not [element for element in elements(build_tree(source)) if element[0] == "a"]
 
 
 SIGNS = "[]()!*_`~<>#|-+=:\\ \n0.1"
@@ -139,7 +139,7 @@ HOSTILE = [
 
 @each("source", HOSTILE)
 def test_hostile_words_make_nothing_but_known_elements(source):
-    trees = tree_of(source)
+    trees = build_tree(source)
     for tag, *inside in elements(trees):
         attributes = inside[0] if inside and isinstance(inside[0], dict) else {}
         assert tag in TAGS and set(attributes) <= ATTRIBUTES
@@ -152,6 +152,6 @@ def test_hostile_words_make_nothing_but_known_elements(source):
 
 @pytest.mark.parametrize("sign", ["> ", "- ", "1. "])
 def test_a_text_that_is_too_deep_is_shown_as_it_was_written(sign):
-    source = "x\n\n" + sign * NESTED + "deep"
-    assert tree_of(source) == [["div", {"class": "said"}, source]]
-    assert words(tree_of("x\n\n" + sign * 5 + "deep")).endswith("deep")
+    source = "x\n\n" + sign * MAX_NESTING + "deep"
+    assert build_tree(source) == [["div", {"class": "said"}, source]]
+    assert words(build_tree("x\n\n" + sign * 5 + "deep")).endswith("deep")

@@ -22,7 +22,13 @@ from shim.story.export import atif as export_atif
 from shim.story.export import html as export_html
 from shim.story.export import markdown as export_markdown
 from shim.story.export import ndjson as export_ndjson
-from shim.story.figures import calls, dollars, duration, tokens_in, tokens_out
+from shim.story.figures import (
+    count_input_tokens,
+    count_output_tokens,
+    format_calls,
+    format_cost,
+    format_duration,
+)
 from tests.story.export.test_export_otel import spans_of
 
 CASES = (
@@ -155,14 +161,14 @@ def test_a_pull_request_has_the_numbers_of_the_list(
             *(map(str.strip, cells.strip("|").split("|")) for cells in (names, values)), strict=True
         )
     )
-    assert foot["turns"].split()[0] == str(row["turns"]) and foot["tool calls"] == calls(
+    assert foot["turns"].split()[0] == str(row["turns"]) and foot["tool calls"] == format_calls(
         *_calls(row)
     )
-    assert foot["tokens in"].split()[0] == f"{tokens_in(row['tokens']):,}"
-    assert foot["tokens out"] == f"{tokens_out(row['tokens']):,}"
-    assert foot["cost"] == (dollars(row["cost_usd"]) or "–") and foot["time"] == duration(
-        row["duration_s"]
-    )
+    assert foot["tokens in"].split()[0] == f"{count_input_tokens(row['tokens']):,}"
+    assert foot["tokens out"] == f"{count_output_tokens(row['tokens']):,}"
+    assert foot["cost"] == (format_cost(row["cost_usd"]) or "–") and foot[
+        "time"
+    ] == format_duration(row["duration_s"])
 
 
 def test_a_trajectory_has_the_numbers_of_the_list(
@@ -174,8 +180,8 @@ def test_a_trajectory_has_the_numbers_of_the_list(
     assert [
         extra[name] for name in ("tool_calls", "failed_tool_calls", "denied_tool_calls")
     ] == _calls(row)
-    assert metrics.get("total_prompt_tokens", 0) == tokens_in(row["tokens"])
-    assert metrics.get("total_completion_tokens", 0) == tokens_out(row["tokens"])
+    assert metrics.get("total_prompt_tokens", 0) == count_input_tokens(row["tokens"])
+    assert metrics.get("total_completion_tokens", 0) == count_output_tokens(row["tokens"])
     assert metrics.get("total_cost_usd", 0) == row["cost_usd"]
     assert extra["duration_s"] == pytest.approx(row["duration_s"], abs=0.001)
 
@@ -192,12 +198,12 @@ def test_spans_have_the_numbers_of_the_list(
     tools = [facts for _, facts in spans if facts["gen_ai.operation.name"] == "execute_tool"]
     assert len(turns) == row["turns"] and len(tools) == row["calls"]
     assert sum("error.type" in facts for facts in turns) == row["errors"]
-    assert sum(int(facts.get("gen_ai.usage.input_tokens", 0)) for facts in turns) == tokens_in(
-        row["tokens"]
-    )
-    assert sum(int(facts.get("gen_ai.usage.output_tokens", 0)) for facts in turns) == tokens_out(
-        row["tokens"]
-    )
+    assert sum(
+        int(facts.get("gen_ai.usage.input_tokens", 0)) for facts in turns
+    ) == count_input_tokens(row["tokens"])
+    assert sum(
+        int(facts.get("gen_ai.usage.output_tokens", 0)) for facts in turns
+    ) == count_output_tokens(row["tokens"])
 
 
 def test_the_stream_has_the_results_of_the_list(
@@ -225,11 +231,11 @@ def test_a_drawing_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any])
     )
     if row["turns"] > 1 and row["duration_s"] >= 0.05:
         (told,) = (each for each in shown if each.startswith("session: "))
-        assert f"{row['turns']} turns" in told and told.endswith(duration(row["duration_s"]))
-        assert not row["calls"] or f" · {calls(*_calls(row), 'calls')} · " in told
+        assert f"{row['turns']} turns" in told and told.endswith(format_duration(row["duration_s"]))
+        assert not row["calls"] or f" · {format_calls(*_calls(row), 'calls')} · " in told
         assert (
-            f" {tokens_out(row['tokens']):,} out" in told
-            and f" {tokens_in(row['tokens']):,} tokens in" in told
+            f" {count_output_tokens(row['tokens']):,} out" in told
+            and f" {count_input_tokens(row['tokens']):,} tokens in" in told
         )
 
 
@@ -252,7 +258,7 @@ def test_a_turn_takes_from_its_question_or_from_the_end_of_the_one_before(tmp_pa
     (tmp_path / "one.cast").write_bytes(queued())
     assert load_summary(str(tmp_path / "one.cast")).turns.total == pytest.approx(sum(took))
     ends = [each for each in drawn(queued()).splitlines() if each.startswith(ENDED)]
-    assert [duration(seconds) in each for seconds, each in zip(took, ends, strict=True)] == [
+    assert [format_duration(seconds) in each for seconds, each in zip(took, ends, strict=True)] == [
         True
     ] * 3
     roots = [span for span in spans_of(tmp_path, queued()) if "parentSpanId" not in span]

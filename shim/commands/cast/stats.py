@@ -19,7 +19,7 @@ from shim.commands.cast.summary import (
 )
 from shim.core.reading.account import pluralize
 from shim.recording.folders import get_default_folder
-from shim.story.figures import dollars, duration
+from shim.story.figures import format_cost, format_duration
 from shim.story.terminal.console import AnyCasts, AsJson, must_be_one_of, print_json, table_console
 
 MAX_BAR_COLUMNS, MIN_BAR_COLUMNS = 24, 4  # columns of the longest bar
@@ -89,7 +89,9 @@ def _print_statistics(console: Console, together: Statistic, vendors: dict[str, 
             )
         )
         given = [tokens.get(kind, 0) for kind in TOKEN_COLUMNS]
-        spent.append(([Text(name), *_format_numbers(*given), Text(dollars(statistic.cost))], 0.0))
+        spent.append(
+            ([Text(name), *_format_numbers(*given), Text(format_cost(statistic.cost))], 0.0)
+        )
     if rows:
         _print_table(
             console,
@@ -181,7 +183,7 @@ def _print_table(
 
 def _format_times(times: DurationSamples) -> list[Text]:
     return [
-        Text(duration(number, fine=True))
+        Text(format_duration(number, with_ms=True))
         for number in (times.total, times.compute_percentile(0.5), times.compute_percentile(0.95))
     ]
 

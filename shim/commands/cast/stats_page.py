@@ -10,7 +10,14 @@ from markupsafe import Markup
 
 from shim.commands.cast.summary import TOKEN_COLUMNS, Statistic, sort_by_time
 from shim.story.export.html import asset, digest, render
-from shim.story.figures import calls, dollars, duration, tokens_cached, tokens_in, tokens_out
+from shim.story.figures import (
+    count_cached_tokens,
+    count_input_tokens,
+    count_output_tokens,
+    format_calls,
+    format_cost,
+    format_duration,
+)
 
 TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "stats.html")
 STYLE_FILES = ("look.css", "stats.css")
@@ -35,27 +42,27 @@ def render_page(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
             ("Repairs", sort_by_count(together.repairs)),
         ),
         by_time=sort_by_time,
-        dollars=dollars,
-        duration=duration,
+        dollars=format_cost,
+        duration=format_duration,
     )
 
 
 def _build_totals(together: Statistic) -> list[tuple[str, str, str]]:
     """The sums above the tables: a name, a number, and what belongs to it."""
-    made, read = together.calls, tokens_cached(together.tokens)
+    made, read = together.calls, count_cached_tokens(together.tokens)
     failed = sum(together.causes.values())
-    _, _, wrong = calls(made.calls, made.failed, made.denied).partition(" ")
+    _, _, wrong = format_calls(made.calls, made.failed, made.denied).partition(" ")
     cached = f", {read:,} cached" if read else ""
     return [
-        ("Time of the turns", duration(together.turns.total), ""),
+        ("Time of the turns", format_duration(together.turns.total), ""),
         ("Turns", f"{together.turns.count:,}", f"{failed:,} failed" if failed else ""),
         ("Tool calls", f"{made.calls:,}", wrong.strip("()")),
         (
             "Tokens",
-            f"{tokens_in(together.tokens):,} in",
-            f"{tokens_out(together.tokens):,} out{cached}",
+            f"{count_input_tokens(together.tokens):,} in",
+            f"{count_output_tokens(together.tokens):,} out{cached}",
         ),
-        ("Cost", dollars(together.cost) or "–", ""),
+        ("Cost", format_cost(together.cost) or "–", ""),
     ]
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from shim.commands.cast.summaries import load_summaries
 from shim.commands.cast.summary import RunSummary
 from shim.recording.folders import get_default_folder
-from shim.story.figures import dollars, duration
+from shim.story.figures import format_cost, format_duration
 from shim.story.terminal.console import AnyCasts, AsJson, one_line, print_json, table_console
 
 COLUMN_NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file")
@@ -102,8 +102,8 @@ def _format_cells(run: RunSummary) -> list[Text]:
         run.prompt or run.problem,
         str(totals.turns),
         f"{totals.calls} ({failed} ✗)" if failed else str(totals.calls),
-        duration(totals.duration, fine=True),
-        dollars(totals.cost),
+        format_duration(totals.duration, with_ms=True),
+        format_cost(totals.cost),
     ]
     if run.state == "unreadable":
         cells[3:] = [""] * 4

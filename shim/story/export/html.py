@@ -21,7 +21,7 @@ from shim import __version__
 from shim.core.reading.account import escape_control_chars
 from shim.story.export.gathered import gather
 from shim.story.export.sheets import Cut, Exported, Sheet
-from shim.story.markdown_tree import tree_of
+from shim.story.markdown_tree import build_tree
 from shim.story.story import Story
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
@@ -110,7 +110,7 @@ def drawn(sheet: Sheet, room: int) -> tuple[dict[str, Any], int]:
     if sheet.kind in MARKDOWN and sheet.text:
         del step["text"]
         text = sheet.text.whole()
-        trees = tree_of(text) if room > 0 else []
+        trees = build_tree(text) if room > 0 else []
         size = len(orjson.dumps(trees))
         if not trees or size > room:
             trees, size = [["div", {"class": "said"}, text]], 0

@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterator
 
 from shim.story.export.gathered import Gathered, gather
 from shim.story.export.sheets import Sheet, cut
-from shim.story.figures import calls, dollars, duration, tokens_cached, tokens_in, tokens_out
+from shim.story.figures import (
+    count_cached_tokens,
+    count_input_tokens,
+    count_output_tokens,
+    format_calls,
+    format_cost,
+    format_duration,
+)
 from shim.story.story import Totals
 
 BODY_CHARACTERS = 60_000  # a description on GitHub may have 65,536
@@ -74,12 +81,15 @@ def _foot(gathered: Gathered) -> Iterator[str]:
 
 def _rows(totals: Totals) -> Iterator[tuple[str, str]]:
     yield "turns", f"{totals.turns}" + (f" ({totals.errors} failed)" if totals.errors else "")
-    yield "tool calls", calls(totals.calls, totals.failed_calls, totals.denied_calls)
-    cached = tokens_cached(totals.tokens)
-    yield "tokens in", f"{tokens_in(totals.tokens):,}" + (f" ({cached:,} cached)" if cached else "")
-    yield "tokens out", f"{tokens_out(totals.tokens):,}"
-    yield "cost", dollars(totals.cost) or "–"
-    yield "time", duration(totals.duration)
+    yield "tool calls", format_calls(totals.calls, totals.failed_calls, totals.denied_calls)
+    cached = count_cached_tokens(totals.tokens)
+    yield (
+        "tokens in",
+        f"{count_input_tokens(totals.tokens):,}" + (f" ({cached:,} cached)" if cached else ""),
+    )
+    yield "tokens out", f"{count_output_tokens(totals.tokens):,}"
+    yield "cost", format_cost(totals.cost) or "–"
+    yield "time", format_duration(totals.duration)
     for spent, name in (
         ("model", "model"),
         ("tool", "tools"),
@@ -87,7 +97,7 @@ def _rows(totals: Totals) -> Iterator[tuple[str, str]]:
         ("idle", "idle"),
     ):
         if seconds := totals.seconds.get(spent):
-            yield name, duration(seconds)
+            yield name, format_duration(seconds)
     if totals.repairs:
         yield "repairs", str(sum(totals.repairs.values()))
 
@@ -117,12 +127,13 @@ def _text(sheet: Sheet) -> list[str]:
 def _thinking(sheet: Sheet) -> list[str]:
     took = ((sheet.until or sheet.at) - sheet.at) / 1000
     return _details(
-        f"Thought for {duration(took)}" if took else "Thought", _quoted(neutral(sheet.text.whole()))
+        f"Thought for {format_duration(took)}" if took else "Thought",
+        _quoted(neutral(sheet.text.whole())),
     )
 
 
 def _call(sheet: Sheet) -> list[str]:
-    took = f" · {duration((sheet.until - sheet.at) / 1000)}" if sheet.until else ""
+    took = f" · {format_duration((sheet.until - sheet.at) / 1000)}" if sheet.until else ""
     outcome = "" if sheet.outcome == "ok" else f" · {sheet.outcome or 'running'}"
     title = f"{SIGNS.get(sheet.outcome, '…')} <b>{plain(sheet.name)}</b>{_marked(sheet.main)}{outcome}{took}"
     body = [*_fields(sheet)]

@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 from shim.core.reading.account import escape_control_chars
 from shim.core.secrets.redactor import Redactor
-from shim.story.figures import dollars, duration, spelled, spelled_short, tokens
+from shim.story.figures import (
+    format_cost,
+    format_duration,
+    format_inline,
+    format_tokens,
+    format_value,
+)
 from shim.story.remarks import remark
 from shim.story.steps import MAIN, cause_of, known
 from shim.story.story import Change, Kind, Step, text_of
@@ -162,7 +168,7 @@ class Exported:
 
     def fact(self, value: object) -> str:
         """A short text as one line."""
-        text = value if isinstance(value, str) else spelled_short(self._redacted(value))
+        text = value if isinstance(value, str) else format_inline(self._redacted(value))
         told = self.clean(text).replace("\n", " ⏎ ")
         return told if len(told) <= FACT_CHARACTERS else f"{told[:FACT_CHARACTERS]}…"
 
@@ -268,7 +274,7 @@ class Exported:
         told = [(name, value) for name, value in arguments.items() if name not in said]
         rest = [("…", dict(told[FIELDS:]))] if len(told) > FIELDS else []
         sheet.fields = [
-            (self.fact(name), self._text(value if isinstance(value, str) else spelled(value)))
+            (self.fact(name), self._text(value if isinstance(value, str) else format_value(value)))
             for name, value in (*told[:FIELDS], *rest)
         ]
         sheet.output = self._text(text_of(step.output))
@@ -335,11 +341,11 @@ FACTS: Mapping[Kind, Mapping[str, Tell]] = {
         "failed": lambda step: cause_of(step.facts),
         "errors": lambda step: "\n".join(map(str, step.facts.get("errors") or ())),
         "replies": lambda step: step.facts.get("num_turns"),
-        "time": lambda step: duration(step.lasted) if step.lasted else None,
+        "time": lambda step: format_duration(step.lasted) if step.lasted else None,
         "tokens": lambda step: (
-            tokens(step.facts["usage"]) if any(step.facts["usage"].values()) else None
+            format_tokens(step.facts["usage"]) if any(step.facts["usage"].values()) else None
         ),
-        "cost": lambda step: dollars(step.cost),
+        "cost": lambda step: format_cost(step.cost),
         "denied": lambda step: ", ".join(
             str(denied.get("tool_name")) for denied in step.facts["permission_denials"]
         ),

@@ -13,7 +13,7 @@ from rich.text import Text
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.story.edits import edit_of
+from shim.story.edits import find_edit_lines
 from shim.story.steps import MAIN, OPTIONS, QUESTIONS, Step, plainly_asked
 from shim.story.unified_diff import said_by_diff
 
@@ -134,7 +134,7 @@ def whole(step: Step) -> list[Text]:
 
 
 def _lines(step: Step) -> Iterator[Text]:
-    change, said = edit_of(step), shown(step.input)
+    change, said = find_edit_lines(step), shown(step.input)
     hidden = said_by_diff(step.name, step.input) if change else frozenset()
     main = next((name for name in MAIN if isinstance(step.input.get(name), str)), "")
     for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN):

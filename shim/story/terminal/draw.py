@@ -12,7 +12,7 @@ from rich.text import Text
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars, pluralize
 from shim.core.reading.bounded import BoundedDict
-from shim.story.edits import DiffLine, edit_of
+from shim.story.edits import DiffLine, find_edit_lines
 from shim.story.remarks import remark
 from shim.story.steps import MAIN, TODO, known, plainly_asked
 from shim.story.story import Change, Step, Story, text_of
@@ -265,7 +265,7 @@ class Drawing:
         self._paper.line(
             Text(f"{mark} ", style=style).append(" · ".join(said), style="dim"), indent
         )
-        lines = edit_of(step)
+        lines = find_edit_lines(step)
         if lines:
             self._diff(lines, indent + 2)
         if step.outcome != "ok" or (lines is None and step.name != "TodoWrite"):

@@ -6,7 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from shim.core.reading.account import escape_control_chars, pluralize
-from shim.story.figures import calls, dollars, duration, tokens
+from shim.story.figures import format_calls, format_cost, format_duration, format_tokens
 from shim.story.steps import TOKENS, Step, Totals, cause_of
 from shim.story.story import Story
 from shim.story.timeline import SPENT, Spent, Timeline
@@ -39,11 +39,11 @@ def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
         f"{replies} {'reply' if replies == 1 else 'replies'}"
         if isinstance(replies, int) and replies
         else "",
-        duration(step.lasted),
-        tokens(usage, "tokens")
+        format_duration(step.lasted),
+        format_tokens(usage, "tokens")
         if isinstance(usage, Mapping) and any(usage.get(name) for name in TOKENS)
         else "",
-        dollars(step.cost),
+        format_cost(step.cost),
     ]
     yield Text(" · ".join(filter(None, how)), style=style)
     for key, note, word in (
@@ -103,7 +103,7 @@ def _sums(totals: Totals) -> str:
     told = [
         f"{totals.turns} turns",
         f"{totals.errors} failed" if totals.errors else "",
-        calls(
+        format_calls(
             totals.calls,
             totals.failed_calls,
             totals.denied_calls,
@@ -111,9 +111,9 @@ def _sums(totals: Totals) -> str:
         )
         if totals.calls
         else "",
-        tokens(totals.tokens, "tokens") if totals.tokens else "",
-        dollars(totals.cost),
-        duration(totals.duration),
+        format_tokens(totals.tokens, "tokens") if totals.tokens else "",
+        format_cost(totals.cost),
+        format_duration(totals.duration),
     ]
     return "session: " + " · ".join(filter(None, told))
 
@@ -125,7 +125,7 @@ def _legend(totals: Totals) -> Text:
             mark, style, word = _LOOKS[spent]  # type: ignore[index]
             legend.append("   " if legend else "")
             legend.append(mark, style=style).append(
-                f" {word} {duration(seconds)} {seconds / totals.duration:.0%}"
+                f" {word} {format_duration(seconds)} {seconds / totals.duration:.0%}"
             )
     return legend
 
