@@ -26,7 +26,7 @@ from shim.core.errors import ShimError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.recording.folders import list_cast_paths
-from shim.story.reading import Cast, objects
+from shim.story.reading import Recording, parse_json_objects
 
 # the fields of a longer line are not read; such a line is mostly one text
 MAX_LINE_BYTES = 1024 * 1024
@@ -95,7 +95,7 @@ class ChildReader:
         self._translation.feed(data)
         if self._known is None:
             return
-        for event in objects(b"\n".join(self._lines.feed(data))):
+        for event in parse_json_objects(b"\n".join(self._lines.feed(data))):
             self._news.update(new_in(event, self._known, self._words))
 
     def add_to(self, drift: Drift) -> None:
@@ -123,10 +123,10 @@ class DriftReport:
 
     def add(self, path: str) -> None:
         """Read one recording. CastError if it cannot be read or is not a recording."""
-        cast = Cast(path)
+        cast = Recording(path)
         child: ChildReader | None = None
         try:
-            for record in cast.records():
+            for record in cast.read_records():
                 if record.code == "s":
                     self._close(child, path)
                     child = self._open(cast.header, record.fields.get("vendor"))

@@ -7,42 +7,42 @@ from typing import Any
 from shim.story.figures import format_inline
 from shim.story.steps import Step, text_of
 
-FACTS_CHARACTERS = 300  # of a note without a sentence
+MAX_FIELDS_CHARS = 300  # of a note without a sentence
 
-_IDENTITIES = frozenset(
+_ID_FIELDS = frozenset(
     ("type", "subtype", "uuid", "session_id", "kind", "request_id", "parent_tool_use_id")
 )
 
-Facts = Mapping[str, Any]
+EventFields = Mapping[str, Any]
 
 
-def remark(step: Step) -> str:
+def describe_note(step: Step) -> str:
     """A note as a sentence; without one here, as its kind and its fields."""
     if step.name == "user":
         return step.text
     if step.name == "late_result":
         return f"a result that came late, or twice: {text_of(step.output)}"
-    make = _SENTENCES.get(step.name)
+    make = _NOTE_DESCRIBERS.get(step.name)
     try:
         said = make(step.facts) if make is not None else ""
     except (AttributeError, KeyError, TypeError, ValueError):
         said = ""
-    return said or f"{step.name.replace('_', ' ')}{_fields(step.facts)}"
+    return said or f"{step.name.replace('_', ' ')}{_format_fields(step.facts)}"
 
 
-def _fields(facts: Facts) -> str:
+def _format_fields(facts: EventFields) -> str:
     told = {
         key: value
         for key, value in facts.items()
-        if key not in _IDENTITIES and value not in (None, "")
+        if key not in _ID_FIELDS and value not in (None, "")
     }
     text = format_inline(told)
     return (
-        f": {text[:FACTS_CHARACTERS]}{'…' if len(text) > FACTS_CHARACTERS else ''}" if text else ""
+        f": {text[:MAX_FIELDS_CHARS]}{'…' if len(text) > MAX_FIELDS_CHARS else ''}" if text else ""
     )
 
 
-def _retry(facts: Facts) -> str:
+def _describe_retry(facts: EventFields) -> str:
     of = f" of {facts['max_retries']}" if facts.get("max_retries") else ""
     why = " ".join(str(facts[key]) for key in ("error", "error_status") if facts.get(key))
     delay = (
@@ -55,36 +55,36 @@ def _retry(facts: Facts) -> str:
     )
 
 
-def _compacted(facts: Facts) -> str:
+def _describe_compaction(facts: EventFields) -> str:
     data = facts.get("compact_metadata") or {}
     before = f", {data['pre_tokens']:,} tokens before" if data.get("pre_tokens") else ""
     return f"the context was shortened ({data.get('trigger') or 'auto'}{before})"
 
 
-def _finished(facts: Facts) -> str:
+def _describe_background_task(facts: EventFields) -> str:
     summary = f": {facts['summary']}" if facts.get("summary") else ""
     return f"in the background: {facts.get('status')}{summary}"
 
 
-def _hook(facts: Facts) -> str:
+def _describe_hook_failure(facts: EventFields) -> str:
     why = str(facts.get("stderr") or facts.get("output") or "").strip()
     return f"the hook {facts.get('hook_name')} failed ({facts.get('exit_code')})" + (
         f": {why}" if why else ""
     )
 
 
-def _limit(facts: Facts) -> str:
+def _describe_recording_limit(facts: EventFields) -> str:
     size = facts.get("bytes") or facts.get("queued")
     return f"the recording stopped at its limit of {size:,} bytes" if isinstance(size, int) else ""
 
 
-def _blanked(facts: Facts) -> str:
+def _describe_redaction(facts: EventFields) -> str:
     return "blanked in the recording: " + ", ".join(
         f"{name} {count}" for name, count in facts["counts"].items()
     )
 
 
-_SETTLED = {
+_PROMPT_OUTCOMES = {
     "allow": "allowed",
     "deny": "denied",
     "timeout": "denied, because nobody answered in time",
@@ -95,7 +95,7 @@ _SETTLED = {
 
 
 # What tells two clients of a kind apart is a random word or a process: it says nothing to a person.
-_CLIENTS = (
+_CLIENT_PHRASES = (
     (
         re.compile(r"shim bridge answer [0-9a-f]{8}(-\d+)?"),
         "from a terminal by `shim bridge answer`",
@@ -105,23 +105,23 @@ _CLIENTS = (
 )
 
 
-def _settled(facts: Facts) -> str:
+def _describe_resolved_prompt(facts: EventFields) -> str:
     name = str(facts.get("by") or "")
     by = next(
-        (f" {words}" for client, words in _CLIENTS if client.fullmatch(name)),
+        (f" {words}" for client, words in _CLIENT_PHRASES if client.fullmatch(name)),
         f" by {name}" if name else "",
     )
-    return f"the question was {_SETTLED[facts['how']]}{by}"
+    return f"the question was {_PROMPT_OUTCOMES[facts['how']]}{by}"
 
 
-_SENTENCES: dict[str, Callable[[Facts], str]] = {
+_NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
     # the recorder's
     "caught": lambda facts: f"the drop-in got {facts['signal']}",
-    "limit": _limit,
+    "limit": _describe_recording_limit,
     "passed_over": lambda facts: (
         f"{facts['vendor']} did not answer ({facts['cause']}): {facts['reason']}"
     ),
-    "redaction": _blanked,
+    "redaction": _describe_redaction,
     "refused": lambda facts: f"refused: {facts['text']}",
     "repair": lambda facts: (
         f"repaired: {str(facts['repair']).replace('_', ' ')} {facts.get('count') or ''}".rstrip()
@@ -137,12 +137,12 @@ _SENTENCES: dict[str, Callable[[Facts], str]] = {
     ),
     # of a host
     "driver": lambda facts: f"{facts['client'] or 'nobody'} drives",
-    "settled": _settled,
+    "settled": _describe_resolved_prompt,
     "unanswered": lambda facts: "a message was not answered: the session ended before its turn",
     # claude's
-    "api_retry": _retry,
-    "compact_boundary": _compacted,
-    "hook_response": _hook,
+    "api_retry": _describe_retry,
+    "compact_boundary": _describe_compaction,
+    "hook_response": _describe_hook_failure,
     "informational": lambda facts: str(facts["content"]),
     "interrupt": lambda facts: "the person interrupted",
     "model_refusal_no_fallback": lambda facts: "the model refused to answer",
@@ -150,6 +150,6 @@ _SENTENCES: dict[str, Callable[[Facts], str]] = {
     "rate_limit": lambda facts: f"rate limit: {facts['rate_limit_info'].get('status')}",
     "set_model": lambda facts: f"another model: {facts.get('model') or 'the default'}",
     "set_permission_mode": lambda facts: f"permission mode: {facts.get('mode')}",
-    "task_notification": _finished,
+    "task_notification": _describe_background_task,
     "task_started": lambda facts: f"in the background: {facts['description']}",
 }

@@ -12,7 +12,7 @@ STEP_CHARACTERS = 16 * 1024 * 1024  # of a streamed text, which is kept until it
 TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 # The arguments that describe a call best, in order of preference; the first is shown beside the
 # call's name.
-MAIN = (
+MAIN_ARGUMENTS = (
     "command",
     "file_path",
     "notebook_path",
@@ -147,7 +147,7 @@ def same(said: str, whole: str) -> bool:
     return len(said) >= half and said[:half] == whole[:half]
 
 
-def plainly_asked(arguments: Mapping[str, Any]) -> bool:
+def has_only_plain_questions(arguments: Mapping[str, Any]) -> bool:
     """Whether the texts and the options of AskUserQuestion's questions are all that its arguments
     say.
     """

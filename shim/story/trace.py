@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shim.story.reading import Cast, Teller
+from shim.story.reading import Recording, StoryReader
 from shim.story.story import TOKENS, Change, Step, Story
 
 HELD = 1000  # items of a lane that wait for an earlier one, which is then returned unfinished
@@ -237,16 +237,16 @@ class TracedCast:
     """A cast that is read once as a trace. CastError if it cannot be read."""
 
     def __init__(self, path: str) -> None:
-        self._cast = Cast(path)
+        self._cast = Recording(path)
         self.header = self._cast.header
         self.trace = Trace()
         self._began = _moment(self.header.started)
 
     def items(self) -> Iterator[tuple[str, Item]]:
         """The items, each with its agent's lane; those of a lane in order."""
-        teller = Teller(self.header)
+        teller = StoryReader(self.header)
         teller.story = self.trace
-        for record in self._cast.records():
+        for record in self._cast.read_records():
             teller.feed(record)
             yield from self.trace.replies.take()
         teller.close()

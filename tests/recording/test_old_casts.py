@@ -11,7 +11,7 @@ from support import FIXTURES, brief, parse
 
 from shim.core.cast.records import FORMAT_VERSION
 from shim.core.cast.verify import CastVerifier
-from shim.story.reading import Cast, Teller
+from shim.story.reading import Recording, StoryReader
 from shim.story.story import Step
 
 CASTS = FIXTURES / "casts"
@@ -37,10 +37,10 @@ def verified(name: str) -> CastVerifier:
 
 def told(name: str) -> list[Step]:
     """The steps of its story."""
-    cast = Cast(str(CASTS / f"{name}.cast"))
-    teller = Teller(cast.header)
+    cast = Recording(str(CASTS / f"{name}.cast"))
+    teller = StoryReader(cast.header)
     changes = [
-        change for record in cast.records() for change in teller.feed(record)
+        change for record in cast.read_records() for change in teller.feed(record)
     ] + teller.close()
     return [change.step for change in changes if change.what == "begin"]
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from sweeps import each
 
-from shim.story.remarks import FACTS_CHARACTERS, remark
+from shim.story.remarks import MAX_FIELDS_CHARS, describe_note
 from shim.story.steps import Step
 
 
 def note(kind: str, **facts: Any) -> str:
-    return remark(Step(1, "note", 0.0, name=kind, text=kind, facts=facts))
+    return describe_note(Step(1, "note", 0.0, name=kind, text=kind, facts=facts))
 
 
 @each(
@@ -92,12 +92,12 @@ def test_a_note_is_a_sentence_or_its_fields(
 
 
 def test_of_long_fields_the_beginning_is_said() -> None:
-    assert len(note("new", text="x" * 10_000)) < FACTS_CHARACTERS + 20
+    assert len(note("new", text="x" * 10_000)) < MAX_FIELDS_CHARS + 20
 
 
 def test_what_a_user_line_says_and_a_late_result_are_texts() -> None:
-    assert remark(Step(1, "note", 0.0, name="user", text="[Request interrupted by user]")) == (
-        "[Request interrupted by user]"
-    )
+    assert describe_note(
+        Step(1, "note", 0.0, name="user", text="[Request interrupted by user]")
+    ) == ("[Request interrupted by user]")
     late = Step(1, "note", 0.0, name="late_result", output=[{"type": "text", "text": "out"}])
-    assert remark(late) == "a result that came late, or twice: out"
+    assert describe_note(late) == "a result that came late, or twice: out"

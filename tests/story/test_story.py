@@ -30,7 +30,7 @@ from telling import (
 
 from shim.core.turn.outcome import ChildExit
 from shim.story import story as stories
-from shim.story.reading import child_exit
+from shim.story.reading import parse_child_exit
 from shim.story.steps import Change, OpenBlock, Step, cause_of
 from shim.story.timeline import BUCKETS, SPENT, Timeline
 
@@ -595,7 +595,7 @@ def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -
 def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shim.story.reading.LINE_BYTES", 3_000_000)
+    monkeypatch.setattr("shim.story.reading.MAX_LINE_BYTES", 3_000_000)
     lines = [
         b'{"type":"result","result":"' + b"x" * size + b'"}\n'
         for size in (2_500_000, 5_000_000, 10)
@@ -639,4 +639,4 @@ def test_the_prompt_of_a_session_that_yume_started_is_told():
     ],
 )
 def test_how_a_child_ended_is_a_code_or_a_signal_or_not_known(fact, known):
-    assert child_exit(fact) == known
+    assert parse_child_exit(fact) == known

@@ -6,7 +6,7 @@ from support import Case, fixture_cases
 from sweeps import fewest, over
 from telling import call, text
 
-from shim.story.reading import Teller
+from shim.story.reading import StoryReader
 from shim.story.story import Story
 from shim.story.trace import HELD, LANES, ModelReply, Trace
 
@@ -150,7 +150,7 @@ def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
     assert reader.header is not None
     stories: list[Story] = [Story(), Trace()]
     for number, story in enumerate(stories):
-        teller = Teller(reader.header)
+        teller = StoryReader(reader.header)
         teller.story = story
         changes = [change for record in records for change in teller.feed(record)] + teller.close()
         if not number:

@@ -5,7 +5,7 @@ from typing import Any
 
 from casting import read_cast
 
-from shim.story.reading import Teller
+from shim.story.reading import StoryReader
 from shim.story.story import Change, Step, Story
 
 Event = dict[str, Any]
@@ -16,7 +16,7 @@ def told(data: bytes) -> tuple[Story, list[Change]]:
     """The story of a cast, and every change of it."""
     reader, records = read_cast(data)
     assert reader.header is not None
-    teller = Teller(reader.header)
+    teller = StoryReader(reader.header)
     changes = [change for record in records for change in teller.feed(record)]
     return teller.story, changes + teller.close()
 

@@ -17,7 +17,7 @@ from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars
 from shim.story.export.html import drawn, totals_of
 from shim.story.export.sheets import Exported, Sheet
-from shim.story.steps import MAIN, plainly_asked
+from shim.story.steps import MAIN_ARGUMENTS, has_only_plain_questions
 from shim.story.story import Change, Story
 from shim.story.unified_diff import WHOLE, diff_of, said_by_diff
 
@@ -137,7 +137,7 @@ def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, 
         {"url": request["url"]}
         if request.get("url")
         else ()
-        if asked and plainly_asked(arguments)
+        if asked and has_only_plain_questions(arguments)
         else arguments
     )
     left = [(key, value) for key, value in dict(given).items() if key not in said]
@@ -153,7 +153,10 @@ def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, 
         else "permission",
         "tool": escape_control_chars(tool),
         "main": _format_value(
-            next((arguments[key] for key in MAIN if isinstance(arguments.get(key), str)), "")
+            next(
+                (arguments[key] for key in MAIN_ARGUMENTS if isinstance(arguments.get(key), str)),
+                "",
+            )
         ),
         "fields": fields,
         "diff": difference,

@@ -29,7 +29,7 @@ from shim.recording.playable_run import get_program, parse_invocation
 from shim.recording.wanted import open_cast
 from shim.state import own_vendors
 from shim.state.config import CHOICES
-from shim.story.reading import Cast
+from shim.story.reading import Recording
 
 LINE_TIMEOUT_S = 20.0  # for an expected line; without a vendor nothing takes so long
 QUIET_TIMEOUT_S = 2.0  # of silence, after which stdin is closed
@@ -111,11 +111,11 @@ def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:
         raise CastError(
             f"the cast is larger than {MAX_RECORDING_BYTES} bytes, which is more than is ever recorded"
         )
-    cast = Cast(path)
+    cast = Recording(path)
     moments: list[ReplayEvent] = []
     rests: dict[str, bytes] = {}
     children, stop = 0, ""
-    for record in cast.records():
+    for record in cast.read_records():
         children += record.code == "s"
         if record.code == "n":
             children -= (
@@ -136,7 +136,7 @@ def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:
             else:
                 rests[record.code] = line
     moments += rests.items()
-    return cast.header, moments, children, stop or ("" if cast.whole else CUT_OFF_REASON)
+    return cast.header, moments, children, stop or ("" if cast.is_complete else CUT_OFF_REASON)
 
 
 def _build_command(header: CastHeader) -> list[str]:

@@ -24,7 +24,7 @@ from shim.recording.folders import verify_cast_file
 from shim.recording.playable_run import parse_invocation
 from shim.recording.rewrite import rewrite_cast
 from shim.state.files import create_file, open_regular, remove_file
-from shim.story.reading import Cast, child_exit, header_of
+from shim.story.reading import Recording, load_header, parse_child_exit
 
 MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; a longer one is not readable as an example
 MAX_LISTED_CHILDREN = 20  # in an error message
@@ -82,7 +82,7 @@ class ChildDetails:
             if self._stdin_bytes <= MAX_STDIN_BYTES:
                 self._stdin_chunks.append(record.data)
         elif record.code == "x":
-            self.exit_status = child_exit(record.fields)
+            self.exit_status = parse_child_exit(record.fields)
 
     def format_case(self, header: CastHeader, vendor: str, run: FixtureChild, partial: bool) -> str:
         gaps = [*self.gaps]
@@ -132,7 +132,7 @@ def cut_fixture(
     checked = verify_cast_file(path)
     if not checked.chained:
         raise CastError(f"{path} is {checked.state}", hint=f"`shim cast verify {path}` says where")
-    header = header_of(path)
+    header = load_header(path)
     run = _choose_child(path, list(_list_children(path)), child_number, turn_number)
     vendor = str(run.start_fields.get("vendor") or header.vendor)
     if not is_vendor_name(vendor):
@@ -181,12 +181,12 @@ def _write_fixture(
         if redacted:
             facts.gaps.append(describe_redactions(dict(redacted)))
     with _create_file(folder, STDOUT_FILE) as file:
-        for record in select_child_records(Cast(path).records(), run.number):
+        for record in select_child_records(Recording(path).read_records(), run.number):
             if record.code == "o":
                 file.write(record.data)
             else:
                 facts.add_record(record)
-    header = header_of(path)
+    header = load_header(path)
     partial = parse_invocation(header).streams.partial
     with _create_file(folder, CASE_FILE) as file:
         file.write(facts.format_case(header, vendor, run, partial).encode())
@@ -228,7 +228,7 @@ def _remove_fixture(folder: str) -> None:
 
 
 def _list_children(path: str) -> Iterator[FixtureChild]:
-    for number, child in enumerate(split_by_child(Cast(path).records()), 1):
+    for number, child in enumerate(split_by_child(Recording(path).read_records()), 1):
         started = next(child)
         yield FixtureChild(
             number, started.fields, sum(len(record.data) for record in child if record.code == "o")

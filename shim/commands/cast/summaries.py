@@ -6,7 +6,7 @@ from shim.commands.cast.summary import RunSummary
 from shim.core.cast.records import CastError
 from shim.core.reading.account import pluralize
 from shim.recording.folders import list_cast_paths
-from shim.story.reading import Cast, Teller
+from shim.story.reading import Recording, StoryReader
 from shim.story.terminal.console import one_line
 from shim.story.terminal.progress import progress
 
@@ -24,9 +24,9 @@ def load_summary(path: str) -> RunSummary:
     """A recording in numbers, with the state `unreadable` if it cannot be read."""
     run = RunSummary(path)
     try:
-        cast = Cast(path)
-        run, teller = RunSummary(path, cast.header), Teller(cast.header)
-        run.feed(change for _, change in teller.tell(cast))
+        cast = Recording(path)
+        run, teller = RunSummary(path, cast.header), StoryReader(cast.header)
+        run.feed(change for _, change in teller.read_changes(cast))
     except CastError as error:
         run.state, run.problem = "unreadable", one_line(error)
         return run

@@ -7,7 +7,7 @@ import orjson
 from shim.core.errors import ShimError
 from shim.core.reading.account import MAX_SAMPLE_CHARS, escape_control_chars
 from shim.recording.folders import get_default_folder, list_newest_first
-from shim.story.reading import Cast
+from shim.story.reading import Recording
 
 # A login is only in question for vendors that were used lately, and a person waits for the
 # diagnosis.
@@ -47,10 +47,10 @@ def _read_recording(path: str, max_bytes: int) -> tuple[str, str, int]:
     """Return the vendor, the message of its last missing login ("" if there is none), and the bytes
     that were read.
     """
-    cast = Cast(path)
+    cast = Recording(path)
     vendor, message, bytes_read = cast.header.vendor, "", 0
     try:
-        for record in cast.records():
+        for record in cast.read_records():
             bytes_read += len(record.data)
             if record.code == "O" and AUTH in record.data:
                 vendor, message = _parse_refusal(record.data) or (vendor, message)

@@ -10,7 +10,7 @@ from shim.core.cast.words import split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import ChildExit
-from shim.story.reading import Cast, child_exit
+from shim.story.reading import Recording, parse_child_exit
 
 CHUNK_BYTES = 256 * 1024
 MAX_FILE_BYTES = 1024 * 1024 * 1024  # of one file: as much as a cast may have
@@ -68,7 +68,7 @@ def _read_line_file(path: str, sink: OutputSink) -> None:
 
 def _read_recording(path: str, sink: OutputSink) -> None:
     number = 0
-    for number, child in enumerate(split_by_child(Cast(path).records()), 1):
+    for number, child in enumerate(split_by_child(Recording(path).read_records()), 1):
         sink.start_child(path if number == 1 else f"{path} (child {number})")
         stderr, ended = HeadTailBuffer(), None
         for record in child:
@@ -77,7 +77,7 @@ def _read_recording(path: str, sink: OutputSink) -> None:
             elif record.code == "e":
                 stderr.add(record.data)
             elif record.code == "x":
-                ended = child_exit(record.fields)
+                ended = parse_child_exit(record.fields)
                 break
         sink.end_child(ended, stderr.to_text())
     if not number:

@@ -26,7 +26,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory
-from shim.story.reading import LINE_BYTES, objects
+from shim.story.reading import MAX_LINE_BYTES, parse_json_objects
 from shim.story.story import Change, Story, text_of
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.paper import REFRESH_SECONDS
@@ -48,7 +48,7 @@ class LiveTurn:
         self._story = Story()
         self._renderer = Drawing(console, self._story, live=True, asks=person is not None)
         self._process: subprocess.Popen[bytes]
-        self._lines = LineSplitter(LINE_BYTES)
+        self._lines = LineSplitter(MAX_LINE_BYTES)
         self._start_time = time.monotonic()
         self._received_signals: list[int] = []  # signals
         self._has_output = False  # a line of the drop-in came
@@ -123,7 +123,7 @@ class LiveTurn:
             if output in ready:
                 chunk = os.read(output.fileno(), CHUNK_BYTES)
                 for line in self._lines.feed(chunk) if chunk else self._lines.close():
-                    for event in objects(line):
+                    for event in parse_json_objects(line):
                         self._on_event(event)
                 self._renderer.flush()
                 if not chunk:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from shim.core.reading.account import pluralize
 from shim.core.secrets.redactor import describe_redactions
 from shim.story.export.sheets import Exported
-from shim.story.reading import TOO_LONG, Cast, Teller
+from shim.story.reading import TOO_LONG_PHRASE, Recording, StoryReader
 from shim.story.steps import known
 from shim.story.story import Story
 
@@ -22,9 +22,9 @@ class Gathered(NamedTuple):
 
 def gather(path: str, *, redact: bool) -> Gathered:
     """Read a cast, as far as it goes if it was cut off. CastError if it cannot be read."""
-    cast = Cast(path)
-    exported, teller = Exported(redact=redact), Teller(cast.header)
-    for at, change in teller.tell(cast):
+    cast = Recording(path)
+    exported, teller = Exported(redact=redact), StoryReader(cast.header)
+    for at, change in teller.read_changes(cast):
         exported.change(at, change)
     header = cast.header
     # in a fallback list a later vendor may have answered
@@ -40,14 +40,14 @@ def gather(path: str, *, redact: bool) -> Gathered:
     return Gathered(exported, teller.story, about, list(_notes(exported, cast, teller)))
 
 
-def _notes(exported: Exported, cast: Cast, teller: Teller) -> Iterator[str]:
+def _notes(exported: Exported, cast: Recording, teller: StoryReader) -> Iterator[str]:
     skipped = cast.reader.skipped_lines
-    if not cast.whole:
+    if not cast.is_complete:
         yield "The recording was cut off: what happened behind its last line is not known."
     if skipped:
         yield f"{pluralize(skipped, 'line')} of the recording could not be read."
-    if teller.skipped:
-        yield f"{pluralize(teller.skipped, 'line')} of the session {TOO_LONG}."
+    if teller.skipped_lines:
+        yield f"{pluralize(teller.skipped_lines, 'line')} of the session {TOO_LONG_PHRASE}."
     if any(sheet.shortened for sheet in exported.sheets):
         yield f"Texts are cut to {exported.limit:,} characters; each says how many were left out."
     if exported.left_out:

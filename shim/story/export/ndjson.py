@@ -17,7 +17,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.lines import LineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.playable_run import parse_invocation
-from shim.story.reading import Cast, Teller
+from shim.story.reading import Recording, StoryReader
 from shim.story.story import Change, Story
 
 Write = Callable[[bytes], None]
@@ -44,12 +44,12 @@ def export(path: str, write: Write, *, redact: bool) -> None:
     """Write the stream of the cast at `path`. CastError if it is no cast, or no vendor here can
     translate it.
     """
-    cast = Cast(path)
+    cast = Recording(path)
     clean = _Clean(write) if redact else None
     say = write if clean is None else clean.feed
     invocation = parse_invocation(cast.header)
     if invocation.streams.output_format == "stream-json" and cast.header.dialect == "claude":
-        for record in cast.records():
+        for record in cast.read_records():
             if record.code == "O":
                 say(record.data)
     else:
@@ -59,9 +59,9 @@ def export(path: str, write: Write, *, redact: bool) -> None:
             raise CastError(
                 f"the frontend was not given Claude's stream; {error}", error.hint
             ) from None
-        teller = Teller(cast.header)
+        teller = StoryReader(cast.header)
         teller.story = _Lines(say)
-        for record in cast.records():
+        for record in cast.read_records():
             teller.feed(record)
         teller.close()
     if clean is not None:

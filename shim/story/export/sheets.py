@@ -17,8 +17,8 @@ from shim.story.figures import (
     format_tokens,
     format_value,
 )
-from shim.story.remarks import remark
-from shim.story.steps import MAIN, cause_of, known
+from shim.story.remarks import describe_note
+from shim.story.steps import MAIN_ARGUMENTS, cause_of, known
 from shim.story.story import Change, Kind, Step, text_of
 from shim.story.unified_diff import CONTEXT_LINES, WHOLE, diff_of, said_by_diff
 
@@ -222,7 +222,14 @@ class Exported:
         arguments = self._redacted(step.input)
         arguments = arguments if isinstance(arguments, Mapping) else {}
         sheet.main = self.fact(
-            next((arguments[name] for name in MAIN if isinstance(arguments.get(name), str)), "")
+            next(
+                (
+                    arguments[name]
+                    for name in MAIN_ARGUMENTS
+                    if isinstance(arguments.get(name), str)
+                ),
+                "",
+            )
         )
         self._open[step.number] = _Open(sheet, arguments, [])
         if step.kind == "call":
@@ -242,7 +249,7 @@ class Exported:
         sheet.until = None if step.until is None else _ms(step.until)
         sheet.outcome, sheet.text = (
             step.outcome,
-            self._text(remark(step) if step.kind == "note" else step.text),
+            self._text(describe_note(step) if step.kind == "note" else step.text),
         )
         if growth:
             whole = growth[-1][1] or 1

@@ -14,7 +14,7 @@ from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.story.edits import find_edit_lines
-from shim.story.steps import MAIN, OPTIONS, QUESTIONS, Step, plainly_asked
+from shim.story.steps import MAIN_ARGUMENTS, OPTIONS, QUESTIONS, Step, has_only_plain_questions
 from shim.story.unified_diff import said_by_diff
 
 ARGUMENT_CHARACTERS = 160
@@ -34,10 +34,10 @@ HIDDEN = frozenset(("old_string", "new_string", "content", "edits", "new_source"
 
 def shown(arguments: Mapping[str, Any]) -> str:
     """A call's arguments in one line: the main one, what it asks a person, or all."""
-    for name in MAIN:
+    for name in MAIN_ARGUMENTS:
         if isinstance(arguments.get(name), str):
             return one_line(arguments[name])
-    if plainly_asked(arguments):
+    if has_only_plain_questions(arguments):
         return one_line(" ".join(map(_asked_in_short, asked_of(arguments))))
     return one_line(", ".join(f"{name}={plain(value)}" for name, value in arguments.items()))
 
@@ -122,7 +122,7 @@ def whole(step: Step) -> list[Text]:
     """
     asked = asked_of(step.input) if step.name == QUESTION_TOOL else []
     found = [line for one in asked for line in _asks(*one)]
-    if not asked or not plainly_asked(step.input):
+    if not asked or not has_only_plain_questions(step.input):
         found += _lines(step)
     lines, size = list[Text](), 0
     for line in found:
@@ -136,8 +136,8 @@ def whole(step: Step) -> list[Text]:
 def _lines(step: Step) -> Iterator[Text]:
     change, said = find_edit_lines(step), shown(step.input)
     hidden = said_by_diff(step.name, step.input) if change else frozenset()
-    main = next((name for name in MAIN if isinstance(step.input.get(name), str)), "")
-    for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN):
+    main = next((name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), "")
+    for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN_ARGUMENTS):
         if name in hidden:
             continue
         text = escape_control_chars(value if isinstance(value, str) else _spelled(value))

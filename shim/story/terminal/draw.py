@@ -13,8 +13,8 @@ from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars, pluralize
 from shim.core.reading.bounded import BoundedDict
 from shim.story.edits import DiffLine, find_edit_lines
-from shim.story.remarks import remark
-from shim.story.steps import MAIN, TODO, known, plainly_asked
+from shim.story.remarks import describe_note
+from shim.story.steps import MAIN_ARGUMENTS, TODO, has_only_plain_questions, known
 from shim.story.story import Change, Step, Story, text_of
 from shim.story.terminal.arguments import (
     ARGUMENT_CHARACTERS,
@@ -229,9 +229,11 @@ class Drawing:
 
     def _arguments(self, step: Step) -> tuple[list[str], list[str]]:
         """The lines of the main argument, and those of the others."""
-        if plainly_asked(step.input):
+        if has_only_plain_questions(step.input):
             return [shown(step.input)], []
-        first = next((name for name in MAIN if isinstance(step.input.get(name), str)), None)
+        first = next(
+            (name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), None
+        )
         main = self._cut(step.input[first], ARGUMENT_LINES) if first else []
         others = [
             one_line(f"{name}: {plain(value)}")
@@ -305,7 +307,7 @@ class Drawing:
         if self._paper.typed is None or self._last[0] != "call" or self._head != told:
             self._space("question", step)
             what = f"may it run {told}"
-            if step.name == QUESTION_TOOL and (self._asks or plainly_asked(step.input)):
+            if step.name == QUESTION_TOOL and (self._asks or has_only_plain_questions(step.input)):
                 what = "it asks you" if self._asks else shown(step.input)
             self._paper.line(Text("? ", style="yellow").append(what), self._indent(step))
         for line in whole(step) if self._asks else ():
@@ -333,7 +335,8 @@ class Drawing:
         self._space("note", step)
         text = "\n".join(
             self._cut(
-                remark(step)[: FULL_CHARACTERS if self._full else NOTE_CHARACTERS], ARGUMENT_LINES
+                describe_note(step)[: FULL_CHARACTERS if self._full else NOTE_CHARACTERS],
+                ARGUMENT_LINES,
             )
         )
         self._paper.line(Text(f"· {text}", style="yellow"), self._indent(step))

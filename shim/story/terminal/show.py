@@ -8,7 +8,7 @@ from rich.console import Console
 
 from shim.core.cast.records import CastHeader, CastRecord
 from shim.core.reading.account import escape_control_chars, pluralize
-from shim.story.reading import TOO_LONG, Cast, Teller
+from shim.story.reading import TOO_LONG_PHRASE, Recording, StoryReader
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.raw import RawDrawing
 
@@ -65,7 +65,7 @@ def show(
     session goes on.
     """
     growing = Growing(path) if follow else None
-    cast = Cast(path, growing.more if growing is not None else None)
+    cast = Recording(path, growing.more if growing is not None else None)
     if raw:
         drawing: RawDrawing | _SessionDrawing = RawDrawing(console, full=full)
     else:
@@ -77,7 +77,7 @@ def show(
     drawing.flush()
     stopped = False
     try:
-        for count, record in enumerate(cast.records(), 1):
+        for count, record in enumerate(cast.read_records(), 1):
             drawing.record(record)
             if count % FLUSH_RECORDS == 0:
                 drawing.flush()
@@ -87,11 +87,11 @@ def show(
     drawing.close(_ending(cast, growing, stopped or unended))
 
 
-def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:
+def _ending(cast: Recording, growing: Growing | None, stopped: bool) -> list[str]:
     """Remarks about the recording."""
     said = []
     skipped = cast.reader.skipped_lines
-    whole = cast.whole or (growing is not None and growing.replaced)
+    whole = cast.is_complete or (growing is not None and growing.replaced)
     if not whole and not stopped:
         gone = growing is not None and growing.gone
         said.append("the file is gone" if gone else "the recording was cut off here")
@@ -110,7 +110,7 @@ class _SessionDrawing(Drawing):
     def __init__(
         self, console: Console, header: CastHeader, *, live: bool, thinking: bool, full: bool
     ) -> None:
-        self._teller = Teller(header)
+        self._teller = StoryReader(header)
         super().__init__(console, self._teller.story, live=live, thinking=thinking, full=full)
 
     def record(self, record: CastRecord) -> None:
@@ -120,11 +120,15 @@ class _SessionDrawing(Drawing):
     def close(self, ending: Iterable[str] = ()) -> None:
         for change in self._teller.close():
             self.change(change)
-        skipped = self._teller.skipped
+        skipped = self._teller.skipped_lines
         super().close(
             [
                 *ending,
-                *([f"{pluralize(skipped, 'line')} of the session {TOO_LONG}"] if skipped else []),
+                *(
+                    [f"{pluralize(skipped, 'line')} of the session {TOO_LONG_PHRASE}"]
+                    if skipped
+                    else []
+                ),
             ]
         )
 
