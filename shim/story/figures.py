@@ -5,7 +5,7 @@ request. Pure.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shim.story.steps import TODO, TOKENS
+from shim.story.steps import TODO_SIGNS, TOKEN_FIELDS
 
 MAX_DEPTH = 8  # levels of values in values; deeper ones are not told
 LITERAL_TEXTS = {True: "true", False: "false", None: "none"}
@@ -25,7 +25,7 @@ def format_duration(seconds: float, *, with_ms: bool = False) -> str:
 
 def count_input_tokens(counts: Mapping[str, Any]) -> int:
     """All input tokens; Claude counts cached tokens apart from the others."""
-    return sum(_read_count(counts, name) for name in TOKENS if name != "output_tokens")
+    return sum(_read_count(counts, name) for name in TOKEN_FIELDS if name != "output_tokens")
 
 
 def count_cached_tokens(counts: Mapping[str, Any]) -> int:
@@ -86,7 +86,7 @@ def _format_lines(value: Any, depth: int) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for inner in value:
             if isinstance(inner, Mapping) and inner.keys() >= {"content", "status"}:
-                yield f"{TODO.get(str(inner['status']), '☐')} {inner['content']}"
+                yield f"{TODO_SIGNS.get(str(inner['status']), '☐')} {inner['content']}"
             else:
                 yield from _format_entry("-", inner, depth)
     else:

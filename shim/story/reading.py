@@ -21,7 +21,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import ChildExit
 from shim.recording.playable_run import parse_invocation
 from shim.state.files import open_regular
-from shim.story.story import Change, Story
+from shim.story.story import StepChange, Story
 
 CHUNK_BYTES = 256 * 1024
 MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; nobody reads more
@@ -141,13 +141,13 @@ class StoryReader:
         """How many lines were too long to be read."""
         return sum(splitter.skipped_lines for splitter in self._splitters.values())
 
-    def read_changes(self, cast: Recording) -> Iterator[tuple[float, Change]]:
+    def read_changes(self, cast: Recording) -> Iterator[tuple[float, StepChange]]:
         """All changes of a cast, each with its time in seconds since the beginning."""
         for record in cast.read_records():
             yield from ((record.time_s, change) for change in self.feed(record))
         yield from ((self._time_s, change) for change in self.close())
 
-    def feed(self, record: CastRecord) -> list[Change]:
+    def feed(self, record: CastRecord) -> list[StepChange]:
         self._time_s = at = record.time_s
         letter = record.code
         if letter == "i":
@@ -166,7 +166,7 @@ class StoryReader:
             changes += self._add_plain_output(record)
         return changes
 
-    def close(self) -> list[Change]:
+    def close(self) -> list[StepChange]:
         changes = [] if self._prompt_added else self._add_prompt()
         for splitter in self._splitters.values():
             splitter.close()
@@ -176,7 +176,7 @@ class StoryReader:
             )
         return changes + self._flush_pending_result() + self.story.close(self._time_s)
 
-    def _add_prompt(self) -> list[Change]:
+    def _add_prompt(self) -> list[StepChange]:
         """The prompt, from the command line and from stdin; stdin is whole when other records
         follow.
         """
@@ -185,7 +185,7 @@ class StoryReader:
         text = "\n".join(filter(None, texts))
         return self.story.prompt(self._prompt_time_s, text) if text else []
 
-    def _add_sent_record(self, record: CastRecord) -> list[Change]:
+    def _add_sent_record(self, record: CastRecord) -> list[StepChange]:
         if not self._takes_messages:
             self._prompt_time_s = record.time_s
             self._stdin += record.data[: max(MAX_PROMPT_BYTES - len(self._stdin), 0)]
@@ -196,12 +196,12 @@ class StoryReader:
             for change in self.story.sent(record.time_s, event)
         ]
 
-    def _add_events(self, at: float, lines: bytes) -> list[Change]:
+    def _add_events(self, at: float, lines: bytes) -> list[StepChange]:
         return [
             change for event in parse_json_objects(lines) for change in self.story.event(at, event)
         ]
 
-    def _add_note(self, at: float, fact: Mapping[str, Any]) -> list[Change]:
+    def _add_note(self, at: float, fact: Mapping[str, Any]) -> list[StepChange]:
         """A note of the recorder; the one about a result is no step of its own."""
         kind = fact.get("kind")
         if kind == NOTE_RESULT:
@@ -216,13 +216,13 @@ class StoryReader:
             self._child_stream.interrupt()
         return self.story.note(at, fact)
 
-    def _add_child_record(self, at: float, record: CastRecord) -> list[Change]:
+    def _add_child_record(self, at: float, record: CastRecord) -> list[StepChange]:
         """What a record of a child means. Its result waits for the note of what was decided."""
         changes = self._flush_pending_result() if record.code != "x" else []
         return changes + self._add_translated_lines(at, self._translate_record(record))
 
-    def _add_translated_lines(self, at: float, lines: bytes) -> list[Change]:
-        changes = list[Change]()
+    def _add_translated_lines(self, at: float, lines: bytes) -> list[StepChange]:
+        changes = list[StepChange]()
         for event in parse_json_objects(lines):
             if event.get("type") == "result":
                 self._pending_result = at, event
@@ -230,7 +230,7 @@ class StoryReader:
                 changes += self.story.event(at, event)
         return changes
 
-    def _add_result_note(self, said: object) -> list[Change]:
+    def _add_result_note(self, said: object) -> list[StepChange]:
         """The note of a result: it beats what was retold. Where nothing was, it says what a text
         does not.
         """
@@ -250,7 +250,7 @@ class StoryReader:
             else []
         )
 
-    def _flush_pending_result(self) -> list[Change]:
+    def _flush_pending_result(self) -> list[StepChange]:
         """The result that waits, now that no note of it has come: earlier versions recorded none."""
         if self._pending_result is None:
             return []
@@ -261,7 +261,7 @@ class StoryReader:
         )
         return self.story.event(at, event)
 
-    def _add_plain_output(self, record: CastRecord) -> list[Change]:
+    def _add_plain_output(self, record: CastRecord) -> list[StepChange]:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
         if resolve_dialect(self._header.dialect).is_flat:
             return [
@@ -273,7 +273,7 @@ class StoryReader:
             return self._add_events(record.time_s, self._complete_line(record))
         return self._add_text(record.time_s, record.data.decode("utf-8", "replace"))
 
-    def _add_yume_event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
+    def _add_yume_event(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
         """A line of Yume's; a session begins and ends as in Claude's stream."""
         return (
             self._add_text(at, event.get("content"))
@@ -281,7 +281,7 @@ class StoryReader:
             else self.story.event(at, event)
         )
 
-    def _add_text(self, at: float, text: object) -> list[Change]:
+    def _add_text(self, at: float, text: object) -> list[StepChange]:
         delta = {"type": "content_block_delta", "delta": {"text": text}}
         return self.story.event(at, {"type": "stream_event", "event": delta})
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.story.figures import format_inline
-from shim.story.steps import Step, text_of
+from shim.story.steps import Step, format_content
 
 MAX_FIELDS_CHARS = 300  # of a note without a sentence
 
@@ -21,7 +21,7 @@ def describe_note(step: Step) -> str:
     if step.name == "user":
         return step.text
     if step.name == "late_result":
-        return f"a result that came late, or twice: {text_of(step.output)}"
+        return f"a result that came late, or twice: {format_content(step.output)}"
     make = _NOTE_DESCRIBERS.get(step.name)
     try:
         said = make(step.facts) if make is not None else ""

@@ -4,12 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal[
+StepKind = Literal[
     "start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"
 ]
 
-STEP_CHARACTERS = 16 * 1024 * 1024  # of a streamed text, which is kept until its end
-TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+MAX_STREAMED_CHARS = 16 * 1024 * 1024  # of a streamed text, which is kept until its end
+TOKEN_FIELDS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+)
 # The arguments that describe a call best, in order of preference; the first is shown beside the
 # call's name.
 MAIN_ARGUMENTS = (
@@ -25,11 +30,11 @@ MAIN_ARGUMENTS = (
     "skill",
 )
 # the sign of an entry of a list of tasks, by its status
-TODO = {"completed": "☑", "in_progress": "▸", "pending": "☐"}
-QUESTIONS = 20  # of one call that are read; a real one has at most four
-OPTIONS = 50  # of one question
+TODO_SIGNS = {"completed": "☑", "in_progress": "▸", "pending": "☐"}
+MAX_QUESTIONS = 20  # of one call that are read; a real one has at most four
+MAX_OPTIONS = 50  # of one question
 # characters that two texts must share at their beginnings to count as one that was cut or blanked
-ALIKE = 20
+MIN_SHARED_CHARS = 20
 
 
 @dataclass(slots=True)
@@ -46,7 +51,7 @@ class Step:
     """
 
     number: int
-    kind: Kind
+    kind: StepKind
     at: float
     turn: int = 0
     text: str = ""
@@ -72,10 +77,10 @@ class Step:
         return self.at - self.since or told
 
 
-class Change(NamedTuple):
+class StepChange(NamedTuple):
     """What happened to a step: it begins, it grows by a fragment of text, it is over."""
 
-    what: Literal["begin", "more", "end"]
+    phase: Literal["begin", "more", "end"]
     step: Step
     fragment: str = ""
 
@@ -109,14 +114,17 @@ class Totals:
         self.errors += bool(result.get("is_error"))
         usage, shim = result.get("usage"), result.get("shim")
         repairs = shim.get("repairs") if isinstance(shim, Mapping) else None
-        for counts, sums, names in ((usage, self.tokens, TOKENS), (repairs, self.repairs, None)):
+        for counts, sums, names in (
+            (usage, self.tokens, TOKEN_FIELDS),
+            (repairs, self.repairs, None),
+        ):
             for name in names or (counts if isinstance(counts, Mapping) else ()):
                 count = counts.get(name) if isinstance(counts, Mapping) else None
                 if isinstance(count, int) and count >= 0:
                     sums[name] = sums.get(name, 0) + count
 
 
-class OpenBlock:
+class StreamedBlock:
     """A block while it is streamed: its fragments, which are joined at its end."""
 
     __slots__ = ("parts", "size", "step")
@@ -127,23 +135,23 @@ class OpenBlock:
         self.size = 0
 
     def add(self, fragment: str) -> None:
-        if self.size < STEP_CHARACTERS:
-            self.parts.append(fragment[: STEP_CHARACTERS - self.size])
+        if self.size < MAX_STREAMED_CHARS:
+            self.parts.append(fragment[: MAX_STREAMED_CHARS - self.size])
         self.size += len(fragment)
 
     def text(self) -> str:
         self.parts = ["".join(self.parts)]
-        more = self.size - STEP_CHARACTERS
+        more = self.size - MAX_STREAMED_CHARS
         return self.parts[0] + (f"\n… {more} more characters" if more > 0 else "")
 
 
-def same(said: str, whole: str) -> bool:
+def is_same_block(said: str, whole: str) -> bool:
     """Whether a whole block is the one that was streamed, although one of them may have been cut or
     blanked.
     """
     if whole.startswith(said) or said.startswith(whole):
         return True
-    half = max(ALIKE, min(len(said), len(whole)) // 2)
+    half = max(MIN_SHARED_CHARS, min(len(said), len(whole)) // 2)
     return len(said) >= half and said[:half] == whole[:half]
 
 
@@ -155,46 +163,47 @@ def has_only_plain_questions(arguments: Mapping[str, Any]) -> bool:
     if (
         set(arguments) != {"questions"}
         or not isinstance(asked, list)
-        or not 0 < len(asked) <= QUESTIONS
+        or not 0 < len(asked) <= MAX_QUESTIONS
     ):
         return False
     return all(
-        _texts(one, ("question", "header", "options", "multiSelect")) and _plain(one)
+        _has_only_texts(one, ("question", "header", "options", "multiSelect"))
+        and _is_plain_question(one)
         for one in asked
     )
 
 
-def _plain(asked: Mapping[str, Any]) -> bool:
+def _is_plain_question(asked: Mapping[str, Any]) -> bool:
     options = asked.get("options", [])
     listed = (
         isinstance(options, list)
-        and len(options) <= OPTIONS
+        and len(options) <= MAX_OPTIONS
         and isinstance(asked.get("multiSelect", False), bool)
     )
     return listed and all(
-        _texts(one, ("label", "description")) and one.get("label") for one in options
+        _has_only_texts(one, ("label", "description")) and one.get("label") for one in options
     )
 
 
-def _texts(found: object, known: tuple[str, ...]) -> bool:
+def _has_only_texts(found: object, known: tuple[str, ...]) -> bool:
     return isinstance(found, Mapping) and all(
         name in known and (isinstance(value, str) or name in ("options", "multiSelect"))
         for name, value in found.items()
     )
 
 
-def answered_by(line: Mapping[str, Any]) -> str:
+def read_vendor_name(line: Mapping[str, Any]) -> str:
     """The vendor that an init or a result names; "" if it names none, as a real claude."""
     shim = line.get("shim")
     return str(shim.get("vendor") or "") if isinstance(shim, Mapping) else ""
 
 
-def known(model: object) -> str:
+def format_model_name(model: object) -> str:
     """A model's name; "" for the word that stands in an init that came before the model was known."""
     return "" if model in (None, "unknown") else str(model)
 
 
-def cause_of(result: Mapping[str, Any]) -> str:
+def find_failure_cause(result: Mapping[str, Any]) -> str:
     """The cause of a failed turn, in the word of the shim, else of a real claude; "" if it did not
     fail.
     """
@@ -208,7 +217,7 @@ def cause_of(result: Mapping[str, Any]) -> str:
     )
 
 
-def text_of(content: Any) -> str:
+def format_content(content: Any) -> str:
     """The content of a message or of a result as text; other blocks are named in brackets."""
     if not isinstance(content, list):
         return "" if content is None else str(content)

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from shim.story.steps import (
-    TOKENS,
-    Change,
-    Kind,
-    OpenBlock,
+    TOKEN_FIELDS,
     Step,
+    StepChange,
+    StepKind,
+    StreamedBlock,
     Totals,
-    answered_by,
-    same,
-    text_of,
+    format_content,
+    is_same_block,
+    read_vendor_name,
 )
 from shim.story.timeline import Timeline
 
-__all__ = ["TOKENS", "Change", "Kind", "Step", "Story", "Totals", "text_of"]
+__all__ = ["TOKEN_FIELDS", "StepChange", "StepKind", "Step", "Story", "Totals", "format_content"]
 
 DOLLARS = 1e9  # a larger number is not a price
 OPEN_CALLS = 10_000  # whose results may still come
@@ -68,7 +68,7 @@ class Story:
         # calls of this turn; its result may say that they were denied
         self._failed: dict[str, Step] = {}
         self._asking: dict[str, Step] = {}
-        self._blocks: dict[str, OpenBlock] = {}  # by agent: each has one open block
+        self._blocks: dict[str, StreamedBlock] = {}  # by agent: each has one open block
         # by agent: streamed blocks whose whole line has not come
         self._streamed: dict[str, list[tuple[str, str]]] = {}
         # The conversation, the cost of earlier conversations, the cost of this one.
@@ -76,7 +76,7 @@ class Story:
 
     # -- what may happen ---------------------------------------------------------------------------
 
-    def prompt(self, at: float, content: Any) -> list[Change]:
+    def prompt(self, at: float, content: Any) -> list[StepChange]:
         """A prompt: a text, or the content blocks of a user's message."""
         at = self._now(at)
         if self.timeline.spending == "idle" or not self._turn:
@@ -84,12 +84,12 @@ class Story:
             self._begin_turn(at)
         else:
             self._queued += 1
-        return self.told(at, self._whole(at, "prompt", text=text_of(content)))
+        return self.told(at, self._whole(at, "prompt", text=format_content(content)))
 
-    def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
+    def event(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
         """Take one of Claude's events. A malformed event is told as far as it can be read."""
         handler = _HANDLERS.get(str(event.get("type")))
-        changes: list[Change] = []
+        changes: list[StepChange] = []
         try:
             for change in handler(self, self._now(at), event) if handler is not None else ():
                 changes.append(change)
@@ -105,12 +105,12 @@ class Story:
             pass
         return self.told(at, changes)
 
-    def note(self, at: float, fact: Mapping[str, Any]) -> list[Change]:
+    def note(self, at: float, fact: Mapping[str, Any]) -> list[StepChange]:
         """A note of the recorder, such as a repair or a timeout."""
         kind = str(fact.get("kind") or "note")
         return self.told(at, self._whole(self._now(at), "note", text=kind, name=kind, facts=fact))
 
-    def sent(self, at: float, event: Mapping[str, Any]) -> list[Change]:
+    def sent(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
         """A line that a frontend sent: a prompt, an answer to a question, an interrupt, another
         model or mode.
         """
@@ -124,7 +124,7 @@ class Story:
             return self.told(at, self._whole(at, "note", text=kind, name=kind, facts=request))
         return []
 
-    def settled(self, at: float, question: str, how: str, by: str) -> list[Change]:
+    def settled(self, at: float, question: str, how: str, by: str) -> list[StepChange]:
         """A question of a session that several frontends see was settled: `allow`, `deny`, or
         without an answer.
         """
@@ -133,20 +133,20 @@ class Story:
             at, self._answered(self._now(at), {"request_id": question, "by": by, **said})
         )
 
-    def close(self, at: float) -> list[Change]:
+    def close(self, at: float) -> list[StepChange]:
         """The session is over: end all open steps."""
         at = self._now(at)
         changes = self.told(at, self._end_all(at))
         self.timeline.spend(at, self.timeline.spending)
         return changes
 
-    def told(self, at: float, changes: Iterable[Change]) -> list[Change]:
+    def told(self, at: float, changes: Iterable[StepChange]) -> list[StepChange]:
         """All changes go through here, with the time at which they are told."""
         return list(changes)
 
     # -- events ------------------------------------------------------------------------------------
 
-    def _on_system(self, at: float, event: Mapping[str, Any]) -> Iterator[Change]:
+    def _on_system(self, at: float, event: Mapping[str, Any]) -> Iterator[StepChange]:
         kind = str(event.get("subtype"))
         if kind == "init":
             yield from self._on_init(at, event)
@@ -155,16 +155,16 @@ class Story:
         elif kind not in _QUIET and not (kind == "hook_response" and not event.get("exit_code")):
             yield from self._whole(at, "note", text=kind, name=kind, facts=event)
 
-    def _on_init(self, at: float, event: Mapping[str, Any]) -> Iterator[Change]:
+    def _on_init(self, at: float, event: Mapping[str, Any]) -> Iterator[StepChange]:
         known = self.session
         self.session, self.model = str(event.get("session_id") or ""), str(event.get("model") or "")
-        self.vendor = answered_by(event) or self.vendor
+        self.vendor = read_vendor_name(event) or self.vendor
         if self._queued:
             self._work(at)
         if not known or known != self.session:
             yield from self._whole(at, "start", text=self.model, facts=event)
 
-    def _on_stream_event(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+    def _on_stream_event(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         event, parent = line["event"], _parent(line)
         kind = event.get("type")
         if kind == "message_start":
@@ -172,14 +172,14 @@ class Story:
             self._work(at)
         elif kind == "content_block_delta":
             delta = event["delta"]
-            told: Kind = "thinking" if "thinking" in delta else "text"
+            told: StepKind = "thinking" if "thinking" in delta else "text"
             if isinstance(fragment := delta.get(told), str) and fragment:
                 self._work(at)
                 yield from self._grow(at, told, parent, fragment)
         elif kind in ("content_block_start", "content_block_stop", "message_stop"):
             yield from self._end_block(at, parent)
 
-    def _on_assistant(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+    def _on_assistant(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         message, parent = line["message"], _parent(line)
         self._work(at)
         wrong = message.get("model") == "<synthetic>" and bool(line.get("error"))
@@ -201,12 +201,16 @@ class Story:
             elif kind == "redacted_thinking":
                 yield from self._said(at, "thinking", parent, "")
 
-    def _said(self, at: float, kind: Kind, parent: str, whole: Any) -> Iterator[Change]:
+    def _said(self, at: float, kind: StepKind, parent: str, whole: Any) -> Iterator[StepChange]:
         """A whole block; only what was not streamed of it is told."""
         whole = whole if isinstance(whole, str) else ""
         streamed = self._streamed.get(parent, [])
         block = self._blocks.get(parent)
-        if block is not None and block.step.kind == kind and same(said := block.text(), whole):
+        if (
+            block is not None
+            and block.step.kind == kind
+            and is_same_block(said := block.text(), whole)
+        ):
             if whole.startswith(said) and len(whole) > len(said):
                 yield from self._grow(at, kind, parent, whole[len(said) :])
             yield from self._end_block(at, parent)
@@ -215,7 +219,7 @@ class Story:
             return
         yield from self._end_block(at, parent)
         for place, (said_kind, said) in enumerate(self._streamed.get(parent, [])):
-            if said_kind == kind and same(said, whole):
+            if said_kind == kind and is_same_block(said, whole):
                 del self._streamed[parent][place]
                 if not whole.startswith(said) or len(whole) == len(said):
                     return
@@ -224,7 +228,7 @@ class Story:
         if whole or kind == "thinking":
             yield from self._whole(at, kind, text=whole, parent=parent)
 
-    def _on_user(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+    def _on_user(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         content, parent = line["message"].get("content"), _parent(line)
         if line.get("isReplay"):
             return
@@ -242,7 +246,7 @@ class Story:
                     at, "note", text=str(block.get("text")), name="user", parent=parent, facts=line
                 )
 
-    def _on_control_request(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+    def _on_control_request(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         request = line["request"]
         if request.get("subtype") != "can_use_tool":
             return
@@ -263,16 +267,16 @@ class Story:
             self.timeline.spend(at, "person")
         yield from changes
 
-    def _on_cancel(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+    def _on_cancel(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         yield from self._answered(
             at, {"request_id": line.get("request_id"), "subtype": "withdrawn"}
         )
 
-    def _on_rate_limit(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+    def _on_rate_limit(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         if line["rate_limit_info"].get("status") != "allowed":
             yield from self._whole(at, "note", text="rate_limit", name="rate_limit", facts=line)
 
-    def _on_result(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+    def _on_result(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         yield from self._end_all(at)
         self._streamed.clear()
         self.timeline.spend(at, "idle")
@@ -304,16 +308,16 @@ class Story:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _step(self, at: float, kind: Kind, **fields: Any) -> Step:
+    def _step(self, at: float, kind: StepKind, **fields: Any) -> Step:
         self._number += 1
         return Step(self._number, kind, at, turn=self._turn, **fields)
 
-    def _whole(self, at: float, kind: Kind, **fields: Any) -> Iterator[Change]:
+    def _whole(self, at: float, kind: StepKind, **fields: Any) -> Iterator[StepChange]:
         step = self._step(at, kind, until=at, **fields)
-        yield Change("begin", step)
-        yield Change("end", step)
+        yield StepChange("begin", step)
+        yield StepChange("end", step)
 
-    def _grow(self, at: float, kind: Kind, parent: str, fragment: str) -> Iterator[Change]:
+    def _grow(self, at: float, kind: StepKind, parent: str, fragment: str) -> Iterator[StepChange]:
         block = self._blocks.get(parent)
         if block is not None and block.step.kind != kind:
             yield from self._end_block(at, parent)
@@ -321,12 +325,12 @@ class Story:
         if block is None:
             if len(self._blocks) >= OPEN_BLOCKS:
                 yield from self._end_block(at, next(iter(self._blocks)))
-            block = self._blocks[parent] = OpenBlock(self._step(at, kind, parent=parent))
-            yield Change("begin", block.step)
+            block = self._blocks[parent] = StreamedBlock(self._step(at, kind, parent=parent))
+            yield StepChange("begin", block.step)
         block.add(fragment)
-        yield Change("more", block.step, fragment)
+        yield StepChange("more", block.step, fragment)
 
-    def _end_block(self, at: float, parent: str) -> Iterator[Change]:
+    def _end_block(self, at: float, parent: str) -> Iterator[StepChange]:
         block = self._blocks.pop(parent, None)
         if block is not None:
             step = block.step
@@ -334,9 +338,9 @@ class Story:
             streamed = self._streamed.setdefault(parent, [])
             streamed.append((step.kind, step.text))
             del streamed[:-OPEN_BLOCKS]
-            yield Change("end", step)
+            yield StepChange("end", step)
 
-    def _end_all(self, at: float) -> Iterator[Change]:
+    def _end_all(self, at: float) -> Iterator[StepChange]:
         """End all open steps; open calls are unanswered."""
         for key in list(self._blocks):
             yield from self._end_block(at, key)
@@ -345,7 +349,7 @@ class Story:
         for step in calls.values():
             yield self._end_call(at, step, step.outcome or "unanswered")
 
-    def _call(self, at: float, block: Mapping[str, Any], parent: str) -> Iterator[Change]:
+    def _call(self, at: float, block: Mapping[str, Any], parent: str) -> Iterator[StepChange]:
         identity = str(block.get("id"))
         if identity in self._calls:
             return
@@ -358,7 +362,7 @@ class Story:
             parent=parent,
         )
         self.totals.calls += 1
-        yield Change("begin", step)
+        yield StepChange("begin", step)
         if len(self._calls) >= OPEN_CALLS:
             yield self._end_call(at, step, "unanswered")
             return
@@ -367,7 +371,7 @@ class Story:
 
     def _result_of(
         self, at: float, block: Mapping[str, Any], extra: Any, parent: str
-    ) -> Iterator[Change]:
+    ) -> Iterator[StepChange]:
         identity = str(block.get("tool_use_id"))
         step = self._calls.pop(identity, None)
         content = block.get("content")
@@ -391,14 +395,14 @@ class Story:
         self._go_on(at)
         yield ended
 
-    def _end_call(self, at: float, step: Step, outcome: str) -> Change:
+    def _end_call(self, at: float, step: Step, outcome: str) -> StepChange:
         step.until, step.outcome = at, outcome
         self.totals.called(outcome)
         if outcome == "failed" and len(self._failed) < OPEN_CALLS:
             self._failed[step.call] = step
-        return Change("end", step)
+        return StepChange("end", step)
 
-    def _answered(self, at: float, response: Any) -> Iterator[Change]:
+    def _answered(self, at: float, response: Any) -> Iterator[StepChange]:
         if not isinstance(response, Mapping):
             return
         asked = self._asking.pop(str(response.get("request_id")), None)
@@ -443,7 +447,7 @@ class Story:
             )
 
 
-_HANDLERS: dict[str, Callable[[Story, float, Mapping[str, Any]], Iterator[Change]]] = {
+_HANDLERS: dict[str, Callable[[Story, float, Mapping[str, Any]], Iterator[StepChange]]] = {
     "system": Story._on_system,
     "stream_event": Story._on_stream_event,
     "assistant": Story._on_assistant,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shim.story.reading import Recording, StoryReader
-from shim.story.story import TOKENS, Change, Step, Story
+from shim.story.story import TOKEN_FIELDS, Step, StepChange, Story
 
 HELD = 1000  # items of a lane that wait for an earlier one, which is then returned unfinished
 LANES = 1000  # nested agents of a session; further ones share the main lane
@@ -135,7 +135,7 @@ class Replies:
         """Add the tokens of a reply; a line that knows fewer than the one before changes nothing."""
         if not isinstance(usage, Mapping):
             return
-        for name in TOKENS:
+        for name in TOKEN_FIELDS:
             count = usage.get(name)
             if isinstance(count, int) and count > reply.usage.get(name, 0):
                 reply.usage[name] = count
@@ -178,7 +178,7 @@ class Replies:
             lane = self._lanes.setdefault(parent, _Lane(at))
         return lane
 
-    def sort(self, at: float, changes: Iterable[Change]) -> None:
+    def sort(self, at: float, changes: Iterable[StepChange]) -> None:
         for what, step, _ in changes:
             if step.kind in ("text", "thinking", "call"):
                 if what == "begin":
@@ -212,7 +212,7 @@ class Trace(Story):
         super().__init__()
         self.replies = Replies()
 
-    def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
+    def event(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
         kind = event.get("type")
         if kind in ("assistant", "stream_event"):
             self.replies.about(at, event)
@@ -222,12 +222,12 @@ class Trace(Story):
             self.replies.turn_over(at)
         return changes
 
-    def close(self, at: float) -> list[Change]:
+    def close(self, at: float) -> list[StepChange]:
         changes = super().close(at)
         self.replies.turn_over(at)
         return changes
 
-    def told(self, at: float, changes: Iterable[Change]) -> list[Change]:
+    def told(self, at: float, changes: Iterable[StepChange]) -> list[StepChange]:
         told = super().told(at, changes)
         self.replies.sort(at, told)
         return told

@@ -42,7 +42,7 @@ def told(name: str) -> list[Step]:
     changes = [
         change for record in cast.read_records() for change in teller.feed(record)
     ] + teller.close()
-    return [change.step for change in changes if change.what == "begin"]
+    return [change.step for change in changes if change.phase == "begin"]
 
 
 def test_every_file_and_every_version_is_looked_at_here() -> None:

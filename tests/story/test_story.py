@@ -31,7 +31,7 @@ from telling import (
 from shim.core.turn.outcome import ChildExit
 from shim.story import story as stories
 from shim.story.reading import parse_child_exit
-from shim.story.steps import Change, OpenBlock, Step, cause_of
+from shim.story.steps import Step, StepChange, StreamedBlock, find_failure_cause
 from shim.story.timeline import BUCKETS, SPENT, Timeline
 
 ODD = re.compile("torture|/fuzz-")  # what never comes whole is not said without partial messages
@@ -48,7 +48,7 @@ def texts(steps: list[Step], kind: str = "text") -> list[str]:
 def test_every_step_begins_once_and_ends_once(case: Case) -> None:
     story, changes = told(cast_of_case(case))
     for what in ("begin", "end"):
-        numbers = [change.step.number for change in changes if change.what == what]
+        numbers = [change.step.number for change in changes if change.phase == what]
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
     assert all(
         change.step.until is not None and change.step.until >= change.step.at for change in changes
@@ -69,7 +69,7 @@ def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> 
     for partial in (False, True):
         lines, _ = translate_case(case, partial=partial)
         _, changes = told(cast_of((n / 10, "O", line) for n, line in enumerate(lines_of(lines))))
-        steps = [change.step for change in changes if change.what == "end"]
+        steps = [change.step for change in changes if change.phase == "end"]
         calls = [(step.name, step.input, step.output) for step in steps if step.kind == "call"]
         found.append(
             ("".join(texts(steps)), "".join(texts(steps, "thinking")), texts(steps, "error"), calls)
@@ -149,10 +149,10 @@ def test_thinking_that_is_hidden_is_a_step_without_text(block: Event) -> None:
 
 
 def test_a_streamed_text_keeps_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shim.story.steps.STEP_CHARACTERS", 10)
+    monkeypatch.setattr("shim.story.steps.MAX_STREAMED_CHARS", 10)
     _, steps = tell(start(), delta("12345678"), delta("9abcdef"), STOP)
     assert texts(steps) == ["123456789a\n… 5 more characters"]
-    block = OpenBlock(steps[0])
+    block = StreamedBlock(steps[0])
     block.add("x" * 100)
     assert sum(map(len, block.parts)) == 10
 
@@ -471,9 +471,9 @@ def text_cast(*after: Any, output_format: str = "text", vendor: str = "pi") -> b
     return cast_of([*said, *after, (3.0, "O", b"Hello\n")], argv=argv, vendor=vendor)
 
 
-def results(changes: list[Change]) -> list[Step]:
+def results(changes: list[StepChange]) -> list[Step]:
     return [
-        change.step for change in changes if change.what == "end" and change.step.kind == "result"
+        change.step for change in changes if change.phase == "end" and change.step.kind == "result"
     ]
 
 
@@ -486,14 +486,14 @@ def test_a_turn_whose_child_we_ended_is_no_failure(output_format: str, noted: li
     moments = [(2.5, "n", SIGNALLED), (2.5, "x", ENDED_BY_US), *noted]
     _, changes = told(text_cast(*moments, output_format=output_format))
     (step,) = results(changes)
-    assert (cause_of(step.facts), bool(step.text), step.at) == ("", True, 2.5)
+    assert (find_failure_cause(step.facts), bool(step.text), step.at) == ("", True, 2.5)
     assert step.lasted == pytest.approx(2.5)
     assert step.facts["duration_ms"] == (2300 if noted else 0)
 
 
 def test_a_child_that_somebody_else_ended_failed() -> None:
     _, changes = told(text_cast((2.5, "x", ENDED_BY_US)))
-    assert [cause_of(step.facts) for step in results(changes)] == ["signal"]
+    assert [find_failure_cause(step.facts) for step in results(changes)] == ["signal"]
 
 
 def test_what_was_decided_beats_what_is_retold() -> None:
@@ -503,7 +503,7 @@ def test_what_was_decided_beats_what_is_retold() -> None:
         )
     )
     (step,) = results(changes)
-    assert cause_of(step.facts) == "stall" and step.at == 2.5
+    assert find_failure_cause(step.facts) == "stall" and step.at == 2.5
 
 
 def test_an_interrupted_turn_is_told_as_one_without_the_note_too() -> None:
@@ -515,7 +515,7 @@ def test_an_interrupted_turn_is_told_as_one_without_the_note_too() -> None:
         (1.2, "x", ENDED_BY_US),
     ]
     _, changes = told(cast_of(moments, argv=["-p", "say hello"]))
-    assert [cause_of(step.facts) for step in results(changes)] == ["interrupted"]
+    assert [find_failure_cause(step.facts) for step in results(changes)] == ["interrupted"]
 
 
 @pytest.mark.parametrize(
@@ -533,7 +533,7 @@ def test_a_result_without_a_child_is_the_one_of_the_note(
     moments: list[Any], causes: list[str]
 ) -> None:
     _, changes = told(cast_of(moments, argv=["-p", "hi"]))
-    assert [cause_of(step.facts) for step in results(changes)] == causes
+    assert [find_failure_cause(step.facts) for step in results(changes)] == causes
 
 
 @pytest.mark.parametrize("output_format", ["text", "json", "stream-json"])
@@ -574,7 +574,7 @@ def test_two_children_in_a_row_are_one_session() -> None:
     ]
     story, changes = told(cast_of(moments, dialect="yume"))
     assert story.totals.turns == 2
-    assert [change.step.kind for change in changes if change.what == "begin"].count("start") == 1
+    assert [change.step.kind for change in changes if change.phase == "begin"].count("start") == 1
 
 
 def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -> None:
@@ -585,7 +585,7 @@ def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -
         (1.2, "O", b"you\n"),
     ]
     _, changes = told(cast_of(moments, vendor="of-somebody-else", argv=["-p", "hi"]))
-    steps = [change.step for change in changes if change.what == "end"]
+    steps = [change.step for change in changes if change.phase == "end"]
     assert [(step.kind, step.text) for step in steps] == [
         ("prompt", "hi"),
         ("text", "Hello\nyou\n"),
@@ -610,7 +610,7 @@ def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(
 
 def test_what_was_asked_stands_before_why_it_was_refused() -> None:
     _, changes = told(cast_of([(0.1, "n", {"kind": "refused", "text": "no program"})]))
-    assert [change.step.kind for change in changes if change.what == "end"] == ["prompt", "note"]
+    assert [change.step.kind for change in changes if change.phase == "end"] == ["prompt", "note"]
 
 
 def test_the_prompt_of_a_session_that_yume_started_is_told():

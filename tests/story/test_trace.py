@@ -157,7 +157,7 @@ def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
             words = sorted(
                 (change.step.kind, change.step.call, change.step.text)
                 for change in changes
-                if change.what == "end" and change.step.kind in ("call", "text", "thinking")
+                if change.phase == "end" and change.step.kind in ("call", "text", "thinking")
             )
     plain, trace = stories
     assert isinstance(trace, Trace)

@@ -6,13 +6,13 @@ from typing import Any
 from casting import read_cast
 
 from shim.story.reading import StoryReader
-from shim.story.story import Change, Step, Story
+from shim.story.story import Step, StepChange, Story
 
 Event = dict[str, Any]
 INIT: Event = {"type": "system", "subtype": "init", "session_id": "s", "model": "m", "cwd": "/repo"}
 
 
-def told(data: bytes) -> tuple[Story, list[Change]]:
+def told(data: bytes) -> tuple[Story, list[StepChange]]:
     """The story of a cast, and every change of it."""
     reader, records = read_cast(data)
     assert reader.header is not None
@@ -26,7 +26,7 @@ def tell(*events: Event, sent: Iterable[tuple[float, Event]] = ()) -> tuple[Stor
     frontend at its time.
     """
     story, steps, waiting = Story(), list[Step](), sorted(sent, key=lambda line: line[0])
-    changes: list[Change] = []
+    changes: list[StepChange] = []
     for at, event in enumerate(events, 1):
         while waiting and waiting[0][0] < at:
             changes += story.sent(*waiting.pop(0))
@@ -34,9 +34,9 @@ def tell(*events: Event, sent: Iterable[tuple[float, Event]] = ()) -> tuple[Stor
     changes += [change for line in waiting for change in story.sent(*line)]
     changes += story.close(len(events) + 1)
     for change in changes:
-        if change.what == "begin":
+        if change.phase == "begin":
             steps.append(change.step)
-    assert sorted(change.step.number for change in changes if change.what == "end") == [
+    assert sorted(change.step.number for change in changes if change.phase == "end") == [
         step.number for step in steps
     ]
     return story, steps

@@ -18,7 +18,7 @@ from shim.core.reading.account import escape_control_chars
 from shim.story.export.html import drawn, totals_of
 from shim.story.export.sheets import Exported, Sheet
 from shim.story.steps import MAIN_ARGUMENTS, has_only_plain_questions
-from shim.story.story import Change, Story
+from shim.story.story import StepChange, Story
 from shim.story.unified_diff import WHOLE, diff_of, said_by_diff
 
 MAX_TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
@@ -58,7 +58,7 @@ class StepRenderer:
             changes = self.story.event(seconds, event)
         return self._collect_changed_steps(seconds, changes)
 
-    def _collect_changed_steps(self, at: float, changes: Iterable[Change]) -> list[Sheet]:
+    def _collect_changed_steps(self, at: float, changes: Iterable[StepChange]) -> list[Sheet]:
         touched: dict[int, Sheet] = {}
         for change in changes:
             sheet = self._session_export.change(at, change)
@@ -67,7 +67,7 @@ class StepRenderer:
             touched[sheet.number] = sheet
             if sheet.kind == "call" and sheet.outcome == "failed":
                 self._failed_calls[sheet.number] = sheet, sheet.outcome
-            elif sheet.kind == "result" and change.what == "end":
+            elif sheet.kind == "result" and change.phase == "end":
                 touched |= {
                     number: other
                     for number, (other, was) in self._failed_calls.items()

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from shim.core.cast.records import CastHeader
 from shim.core.reading.account import OVERFLOW_KIND, escape_control_chars
 from shim.core.secrets.redactor import Redactor
-from shim.story.steps import answered_by, cause_of
-from shim.story.story import Change, Step, Totals
+from shim.story.steps import find_failure_cause, read_vendor_name
+from shim.story.story import Step, StepChange, Totals
 
 MAX_NAMES = 500  # of tools, vendors, causes, repairs; further names are counted together
 MAX_NAME_CHARS = 80
@@ -113,7 +113,7 @@ class RunSummary:
         self.turns = DurationSamples()
         self._failed_calls: list[tuple[Step, CallCounts]] = []
 
-    def feed(self, changes: Iterable[Change]) -> None:
+    def feed(self, changes: Iterable[StepChange]) -> None:
         for what, step, _ in changes:
             if what == "begin":
                 self._add_started_step(step)
@@ -132,9 +132,9 @@ class RunSummary:
             self.outcome = self.outcome or "refused"
         elif step.kind == "result":
             facts = step.facts
-            cause = format_name(cause_of(facts))
+            cause = format_name(find_failure_cause(facts))
             self.outcome = cause or "ok"
-            self._set_answering_vendor(answered_by(facts))
+            self._set_answering_vendor(read_vendor_name(facts))
             if cause:
                 add_count(self.causes, cause)
             self.turns.add_duration(step.at - step.since)

@@ -27,7 +27,7 @@ from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory
 from shim.story.reading import MAX_LINE_BYTES, parse_json_objects
-from shim.story.story import Change, Story, text_of
+from shim.story.story import StepChange, Story, format_content
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.paper import REFRESH_SECONDS
 
@@ -294,11 +294,11 @@ class LiveTurn:
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._start_time
 
-    def _draw_changes(self, changes: Sequence[Change]) -> None:
+    def _draw_changes(self, changes: Sequence[StepChange]) -> None:
         for change in changes:
             self._renderer.change(change)
-            if change.what == "end" and change.step.outcome in ("failed", "denied"):
-                self._failed_outputs[change.step.call] = text_of(change.step.output)
+            if change.phase == "end" and change.step.outcome in ("failed", "denied"):
+                self._failed_outputs[change.step.call] = format_content(change.step.output)
 
     def _send_line(self, value: Mapping[str, Any]) -> None:
         """A line to the drop-in, which may have gone."""

@@ -18,7 +18,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars, pluralize
 from shim.state import store
 from shim.state.store import StoredSession
-from shim.story.steps import known
+from shim.story.steps import format_model_name
 from shim.story.terminal.console import AsJson, open_console, print_json, say
 
 MAX_LISTED_SESSIONS = 10  # sessions, unless all are asked for
@@ -152,7 +152,7 @@ def _format_session(session: StoredSession) -> str:
 
 
 def _list_session_parts(when: str, session: StoredSession) -> Iterator[str]:
-    yield from (part for part in (when, session.vendor, known(session.model)) if part)
+    yield from (part for part in (when, session.vendor, format_model_name(session.model)) if part)
     if session.cwd:
         home = os.path.expanduser("~")
         yield (
@@ -167,7 +167,7 @@ def _build_report(each: str, session: StoredSession) -> dict[str, Any]:
         "session_id": each,
         "vendor": session.vendor,
         "vendor_session": session.vendor_session or None,
-        "model": known(session.model) or None,
+        "model": format_model_name(session.model) or None,
         "folder": session.cwd,
         "created": session.created,
         "updated": session.updated,

@@ -13,8 +13,8 @@ from typing import Any
 from shim import __version__
 from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
-from shim.story.steps import cause_of
-from shim.story.story import Step, text_of
+from shim.story.steps import find_failure_cause
+from shim.story.story import Step, format_content
 from shim.story.trace import Item, ModelReply, TracedCast
 
 VERSION = "ATIF-v1.8"
@@ -215,7 +215,10 @@ class _Document:
         return step | {"llm_call_count": 1, "extra": extra}
 
     def _result(self, trajectory: _Trajectory, call: Step) -> dict[str, Any]:
-        result: dict[str, Any] = {"source_call_id": call.call, "content": text_of(call.output)}
+        result: dict[str, Any] = {
+            "source_call_id": call.call,
+            "content": format_content(call.output),
+        }
         nested = self._nested.get(call.call)
         if nested is not None and nested.outer is None and self._adopt(trajectory, nested):
             nested.outer = trajectory
@@ -280,7 +283,7 @@ class _Document:
 def _failure(result: Mapping[str, Any]) -> dict[str, Any]:
     facts = {
         "subtype": result.get("subtype"),
-        "cause": cause_of(result),
+        "cause": find_failure_cause(result),
         "errors": result.get("errors"),
     }
     extra = {"error": True} | {name: value for name, value in facts.items() if value}

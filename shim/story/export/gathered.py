@@ -7,7 +7,7 @@ from shim.core.reading.account import pluralize
 from shim.core.secrets.redactor import describe_redactions
 from shim.story.export.sheets import Exported
 from shim.story.reading import TOO_LONG_PHRASE, Recording, StoryReader
-from shim.story.steps import known
+from shim.story.steps import format_model_name
 from shim.story.story import Story
 
 
@@ -35,7 +35,7 @@ def gather(path: str, *, redact: bool) -> Gathered:
         "started": exported.fact(header.started),
         "folder": exported.fact(header.cwd),
         "shim": exported.fact(header.shim),
-        "model": exported.fact(known(teller.story.model)),
+        "model": exported.fact(format_model_name(teller.story.model)),
     }
     return Gathered(exported, teller.story, about, list(_notes(exported, cast, teller)))
 

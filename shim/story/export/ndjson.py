@@ -18,7 +18,7 @@ from shim.core.secrets.lines import LineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.playable_run import parse_invocation
 from shim.story.reading import Recording, StoryReader
-from shim.story.story import Change, Story
+from shim.story.story import StepChange, Story
 
 Write = Callable[[bytes], None]
 
@@ -35,7 +35,7 @@ class _Lines(Story):
         super().__init__()
         self._write = write
 
-    def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
+    def event(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
         self._write(orjson.dumps(event) + b"\n")
         return []
 

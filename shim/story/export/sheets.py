@@ -18,8 +18,8 @@ from shim.story.figures import (
     format_value,
 )
 from shim.story.remarks import describe_note
-from shim.story.steps import MAIN_ARGUMENTS, cause_of, known
-from shim.story.story import Change, Kind, Step, text_of
+from shim.story.steps import MAIN_ARGUMENTS, find_failure_cause, format_model_name
+from shim.story.story import Step, StepChange, StepKind, format_content
 from shim.story.unified_diff import CONTEXT_LINES, WHOLE, diff_of, said_by_diff
 
 ROOM = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
@@ -85,7 +85,7 @@ class Sheet:
     """
 
     number: int
-    kind: Kind
+    kind: StepKind
     at: int
     until: int | None = None
     turn: int = 0
@@ -177,19 +177,19 @@ class Exported:
 
     # -- the story ---------------------------------------------------------------------------------
 
-    def change(self, at: float, change: Change) -> Sheet | None:
+    def change(self, at: float, change: StepChange) -> Sheet | None:
         """Take a change of a step, `at` seconds since the beginning. Its sheet; None if there was
         no room for it.
         """
         step = change.step
-        if change.what == "begin":
+        if change.phase == "begin":
             self._begin(step)
         found = self._open.get(step.number)
         if found is None:
             return None
-        if change.what == "more":
+        if change.phase == "more":
             _grow(found.growth, _ms(at), len(change.fragment))
-        elif change.what == "end":
+        elif change.phase == "end":
             del self._open[step.number]
             self._end(step, found)
         elif step.kind == "call" and not self._keep:
@@ -284,7 +284,7 @@ class Exported:
             (self.fact(name), self._text(value if isinstance(value, str) else format_value(value)))
             for name, value in (*told[:FIELDS], *rest)
         ]
-        sheet.output = self._text(text_of(step.output))
+        sheet.output = self._text(format_content(step.output))
 
     def _facts(self, step: Step) -> Iterable[tuple[str, str]]:
         facts = step.facts
@@ -332,9 +332,9 @@ def _grow(growth: list[tuple[int, int]], at: int, size: int) -> None:
 
 Tell = Callable[[Step], Any]
 # The facts of a step, by its kind.
-FACTS: Mapping[Kind, Mapping[str, Tell]] = {
+FACTS: Mapping[StepKind, Mapping[str, Tell]] = {
     "start": {
-        "model": lambda step: known(step.facts.get("model")),
+        "model": lambda step: format_model_name(step.facts.get("model")),
         "folder": lambda step: step.facts.get("cwd"),
         "permission mode": lambda step: step.facts.get("permissionMode"),
         "tools": lambda step: len(step.facts["tools"]),
@@ -345,7 +345,7 @@ FACTS: Mapping[Kind, Mapping[str, Tell]] = {
         "error": lambda step: step.facts.get("error"),
     },
     "result": {
-        "failed": lambda step: cause_of(step.facts),
+        "failed": lambda step: find_failure_cause(step.facts),
         "errors": lambda step: "\n".join(map(str, step.facts.get("errors") or ())),
         "replies": lambda step: step.facts.get("num_turns"),
         "time": lambda step: format_duration(step.lasted) if step.lasted else None,

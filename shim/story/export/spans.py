@@ -18,8 +18,8 @@ import orjson
 
 from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
-from shim.story.steps import cause_of
-from shim.story.story import Step, text_of
+from shim.story.steps import find_failure_cause
+from shim.story.story import Step, format_content
 from shim.story.trace import ModelReply, TracedCast
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
@@ -192,7 +192,7 @@ class Spans:
             attributes["shim.session.cost_usd"] = float(cost)
         if isinstance(turns, int):
             attributes["shim.turn.replies"] = turns
-        cause = "cut_off" if result is None else cause_of(facts)
+        cause = "cut_off" if result is None else find_failure_cause(facts)
         if cause:
             attributes["error.type"] = cause
         if self._content:
@@ -253,8 +253,12 @@ class Spans:
             attributes["error.type"] = CALL_ERRORS[call.outcome]
         if self._content:
             attributes["gen_ai.tool.call.arguments"] = self._json(call.input)
-            attributes["gen_ai.tool.call.result"] = self._json(text_of(call.output))
-        response = {"type": "tool_call_response", "id": call.call, "response": text_of(call.output)}
+            attributes["gen_ai.tool.call.result"] = self._json(format_content(call.output))
+        response = {
+            "type": "tool_call_response",
+            "id": call.call,
+            "response": format_content(call.output),
+        }
         self._ask(lane, "tool", [response])
         until = call.at if call.until is None else call.until
         inside = f"agent {lane}" if lane else "turn"

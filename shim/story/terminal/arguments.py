@@ -14,7 +14,13 @@ from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.story.edits import find_edit_lines
-from shim.story.steps import MAIN_ARGUMENTS, OPTIONS, QUESTIONS, Step, has_only_plain_questions
+from shim.story.steps import (
+    MAIN_ARGUMENTS,
+    MAX_OPTIONS,
+    MAX_QUESTIONS,
+    Step,
+    has_only_plain_questions,
+)
 from shim.story.unified_diff import said_by_diff
 
 ARGUMENT_CHARACTERS = 160
@@ -95,7 +101,7 @@ def asked_of(arguments: Mapping[str, Any]) -> list[Asked]:
             tuple(_options(one.get("options"))),
             one.get("multiSelect") is True,
         )
-        for one in (found if isinstance(found, list) else ())[:QUESTIONS]
+        for one in (found if isinstance(found, list) else ())[:MAX_QUESTIONS]
         if isinstance(one, Mapping) and one.get("question")
     ]
 
@@ -108,7 +114,7 @@ def _asked_in_short(asked: Asked) -> str:
 def _options(said: Any) -> list[tuple[str, str]]:
     return [
         (str(one["label"]), str(one.get("description") or ""))
-        for one in (said if isinstance(said, list) else ())[:OPTIONS]
+        for one in (said if isinstance(said, list) else ())[:MAX_OPTIONS]
         if isinstance(one, Mapping) and one.get("label")
     ]
 

@@ -14,8 +14,8 @@ from shim.core.reading.account import escape_control_chars, pluralize
 from shim.core.reading.bounded import BoundedDict
 from shim.story.edits import DiffLine, find_edit_lines
 from shim.story.remarks import describe_note
-from shim.story.steps import MAIN_ARGUMENTS, TODO, has_only_plain_questions, known
-from shim.story.story import Change, Step, Story, text_of
+from shim.story.steps import MAIN_ARGUMENTS, TODO_SIGNS, format_model_name, has_only_plain_questions
+from shim.story.story import Step, StepChange, Story, format_content
 from shim.story.terminal.arguments import (
     ARGUMENT_CHARACTERS,
     HIDDEN,
@@ -92,7 +92,7 @@ class Drawing:
         self._noted: set[str] = set()  # kinds of notes that the result need not repeat
         self._wrong: list[str] = []  # texts of this turn that may be its reason to fail
 
-    def change(self, change: Change) -> None:
+    def change(self, change: StepChange) -> None:
         what, step, fragment = change
         if what == "more":
             self._paper.preview(fragment)
@@ -168,7 +168,7 @@ class Drawing:
         shim = facts.get("shim") if isinstance(facts.get("shim"), Mapping) else {}
         parts = [
             self._story.vendor or "claude",
-            known(facts.get("model")),
+            format_model_name(facts.get("model")),
             str(facts.get("cwd") or ""),
         ]
         if parts[0] == NO_VENDOR:
@@ -250,7 +250,7 @@ class Drawing:
         for todo in todos if isinstance(todos, list) else ():
             if isinstance(todo, Mapping):
                 status = str(todo.get("status"))
-                line = one_line(f"{TODO.get(status, '☐')} {plain(todo.get('content'))}")
+                line = one_line(f"{TODO_SIGNS.get(status, '☐')} {plain(todo.get('content'))}")
                 self._paper.line(Text(line, style=_TODO_STYLES.get(status, "")), indent)
 
     def _outcome(self, step: Step) -> None:
@@ -290,7 +290,7 @@ class Drawing:
             )
 
     def _output(self, step: Step, indent: int) -> None:
-        text = text_of(step.output).strip("\n")
+        text = format_content(step.output).strip("\n")
         if not text.strip():
             if step.outcome != "unanswered":
                 self._paper.line(Text("(no output)", style="dim"), indent)

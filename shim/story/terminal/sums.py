@@ -7,7 +7,7 @@ from rich.text import Text
 
 from shim.core.reading.account import escape_control_chars, pluralize
 from shim.story.figures import format_calls, format_cost, format_duration, format_tokens
-from shim.story.steps import TOKENS, Step, Totals, cause_of
+from shim.story.steps import TOKEN_FIELDS, Step, Totals, find_failure_cause
 from shim.story.story import Story
 from shim.story.timeline import SPENT, Spent, Timeline
 
@@ -41,7 +41,7 @@ def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
         else "",
         format_duration(step.lasted),
         format_tokens(usage, "tokens")
-        if isinstance(usage, Mapping) and any(usage.get(name) for name in TOKENS)
+        if isinstance(usage, Mapping) and any(usage.get(name) for name in TOKEN_FIELDS)
         else "",
         format_cost(step.cost),
     ]
@@ -65,7 +65,7 @@ def _ended(facts: Mapping[str, Any]) -> tuple[str, str]:
     if interrupted(facts):
         return "■ interrupted", "yellow"
     if facts.get("is_error"):
-        return "✗ failed: " + escape_control_chars(cause_of(facts)), "red"
+        return "✗ failed: " + escape_control_chars(find_failure_cause(facts)), "red"
     denials = facts.get("permission_denials")
     if isinstance(denials, list) and denials:
         return f"⊘ ended with {pluralize(len(denials), 'denied call')}", "yellow"
@@ -74,7 +74,7 @@ def _ended(facts: Mapping[str, Any]) -> tuple[str, str]:
 
 def interrupted(facts: Mapping[str, Any]) -> bool:
     """Whether a person ended the turn."""
-    return cause_of(facts) in INTERRUPTED
+    return find_failure_cause(facts) in INTERRUPTED
 
 
 def reasons(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from shim.core.cast.records import CastError
 from shim.story.export import atif as export_atif
 from shim.story.export import ndjson as export_ndjson
 from shim.story.export.sheets import Exported
-from shim.story.steps import Change, Step
+from shim.story.steps import Step, StepChange
 from tests.story.export.test_export_otel import spans_of
 
 OLD = sorted((FIXTURES / "casts").rglob("*.cast"))
@@ -136,5 +136,5 @@ def _places(value):
 def test_every_step_without_room_is_counted():
     found = Exported(room=0)
     for number in range(3):
-        found.change(0.0, Change("begin", Step(number, "note", 0.0)))
+        found.change(0.0, StepChange("begin", Step(number, "note", 0.0)))
     assert (found.sheets, found.left_out) == ([], 3)

@@ -19,7 +19,7 @@ from sweeps import each, fewest, over
 
 from shim.story.export.html import ASSETS, SCRIPTS, STYLES, TIMELINE_COLUMNS, export
 from shim.story.export.sheets import SHORTEST_CHARACTERS, TEXT_CHARACTERS, Exported
-from shim.story.steps import Change, Step
+from shim.story.steps import Step, StepChange
 
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
 HOSTILE = [
@@ -376,6 +376,6 @@ def test_a_question_has_all_of_its_input():
     }
     for name, given in (("Edit", edit), ("Bash", more)):
         exported, step = Exported(), Step(1, "question", 0.0, name=name, input=given)
-        exported.change(0, Change("begin", step))
-        exported.change(0, Change("end", step))
+        exported.change(0, StepChange("begin", step))
+        exported.change(0, StepChange("end", step))
         assert any("EVIL" in value.head for _, value in exported.sheets[0].fields)

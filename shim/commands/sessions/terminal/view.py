@@ -17,7 +17,7 @@ from shim.commands.sessions.terminal.asking import build_form_input
 from shim.core.bridge.frames import Cursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import pluralize
-from shim.story.story import Change, Story
+from shim.story.story import StepChange, Story
 from shim.story.terminal.arguments import one_line
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.paper import Typed
@@ -59,7 +59,7 @@ class SessionView:
             console, self.story, live=True, thinking=thinking, full=full, asks=can_answer
         )
         self._draws_all = draws_all
-        self._history = deque[Sequence[Change]](maxlen=MAX_HISTORY_STEPS)
+        self._history = deque[Sequence[StepChange]](maxlen=MAX_HISTORY_STEPS)
         self._history_steps = 0  # of what was said before
         self._start_ms = 0
         self._last_drawn_number = 0  # a line of this number was drawn
@@ -232,10 +232,10 @@ class SessionView:
         self._start_ms = self._start_ms or int(at)
         return (at - self._start_ms) / MS_PER_SECOND
 
-    def _draw_changes(self, changes: Sequence[Change]) -> None:
+    def _draw_changes(self, changes: Sequence[StepChange]) -> None:
         if not (self.is_synced or self._draws_all):
-            self._history_steps += sum(change.what == "end" for change in changes)
-            if any(change.what != "more" for change in changes):
+            self._history_steps += sum(change.phase == "end" for change in changes)
+            if any(change.phase != "more" for change in changes):
                 self._history.append(changes)
             return
         for change in changes:
@@ -258,7 +258,7 @@ class SessionView:
         steps, drawn = deque[int](), 0
         for changes in self._history:
             parts.append(self._render_changes(changes))
-            steps.append(sum(change.what == "end" for change in changes))
+            steps.append(sum(change.phase == "end" for change in changes))
         self._history.clear()
         room = (
             MAX_HISTORY_SCREENS * self._console.height
@@ -276,7 +276,7 @@ class SessionView:
         self._console.file.write("".join(reversed(kept)))
         self._console.file.flush()
 
-    def _render_changes(self, changes: Sequence[Change]) -> str:
+    def _render_changes(self, changes: Sequence[StepChange]) -> str:
         """What some changes look like, written nowhere yet."""
         file, self._console.file = self._console.file, io.StringIO()
         try:
