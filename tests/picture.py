@@ -40,7 +40,7 @@ def drawn() -> Console:
     translation = open_translation("demo", partial=True, terminator="none", stable=True)
     story, clock = Story(), 0.0
     drawing = Drawing(console, story)
-    for change in story.prompt(clock, PROMPT):
+    for change in story.add_prompt(clock, PROMPT):
         drawing.change(change)
     for event in list_events(PROMPT, FOLDER, "demo"):
         clock += {

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from shim.story.steps import Step
-from shim.story.unified_diff import CONTEXT_LINES, WHOLE, diff_of
+from shim.story.unified_diff import CONTEXT_LINES, FULL_CONTEXT_LINES, build_diff
 
 DiffSign = Literal[" ", "+", "-", "@"]  # a line that stays, is new, is gone; a place in the file
 
@@ -44,8 +44,8 @@ def _list_argument_diff_lines(step: Step, extra: Mapping[str, Any]) -> Iterator[
     """The change as the arguments describe it. Places in the file may be unknown; a gap stands
     between two of them.
     """
-    context = WHOLE if step.kind == "question" else CONTEXT_LINES
-    difference = diff_of(step.name, step.input, extra.get("originalFile"), context=context)
+    context = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
+    difference = build_diff(step.name, step.input, extra.get("originalFile"), context_lines=context)
     for count, line in enumerate(difference.split("\n") if difference else ()):
         if line[:1] in _LINE_SIGNS:
             yield DiffLine(_LINE_SIGNS[line[0]], line[1:])

@@ -183,7 +183,7 @@ class StoryReader:
         self._prompt_added = True
         texts = [self._invocation.prompt or "", self._stdin.decode("utf-8", "replace").strip()]
         text = "\n".join(filter(None, texts))
-        return self.story.prompt(self._prompt_time_s, text) if text else []
+        return self.story.add_prompt(self._prompt_time_s, text) if text else []
 
     def _add_sent_record(self, record: CastRecord) -> list[StepChange]:
         if not self._takes_messages:
@@ -193,7 +193,7 @@ class StoryReader:
         return [
             change
             for event in parse_json_objects(self._complete_line(record))
-            for change in self.story.sent(record.time_s, event)
+            for change in self.story.add_frontend_line(record.time_s, event)
         ]
 
     def _add_events(self, at: float, lines: bytes) -> list[StepChange]:
@@ -214,7 +214,7 @@ class StoryReader:
             and not self._child_stream.is_finished
         ):
             self._child_stream.interrupt()
-        return self.story.note(at, fact)
+        return self.story.add_note(at, fact)
 
     def _add_child_record(self, at: float, record: CastRecord) -> list[StepChange]:
         """What a record of a child means. Its result waits for the note of what was decided."""

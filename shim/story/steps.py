@@ -68,7 +68,7 @@ class Step:
     cost: float = 0.0
 
     @property
-    def lasted(self) -> float:
+    def duration_s(self) -> float:
         """The seconds of a result's turn; where its lines came all at once, those that the result
         names.
         """
@@ -98,17 +98,17 @@ class Totals:
     failed_calls: int = 0
     denied_calls: int = 0
     errors: int = 0
-    cost: float = 0.0
-    duration: float = 0.0
+    cost_usd: float = 0.0
+    duration_s: float = 0.0
     tokens: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     repairs: dict[str, int] = field(default_factory=dict)
 
-    def called(self, outcome: str, number: int = 1) -> None:
+    def add_call_outcome(self, outcome: str, number: int = 1) -> None:
         self.failed_calls += number * (outcome == "failed")
         self.denied_calls += number * (outcome == "denied")
 
-    def turn(self, result: Mapping[str, Any]) -> None:
+    def add_turn(self, result: Mapping[str, Any]) -> None:
         """Add a finished turn without its cost, which is counted for each conversation."""
         self.turns += 1
         self.errors += bool(result.get("is_error"))
@@ -127,22 +127,22 @@ class Totals:
 class StreamedBlock:
     """A block while it is streamed: its fragments, which are joined at its end."""
 
-    __slots__ = ("parts", "size", "step")
+    __slots__ = ("fragments", "char_count", "step")
 
     def __init__(self, step: Step) -> None:
         self.step = step
-        self.parts: list[str] = []
-        self.size = 0
+        self.fragments: list[str] = []
+        self.char_count = 0
 
     def add(self, fragment: str) -> None:
-        if self.size < MAX_STREAMED_CHARS:
-            self.parts.append(fragment[: MAX_STREAMED_CHARS - self.size])
-        self.size += len(fragment)
+        if self.char_count < MAX_STREAMED_CHARS:
+            self.fragments.append(fragment[: MAX_STREAMED_CHARS - self.char_count])
+        self.char_count += len(fragment)
 
-    def text(self) -> str:
-        self.parts = ["".join(self.parts)]
-        more = self.size - MAX_STREAMED_CHARS
-        return self.parts[0] + (f"\n… {more} more characters" if more > 0 else "")
+    def join_text(self) -> str:
+        self.fragments = ["".join(self.fragments)]
+        more = self.char_count - MAX_STREAMED_CHARS
+        return self.fragments[0] + (f"\n… {more} more characters" if more > 0 else "")
 
 
 def is_same_block(said: str, whole: str) -> bool:

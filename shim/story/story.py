@@ -24,12 +24,14 @@ from shim.story.timeline import Timeline
 
 __all__ = ["TOKEN_FIELDS", "StepChange", "StepKind", "Step", "Story", "Totals", "format_content"]
 
-DOLLARS = 1e9  # a larger number is not a price
-OPEN_CALLS = 10_000  # whose results may still come
-OPEN_BLOCKS = 1000  # that are streamed at the same time; and of one reply, that wait for their line
+MAX_COST_USD = 1e9  # a larger number is not a price
+MAX_OPEN_CALLS = 10_000  # whose results may still come
+MAX_OPEN_BLOCKS = (
+    1000  # that are streamed at the same time; and of one reply, that wait for their line
+)
 
 # Internal events of claude that mean nothing to a reader.
-_QUIET = frozenset(
+_IGNORED_EVENTS = frozenset(
     (
         "background_tasks_changed",
         "commands_changed",
@@ -44,7 +46,7 @@ _QUIET = frozenset(
     )
 )
 # requests of a frontend that change the session
-_SETTINGS = ("interrupt", "set_model", "set_permission_mode")
+_SETTING_REQUESTS = ("interrupt", "set_model", "set_permission_mode")
 
 
 class Story:
@@ -56,42 +58,46 @@ class Story:
 
     def __init__(self) -> None:
         self.totals = Totals()
-        self.model = self.session = self.vendor = ""
+        self.model = self.session_id = self.vendor = ""
         self.timeline = Timeline()
         self.totals.seconds = self.timeline.seconds
-        self._at = 0.0
-        self._number = 0
-        self._turn = 0
-        self._queued = 0  # prompts that came during a turn
-        self._since: float | None = None  # when the current or next turn was asked for
-        self._calls: dict[str, Step] = {}
+        self._time_s = 0.0
+        self._step_count = 0
+        self._turn_number = 0
+        self._queued_prompts = 0  # prompts that came during a turn
+        self._turn_requested_s: float | None = None  # when the current or next turn was asked for
+        self._open_calls: dict[str, Step] = {}
         # calls of this turn; its result may say that they were denied
-        self._failed: dict[str, Step] = {}
-        self._asking: dict[str, Step] = {}
-        self._blocks: dict[str, StreamedBlock] = {}  # by agent: each has one open block
+        self._failed_calls: dict[str, Step] = {}
+        self._pending_prompts: dict[str, Step] = {}
+        self._open_blocks: dict[str, StreamedBlock] = {}  # by agent: each has one open block
         # by agent: streamed blocks whose whole line has not come
-        self._streamed: dict[str, list[tuple[str, str]]] = {}
+        self._streamed_blocks: dict[str, list[tuple[str, str]]] = {}
         # The conversation, the cost of earlier conversations, the cost of this one.
         self._costs: tuple[str, float, float] = "", 0.0, 0.0
 
     # -- what may happen ---------------------------------------------------------------------------
 
-    def prompt(self, at: float, content: Any) -> list[StepChange]:
+    def add_prompt(self, at: float, content: Any) -> list[StepChange]:
         """A prompt: a text, or the content blocks of a user's message."""
-        at = self._now(at)
-        if self.timeline.spending == "idle" or not self._turn:
-            self._since = at
-            self._begin_turn(at)
+        at = self._advance_time(at)
+        if self.timeline.activity == "idle" or not self._turn_number:
+            self._turn_requested_s = at
+            self._start_turn(at)
         else:
-            self._queued += 1
-        return self.told(at, self._whole(at, "prompt", text=format_content(content)))
+            self._queued_prompts += 1
+        return self.emit_changes(
+            at, self._add_complete_step(at, "prompt", text=format_content(content))
+        )
 
     def event(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
         """Take one of Claude's events. A malformed event is told as far as it can be read."""
         handler = _HANDLERS.get(str(event.get("type")))
         changes: list[StepChange] = []
         try:
-            for change in handler(self, self._now(at), event) if handler is not None else ():
+            for change in (
+                handler(self, self._advance_time(at), event) if handler is not None else ()
+            ):
                 changes.append(change)
         except (
             AttributeError,
@@ -103,44 +109,54 @@ class Story:
             RecursionError,
         ):
             pass
-        return self.told(at, changes)
+        return self.emit_changes(at, changes)
 
-    def note(self, at: float, fact: Mapping[str, Any]) -> list[StepChange]:
+    def add_note(self, at: float, fact: Mapping[str, Any]) -> list[StepChange]:
         """A note of the recorder, such as a repair or a timeout."""
         kind = str(fact.get("kind") or "note")
-        return self.told(at, self._whole(self._now(at), "note", text=kind, name=kind, facts=fact))
+        return self.emit_changes(
+            at,
+            self._add_complete_step(
+                self._advance_time(at), "note", text=kind, name=kind, facts=fact
+            ),
+        )
 
-    def sent(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
+    def add_frontend_line(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
         """A line that a frontend sent: a prompt, an answer to a question, an interrupt, another
         model or mode.
         """
-        at = self._now(at)
+        at = self._advance_time(at)
         if event.get("type") == "user" and isinstance(event.get("message"), Mapping):
-            return self.prompt(at, event["message"].get("content"))
+            return self.add_prompt(at, event["message"].get("content"))
         if event.get("type") == "control_response":
-            return self.told(at, self._answered(at, event.get("response")))
+            return self.emit_changes(at, self._add_answer(at, event.get("response")))
         request = event.get("request")
-        if isinstance(request, Mapping) and (kind := str(request.get("subtype"))) in _SETTINGS:
-            return self.told(at, self._whole(at, "note", text=kind, name=kind, facts=request))
+        if (
+            isinstance(request, Mapping)
+            and (kind := str(request.get("subtype"))) in _SETTING_REQUESTS
+        ):
+            return self.emit_changes(
+                at, self._add_complete_step(at, "note", text=kind, name=kind, facts=request)
+            )
         return []
 
-    def settled(self, at: float, question: str, how: str, by: str) -> list[StepChange]:
+    def add_resolved_prompt(self, at: float, question: str, how: str, by: str) -> list[StepChange]:
         """A question of a session that several frontends see was settled: `allow`, `deny`, or
         without an answer.
         """
         said = {"response": {"behavior": how}} if how in ("allow", "deny") else {"subtype": how}
-        return self.told(
-            at, self._answered(self._now(at), {"request_id": question, "by": by, **said})
+        return self.emit_changes(
+            at, self._add_answer(self._advance_time(at), {"request_id": question, "by": by, **said})
         )
 
-    def close(self, at: float) -> list[StepChange]:
+    def close(self, time_s: float) -> list[StepChange]:
         """The session is over: end all open steps."""
-        at = self._now(at)
-        changes = self.told(at, self._end_all(at))
-        self.timeline.spend(at, self.timeline.spending)
+        time_s = self._advance_time(time_s)
+        changes = self.emit_changes(time_s, self._close_all_steps(time_s))
+        self.timeline.switch_activity(time_s, self.timeline.activity)
         return changes
 
-    def told(self, at: float, changes: Iterable[StepChange]) -> list[StepChange]:
+    def emit_changes(self, time_s: float, changes: Iterable[StepChange]) -> list[StepChange]:
         """All changes go through here, with the time at which they are told."""
         return list(changes)
 
@@ -150,99 +166,108 @@ class Story:
         kind = str(event.get("subtype"))
         if kind == "init":
             yield from self._on_init(at, event)
-        elif kind == "permission_denied" and str(event.get("tool_use_id")) in self._calls:
-            self._calls[str(event.get("tool_use_id"))].outcome = "denied"
-        elif kind not in _QUIET and not (kind == "hook_response" and not event.get("exit_code")):
-            yield from self._whole(at, "note", text=kind, name=kind, facts=event)
+        elif kind == "permission_denied" and str(event.get("tool_use_id")) in self._open_calls:
+            self._open_calls[str(event.get("tool_use_id"))].outcome = "denied"
+        elif kind not in _IGNORED_EVENTS and not (
+            kind == "hook_response" and not event.get("exit_code")
+        ):
+            yield from self._add_complete_step(at, "note", text=kind, name=kind, facts=event)
 
     def _on_init(self, at: float, event: Mapping[str, Any]) -> Iterator[StepChange]:
-        known = self.session
-        self.session, self.model = str(event.get("session_id") or ""), str(event.get("model") or "")
+        known = self.session_id
+        self.session_id, self.model = (
+            str(event.get("session_id") or ""),
+            str(event.get("model") or ""),
+        )
         self.vendor = read_vendor_name(event) or self.vendor
-        if self._queued:
-            self._work(at)
-        if not known or known != self.session:
-            yield from self._whole(at, "start", text=self.model, facts=event)
+        if self._queued_prompts:
+            self._ensure_turn(at)
+        if not known or known != self.session_id:
+            yield from self._add_complete_step(at, "start", text=self.model, facts=event)
 
     def _on_stream_event(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
-        event, parent = line["event"], _parent(line)
+        event, parent = line["event"], _get_parent_id(line)
         kind = event.get("type")
         if kind == "message_start":
-            self._streamed.pop(parent, None)
-            self._work(at)
+            self._streamed_blocks.pop(parent, None)
+            self._ensure_turn(at)
         elif kind == "content_block_delta":
             delta = event["delta"]
             told: StepKind = "thinking" if "thinking" in delta else "text"
             if isinstance(fragment := delta.get(told), str) and fragment:
-                self._work(at)
-                yield from self._grow(at, told, parent, fragment)
+                self._ensure_turn(at)
+                yield from self._extend_block(at, told, parent, fragment)
         elif kind in ("content_block_start", "content_block_stop", "message_stop"):
-            yield from self._end_block(at, parent)
+            yield from self._close_block(at, parent)
 
     def _on_assistant(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
-        message, parent = line["message"], _parent(line)
-        self._work(at)
+        message, parent = line["message"], _get_parent_id(line)
+        self._ensure_turn(at)
         wrong = message.get("model") == "<synthetic>" and bool(line.get("error"))
-        for block in _blocks(message.get("content")):
+        for block in _list_blocks(message.get("content")):
             kind = str(block.get("type"))
             if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
-                yield from self._end_block(at, parent)
-                yield from self._call(at, block, parent)
+                yield from self._close_block(at, parent)
+                yield from self._open_call(at, block, parent)
             elif kind.endswith("_tool_result"):
-                yield from self._result_of(at, block, None, parent)
+                yield from self._add_tool_result(at, block, None, parent)
             elif kind == "text" and wrong:
-                yield from self._end_block(at, parent)
-                yield from self._whole(
+                yield from self._close_block(at, parent)
+                yield from self._add_complete_step(
                     at, "error", text=str(block.get("text")), parent=parent, facts=line
                 )
             elif kind in ("text", "thinking"):
                 whole = block.get(kind)
-                yield from self._said(at, "text" if kind == "text" else "thinking", parent, whole)
+                yield from self._add_block(
+                    at, "text" if kind == "text" else "thinking", parent, whole
+                )
             elif kind == "redacted_thinking":
-                yield from self._said(at, "thinking", parent, "")
+                yield from self._add_block(at, "thinking", parent, "")
 
-    def _said(self, at: float, kind: StepKind, parent: str, whole: Any) -> Iterator[StepChange]:
+    def _add_block(
+        self, at: float, kind: StepKind, parent: str, whole: Any
+    ) -> Iterator[StepChange]:
         """A whole block; only what was not streamed of it is told."""
         whole = whole if isinstance(whole, str) else ""
-        streamed = self._streamed.get(parent, [])
-        block = self._blocks.get(parent)
+        streamed = self._streamed_blocks.get(parent, [])
+        block = self._open_blocks.get(parent)
         if (
             block is not None
             and block.step.kind == kind
-            and is_same_block(said := block.text(), whole)
+            and is_same_block(said := block.join_text(), whole)
         ):
             if whole.startswith(said) and len(whole) > len(said):
-                yield from self._grow(at, kind, parent, whole[len(said) :])
-            yield from self._end_block(at, parent)
-            streamed = self._streamed.get(parent, [])
+                yield from self._extend_block(at, kind, parent, whole[len(said) :])
+            yield from self._close_block(at, parent)
+            streamed = self._streamed_blocks.get(parent, [])
             streamed.pop()
             return
-        yield from self._end_block(at, parent)
-        for place, (said_kind, said) in enumerate(self._streamed.get(parent, [])):
+        yield from self._close_block(at, parent)
+        for place, (said_kind, said) in enumerate(self._streamed_blocks.get(parent, [])):
             if said_kind == kind and is_same_block(said, whole):
-                del self._streamed[parent][place]
+                del self._streamed_blocks[parent][place]
                 if not whole.startswith(said) or len(whole) == len(said):
                     return
                 whole = whole[len(said) :]
                 break
         if whole or kind == "thinking":
-            yield from self._whole(at, kind, text=whole, parent=parent)
+            yield from self._add_complete_step(at, kind, text=whole, parent=parent)
 
     def _on_user(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
-        content, parent = line["message"].get("content"), _parent(line)
+        content, parent = line["message"].get("content"), _get_parent_id(line)
         if line.get("isReplay"):
             return
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
-        blocks = list(_blocks(content))
+        blocks = list(_list_blocks(content))
         results = sum(block.get("type") == "tool_result" for block in blocks)
         for block in blocks:
             if block.get("type") == "tool_result":
-                yield from self._result_of(
+                yield from self._add_tool_result(
                     at, block, line.get("tool_use_result") if results == 1 else None, parent
                 )
             elif block.get("type") == "text":
-                yield from self._whole(
+                yield from self._add_complete_step(
                     at, "note", text=str(block.get("text")), name="user", parent=parent, facts=line
                 )
 
@@ -252,131 +277,137 @@ class Story:
             return
         name, call = str(request.get("tool_name")), str(request.get("tool_use_id") or "")
         changes = list(
-            self._whole(
+            self._add_complete_step(
                 at,
                 "question",
                 text=name,
                 name=name,
                 call=call,
-                input=_mapping(request),
+                input=_get_tool_input(request),
                 facts=request,
             )
         )
-        if len(self._asking) < OPEN_CALLS:
-            self._asking[str(line.get("request_id"))] = changes[0].step
-            self.timeline.spend(at, "person")
+        if len(self._pending_prompts) < MAX_OPEN_CALLS:
+            self._pending_prompts[str(line.get("request_id"))] = changes[0].step
+            self.timeline.switch_activity(at, "person")
         yield from changes
 
     def _on_cancel(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
-        yield from self._answered(
+        yield from self._add_answer(
             at, {"request_id": line.get("request_id"), "subtype": "withdrawn"}
         )
 
     def _on_rate_limit(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         if line["rate_limit_info"].get("status") != "allowed":
-            yield from self._whole(at, "note", text="rate_limit", name="rate_limit", facts=line)
+            yield from self._add_complete_step(
+                at, "note", text="rate_limit", name="rate_limit", facts=line
+            )
 
     def _on_result(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
-        yield from self._end_all(at)
-        self._streamed.clear()
-        self.timeline.spend(at, "idle")
-        before = self.totals.cost
-        self._add_up(line)
-        since, self._since = self._since, at if self._queued else None
+        yield from self._close_all_steps(at)
+        self._streamed_blocks.clear()
+        self.timeline.switch_activity(at, "idle")
+        before = self.totals.cost_usd
+        self._add_result_totals(line)
+        since, self._turn_requested_s = self._turn_requested_s, at if self._queued_prompts else None
         since = at if since is None else since
-        cost = self.totals.cost - before
-        yield from self._whole(
+        cost = self.totals.cost_usd - before
+        yield from self._add_complete_step(
             at, "result", text=str(line.get("result") or ""), facts=line, since=since, cost=cost
         )
 
-    def _add_up(self, line: Mapping[str, Any]) -> None:
+    def _add_result_totals(self, line: Mapping[str, Any]) -> None:
         totals = self.totals
-        totals.turn(line)
-        for denial in _blocks(line.get("permission_denials")):
-            if (step := self._failed.pop(str(denial.get("tool_use_id")), None)) is not None:
+        totals.add_turn(line)
+        for denial in _list_blocks(line.get("permission_denials")):
+            if (step := self._failed_calls.pop(str(denial.get("tool_use_id")), None)) is not None:
                 step.outcome = "denied"
-                totals.called("failed", -1)
-                totals.called("denied")
-        self._failed.clear()
+                totals.add_call_outcome("failed", -1)
+                totals.add_call_outcome("denied")
+        self._failed_calls.clear()
         cost = line.get("total_cost_usd")
-        if isinstance(cost, int | float) and 0 <= cost < DOLLARS:  # of the conversation so far
+        if isinstance(cost, int | float) and 0 <= cost < MAX_COST_USD:  # of the conversation so far
             whose, before, so_far = self._costs
             if whose != (session := str(line.get("session_id"))):
                 before, so_far = before + so_far, 0.0
             self._costs = session, before, max(so_far, float(cost))
-            totals.cost = before + self._costs[2]
+            totals.cost_usd = before + self._costs[2]
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _step(self, at: float, kind: StepKind, **fields: Any) -> Step:
-        self._number += 1
-        return Step(self._number, kind, at, turn=self._turn, **fields)
+    def _create_step(self, at: float, kind: StepKind, **fields: Any) -> Step:
+        self._step_count += 1
+        return Step(self._step_count, kind, at, turn=self._turn_number, **fields)
 
-    def _whole(self, at: float, kind: StepKind, **fields: Any) -> Iterator[StepChange]:
-        step = self._step(at, kind, until=at, **fields)
+    def _add_complete_step(self, at: float, kind: StepKind, **fields: Any) -> Iterator[StepChange]:
+        step = self._create_step(at, kind, until=at, **fields)
         yield StepChange("begin", step)
         yield StepChange("end", step)
 
-    def _grow(self, at: float, kind: StepKind, parent: str, fragment: str) -> Iterator[StepChange]:
-        block = self._blocks.get(parent)
+    def _extend_block(
+        self, at: float, kind: StepKind, parent: str, fragment: str
+    ) -> Iterator[StepChange]:
+        block = self._open_blocks.get(parent)
         if block is not None and block.step.kind != kind:
-            yield from self._end_block(at, parent)
+            yield from self._close_block(at, parent)
             block = None
         if block is None:
-            if len(self._blocks) >= OPEN_BLOCKS:
-                yield from self._end_block(at, next(iter(self._blocks)))
-            block = self._blocks[parent] = StreamedBlock(self._step(at, kind, parent=parent))
+            if len(self._open_blocks) >= MAX_OPEN_BLOCKS:
+                yield from self._close_block(at, next(iter(self._open_blocks)))
+            block = self._open_blocks[parent] = StreamedBlock(
+                self._create_step(at, kind, parent=parent)
+            )
             yield StepChange("begin", block.step)
         block.add(fragment)
         yield StepChange("more", block.step, fragment)
 
-    def _end_block(self, at: float, parent: str) -> Iterator[StepChange]:
-        block = self._blocks.pop(parent, None)
+    def _close_block(self, at: float, parent: str) -> Iterator[StepChange]:
+        block = self._open_blocks.pop(parent, None)
         if block is not None:
             step = block.step
-            step.text, step.until = block.text(), at
-            streamed = self._streamed.setdefault(parent, [])
+            step.text, step.until = block.join_text(), at
+            streamed = self._streamed_blocks.setdefault(parent, [])
             streamed.append((step.kind, step.text))
-            del streamed[:-OPEN_BLOCKS]
+            del streamed[:-MAX_OPEN_BLOCKS]
             yield StepChange("end", step)
 
-    def _end_all(self, at: float) -> Iterator[StepChange]:
+    def _close_all_steps(self, at: float) -> Iterator[StepChange]:
         """End all open steps; open calls are unanswered."""
-        for key in list(self._blocks):
-            yield from self._end_block(at, key)
-        calls, self._calls = self._calls, {}
-        self._asking.clear()
+        for key in list(self._open_blocks):
+            yield from self._close_block(at, key)
+        calls, self._open_calls = self._open_calls, {}
+        self._pending_prompts.clear()
         for step in calls.values():
-            yield self._end_call(at, step, step.outcome or "unanswered")
+            yield self._close_call(at, step, step.outcome or "unanswered")
 
-    def _call(self, at: float, block: Mapping[str, Any], parent: str) -> Iterator[StepChange]:
+    def _open_call(self, at: float, block: Mapping[str, Any], parent: str) -> Iterator[StepChange]:
         identity = str(block.get("id"))
-        if identity in self._calls:
+        if identity in self._open_calls:
             return
-        step = self._step(
+        step = self._create_step(
             at,
             "call",
             call=identity,
             name=str(block.get("name")),
-            input=_mapping(block),
+            input=_get_tool_input(block),
             parent=parent,
         )
         self.totals.calls += 1
         yield StepChange("begin", step)
-        if len(self._calls) >= OPEN_CALLS:
-            yield self._end_call(at, step, "unanswered")
+        if len(self._open_calls) >= MAX_OPEN_CALLS:
+            yield self._close_call(at, step, "unanswered")
             return
-        self._calls[identity] = step
-        self._go_on(at)
+        self._open_calls[identity] = step
+        self._update_activity(at)
 
-    def _result_of(
+    def _add_tool_result(
         self, at: float, block: Mapping[str, Any], extra: Any, parent: str
     ) -> Iterator[StepChange]:
         identity = str(block.get("tool_use_id"))
-        step = self._calls.pop(identity, None)
+        step = self._open_calls.pop(identity, None)
         content = block.get("content")
         if step is None:  # a second result, or one after the turn
-            yield from self._whole(
+            yield from self._add_complete_step(
                 at,
                 "note",
                 text="late_result",
@@ -386,26 +417,26 @@ class Story:
                 parent=parent,
             )
             return
-        for request, asked in list(self._asking.items()):
+        for request, asked in list(self._pending_prompts.items()):
             if asked.call == identity:
-                del self._asking[request]
+                del self._pending_prompts[request]
         failed = bool(block.get("is_error"))
         step.output, step.extra = content, extra
-        ended = self._end_call(at, step, (step.outcome or "failed") if failed else "ok")
-        self._go_on(at)
+        ended = self._close_call(at, step, (step.outcome or "failed") if failed else "ok")
+        self._update_activity(at)
         yield ended
 
-    def _end_call(self, at: float, step: Step, outcome: str) -> StepChange:
+    def _close_call(self, at: float, step: Step, outcome: str) -> StepChange:
         step.until, step.outcome = at, outcome
-        self.totals.called(outcome)
-        if outcome == "failed" and len(self._failed) < OPEN_CALLS:
-            self._failed[step.call] = step
+        self.totals.add_call_outcome(outcome)
+        if outcome == "failed" and len(self._failed_calls) < MAX_OPEN_CALLS:
+            self._failed_calls[step.call] = step
         return StepChange("end", step)
 
-    def _answered(self, at: float, response: Any) -> Iterator[StepChange]:
+    def _add_answer(self, at: float, response: Any) -> Iterator[StepChange]:
         if not isinstance(response, Mapping):
             return
-        asked = self._asking.pop(str(response.get("request_id")), None)
+        asked = self._pending_prompts.pop(str(response.get("request_id")), None)
         if asked is None:
             return
         answer = response.get("response")
@@ -414,36 +445,36 @@ class Story:
             if isinstance(answer, Mapping)
             else str(response.get("subtype"))
         )
-        if behaviour == "deny" and asked.call in self._calls:
-            self._calls[asked.call].outcome = "denied"
-        self._go_on(at)
-        yield from self._whole(
+        if behaviour == "deny" and asked.call in self._open_calls:
+            self._open_calls[asked.call].outcome = "denied"
+        self._update_activity(at)
+        yield from self._add_complete_step(
             at, "answer", text=behaviour, name=asked.name, call=asked.call, facts=response
         )
 
     # -- time --------------------------------------------------------------------------------------
 
-    def _now(self, at: float) -> float:
+    def _advance_time(self, at: float) -> float:
         """The time, which never goes back."""
-        self._at = self.totals.duration = max(at, self._at)
-        return self._at
+        self._time_s = self.totals.duration_s = max(at, self._time_s)
+        return self._time_s
 
-    def _begin_turn(self, at: float) -> None:
-        self._turn += 1
-        self._since = at if self._since is None else self._since
-        self._queued = max(self._queued - 1, 0)
-        self.timeline.spend(at, "model")
+    def _start_turn(self, at: float) -> None:
+        self._turn_number += 1
+        self._turn_requested_s = at if self._turn_requested_s is None else self._turn_requested_s
+        self._queued_prompts = max(self._queued_prompts - 1, 0)
+        self.timeline.switch_activity(at, "model")
 
-    def _work(self, at: float) -> None:
+    def _ensure_turn(self, at: float) -> None:
         """Work goes on; after a pause it begins another turn."""
-        if self.timeline.spending == "idle":
-            self._begin_turn(at)
+        if self.timeline.activity == "idle":
+            self._start_turn(at)
 
-    def _go_on(self, at: float) -> None:
+    def _update_activity(self, at: float) -> None:
         """Set what the time is spent on, after a question or a call began or ended."""
-        if self.timeline.spending != "idle":
-            self.timeline.spend(
-                at, "person" if self._asking else "tool" if self._calls else "model"
+        if self.timeline.activity != "idle":
+            self.timeline.switch_activity(
+                at, "person" if self._pending_prompts else "tool" if self._open_calls else "model"
             )
 
 
@@ -459,16 +490,16 @@ _HANDLERS: dict[str, Callable[[Story, float, Mapping[str, Any]], Iterator[StepCh
 }
 
 
-def _parent(line: Mapping[str, Any]) -> str:
+def _get_parent_id(line: Mapping[str, Any]) -> str:
     return str(line.get("parent_tool_use_id") or "")
 
 
-def _blocks(content: Any) -> Iterator[Mapping[str, Any]]:
+def _list_blocks(content: Any) -> Iterator[Mapping[str, Any]]:
     for block in content if isinstance(content, list) else ():
         if isinstance(block, Mapping):
             yield block
 
 
-def _mapping(block: Mapping[str, Any]) -> Mapping[str, Any]:
+def _get_tool_input(block: Mapping[str, Any]) -> Mapping[str, Any]:
     value = block.get("input")
     return value if isinstance(value, Mapping) else {} if value is None else {"input": value}

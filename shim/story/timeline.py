@@ -3,12 +3,12 @@
 from typing import Literal, get_args
 
 # What the time was spent on: the model, a tool, a person's answer, nothing (between two turns).
-Spent = Literal["model", "tool", "person", "idle"]
-SPENT: tuple[Spent, ...] = get_args(Spent)
+Activity = Literal["model", "tool", "person", "idle"]
+ACTIVITIES: tuple[Activity, ...] = get_args(Activity)
 
-BUCKETS = 1024  # more than a bar has columns, on any screen
+MAX_BUCKETS = 1024  # more than a bar has columns, on any screen
 # seconds of the first buckets; a power of two, so that sums of widths are exact
-SHORTEST = 1 / 1024
+MIN_BUCKET_SECONDS = 1 / 1024
 
 
 class Timeline:
@@ -21,55 +21,57 @@ class Timeline:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self.spending: Spent = "idle"
-        self._since = 0.0
-        self._width = SHORTEST
+        self.activity: Activity = "idle"
+        self._activity_start_s = 0.0
+        self._bucket_seconds = MIN_BUCKET_SECONDS
         self._buckets: list[list[float]] = []  # the seconds of each, in the order of SPENT
 
-    def spend(self, at: float, on: Spent) -> None:
+    def switch_activity(self, at: float, on: Activity) -> None:
         """Until `at`, in seconds since the beginning, the time went on as before; from then on it
         is spent on `on`.
         """
-        begin = self._since
+        begin = self._activity_start_s
         if at > begin:
-            self.seconds[self.spending] = self.seconds.get(self.spending, 0.0) + at - begin
-            self._add(SPENT.index(self.spending), begin, at)
-        self.spending, self._since = on, max(at, begin)
+            self.seconds[self.activity] = self.seconds.get(self.activity, 0.0) + at - begin
+            self._add_time(ACTIVITIES.index(self.activity), begin, at)
+        self.activity, self._activity_start_s = on, max(at, begin)
 
-    def _add(self, place: int, begin: float, end: float) -> None:
-        while end > BUCKETS * self._width:
-            self._widen()
-        last = int(end / self._width)
+    def _add_time(self, place: int, begin: float, end: float) -> None:
+        while end > MAX_BUCKETS * self._bucket_seconds:
+            self._merge_buckets()
+        last = int(end / self._bucket_seconds)
         while len(self._buckets) <= last:
-            self._buckets.append([0.0] * len(SPENT))
-        first = int(begin / self._width)
+            self._buckets.append([0.0] * len(ACTIVITIES))
+        first = int(begin / self._bucket_seconds)
         if first == last:
             self._buckets[first][place] += end - begin
             return
-        self._buckets[first][place] += (first + 1) * self._width - begin
+        self._buckets[first][place] += (first + 1) * self._bucket_seconds - begin
         for bucket in self._buckets[first + 1 : last]:
-            bucket[place] += self._width
-        self._buckets[last][place] += end - last * self._width
+            bucket[place] += self._bucket_seconds
+        self._buckets[last][place] += end - last * self._bucket_seconds
 
-    def _widen(self) -> None:
+    def _merge_buckets(self) -> None:
         """Halve the number of buckets."""
-        self._width *= 2
-        pairs = zip(self._buckets[::2], [*self._buckets[1::2], [0.0] * len(SPENT)], strict=False)
+        self._bucket_seconds *= 2
+        pairs = zip(
+            self._buckets[::2], [*self._buckets[1::2], [0.0] * len(ACTIVITIES)], strict=False
+        )
         self._buckets = [[one + other for one, other in zip(*pair, strict=True)] for pair in pairs]
 
-    def columns(self, count: int) -> list[tuple[float, ...]]:
+    def compute_columns(self, count: int) -> list[tuple[float, ...]]:
         """What each of `count` equal parts of the time was spent on: shares in the order of SPENT,
         which add up to 1.
 
         There are none of a session that took no time.
         """
-        if not self._since:
+        if not self._activity_start_s:
             return []
-        wide = self._since / count
-        sums = [[0.0] * len(SPENT) for _ in range(count)]
+        wide = self._activity_start_s / count
+        sums = [[0.0] * len(ACTIVITIES) for _ in range(count)]
         for number, bucket in enumerate(self._buckets):
-            begin = number * self._width
-            end = min(begin + self._width, self._since)
+            begin = number * self._bucket_seconds
+            end = min(begin + self._bucket_seconds, self._activity_start_s)
             for column in range(int(begin / wide), min(int(end / wide) + 1, count)):
                 part = max(min(end, (column + 1) * wide) - max(begin, column * wide), 0.0) / (
                     end - begin or 1.0

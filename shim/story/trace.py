@@ -14,8 +14,10 @@ from typing import Any
 from shim.story.reading import Recording, StoryReader
 from shim.story.story import TOKEN_FIELDS, Step, StepChange, Story
 
-HELD = 1000  # items of a lane that wait for an earlier one, which is then returned unfinished
-LANES = 1000  # nested agents of a session; further ones share the main lane
+MAX_WAITING_ITEMS = (
+    1000  # items of a lane that wait for an earlier one, which is then returned unfinished
+)
+MAX_AGENTS = 1000  # nested agents of a session; further ones share the main lane
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -33,105 +35,107 @@ class ModelReply:
     turn: int
     at: float
     until: float
-    identity: str = ""
+    message_id: str = ""
     model: str = ""
     parent: str = ""
-    reason: str = ""
-    first: float | None = None
+    stop_reason: str = ""
+    first_output_at: float | None = None
     parts: list[Step] = field(default_factory=list)
     usage: dict[str, int] = field(default_factory=dict)
-    whole: bool = False
+    has_final_usage: bool = False
     streamed: bool = False
-    closed: bool = False
+    is_closed: bool = False
 
     @property
     def calls(self) -> list[Step]:
         return [part for part in self.parts if part.kind == "call"]
 
-    def text(self, kind: str = "text") -> str:
+    def join_text(self, kind: str = "text") -> str:
         return "\n\n".join(part.text for part in self.parts if part.kind == kind and part.text)
 
     @property
-    def known_usage(self) -> dict[str, int]:
+    def reliable_usage(self) -> dict[str, int]:
         """Its tokens without a count that may be too low; {} if there are none."""
         known = {
             name: count
             for name, count in self.usage.items()
-            if self.whole or name != "output_tokens"
+            if self.has_final_usage or name != "output_tokens"
         }
         return known if any(known.values()) else {}
 
     @property
-    def done(self) -> bool:
-        return self.closed and all(part.until is not None for part in self.parts)
+    def is_done(self) -> bool:
+        return self.is_closed and all(part.until is not None for part in self.parts)
 
 
-Item = ModelReply | Step
+TraceItem = ModelReply | Step
 
 
-class _Lane:
+class _AgentQueue:
     """One agent's items in order; `since` is when it began to wait for the model."""
 
     def __init__(self, since: float) -> None:
-        self.since = since
-        self.items: deque[Item] = deque()
+        self.waiting_since = since
+        self.items: deque[TraceItem] = deque()
         self.reply: ModelReply | None = None
 
-    def take(self, everything: bool) -> Iterator[Item]:
+    def pop_ready(self, everything: bool) -> Iterator[TraceItem]:
         items = self.items
         while items:
             head = items[0]
-            if isinstance(head, ModelReply) and not (head.done or everything or len(items) > HELD):
+            if isinstance(head, ModelReply) and not (
+                head.is_done or everything or len(items) > MAX_WAITING_ITEMS
+            ):
                 return
             yield items.popleft()
 
 
-class Replies:
+class ReplySorter:
     """Sorts the steps of a story into replies. Its items are Replies, and Steps that belong to
     none.
     """
 
     def __init__(self) -> None:
-        self.replies = 0
-        self.results = 0
-        self.facts: Mapping[str, Any] = {}  # of the session's first init
-        self._lanes: dict[str, _Lane] = {}
+        self.reply_count = 0
+        self.result_count = 0
+        self.init_fields: Mapping[str, Any] = {}  # of the session's first init
+        self._queues: dict[str, _AgentQueue] = {}
 
-    def take(self, *, everything: bool = False) -> list[tuple[str, Item]]:
+    def pop_ready(self, *, everything: bool = False) -> list[tuple[str, TraceItem]]:
         """The finished items, each with its lane: those of a lane in order, nested agents before
         their callers.
         """
-        lanes = reversed(self._lanes.items())
-        return [(name, item) for name, lane in lanes for item in lane.take(everything)]
+        lanes = reversed(self._queues.items())
+        return [(name, item) for name, lane in lanes for item in lane.pop_ready(everything)]
 
-    def about(self, at: float, line: Mapping[str, Any]) -> None:
+    def add_line(self, at: float, line: Mapping[str, Any]) -> None:
         """Take from a line what it says of its reply."""
         inner, parent = line.get("event"), str(line.get("parent_tool_use_id") or "")
         streamed = isinstance(inner, Mapping)
         message = inner.get("message") if isinstance(inner, Mapping) else line.get("message")
         if isinstance(message, Mapping) and message.get("model") != "<synthetic>":
             identity = str(message.get("id") or "")
-            reply = self._reply(at, parent)
-            if reply is None or reply.identity != identity:
-                reply = self._begin(at, parent, identity)
+            reply = self._find_reply(at, parent)
+            if reply is None or reply.message_id != identity:
+                reply = self._start_reply(at, parent, identity)
             reply.streamed = reply.streamed or streamed
             reply.model = str(message.get("model") or reply.model)
-            reply.reason = str(message.get("stop_reason") or reply.reason)
-            self._count(reply, message.get("usage"), whole=bool(message.get("stop_reason")))
+            reply.stop_reason = str(message.get("stop_reason") or reply.stop_reason)
+            self._add_usage(reply, message.get("usage"), whole=bool(message.get("stop_reason")))
         elif (
             streamed
             and isinstance(inner, Mapping)
-            and (reply := self._reply(at, parent)) is not None
+            and (reply := self._find_reply(at, parent)) is not None
         ):
             if inner.get("type") == "message_delta":
                 delta = inner.get("delta")
-                reply.reason = str(
-                    (isinstance(delta, Mapping) and delta.get("stop_reason")) or reply.reason
+                reply.stop_reason = str(
+                    (isinstance(delta, Mapping) and delta.get("stop_reason")) or reply.stop_reason
                 )
-                self._count(reply, inner.get("usage"), whole=True)
+                self._add_usage(reply, inner.get("usage"), whole=True)
             reply.until = max(at, reply.until)
 
-    def _count(self, reply: ModelReply, usage: Any, *, whole: bool) -> None:
+    def _add_usage(self, reply: ModelReply, usage: Any, *, whole: bool) -> None:
         """Add the tokens of a reply; a line that knows fewer than the one before changes nothing."""
         if not isinstance(usage, Mapping):
             return
@@ -139,128 +143,130 @@ class Replies:
             count = usage.get(name)
             if isinstance(count, int) and count > reply.usage.get(name, 0):
                 reply.usage[name] = count
-        reply.whole = reply.whole or (whole and bool(reply.usage.get("output_tokens")))
+        reply.has_final_usage = reply.has_final_usage or (
+            whole and bool(reply.usage.get("output_tokens"))
+        )
 
-    def _reply(self, at: float, parent: str) -> ModelReply | None:
-        return self._lane(at, parent).reply
+    def _find_reply(self, at: float, parent: str) -> ModelReply | None:
+        return self._get_queue(at, parent).reply
 
-    def _begin(self, at: float, parent: str, identity: str) -> ModelReply:
-        lane = self._lane(at, parent)
-        self._close(lane, at)
-        self.replies += 1
+    def _start_reply(self, at: float, parent: str, identity: str) -> ModelReply:
+        lane = self._get_queue(at, parent)
+        self._close_reply(lane, at)
+        self.reply_count += 1
         reply = ModelReply(
-            self.replies,
-            self.results + 1,
-            min(lane.since, at),
+            self.reply_count,
+            self.result_count + 1,
+            min(lane.waiting_since, at),
             at,
-            identity=identity,
+            message_id=identity,
             parent=parent,
         )
         lane.reply = reply
         lane.items.append(reply)
         return reply
 
-    def _close(self, lane: _Lane, at: float) -> None:
+    def _close_reply(self, lane: _AgentQueue, at: float) -> None:
         if lane.reply is not None:
-            lane.reply.closed = True
+            lane.reply.is_closed = True
             lane.reply = None
 
-    def turn_over(self, at: float) -> None:
-        for lane in self._lanes.values():
-            self._close(lane, at)
-            lane.since = at
+    def end_turn(self, at: float) -> None:
+        for lane in self._queues.values():
+            self._close_reply(lane, at)
+            lane.waiting_since = at
 
-    def _lane(self, at: float, parent: str) -> _Lane:
-        lane = self._lanes.get(parent)
+    def _get_queue(self, at: float, parent: str) -> _AgentQueue:
+        lane = self._queues.get(parent)
         if lane is None:
-            if len(self._lanes) > LANES:
+            if len(self._queues) > MAX_AGENTS:
                 parent = ""
-            lane = self._lanes.setdefault(parent, _Lane(at))
+            lane = self._queues.setdefault(parent, _AgentQueue(at))
         return lane
 
-    def sort(self, at: float, changes: Iterable[StepChange]) -> None:
+    def add_changes(self, at: float, changes: Iterable[StepChange]) -> None:
         for what, step, _ in changes:
             if step.kind in ("text", "thinking", "call"):
                 if what == "begin":
-                    self._part(at, step)
+                    self._add_part(at, step)
                 elif what == "end" and step.kind == "call":
-                    self._lane(at, step.parent).since = at
+                    self._get_queue(at, step.parent).waiting_since = at
             elif what == "begin":
-                self._beside(at, step)
+                self._add_other_step(at, step)
 
-    def _part(self, at: float, step: Step) -> None:
-        reply = self._reply(at, step.parent) or self._begin(at, step.parent, "")
+    def _add_part(self, at: float, step: Step) -> None:
+        reply = self._find_reply(at, step.parent) or self._start_reply(at, step.parent, "")
         reply.parts.append(step)
-        reply.first = at if reply.first is None else reply.first
+        reply.first_output_at = at if reply.first_output_at is None else reply.first_output_at
         reply.until = max(at, reply.until)
 
-    def _beside(self, at: float, step: Step) -> None:
+    def _add_other_step(self, at: float, step: Step) -> None:
         if step.kind == "start":
-            self.facts = self.facts or step.facts
-        lane = self._lane(at, step.parent)
+            self.init_fields = self.init_fields or step.facts
+        lane = self._get_queue(at, step.parent)
         if step.kind == "prompt":
-            lane.since = at
+            lane.waiting_since = at
         elif step.kind in ("error", "result"):
-            self._close(lane, at)
+            self._close_reply(lane, at)
         lane.items.append(step)
 
 
-class Trace(Story):
+class SessionTrace(Story):
     """A story that is also sorted into `replies`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.replies = Replies()
+        self.replies = ReplySorter()
 
     def event(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
         kind = event.get("type")
         if kind in ("assistant", "stream_event"):
-            self.replies.about(at, event)
+            self.replies.add_line(at, event)
         changes = super().event(at, event)
         if kind == "result":
-            self.replies.results += 1
-            self.replies.turn_over(at)
+            self.replies.result_count += 1
+            self.replies.end_turn(at)
         return changes
 
-    def close(self, at: float) -> list[StepChange]:
-        changes = super().close(at)
-        self.replies.turn_over(at)
+    def close(self, time_s: float) -> list[StepChange]:
+        changes = super().close(time_s)
+        self.replies.end_turn(time_s)
         return changes
 
-    def told(self, at: float, changes: Iterable[StepChange]) -> list[StepChange]:
-        told = super().told(at, changes)
-        self.replies.sort(at, told)
+    def emit_changes(self, time_s: float, changes: Iterable[StepChange]) -> list[StepChange]:
+        told = super().emit_changes(time_s, changes)
+        self.replies.add_changes(time_s, told)
         return told
 
 
-class TracedCast:
+class TracedRecording:
     """A cast that is read once as a trace. CastError if it cannot be read."""
 
     def __init__(self, path: str) -> None:
-        self._cast = Recording(path)
-        self.header = self._cast.header
-        self.trace = Trace()
-        self._began = _moment(self.header.started)
+        self._recording = Recording(path)
+        self.header = self._recording.header
+        self.trace = SessionTrace()
+        self._start_time = _parse_time(self.header.started)
 
-    def items(self) -> Iterator[tuple[str, Item]]:
+    def read_items(self) -> Iterator[tuple[str, TraceItem]]:
         """The items, each with its agent's lane; those of a lane in order."""
         teller = StoryReader(self.header)
         teller.story = self.trace
-        for record in self._cast.read_records():
+        for record in self._recording.read_records():
             teller.feed(record)
-            yield from self.trace.replies.take()
+            yield from self.trace.replies.pop_ready()
         teller.close()
-        yield from self.trace.replies.take(everything=True)
+        yield from self.trace.replies.pop_ready(everything=True)
 
     @property
-    def cut(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether the recording lacks its end or has unreadable lines; known after the last item."""
-        return not self._cast.reader.has_end or bool(self._cast.reader.skipped_lines)
+        return not self._recording.reader.has_end or bool(self._recording.reader.skipped_lines)
 
     @property
     def model(self) -> str:
         """The model of the session, or ""."""
-        name = str(self.trace.replies.facts.get("model") or "")
+        name = str(self.trace.replies.init_fields.get("model") or "")
         return "" if name == "unknown" else name  # an init that came before the model was known
 
     @property
@@ -269,37 +275,41 @@ class TracedCast:
         return self.trace.vendor or self.header.vendor
 
     @property
-    def session(self) -> str:
-        return str(self.trace.replies.facts.get("session_id") or "")
+    def session_id(self) -> str:
+        return str(self.trace.replies.init_fields.get("session_id") or "")
 
     @property
-    def version(self) -> str:
+    def vendor_version(self) -> str:
         """The vendor's version, or ""; a real claude's is in its init."""
-        passed = not self.trace.replies.facts.get("shim")
-        said: Any = self.trace.replies.facts.get("claude_code_version") if passed else ""
+        passed = not self.trace.replies.init_fields.get("shim")
+        said: Any = self.trace.replies.init_fields.get("claude_code_version") if passed else ""
         recorded = self.header.vendor_version if self.vendor == self.header.vendor else ""
         return recorded or str(said or "")
 
-    def iso(self, at: float) -> str | None:
+    def format_iso(self, at: float) -> str | None:
         """ISO 8601 in UTC to the millisecond; None if the recording's beginning is unknown."""
-        if self._began is None:
+        if self._start_time is None:
             return None
         try:
             return (
-                (self._began + timedelta(seconds=at))
+                (self._start_time + timedelta(seconds=at))
                 .isoformat(timespec="milliseconds")
                 .replace("+00:00", "Z")
             )
         except OverflowError:
             return None
 
-    def nanoseconds(self, at: float) -> int:
+    def to_nanoseconds(self, at: float) -> int:
         """Since 1970; since the recording's beginning if that is unknown."""
-        began = 0 if self._began is None else (self._began - EPOCH) // timedelta(microseconds=1)
+        began = (
+            0
+            if self._start_time is None
+            else (self._start_time - EPOCH) // timedelta(microseconds=1)
+        )
         return min(max(began * 1000 + round(at * 1e9), 0), 2**63 - 1)
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_time(text: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -5,15 +5,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 # difflib takes quadratic time; a longer change is shown as all old lines, then all new ones.
-COMPARED_LINES = 2000
+MAX_COMPARED_LINES = 2000
 CONTEXT_LINES = 3
-WHOLE = 1_000_000  # lines of context: all that stays is shown, as a question needs it
-EDITS = 200  # of one call; nobody reads more
-_PAIR = frozenset(("old_string", "new_string"))
+FULL_CONTEXT_LINES = 1_000_000  # lines of context: all that stays is shown, as a question needs it
+MAX_EDITS = 200  # of one call; nobody reads more
+_EDIT_FIELDS = frozenset(("old_string", "new_string"))
 
 
-def diff_of(
-    name: str, arguments: Mapping[str, Any], before: Any = None, *, context: int = CONTEXT_LINES
+def build_diff(
+    name: str,
+    arguments: Mapping[str, Any],
+    before: Any = None,
+    *,
+    context_lines: int = CONTEXT_LINES,
 ) -> str:
     """What Edit, MultiEdit, Write or NotebookEdit change; "" for any other call.
 
@@ -22,16 +26,16 @@ def diff_of(
     before = before if isinstance(before, str) else ""
     hunks: list[str] = []
     if name == "Write" and isinstance(arguments.get("content"), str):
-        return "\n".join(_hunks(before, arguments["content"], 1, context))
-    for old, new in _edits(name, arguments):
+        return "\n".join(_format_hunks(before, arguments["content"], 1, context_lines))
+    for old, new in _list_edits(name, arguments):
         found = before.find(old) if old else -1
         line = before.count("\n", 0, found) + 1 if found >= 0 else 0
-        hunks += _hunks(old, new, line, context)
+        hunks += _format_hunks(old, new, line, context_lines)
         before = before.replace(old, new, 1) if found >= 0 else before
     return "\n".join(hunks)
 
 
-def said_by_diff(name: str, arguments: Mapping[str, Any]) -> frozenset[str]:
+def list_diffed_arguments(name: str, arguments: Mapping[str, Any]) -> frozenset[str]:
     """The arguments that `diff_of` shows all of: none whose value has a part that is in no line of
     the diff.
 
@@ -45,27 +49,27 @@ def said_by_diff(name: str, arguments: Mapping[str, Any]) -> frozenset[str]:
         return frozenset((key,)) if isinstance(text, str) and text else frozenset()
     if name == "Edit" and not edits:
         return (
-            _PAIR
-            if _said({key: arguments[key] for key in _PAIR if key in arguments})
+            _EDIT_FIELDS
+            if _is_fully_diffed({key: arguments[key] for key in _EDIT_FIELDS if key in arguments})
             else frozenset()
         )
-    if name not in ("Edit", "MultiEdit") or not isinstance(edits, list) or len(edits) > EDITS:
+    if name not in ("Edit", "MultiEdit") or not isinstance(edits, list) or len(edits) > MAX_EDITS:
         return frozenset()
-    return frozenset(("edits",)) if all(map(_said, edits)) else frozenset()
+    return frozenset(("edits",)) if all(map(_is_fully_diffed, edits)) else frozenset()
 
 
-def _said(edit: object) -> bool:
+def _is_fully_diffed(edit: object) -> bool:
     """Whether a diff says all of an edit."""
     if (
         not isinstance(edit, Mapping)
-        or not set(edit) <= _PAIR
+        or not set(edit) <= _EDIT_FIELDS
         or not all(isinstance(one, str) for one in edit.values())
     ):
         return False
     return bool(edit.get("old_string", "") != edit.get("new_string", ""))
 
 
-def _edits(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _list_edits(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     edits = arguments.get("edits")
     if name == "NotebookEdit":
         edits = [{"new_string": arguments.get("new_source")}]
@@ -73,26 +77,26 @@ def _edits(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]
         edits = edits or [arguments]
     elif name != "MultiEdit":
         return
-    for edit in edits[:EDITS] if isinstance(edits, list) else ():
+    for edit in edits[:MAX_EDITS] if isinstance(edits, list) else ():
         if isinstance(edit, Mapping):
             old, new = edit.get("old_string") or "", edit.get("new_string") or ""
             if isinstance(old, str) and isinstance(new, str):
                 yield old, new
 
 
-def _hunks(old: str, new: str, line: int, context: int) -> Iterator[str]:
+def _format_hunks(old: str, new: str, line: int, context: int) -> Iterator[str]:
     """The hunks of one change; `line` is its first line in the file, 0 if unknown."""
     before, after = old.split("\n") if old else [], new.split("\n") if new else []
     if before[-1:] in ([], [""]) and after[-1:] in ([], [""]):
         before, after = before[:-1], after[:-1]
-    if max(len(before), len(after)) > COMPARED_LINES:
+    if max(len(before), len(after)) > MAX_COMPARED_LINES:
         yield "@@"
         yield from (f"-{text}" for text in before)
         yield from (f"+{text}" for text in after)
         return
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=len(before) > 200)
     for group in matcher.get_grouped_opcodes(context):
-        yield _head(group, line)
+        yield _format_hunk_header(group, line)
         for tag, old_from, old_to, new_from, new_to in group:
             if tag == "equal":
                 yield from (f" {text}" for text in before[old_from:old_to])
@@ -101,7 +105,7 @@ def _hunks(old: str, new: str, line: int, context: int) -> Iterator[str]:
             yield from (f"+{text}" for text in after[new_from:new_to])
 
 
-def _head(group: list[Any], line: int) -> str:
+def _format_hunk_header(group: list[Any], line: int) -> str:
     if not line:
         return "@@"
     first, last = group[0], group[-1]

@@ -32,7 +32,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.story import story as stories
 from shim.story.reading import parse_child_exit
 from shim.story.steps import Step, StepChange, StreamedBlock, find_failure_cause
-from shim.story.timeline import BUCKETS, SPENT, Timeline
+from shim.story.timeline import ACTIVITIES, MAX_BUCKETS, Timeline
 
 ODD = re.compile("torture|/fuzz-")  # what never comes whole is not said without partial messages
 
@@ -53,7 +53,7 @@ def test_every_step_begins_once_and_ends_once(case: Case) -> None:
     assert all(
         change.step.until is not None and change.step.until >= change.step.at for change in changes
     )
-    assert sum(story.totals.seconds.values()) == pytest.approx(story.totals.duration)
+    assert sum(story.totals.seconds.values()) == pytest.approx(story.totals.duration_s)
 
 
 @over(fixture_cases("pi", "qwen", "cursor", "acai", "cake"), quick=fewest)
@@ -154,7 +154,7 @@ def test_a_streamed_text_keeps_no_more_than_its_limit(monkeypatch: pytest.Monkey
     assert texts(steps) == ["123456789a\n… 5 more characters"]
     block = StreamedBlock(steps[0])
     block.add("x" * 100)
-    assert sum(map(len, block.parts)) == 10
+    assert sum(map(len, block.fragments)) == 10
 
 
 # -- calls -----------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_a_nested_agents_calls_name_the_call_that_they_serve() -> None:
 
 
 def test_more_calls_than_are_kept_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stories, "OPEN_CALLS", 2)
+    monkeypatch.setattr(stories, "MAX_OPEN_CALLS", 2)
     _, steps = tell(said(call("a"), call("b"), call("c")), returned("a"))
     assert [step.outcome for step in steps] == ["ok", "unanswered", "unanswered"]
 
@@ -379,27 +379,28 @@ def test_tokens_add_up_and_money_is_a_running_total_of_each_conversation() -> No
         result(0.05, **other, **repaired),
     )
     totals = story.totals
-    assert totals.cost == pytest.approx(0.35)
+    assert totals.cost_usd == pytest.approx(0.35)
     assert (totals.turns, totals.errors, totals.repairs) == (4, 1, {"not_json": 4})
     assert totals.tokens == {"input_tokens": 40, "output_tokens": 20}
 
 
 def test_a_time_that_goes_back_makes_no_negative_time() -> None:
     story = stories.Story()
-    story.prompt(5, "hi")
+    story.add_prompt(5, "hi")
     story.event(3, said(call("a")))
     story.event(1, returned("a"))
     story.close(0)
     assert story.totals.seconds == {"idle": 5}
-    assert story.totals.duration == 5
+    assert story.totals.duration_s == 5
 
 
 def shares(timeline: Timeline, count: int) -> dict[str, float]:
     """What share of the columns each thing has."""
-    columns = timeline.columns(count)
+    columns = timeline.compute_columns(count)
     assert len(columns) == count and all(sum(column) == pytest.approx(1) for column in columns)
     return {
-        spent: sum(column[place] for column in columns) / count for place, spent in enumerate(SPENT)
+        spent: sum(column[place] for column in columns) / count
+        for place, spent in enumerate(ACTIVITIES)
     }
 
 
@@ -412,27 +413,27 @@ def test_the_columns_of_a_timeline_have_the_shares_of_its_sums_however_long_it_i
     at = 0.0
     for number in range(changes):
         for spent, seconds in (("model", 0.7), ("tool", 0.2), ("person", 0.1 * (number % 2))):
-            timeline.spend(at, spent)
+            timeline.switch_activity(at, spent)
             at += seconds
-    timeline.spend(at, "idle")
-    assert len(timeline._buckets) <= BUCKETS + 1
+    timeline.switch_activity(at, "idle")
+    assert len(timeline._buckets) <= MAX_BUCKETS + 1
     assert sum(timeline.seconds.values()) == pytest.approx(at)
     told = shares(timeline, count)
-    for spent in SPENT:
+    for spent in ACTIVITIES:
         assert told[spent] == pytest.approx(timeline.seconds.get(spent, 0.0) / at, abs=1e-6)
     if changes > 2 * count:
-        assert max(column[0] for column in timeline.columns(count)) < 0.9
+        assert max(column[0] for column in timeline.compute_columns(count)) < 0.9
 
 
 def test_a_column_has_what_its_own_time_was_spent_on() -> None:
     timeline = Timeline()
     for at, on in ((0, "model"), (10, "tool"), (15, "idle"), (40, "idle")):
-        timeline.spend(at, on)
-    columns = timeline.columns(8)
-    assert [SPENT[column.index(max(column))] for column in columns] == ["model"] * 2 + ["tool"] + [
-        "idle"
-    ] * 5
-    assert Timeline().columns(8) == []
+        timeline.switch_activity(at, on)
+    columns = timeline.compute_columns(8)
+    assert [ACTIVITIES[column.index(max(column))] for column in columns] == ["model"] * 2 + [
+        "tool"
+    ] + ["idle"] * 5
+    assert Timeline().compute_columns(8) == []
 
 
 # -- casts -----------------------------------------------------------------------------------------
@@ -487,7 +488,7 @@ def test_a_turn_whose_child_we_ended_is_no_failure(output_format: str, noted: li
     _, changes = told(text_cast(*moments, output_format=output_format))
     (step,) = results(changes)
     assert (find_failure_cause(step.facts), bool(step.text), step.at) == ("", True, 2.5)
-    assert step.lasted == pytest.approx(2.5)
+    assert step.duration_s == pytest.approx(2.5)
     assert step.facts["duration_ms"] == (2300 if noted else 0)
 
 

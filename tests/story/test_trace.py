@@ -8,7 +8,7 @@ from telling import call, text
 
 from shim.story.reading import StoryReader
 from shim.story.story import Story
-from shim.story.trace import HELD, LANES, ModelReply, Trace
+from shim.story.trace import MAX_AGENTS, MAX_WAITING_ITEMS, ModelReply, SessionTrace
 
 START = {
     "type": "stream_event",
@@ -19,10 +19,10 @@ STOP = {"type": "stream_event", "event": {"type": "content_block_stop", "index":
 
 def traced(*events):
     """What a trace gives for events that are a second apart, and the trace."""
-    trace, items = Trace(), []
+    trace, items = SessionTrace(), []
     for number, event in enumerate(events):
         trace.event(float(number), event)
-        items += trace.replies.take()
+        items += trace.replies.pop_ready()
     return items, trace
 
 
@@ -38,7 +38,7 @@ def test_blocks_of_one_message_are_one_reply():
         assistant("m2", text("yes")),
     )
     (reply,) = replies(items)
-    assert (reply.text("thinking"), reply.text()) == ("hm", "so")
+    assert (reply.join_text("thinking"), reply.join_text()) == ("hm", "so")
     assert (reply.message_id, reply.model) == ("m1", "m-1")
 
 
@@ -47,7 +47,7 @@ def test_a_reply_waits_for_the_results_of_its_calls():
     assert replies(items) == []
     trace.event(7.0, answer("a", failed=True))
     trace.event(8.0, assistant("m2", text("so")))
-    (reply,) = replies(trace.replies.take())
+    (reply,) = replies(trace.replies.pop_ready())
     assert [(each.call, each.outcome) for each in reply.calls] == [("a", "failed"), ("b", "ok")]
 
 
@@ -63,8 +63,8 @@ def test_a_result_answers_what_is_open():
 
 
 def test_a_reply_was_asked_when_its_prompt_or_the_last_result_came():
-    trace = Trace()
-    trace.prompt(1.0, "go")
+    trace = SessionTrace()
+    trace.add_prompt(1.0, "go")
     for at, event in (
         (3.0, assistant("m1", call("a"))),
         (5.0, answer("a")),
@@ -72,9 +72,9 @@ def test_a_reply_was_asked_when_its_prompt_or_the_last_result_came():
     ):
         trace.event(at, event)
     trace.close(9.0)
-    first, second = replies(trace.replies.take())
-    assert (first.at, first.first, first.until) == (1.0, 3.0, 3.0)
-    assert (second.at, second.first) == (5.0, 9.0)
+    first, second = replies(trace.replies.pop_ready())
+    assert (first.at, first.first_output_at, first.until) == (1.0, 3.0, 3.0)
+    assert (second.at, second.first_output_at) == (5.0, 9.0)
 
 
 def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
@@ -93,7 +93,7 @@ def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
         result(),
     )
     (reply,) = replies(items)
-    assert (reply.text(), reply.reason, reply.usage, reply.whole) == (
+    assert (reply.join_text(), reply.stop_reason, reply.usage, reply.has_final_usage) == (
         "so it is",
         "end_turn",
         {"output_tokens": 7},
@@ -106,7 +106,7 @@ def test_tokens_of_a_line_that_came_too_early_are_not_taken_for_the_whole():
         init(), assistant("m1", text("x"), usage={"input_tokens": 9, "output_tokens": 1}), result()
     )
     (reply,) = replies(items)
-    assert reply.usage["input_tokens"] == 9 and not reply.whole
+    assert reply.usage["input_tokens"] == 9 and not reply.has_final_usage
 
 
 def test_a_nested_agent_has_a_lane_of_its_own():
@@ -118,7 +118,7 @@ def test_a_nested_agent_has_a_lane_of_its_own():
         answer("t"),
         result(),
     )
-    assert [reply.text() for reply in replies(items, "t")] == ["inside"]
+    assert [reply.join_text() for reply in replies(items, "t")] == ["inside"]
     assert [reply.calls[0].call for reply in replies(items)] == ["t"]
 
 
@@ -129,26 +129,26 @@ def test_an_error_of_claudes_own_is_no_reply():
 
 
 def test_what_waits_behind_an_endless_call_is_bounded():
-    events = [assistant(f"m{number}", text("x")) for number in range(HELD + 5)]
+    events = [assistant(f"m{number}", text("x")) for number in range(MAX_WAITING_ITEMS + 5)]
     items, _ = traced(init(), assistant("m0", call("a")), *events)
     assert replies(items)[0].calls[0].call == "a"
 
 
 def test_lanes_are_bounded():
-    trace = Trace()
-    for number in range(LANES + 50):
+    trace = SessionTrace()
+    for number in range(MAX_AGENTS + 50):
         trace.event(0.0, assistant(f"m{number}", text("x"), parent=f"p{number}"))
     trace.close(1.0)
-    items = trace.replies.take()
-    assert len({lane for lane, _ in items}) <= LANES + 2
-    assert sum(isinstance(item, ModelReply) for _, item in items) == LANES + 50
+    items = trace.replies.pop_ready()
+    assert len({lane for lane, _ in items}) <= MAX_AGENTS + 2
+    assert sum(isinstance(item, ModelReply) for _, item in items) == MAX_AGENTS + 50
 
 
 @over(fixture_cases(), quick=fewest)
 def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
     reader, records = read_cast(cast_of_case(case))
     assert reader.header is not None
-    stories: list[Story] = [Story(), Trace()]
+    stories: list[Story] = [Story(), SessionTrace()]
     for number, story in enumerate(stories):
         teller = StoryReader(reader.header)
         teller.story = story
@@ -160,8 +160,8 @@ def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
                 if change.phase == "end" and change.step.kind in ("call", "text", "thinking")
             )
     plain, trace = stories
-    assert isinstance(trace, Trace)
-    found = [item for _, item in trace.replies.take() if isinstance(item, ModelReply)]
+    assert isinstance(trace, SessionTrace)
+    found = [item for _, item in trace.replies.pop_ready() if isinstance(item, ModelReply)]
     assert (
         sorted((part.kind, part.call, part.text) for reply in found for part in reply.parts)
         == words

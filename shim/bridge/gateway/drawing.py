@@ -19,7 +19,7 @@ from shim.story.export.html import drawn, totals_of
 from shim.story.export.sheets import Exported, Sheet
 from shim.story.steps import MAIN_ARGUMENTS, has_only_plain_questions
 from shim.story.story import StepChange, Story
-from shim.story.unified_diff import WHOLE, diff_of, said_by_diff
+from shim.story.unified_diff import FULL_CONTEXT_LINES, build_diff, list_diffed_arguments
 
 MAX_TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
 MAX_DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more
@@ -53,7 +53,7 @@ class StepRenderer:
         seconds = max(at_ms - self.start_ms, 0) / 1000
         message = event.get("message")
         if event.get("type") == "user" and event.get("isReplay") and isinstance(message, Mapping):
-            changes = self.story.prompt(seconds, message.get("content"))
+            changes = self.story.add_prompt(seconds, message.get("content"))
         else:
             changes = self.story.event(seconds, event)
         return self._collect_changed_steps(seconds, changes)
@@ -130,9 +130,11 @@ def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, 
     tool = str(request.get("tool_name") or request.get("mcp_server_name") or "")
     given = request.get("input")
     arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    difference = escape_control_chars(diff_of(tool, arguments, None, context=WHOLE))
+    difference = escape_control_chars(
+        build_diff(tool, arguments, None, context_lines=FULL_CONTEXT_LINES)
+    )
     asked = arguments.get("questions") if tool == QUESTION_TOOL else None
-    said = said_by_diff(tool, arguments) if difference else frozenset()
+    said = list_diffed_arguments(tool, arguments) if difference else frozenset()
     given = (
         {"url": request["url"]}
         if request.get("url")

@@ -189,8 +189,8 @@ class RunSummary:
             "failed_calls": sum(calls.failed for calls in self.tools.values()),
             "denied_calls": self.denied_count,
             "errors": totals.errors,
-            "duration_s": round(totals.duration, 3),
-            "cost_usd": totals.cost,
+            "duration_s": round(totals.duration_s, 3),
+            "cost_usd": totals.cost_usd,
             "tokens": totals.tokens,
             "outcome": self.outcome or None,
         }
@@ -216,7 +216,7 @@ class Statistic:
             self.tools.setdefault(choose_key(self.tools, name), CallCounts()).merge(calls)
         for name, number in run.totals.tokens.items():
             self.tokens[name] = self.tokens.get(name, 0) + number
-        self.cost += run.totals.cost
+        self.cost += run.totals.cost_usd
         for spent, seconds in run.totals.seconds.items():
             self.seconds[spent] = self.seconds.get(spent, 0.0) + seconds
         for cause, number in run.causes.items():

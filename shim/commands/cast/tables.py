@@ -102,8 +102,8 @@ def _format_cells(run: RunSummary) -> list[Text]:
         run.prompt or run.problem,
         str(totals.turns),
         f"{totals.calls} ({failed} ✗)" if failed else str(totals.calls),
-        format_duration(totals.duration, with_ms=True),
-        format_cost(totals.cost),
+        format_duration(totals.duration_s, with_ms=True),
+        format_cost(totals.cost_usd),
     ]
     if run.state == "unreadable":
         cells[3:] = [""] * 4

@@ -75,7 +75,7 @@ class LiveTurn:
                 start_new_session=True,
             )
             try:
-                self._draw_changes(self._story.prompt(0.0, prompt))
+                self._draw_changes(self._story.add_prompt(0.0, prompt))
                 self._renderer.wait("waiting for the agent")
                 self._send_line({"type": "user", "message": {"role": "user", "content": prompt}})
                 self._read_until_closed(selector, signals)
@@ -217,7 +217,7 @@ class LiveTurn:
         answer = question.build_response(word)
         person.questions.resolve(question.request_id)
         self._renderer.answered()
-        self._draw_changes(self._story.sent(self._elapsed_s(), answer))
+        self._draw_changes(self._story.add_frontend_line(self._elapsed_s(), answer))
         self._send_line(answer)
         self._show_question(person)
 

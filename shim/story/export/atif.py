@@ -15,7 +15,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import find_failure_cause
 from shim.story.story import Step, format_content
-from shim.story.trace import Item, ModelReply, TracedCast
+from shim.story.trace import ModelReply, TracedRecording, TraceItem
 
 VERSION = "ATIF-v1.8"
 FIRST_STEPS = 64  # that wait for the session's init, which names the agent
@@ -29,7 +29,7 @@ _NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
 
 def export(path: str, write: Write, *, redact: bool) -> None:
     """Write the trajectory of the cast at `path`: one JSON object. CastError if it is no cast."""
-    traced = TracedCast(path)
+    traced = TracedRecording(path)
     _Document(traced, write, Redactor() if redact else None).run()
 
 
@@ -49,7 +49,7 @@ class _Trajectory:
 
 
 class _Document:
-    def __init__(self, traced: TracedCast, write: Write, redactor: Redactor | None) -> None:
+    def __init__(self, traced: TracedRecording, write: Write, redactor: Redactor | None) -> None:
         self._traced = traced
         self._write = write
         self._redactor = redactor
@@ -62,7 +62,7 @@ class _Document:
         self._comma = b""
 
     def run(self) -> None:
-        for lane, item in self._traced.items():
+        for lane, item in self._traced.read_items():
             trajectory = self._nested.setdefault(lane, _Trajectory(lane)) if lane else self._root
             step = self._step(trajectory, item)
             if step is not None:
@@ -127,7 +127,10 @@ class _Document:
         traced = self._traced
         if not self._begun:
             self._begun = True
-            head: dict[str, Any] = {"schema_version": VERSION, "session_id": traced.session or None}
+            head: dict[str, Any] = {
+                "schema_version": VERSION,
+                "session_id": traced.session_id or None,
+            }
             head["agent"] = self._agent(traced.vendor or "unknown", tools=True)
             self._write(
                 self._dump({name: value for name, value in head.items() if value is not None})[:-1]
@@ -155,7 +158,7 @@ class _Document:
 
     # -- what a step is ----------------------------------------------------------------------------
 
-    def _step(self, trajectory: _Trajectory, item: Item) -> dict[str, Any] | None:
+    def _step(self, trajectory: _Trajectory, item: TraceItem) -> dict[str, Any] | None:
         if isinstance(item, ModelReply):
             return self._reply(trajectory, item)
         when = self._when(item.at)
@@ -180,11 +183,11 @@ class _Document:
         )
 
     def _reply(self, trajectory: _Trajectory, reply: ModelReply) -> dict[str, Any]:
-        step = self._when(reply.at if reply.first is None else reply.first)
-        step |= {"source": "agent", "message": reply.text()}
+        step = self._when(reply.at if reply.first_output_at is None else reply.first_output_at)
+        step |= {"source": "agent", "message": reply.join_text()}
         if reply.model and reply.model != self._traced.model:
             step["model_name"] = reply.model
-        if thinking := reply.text("thinking"):
+        if thinking := reply.join_text("thinking"):
             step["reasoning_content"] = thinking
         if calls := reply.calls:
             for call in calls:
@@ -207,10 +210,10 @@ class _Document:
                 if call.output is not None or call.outcome
             ]:
                 step["observation"] = {"results": results}
-        if usage := reply.known_usage:
+        if usage := reply.reliable_usage:
             step["metrics"] = _tokens(usage, "prompt_tokens", "completion_tokens", "cached_tokens")
         extra = {"waited_s": round(max(reply.until - reply.at, 0.0), 4)} | (
-            {"stop_reason": reply.reason} if reply.reason else {}
+            {"stop_reason": reply.stop_reason} if reply.stop_reason else {}
         )
         return step | {"llm_call_count": 1, "extra": extra}
 
@@ -230,17 +233,17 @@ class _Document:
         return result | {"extra": extra}
 
     def _when(self, at: float) -> dict[str, Any]:
-        timestamp = self._traced.iso(at)
+        timestamp = self._traced.format_iso(at)
         return {} if timestamp is None else {"timestamp": timestamp}
 
     # -- what is said once -------------------------------------------------------------------------
 
     def _agent(self, name: str, *, tools: bool = False) -> dict[str, Any]:
         traced = self._traced
-        agent: dict[str, Any] = {"name": name, "version": traced.version or "unknown"}
+        agent: dict[str, Any] = {"name": name, "version": traced.vendor_version or "unknown"}
         if traced.model:
             agent["model_name"] = traced.model
-        names = traced.trace.replies.facts.get("tools") if tools else None
+        names = traced.trace.replies.init_fields.get("tools") if tools else None
         if isinstance(names, list) and names:  # the stream has only their names
             agent["tool_definitions"] = [
                 {"type": "function", "function": {"name": each}}
@@ -254,15 +257,15 @@ class _Document:
         metrics = _tokens(
             totals.tokens, "total_prompt_tokens", "total_completion_tokens", "total_cached_tokens"
         )
-        if totals.cost:
-            metrics["total_cost_usd"] = totals.cost
+        if totals.cost_usd:
+            metrics["total_cost_usd"] = totals.cost_usd
         extra = metrics.get("extra", {}) | {
             "turns": totals.turns,
             "tool_calls": totals.calls,
             "failed_tool_calls": totals.failed_calls,
             "denied_tool_calls": totals.denied_calls,
             "errors": totals.errors,
-            "duration_s": round(totals.duration, 4),
+            "duration_s": round(totals.duration_s, 4),
             "seconds": {name: round(seconds, 4) for name, seconds in totals.seconds.items()},
         }
         return metrics | {"total_steps": self._root.steps, "extra": extra}
@@ -273,7 +276,11 @@ class _Document:
             "exported_by": f"claude-shim {__version__}",
             "recorded_by": header.shim,
         }
-        extra |= {"cwd": header.cwd, "platform": header.platform, "recording_cut": self._traced.cut}
+        extra |= {
+            "cwd": header.cwd,
+            "platform": header.platform,
+            "recording_cut": self._traced.is_incomplete,
+        }
         return extra | ({"repairs": totals.repairs} if totals.repairs else {})
 
     def _dump(self, value: dict[str, Any]) -> bytes:

@@ -69,7 +69,7 @@ def _session(exported: Exported, story: Story) -> dict[str, Any]:
         },
         "timeline": [
             [round(1000 * share) for share in column]
-            for column in story.timeline.columns(TIMELINE_COLUMNS)
+            for column in story.timeline.compute_columns(TIMELINE_COLUMNS)
         ],
         "steps": list(_steps(exported.sheets)),
     }
@@ -84,8 +84,8 @@ def totals_of(story: Story) -> dict[str, Any]:
         "failed": totals.failed_calls,
         "denied": totals.denied_calls,
         "errors": totals.errors,
-        "cost": totals.cost,
-        "duration": round(1000 * totals.duration),
+        "cost": totals.cost_usd,
+        "duration": round(1000 * totals.duration_s),
         "tokens": totals.tokens,
     }
 

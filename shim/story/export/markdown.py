@@ -88,8 +88,8 @@ def _rows(totals: Totals) -> Iterator[tuple[str, str]]:
         f"{count_input_tokens(totals.tokens):,}" + (f" ({cached:,} cached)" if cached else ""),
     )
     yield "tokens out", f"{count_output_tokens(totals.tokens):,}"
-    yield "cost", format_cost(totals.cost) or "–"
-    yield "time", format_duration(totals.duration)
+    yield "cost", format_cost(totals.cost_usd) or "–"
+    yield "time", format_duration(totals.duration_s)
     for spent, name in (
         ("model", "model"),
         ("tool", "tools"),

@@ -20,7 +20,12 @@ from shim.story.figures import (
 from shim.story.remarks import describe_note
 from shim.story.steps import MAIN_ARGUMENTS, find_failure_cause, format_model_name
 from shim.story.story import Step, StepChange, StepKind, format_content
-from shim.story.unified_diff import CONTEXT_LINES, WHOLE, diff_of, said_by_diff
+from shim.story.unified_diff import (
+    CONTEXT_LINES,
+    FULL_CONTEXT_LINES,
+    build_diff,
+    list_diffed_arguments,
+)
 
 ROOM = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
 TEXT_CHARACTERS = 20_000  # of one text: some 400 lines
@@ -274,9 +279,9 @@ class Exported:
 
     def _end_call(self, step: Step, sheet: Sheet, arguments: Mapping[str, Any]) -> None:
         before = step.extra.get("originalFile") if isinstance(step.extra, Mapping) else None
-        context = WHOLE if step.kind == "question" else CONTEXT_LINES
-        difference = diff_of(step.name, arguments, self._redacted(before), context=context)
-        said = said_by_diff(step.name, arguments) if difference else frozenset()
+        context = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
+        difference = build_diff(step.name, arguments, self._redacted(before), context_lines=context)
+        said = list_diffed_arguments(step.name, arguments) if difference else frozenset()
         sheet.diff = self._text(difference)
         told = [(name, value) for name, value in arguments.items() if name not in said]
         rest = [("…", dict(told[FIELDS:]))] if len(told) > FIELDS else []
@@ -348,7 +353,7 @@ FACTS: Mapping[StepKind, Mapping[str, Tell]] = {
         "failed": lambda step: find_failure_cause(step.facts),
         "errors": lambda step: "\n".join(map(str, step.facts.get("errors") or ())),
         "replies": lambda step: step.facts.get("num_turns"),
-        "time": lambda step: format_duration(step.lasted) if step.lasted else None,
+        "time": lambda step: format_duration(step.duration_s) if step.duration_s else None,
         "tokens": lambda step: (
             format_tokens(step.facts["usage"]) if any(step.facts["usage"].values()) else None
         ),

@@ -20,7 +20,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import find_failure_cause
 from shim.story.story import Step, format_content
-from shim.story.trace import ModelReply, TracedCast
+from shim.story.trace import ModelReply, TracedRecording
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 SCOPE = "claude-shim"
@@ -85,7 +85,7 @@ class Spans:
     """Makes the spans of a cast, each when it is over."""
 
     def __init__(self, path: str, *, redact: bool, content: bool = False) -> None:
-        self._traced = TracedCast(path)
+        self._traced = TracedRecording(path)
         self._redactor = Redactor() if redact else None
         self._content = content
         header = self._traced.header
@@ -107,7 +107,7 @@ class Spans:
 
     def __iter__(self) -> Iterator[OtelSpan]:
         last = 0.0
-        for lane, item in self._traced.items():
+        for lane, item in self._traced.read_items():
             last = max(last, item.at if item.until is None else item.until)
             if isinstance(item, ModelReply):
                 yield from self._replied(lane, item)
@@ -159,7 +159,7 @@ class Spans:
         elif step.kind in ("note", "error", "answer") and self._turn is not None:
             words = step.kind == "error" or step.name == "user"  # free text, not a name
             what = step.kind if words and not self._content else step.text
-            self._turn.happened(self._traced.nanoseconds(step.at), self._clean(what), step.kind)
+            self._turn.happened(self._traced.to_nanoseconds(step.at), self._clean(what), step.kind)
 
     def _open(self, at: float) -> "_Turn":
         if self._turn is None:
@@ -220,13 +220,17 @@ class Spans:
         if model:
             attributes["gen_ai.request.model"] = self._traced.model or model
             attributes["gen_ai.response.model"] = model
-        if reply.identity:
-            attributes["gen_ai.response.id"] = reply.identity
-        if reply.reason:
-            attributes["gen_ai.response.finish_reasons"] = [REASONS.get(reply.reason, reply.reason)]
-        attributes |= _usage(reply.known_usage)
-        if reply.streamed and reply.first is not None:
-            attributes["gen_ai.response.time_to_first_chunk"] = round(reply.first - reply.at, 6)
+        if reply.message_id:
+            attributes["gen_ai.response.id"] = reply.message_id
+        if reply.stop_reason:
+            attributes["gen_ai.response.finish_reasons"] = [
+                REASONS.get(reply.stop_reason, reply.stop_reason)
+            ]
+        attributes |= _usage(reply.reliable_usage)
+        if reply.streamed and reply.first_output_at is not None:
+            attributes["gen_ai.response.time_to_first_chunk"] = round(
+                reply.first_output_at - reply.at, 6
+            )
         if self._content:
             asked = self._asked.pop(lane, None)
             attributes |= {"gen_ai.input.messages": self._json(asked)} if asked else {}
@@ -280,10 +284,10 @@ class Spans:
         }
         if agent:
             attributes["gen_ai.agent.name"] = agent
-        if agent and traced.version:
-            attributes["gen_ai.agent.version"] = traced.version
-        if traced.session:
-            attributes["gen_ai.conversation.id"] = traced.session
+        if agent and traced.vendor_version:
+            attributes["gen_ai.agent.version"] = traced.vendor_version
+        if traced.session_id:
+            attributes["gen_ai.conversation.id"] = traced.session_id
         return attributes
 
     def _span(
@@ -298,7 +302,7 @@ class Spans:
         *,
         failed: bool = False,
     ) -> OtelSpan:
-        begin, end = (self._traced.nanoseconds(at) for at in when)
+        begin, end = (self._traced.to_nanoseconds(at) for at in when)
         clean = {key: self._clean(value) for key, value in attributes.items()}
         identity, parent = self._hash(turn, key, 8), self._hash(turn, inside, 8) if inside else b""
         trace = self._hash(turn, "trace", 16)
@@ -394,5 +398,7 @@ def _message(reply: ModelReply) -> dict[str, Any]:
             parts.append(
                 {"type": "reasoning" if part.kind == "thinking" else "text", "content": part.text}
             )
-    reason = REASONS.get(reply.reason, reply.reason) or ("tool_call" if reply.calls else "stop")
+    reason = REASONS.get(reply.stop_reason, reply.stop_reason) or (
+        "tool_call" if reply.calls else "stop"
+    )
     return {"role": "assistant", "parts": parts, "finish_reason": reason}

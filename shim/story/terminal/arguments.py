@@ -21,7 +21,7 @@ from shim.story.steps import (
     Step,
     has_only_plain_questions,
 )
-from shim.story.unified_diff import said_by_diff
+from shim.story.unified_diff import list_diffed_arguments
 
 ARGUMENT_CHARACTERS = 160
 WHOLE_CHARACTERS = 1_000_000  # of a call that is asked about; no frontend's question is longer
@@ -141,7 +141,7 @@ def whole(step: Step) -> list[Text]:
 
 def _lines(step: Step) -> Iterator[Text]:
     change, said = find_edit_lines(step), shown(step.input)
-    hidden = said_by_diff(step.name, step.input) if change else frozenset()
+    hidden = list_diffed_arguments(step.name, step.input) if change else frozenset()
     main = next((name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), "")
     for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN_ARGUMENTS):
         if name in hidden:

@@ -9,9 +9,9 @@ from shim.core.reading.account import escape_control_chars, pluralize
 from shim.story.figures import format_calls, format_cost, format_duration, format_tokens
 from shim.story.steps import TOKEN_FIELDS, Step, Totals, find_failure_cause
 from shim.story.story import Story
-from shim.story.timeline import SPENT, Spent, Timeline
+from shim.story.timeline import ACTIVITIES, Activity, Timeline
 
-_LOOKS: dict[Spent, tuple[str, str, str]] = {  # distinct without colours too
+_LOOKS: dict[Activity, tuple[str, str, str]] = {  # distinct without colours too
     "idle": ("·", "dim", "idle"),
     "model": ("░", "cyan", "model"),
     "tool": ("▓", "green", "tools"),
@@ -39,7 +39,7 @@ def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
         f"{replies} {'reply' if replies == 1 else 'replies'}"
         if isinstance(replies, int) and replies
         else "",
-        format_duration(step.lasted),
+        format_duration(step.duration_s),
         format_tokens(usage, "tokens")
         if isinstance(usage, Mapping) and any(usage.get(name) for name in TOKEN_FIELDS)
         else "",
@@ -90,7 +90,7 @@ def session_lines(story: Story, width: int, *, answered: bool = True) -> list[Te
     `answered`.
     """
     totals = story.totals
-    if totals.duration < SHORTEST:
+    if totals.duration_s < SHORTEST:
         return []
     lines = [Text(_sums(totals))] if totals.turns > 1 else []
     if not answered:
@@ -112,8 +112,8 @@ def _sums(totals: Totals) -> str:
         if totals.calls
         else "",
         format_tokens(totals.tokens, "tokens") if totals.tokens else "",
-        format_cost(totals.cost),
-        format_duration(totals.duration),
+        format_cost(totals.cost_usd),
+        format_duration(totals.duration_s),
     ]
     return "session: " + " · ".join(filter(None, told))
 
@@ -121,11 +121,11 @@ def _sums(totals: Totals) -> str:
 def _legend(totals: Totals) -> Text:
     legend = Text()
     for spent, seconds in sorted(totals.seconds.items(), key=lambda item: -item[1]):
-        if seconds >= 0.05 or seconds >= totals.duration / 100:
+        if seconds >= 0.05 or seconds >= totals.duration_s / 100:
             mark, style, word = _LOOKS[spent]  # type: ignore[index]
             legend.append("   " if legend else "")
             legend.append(mark, style=style).append(
-                f" {word} {format_duration(seconds)} {seconds / totals.duration:.0%}"
+                f" {word} {format_duration(seconds)} {seconds / totals.duration_s:.0%}"
             )
     return legend
 
@@ -136,8 +136,8 @@ def timeline_bar(timeline: Timeline, width: int) -> Text:
     A cell shows one thing. The rest of its time counts for the next cells, so that each thing gets
     as many cells as it took time, however short each of its moments was.
     """
-    bar, owed = Text(), [0.0] * len(SPENT)
-    for column in timeline.columns(width):
+    bar, owed = Text(), [0.0] * len(ACTIVITIES)
+    for column in timeline.compute_columns(width):
         owed = [before + share for before, share in zip(owed, column, strict=True)]
         most = max(
             (place for place, share in enumerate(column) if share),
@@ -145,6 +145,6 @@ def timeline_bar(timeline: Timeline, width: int) -> Text:
             default=0,
         )
         owed[most] -= 1
-        mark, style, _ = _LOOKS[SPENT[most]]
+        mark, style, _ = _LOOKS[ACTIVITIES[most]]
         bar.append(mark, style=style)
     return bar

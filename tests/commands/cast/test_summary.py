@@ -80,7 +80,7 @@ def test_runs_added_up_are_their_sums():
         run = RunSummary(f"{number}.cast")
         run.tools["Bash"] = CallCounts(calls=number, failed=1, times=times_of(*([0.5] * number)))
         run.totals.tokens["output_tokens"] = 10 * number
-        run.totals.cost = 0.25
+        run.totals.cost_usd = 0.25
         run.totals.repairs["json"] = number
         run.causes["auth"] = 1
         run.turns.add_duration(number)

@@ -64,7 +64,7 @@ def test_who_drives_is_drawn_when_another_takes_over():
     console, story = Console(file=io.StringIO(), _environ={}), Story()
     drawing = Drawing(console, story)
     for client in ("start", None, "start", "page", None, "page"):
-        for change in story.note(0.0, {"kind": "driver", "client": client}):
+        for change in story.add_note(0.0, {"kind": "driver", "client": client}):
             drawing.change(change)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "· page drives\n"
@@ -234,9 +234,9 @@ def test_a_repair_that_was_noted_is_not_said_again_with_the_result():
     shim = {"repairs": {"not_json": 2}, "unknown_events": {"x": 1}}
     console, story = Console(file=io.StringIO(), _environ={}), Story()
     drawing = Drawing(console, story)
-    for change in story.note(0, {"kind": "repair", "repair": "not_json", "count": 2}) + story.event(
-        0, result(shim=shim)
-    ):
+    for change in story.add_note(
+        0, {"kind": "repair", "repair": "not_json", "count": 2}
+    ) + story.event(0, result(shim=shim)):
         drawing.change(change)
     for change in story.event(0, result(shim=shim)):
         drawing.change(change)
@@ -396,7 +396,10 @@ def test_who_settled_a_question_is_said():
     console, story = Console(file=io.StringIO(), _environ={}), Story()
     drawing = Drawing(console, story)
     for how, by in (("allow", "the page"), ("timeout", "")):
-        for change in (*story.event(1, asked("q", "c")), *story.settled(3, "q", how, by)):
+        for change in (
+            *story.event(1, asked("q", "c")),
+            *story.add_resolved_prompt(3, "q", how, by),
+        ):
             drawing.change(change)
     assert isinstance(console.file, io.StringIO)
     answers = [row.strip() for row in console.file.getvalue().split("\n") if "→" in row]

@@ -153,7 +153,7 @@ class SessionView:
         at = self._compute_elapsed(said)
         if event.get("type") == "user" and event.get("isReplay"):
             message = event.get("message")
-            changes = self.story.prompt(
+            changes = self.story.add_prompt(
                 at, message.get("content") if isinstance(message, Mapping) else message
             )
         else:
@@ -198,7 +198,7 @@ class SessionView:
         by = str(said.get("by") or "")
         by = "" if by == self.client_name else by
         self._draw_changes(
-            self.story.settled(
+            self.story.add_resolved_prompt(
                 self._compute_elapsed(said), str(said.get("question")), str(said.get("how")), by
             )
         )
