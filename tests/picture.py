@@ -50,10 +50,10 @@ def drawn() -> Console:
             "result": REPLY_PAUSE_S,
         }.get(event["type"], 0.0)
         for line in translation.feed(json.dumps(event).encode() + b"\n").splitlines():
-            for change in story.event(clock, orjson.loads(line)):
+            for change in story.add_event(clock, orjson.loads(line)):
                 drawing.change(change)
     for line in translation.close(ChildExit(0)).splitlines():
-        for change in story.event(clock, orjson.loads(line)):
+        for change in story.add_event(clock, orjson.loads(line)):
             drawing.change(change)
     for change in story.close(clock):
         drawing.change(change)

@@ -38,7 +38,7 @@ from shim.process.environment import get_working_directory
 from shim.process.exit_status import parse_exit_status
 from shim.state.config import CHOICES
 from shim.state.own_vendors import register_profiles
-from shim.story.export.command import export_cast
+from shim.story.export.command import export_recording
 from shim.story.terminal.command import show_cast
 from shim.story.terminal.console import ReaderMayLeave, must_be_one_of
 
@@ -196,7 +196,7 @@ for name, command in (
     ("doctor", doctor),
     ("show", show_cast),
     ("replay", replay),
-    ("export", export_cast),
+    ("export", export_recording),
     ("translate", translate_file),
 ):
     app.command(name, cls=PlainCommand)(command)

@@ -198,7 +198,9 @@ class StoryReader:
 
     def _add_events(self, at: float, lines: bytes) -> list[StepChange]:
         return [
-            change for event in parse_json_objects(lines) for change in self.story.event(at, event)
+            change
+            for event in parse_json_objects(lines)
+            for change in self.story.add_event(at, event)
         ]
 
     def _add_note(self, at: float, fact: Mapping[str, Any]) -> list[StepChange]:
@@ -227,7 +229,7 @@ class StoryReader:
             if event.get("type") == "result":
                 self._pending_result = at, event
             else:
-                changes += self.story.event(at, event)
+                changes += self.story.add_event(at, event)
         return changes
 
     def _add_result_note(self, said: object) -> list[StepChange]:
@@ -237,7 +239,7 @@ class StoryReader:
         facts = said if isinstance(said, Mapping) else {}
         if self._pending_result is not None:
             (at, event), self._pending_result = self._pending_result, None
-            return self.story.event(at, {**event, **facts, "type": "result"})
+            return self.story.add_event(at, {**event, **facts, "type": "result"})
         early, self._has_unnoted_result = self._has_unnoted_result, False
         bare = (
             self._source_letter == "o"
@@ -245,7 +247,7 @@ class StoryReader:
             and not self._is_translatable
         )
         return (
-            self.story.event(self._time_s, {**facts, "type": "result"})
+            self.story.add_event(self._time_s, {**facts, "type": "result"})
             if bare and not early
             else []
         )
@@ -259,7 +261,7 @@ class StoryReader:
             None,
             True,
         )
-        return self.story.event(at, event)
+        return self.story.add_event(at, event)
 
     def _add_plain_output(self, record: CastRecord) -> list[StepChange]:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
@@ -278,12 +280,12 @@ class StoryReader:
         return (
             self._add_text(at, event.get("content"))
             if event.get("type") == "text"
-            else self.story.event(at, event)
+            else self.story.add_event(at, event)
         )
 
     def _add_text(self, at: float, text: object) -> list[StepChange]:
         delta = {"type": "content_block_delta", "delta": {"text": text}}
-        return self.story.event(at, {"type": "stream_event", "event": delta})
+        return self.story.add_event(at, {"type": "stream_event", "event": delta})
 
     def _complete_line(self, record: CastRecord) -> bytes:
         """The whole line that a record completes."""

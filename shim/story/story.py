@@ -90,13 +90,13 @@ class Story:
             at, self._add_complete_step(at, "prompt", text=format_content(content))
         )
 
-    def event(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
+    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
         """Take one of Claude's events. A malformed event is told as far as it can be read."""
         handler = _HANDLERS.get(str(event.get("type")))
         changes: list[StepChange] = []
         try:
             for change in (
-                handler(self, self._advance_time(at), event) if handler is not None else ()
+                handler(self, self._advance_time(time_s), event) if handler is not None else ()
             ):
                 changes.append(change)
         except (
@@ -109,7 +109,7 @@ class Story:
             RecursionError,
         ):
             pass
-        return self.emit_changes(at, changes)
+        return self.emit_changes(time_s, changes)
 
     def add_note(self, at: float, fact: Mapping[str, Any]) -> list[StepChange]:
         """A note of the recorder, such as a repair or a timeout."""

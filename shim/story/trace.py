@@ -218,14 +218,14 @@ class SessionTrace(Story):
         super().__init__()
         self.replies = ReplySorter()
 
-    def event(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
+    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
         kind = event.get("type")
         if kind in ("assistant", "stream_event"):
-            self.replies.add_line(at, event)
-        changes = super().event(at, event)
+            self.replies.add_line(time_s, event)
+        changes = super().add_event(time_s, event)
         if kind == "result":
             self.replies.result_count += 1
-            self.replies.end_turn(at)
+            self.replies.end_turn(time_s)
         return changes
 
     def close(self, time_s: float) -> list[StepChange]:

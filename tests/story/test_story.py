@@ -387,8 +387,8 @@ def test_tokens_add_up_and_money_is_a_running_total_of_each_conversation() -> No
 def test_a_time_that_goes_back_makes_no_negative_time() -> None:
     story = stories.Story()
     story.add_prompt(5, "hi")
-    story.event(3, said(call("a")))
-    story.event(1, returned("a"))
+    story.add_event(3, said(call("a")))
+    story.add_event(1, returned("a"))
     story.close(0)
     assert story.totals.seconds == {"idle": 5}
     assert story.totals.duration_s == 5

@@ -21,7 +21,7 @@ def traced(*events):
     """What a trace gives for events that are a second apart, and the trace."""
     trace, items = SessionTrace(), []
     for number, event in enumerate(events):
-        trace.event(float(number), event)
+        trace.add_event(float(number), event)
         items += trace.replies.pop_ready()
     return items, trace
 
@@ -45,8 +45,8 @@ def test_blocks_of_one_message_are_one_reply():
 def test_a_reply_waits_for_the_results_of_its_calls():
     items, trace = traced(init(), assistant("m1", call("a"), call("b")), answer("b"))
     assert replies(items) == []
-    trace.event(7.0, answer("a", failed=True))
-    trace.event(8.0, assistant("m2", text("so")))
+    trace.add_event(7.0, answer("a", failed=True))
+    trace.add_event(8.0, assistant("m2", text("so")))
     (reply,) = replies(trace.replies.pop_ready())
     assert [(each.call, each.outcome) for each in reply.calls] == [("a", "failed"), ("b", "ok")]
 
@@ -70,7 +70,7 @@ def test_a_reply_was_asked_when_its_prompt_or_the_last_result_came():
         (5.0, answer("a")),
         (9.0, assistant("m2", text("x"))),
     ):
-        trace.event(at, event)
+        trace.add_event(at, event)
     trace.close(9.0)
     first, second = replies(trace.replies.pop_ready())
     assert (first.at, first.first_output_at, first.until) == (1.0, 3.0, 3.0)
@@ -137,7 +137,7 @@ def test_what_waits_behind_an_endless_call_is_bounded():
 def test_lanes_are_bounded():
     trace = SessionTrace()
     for number in range(MAX_AGENTS + 50):
-        trace.event(0.0, assistant(f"m{number}", text("x"), parent=f"p{number}"))
+        trace.add_event(0.0, assistant(f"m{number}", text("x"), parent=f"p{number}"))
     trace.close(1.0)
     items = trace.replies.pop_ready()
     assert len({lane for lane, _ in items}) <= MAX_AGENTS + 2

@@ -30,7 +30,7 @@ def tell(*events: Event, sent: Iterable[tuple[float, Event]] = ()) -> tuple[Stor
     for at, event in enumerate(events, 1):
         while waiting and waiting[0][0] < at:
             changes += story.add_frontend_line(*waiting.pop(0))
-        changes += story.event(at, event)
+        changes += story.add_event(at, event)
     changes += [change for line in waiting for change in story.add_frontend_line(*line)]
     changes += story.close(len(events) + 1)
     for change in changes:

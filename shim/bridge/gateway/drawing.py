@@ -15,7 +15,7 @@ import orjson
 from shim.bridge import answering
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars
-from shim.story.export.html import drawn, totals_of
+from shim.story.export.html import build_step, build_totals
 from shim.story.export.sheets import Exported, Sheet
 from shim.story.steps import MAIN_ARGUMENTS, has_only_plain_questions
 from shim.story.story import StepChange, Story
@@ -55,7 +55,7 @@ class StepRenderer:
         if event.get("type") == "user" and event.get("isReplay") and isinstance(message, Mapping):
             changes = self.story.add_prompt(seconds, message.get("content"))
         else:
-            changes = self.story.event(seconds, event)
+            changes = self.story.add_event(seconds, event)
         return self._collect_changed_steps(seconds, changes)
 
     def _collect_changed_steps(self, at: float, changes: Iterable[StepChange]) -> list[Sheet]:
@@ -102,7 +102,7 @@ class StepRenderer:
 
     def build_totals(self) -> dict[str, Any]:
         """The sums of the session, as the exported page has them."""
-        return {**totals_of(self.story), "model": escape_control_chars(self.story.model)}
+        return {**build_totals(self.story), "model": escape_control_chars(self.story.model)}
 
 
 def find_mode(line: bytes) -> str:
@@ -118,7 +118,7 @@ def find_mode(line: bytes) -> str:
 
 def render_step(sheet: Sheet) -> dict[str, Any]:
     """A step as it is now, for the page."""
-    return drawn(sheet, MAX_TREE_BYTES)[0]
+    return build_step(sheet, MAX_TREE_BYTES)[0]
 
 
 def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from shim.commands.cast.summary import TOKEN_COLUMNS, Statistic, sort_by_time
-from shim.story.export.html import asset, digest, render
+from shim.story.export.html import compute_csp_hash, read_asset, render_template
 from shim.story.figures import (
     count_cached_tokens,
     count_input_tokens,
@@ -25,12 +25,12 @@ STYLE_FILES = ("look.css", "stats.css")
 
 def render_page(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
     """The page, from the statistic of all recordings and those of the vendors by name."""
-    style = b"\n".join(map(asset, STYLE_FILES))
+    style = b"\n".join(map(read_asset, STYLE_FILES))
     odd = [f"{number} {state}" for state, number in together.states.items() if state != "whole"]
-    return render(
+    return render_template(
         TEMPLATE_PATH,
         style=Markup(style.decode()),
-        rules=f"default-src 'none'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'",
+        rules=f"default-src 'none'; style-src '{compute_csp_hash(style)}'; base-uri 'none'; form-action 'none'",
         together=together,
         vendors=vendors,
         rows=[*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])],

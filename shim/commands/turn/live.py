@@ -172,7 +172,7 @@ class LiveTurn:
             if self._person is not None:
                 self._person.questions.clear()
             self._renderer.answered()
-        self._draw_changes(self._story.event(self._elapsed_s(), event))
+        self._draw_changes(self._story.add_event(self._elapsed_s(), event))
         if kind == "result":
             self._renderer.rest()
             self._close_stdin()
@@ -203,7 +203,7 @@ class LiveTurn:
             "request_id": question.request_id,
             "request": question.request,
         }
-        self._draw_changes(self._story.event(self._elapsed_s(), line))
+        self._draw_changes(self._story.add_event(self._elapsed_s(), line))
         self._renderer.ask(question.format_input_prompt())
 
     def _read_answer(self, person: Person) -> None:
@@ -225,7 +225,7 @@ class LiveTurn:
         """The drop-in needs no answer to a question any more."""
         if person.questions.resolve(str(event.get("request_id"))):
             self._renderer.answered(typed=False)
-            self._draw_changes(self._story.event(self._elapsed_s(), event))
+            self._draw_changes(self._story.add_event(self._elapsed_s(), event))
             self._show_question(person)
 
     # -- signals and ends --------------------------------------------------------------------------

@@ -17,151 +17,157 @@ from shim.story.steps import find_failure_cause
 from shim.story.story import Step, format_content
 from shim.story.trace import ModelReply, TracedRecording, TraceItem
 
-VERSION = "ATIF-v1.8"
-FIRST_STEPS = 64  # that wait for the session's init, which names the agent
-DEPTH = 20  # levels of agents; a deeper one is attributed to the main agent
+ATIF_VERSION = "ATIF-v1.8"
+MAX_WAITING_STEPS = 64  # that wait for the session's init, which names the agent
+MAX_DEPTH = 20  # levels of agents; a deeper one is attributed to the main agent
 
-Write = Callable[[bytes], None]
+WriteFunction = Callable[[bytes], None]
 
 # Notes about the conversation; other notes are about the shim.
-_NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
+_EXPORTED_NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
 
 
-def export(path: str, write: Write, *, redact: bool) -> None:
+def export(path: str, write: WriteFunction, *, redact: bool) -> None:
     """Write the trajectory of the cast at `path`: one JSON object. CastError if it is no cast."""
     traced = TracedRecording(path)
-    _Document(traced, write, Redactor() if redact else None).run()
+    _AtifDocument(traced, write, Redactor() if redact else None).write_document()
 
 
-class _Trajectory:
+class _AgentTrajectory:
     """The numbered steps of one agent."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.steps = 0
-        self.kept: list[bytes] = []
-        self.inner: list[_Trajectory] = []
-        self.outer: _Trajectory | None = None
+        self.step_count = 0
+        self.lines: list[bytes] = []
+        self.children: list[_AgentTrajectory] = []
+        self.parent: _AgentTrajectory | None = None
 
     @property
     def height(self) -> int:
-        return 1 + max((inner.height for inner in self.inner), default=0)
+        return 1 + max((inner.height for inner in self.children), default=0)
 
 
-class _Document:
-    def __init__(self, traced: TracedRecording, write: Write, redactor: Redactor | None) -> None:
-        self._traced = traced
+class _AtifDocument:
+    def __init__(
+        self, traced: TracedRecording, write: WriteFunction, redactor: Redactor | None
+    ) -> None:
+        self._recording = traced
         self._write = write
         self._redactor = redactor
-        self._root = _Trajectory("")
-        self._nested: dict[str, _Trajectory] = {}  # by the call that it serves
-        self._owners: dict[str, str] = {}  # a call of a nested agent → that agent
-        self._agents: dict[str, str] = {}  # a call → the name of the agent that it starts
-        self._waiting: list[bytes] = []
-        self._begun = False
-        self._comma = b""
+        self._root = _AgentTrajectory("")
+        self._trajectories: dict[str, _AgentTrajectory] = {}  # by the call that it serves
+        self._owner_by_call: dict[str, str] = {}  # a call of a nested agent → that agent
+        self._agent_by_call: dict[str, str] = {}  # a call → the name of the agent that it starts
+        self._waiting_lines: list[bytes] = []
+        self._has_head = False
+        self._separator = b""
 
-    def run(self) -> None:
-        for lane, item in self._traced.read_items():
-            trajectory = self._nested.setdefault(lane, _Trajectory(lane)) if lane else self._root
-            step = self._step(trajectory, item)
+    def write_document(self) -> None:
+        for lane, item in self._recording.read_items():
+            trajectory = (
+                self._trajectories.setdefault(lane, _AgentTrajectory(lane)) if lane else self._root
+            )
+            step = self._build_step(trajectory, item)
             if step is not None:
-                self._add(trajectory, step)
+                self._add_step(trajectory, step)
             elif isinstance(item, Step) and item.kind == "start":
-                self._begin()
-        self._settle()
-        if not self._root.steps:
-            self._add(self._root, {"source": "system", "message": "nothing was said"})
-        self._begin()
-        rest = {"final_metrics": self._metrics(), "extra": self._extra()}
-        self._write(b"]," + self._dump(rest)[1:-1])
-        self._write_inner(self._root)
+                self._write_head()
+        self._attach_remaining()
+        if not self._root.step_count:
+            self._add_step(self._root, {"source": "system", "message": "nothing was said"})
+        self._write_head()
+        rest = {"final_metrics": self._build_metrics(), "extra": self._build_extra()}
+        self._write(b"]," + self._dump_redacted(rest)[1:-1])
+        self._write_children(self._root)
         self._write(b"}\n")
 
     # -- where a step belongs ----------------------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _attach_remaining(self) -> None:
         """Put each nested trajectory into that of its caller, now that all is read.
 
         One that began after its call was answered gets a step that names it.
         """
-        for name, trajectory in self._nested.items():
-            if trajectory.outer is None:
-                outer = self._nested.get(self._owners.get(name, ""), self._root)
-                outer = outer if self._adopt(outer, trajectory) else self._root
-                trajectory.outer = outer
-                outer.inner.append(trajectory)
+        for name, trajectory in self._trajectories.items():
+            if trajectory.parent is None:
+                outer = self._trajectories.get(self._owner_by_call.get(name, ""), self._root)
+                outer = outer if self._can_nest(outer, trajectory) else self._root
+                trajectory.parent = outer
+                outer.children.append(trajectory)
                 reference = {
                     "subagent_trajectory_ref": [{"trajectory_id": name}],
                     "extra": {"tool_call_id": name},
                 }
                 said = {"source": "system", "message": "an agent in the background"}
-                self._add(outer, said | {"observation": {"results": [reference]}})
+                self._add_step(outer, said | {"observation": {"results": [reference]}})
 
-    def _adopt(self, outer: _Trajectory, inner: _Trajectory) -> bool:
+    def _can_nest(self, outer: _AgentTrajectory, inner: _AgentTrajectory) -> bool:
         """Whether one may be nested in the other: not in itself, whatever the ids say, and not too
         deep.
         """
         depth, above = inner.height, outer
         while above is not self._root:
             depth += 1
-            if above is inner or depth > DEPTH:
+            if above is inner or depth > MAX_DEPTH:
                 return False
-            if above.outer is None:
+            if above.parent is None:
                 return True
-            above = above.outer
+            above = above.parent
         return True
 
-    def _add(self, trajectory: _Trajectory, step: Mapping[str, Any]) -> None:
-        trajectory.steps += 1
-        line = self._dump({"step_id": trajectory.steps, **step})
+    def _add_step(self, trajectory: _AgentTrajectory, step: Mapping[str, Any]) -> None:
+        trajectory.step_count += 1
+        line = self._dump_redacted({"step_id": trajectory.step_count, **step})
         if trajectory is not self._root:
-            trajectory.kept.append(line)
+            trajectory.lines.append(line)
             return
-        self._waiting.append(line)
-        if self._begun or len(self._waiting) > FIRST_STEPS:
-            self._begin()
+        self._waiting_lines.append(line)
+        if self._has_head or len(self._waiting_lines) > MAX_WAITING_STEPS:
+            self._write_head()
 
-    def _begin(self) -> None:
+    def _write_head(self) -> None:
         """Write the fields before the steps, and the waiting steps."""
-        traced = self._traced
-        if not self._begun:
-            self._begun = True
+        traced = self._recording
+        if not self._has_head:
+            self._has_head = True
             head: dict[str, Any] = {
-                "schema_version": VERSION,
+                "schema_version": ATIF_VERSION,
                 "session_id": traced.session_id or None,
             }
-            head["agent"] = self._agent(traced.vendor or "unknown", tools=True)
+            head["agent"] = self._build_agent(traced.vendor or "unknown", tools=True)
             self._write(
-                self._dump({name: value for name, value in head.items() if value is not None})[:-1]
+                self._dump_redacted(
+                    {name: value for name, value in head.items() if value is not None}
+                )[:-1]
             )
             self._write(b',"steps":[')
-        if self._waiting:
-            self._write(self._comma + b",".join(self._waiting))
-            self._comma = b","
-            self._waiting.clear()
+        if self._waiting_lines:
+            self._write(self._separator + b",".join(self._waiting_lines))
+            self._separator = b","
+            self._waiting_lines.clear()
 
-    def _write_inner(self, outer: _Trajectory) -> None:
-        self._write(b',"subagent_trajectories":[' if outer.inner else b"")
-        for number, inner in enumerate(outer.inner):
-            agent = self._agent(self._agents.get(inner.name, "subagent"))
-            head = {"schema_version": VERSION, "trajectory_id": inner.name, "agent": agent}
-            self._write(b"," * bool(number) + self._dump(head)[:-1] + b',"steps":[')
+    def _write_children(self, outer: _AgentTrajectory) -> None:
+        self._write(b',"subagent_trajectories":[' if outer.children else b"")
+        for number, inner in enumerate(outer.children):
+            agent = self._build_agent(self._agent_by_call.get(inner.name, "subagent"))
+            head = {"schema_version": ATIF_VERSION, "trajectory_id": inner.name, "agent": agent}
+            self._write(b"," * bool(number) + self._dump_redacted(head)[:-1] + b',"steps":[')
             self._write(
-                b",".join(inner.kept)
-                or self._dump({"step_id": 1, "source": "system", "message": ""})
+                b",".join(inner.lines)
+                or self._dump_redacted({"step_id": 1, "source": "system", "message": ""})
             )
             self._write(b"]")
-            self._write_inner(inner)
+            self._write_children(inner)
             self._write(b"}")
-        self._write(b"]" if outer.inner else b"")
+        self._write(b"]" if outer.children else b"")
 
     # -- what a step is ----------------------------------------------------------------------------
 
-    def _step(self, trajectory: _Trajectory, item: TraceItem) -> dict[str, Any] | None:
+    def _build_step(self, trajectory: _AgentTrajectory, item: TraceItem) -> dict[str, Any] | None:
         if isinstance(item, ModelReply):
-            return self._reply(trajectory, item)
-        when = self._when(item.at)
+            return self._build_reply_step(trajectory, item)
+        when = self._build_timestamp(item.at)
         if item.kind == "prompt":
             return when | {"source": "user", "message": item.text}
         if item.kind == "error":
@@ -169,12 +175,12 @@ class _Document:
             extra = {"error": kind if isinstance(kind, str) else True}
             return when | {"source": "system", "message": item.text, "extra": extra}
         if item.kind == "result" and item.facts.get("is_error"):
-            return when | _failure(item.facts)
+            return when | _build_failure_step(item.facts)
         if item.kind != "note":
             return None
         if item.name == "user":  # in the user's name: an interrupt, or a nested agent's prompt
             return when | {"source": "user", "message": item.text}
-        if item.name not in _NOTES:
+        if item.name not in _EXPORTED_NOTES:
             return None
         known = ("attempt", "max_retries", "error", "compact_metadata", "model")
         extra = {name: item.facts[name] for name in known if item.facts.get(name) is not None}
@@ -182,20 +188,22 @@ class _Document:
             when | {"source": "system", "message": item.text} | ({"extra": extra} if extra else {})
         )
 
-    def _reply(self, trajectory: _Trajectory, reply: ModelReply) -> dict[str, Any]:
-        step = self._when(reply.at if reply.first_output_at is None else reply.first_output_at)
+    def _build_reply_step(self, trajectory: _AgentTrajectory, reply: ModelReply) -> dict[str, Any]:
+        step = self._build_timestamp(
+            reply.at if reply.first_output_at is None else reply.first_output_at
+        )
         step |= {"source": "agent", "message": reply.join_text()}
-        if reply.model and reply.model != self._traced.model:
+        if reply.model and reply.model != self._recording.model:
             step["model_name"] = reply.model
         if thinking := reply.join_text("thinking"):
             step["reasoning_content"] = thinking
         if calls := reply.calls:
             for call in calls:
                 if trajectory.name:
-                    self._owners[call.call] = trajectory.name
+                    self._owner_by_call[call.call] = trajectory.name
                 kind = call.input.get("subagent_type")
                 if isinstance(kind, str) and kind:
-                    self._agents[call.call] = kind
+                    self._agent_by_call[call.call] = kind
             step["tool_calls"] = [
                 {
                     "tool_call_id": call.call,
@@ -205,41 +213,43 @@ class _Document:
                 for call in calls
             ]
             if results := [
-                self._result(trajectory, call)
+                self._build_result(trajectory, call)
                 for call in calls
                 if call.output is not None or call.outcome
             ]:
                 step["observation"] = {"results": results}
         if usage := reply.reliable_usage:
-            step["metrics"] = _tokens(usage, "prompt_tokens", "completion_tokens", "cached_tokens")
+            step["metrics"] = _build_token_counts(
+                usage, "prompt_tokens", "completion_tokens", "cached_tokens"
+            )
         extra = {"waited_s": round(max(reply.until - reply.at, 0.0), 4)} | (
             {"stop_reason": reply.stop_reason} if reply.stop_reason else {}
         )
         return step | {"llm_call_count": 1, "extra": extra}
 
-    def _result(self, trajectory: _Trajectory, call: Step) -> dict[str, Any]:
+    def _build_result(self, trajectory: _AgentTrajectory, call: Step) -> dict[str, Any]:
         result: dict[str, Any] = {
             "source_call_id": call.call,
             "content": format_content(call.output),
         }
-        nested = self._nested.get(call.call)
-        if nested is not None and nested.outer is None and self._adopt(trajectory, nested):
-            nested.outer = trajectory
-            trajectory.inner.append(nested)
+        nested = self._trajectories.get(call.call)
+        if nested is not None and nested.parent is None and self._can_nest(trajectory, nested):
+            nested.parent = trajectory
+            trajectory.children.append(nested)
             result["subagent_trajectory_ref"] = [{"trajectory_id": call.call}]
         extra: dict[str, Any] = {"outcome": call.outcome or "ok"}
         if call.until is not None:
             extra["duration_s"] = round(call.until - call.at, 4)
         return result | {"extra": extra}
 
-    def _when(self, at: float) -> dict[str, Any]:
-        timestamp = self._traced.format_iso(at)
+    def _build_timestamp(self, at: float) -> dict[str, Any]:
+        timestamp = self._recording.format_iso(at)
         return {} if timestamp is None else {"timestamp": timestamp}
 
     # -- what is said once -------------------------------------------------------------------------
 
-    def _agent(self, name: str, *, tools: bool = False) -> dict[str, Any]:
-        traced = self._traced
+    def _build_agent(self, name: str, *, tools: bool = False) -> dict[str, Any]:
+        traced = self._recording
         agent: dict[str, Any] = {"name": name, "version": traced.vendor_version or "unknown"}
         if traced.model:
             agent["model_name"] = traced.model
@@ -252,9 +262,9 @@ class _Document:
             ]
         return agent
 
-    def _metrics(self) -> dict[str, Any]:
-        totals = self._traced.trace.totals
-        metrics = _tokens(
+    def _build_metrics(self) -> dict[str, Any]:
+        totals = self._recording.trace.totals
+        metrics = _build_token_counts(
             totals.tokens, "total_prompt_tokens", "total_completion_tokens", "total_cached_tokens"
         )
         if totals.cost_usd:
@@ -268,10 +278,10 @@ class _Document:
             "duration_s": round(totals.duration_s, 4),
             "seconds": {name: round(seconds, 4) for name, seconds in totals.seconds.items()},
         }
-        return metrics | {"total_steps": self._root.steps, "extra": extra}
+        return metrics | {"total_steps": self._root.step_count, "extra": extra}
 
-    def _extra(self) -> dict[str, Any]:
-        header, totals = self._traced.header, self._traced.trace.totals
+    def _build_extra(self) -> dict[str, Any]:
+        header, totals = self._recording.header, self._recording.trace.totals
         extra: dict[str, Any] = {
             "exported_by": f"claude-shim {__version__}",
             "recorded_by": header.shim,
@@ -279,15 +289,15 @@ class _Document:
         extra |= {
             "cwd": header.cwd,
             "platform": header.platform,
-            "recording_cut": self._traced.is_incomplete,
+            "recording_cut": self._recording.is_incomplete,
         }
         return extra | ({"repairs": totals.repairs} if totals.repairs else {})
 
-    def _dump(self, value: dict[str, Any]) -> bytes:
+    def _dump_redacted(self, value: dict[str, Any]) -> bytes:
         return dump_json(value if self._redactor is None else self._redactor.redact_value(value))
 
 
-def _failure(result: Mapping[str, Any]) -> dict[str, Any]:
+def _build_failure_step(result: Mapping[str, Any]) -> dict[str, Any]:
     facts = {
         "subtype": result.get("subtype"),
         "cause": find_failure_cause(result),
@@ -297,7 +307,9 @@ def _failure(result: Mapping[str, Any]) -> dict[str, Any]:
     return {"source": "system", "message": f"the turn failed: {facts['cause']}", "extra": extra}
 
 
-def _tokens(usage: Mapping[str, int], prompt: str, completion: str, cached: str) -> dict[str, Any]:
+def _build_token_counts(
+    usage: Mapping[str, int], prompt: str, completion: str, cached: str
+) -> dict[str, Any]:
     """The format counts cached tokens as input; Claude counts them apart."""
     read, made = (
         usage.get("cache_read_input_tokens", 0),

@@ -25,11 +25,11 @@ FORMATS = {
     "otel": "shim.story.export.otel",
 }
 # what a terminal may get: all of it is made visible; the others are for programs
-FOR_EYES = frozenset(("markdown",))
-REDACT = ("all", "none")
+TERMINAL_FORMATS = frozenset(("markdown",))
+REDACT_CHOICES = ("all", "none")
 
 
-def export_cast(
+def export_recording(
     cast: CastFile,
     to: Annotated[str, typer.Option("--to", help=f"The format: {', '.join(FORMATS)}.")],
     output: Annotated[
@@ -53,7 +53,7 @@ def export_cast(
     Example: shim export run.cast --to html -o run.html
     """
     must_be_one_of(FORMATS, to, "--to")
-    must_be_one_of(REDACT, redact, "--redact")
+    must_be_one_of(REDACT_CHOICES, redact, "--redact")
     if (content or endpoint is not None) and to != "otel":
         raise typer.BadParameter(
             "they work only with --to otel", param_hint="--content, --endpoint"
@@ -64,22 +64,22 @@ def export_cast(
         count = send(cast, endpoint, redact=redact != "none", content=content)
         sys.stderr.write(f"sent: {pluralize(count, 'span')}\n")
         return
-    if output == "-" and to not in FOR_EYES and sys.stdout.isatty():
+    if output == "-" and to not in TERMINAL_FORMATS and sys.stdout.isatty():
         raise typer.BadParameter(
             f"a terminal cannot show {to}: name a file, or use a pipe", param_hint="-o"
         )
     cast = find_newest_cast(cast)
-    export = _exporter(to)
+    export = _load_exporter(to)
     if content:
         export = functools.partial(export, content=True)
     with progress(f"exporting {one_line(os.path.basename(cast))}"):
         if output == "-":
-            _to_stdout(export, cast, redact != "none")
+            _export_to_stdout(export, cast, redact != "none")
         else:
-            _to_file(export, cast, redact != "none", output, force)
+            _export_to_file(export, cast, redact != "none", output, force)
 
 
-def _exporter(to: str) -> Callable[..., None]:
+def _load_exporter(to: str) -> Callable[..., None]:
     try:
         export: Callable[..., None] = importlib.import_module(FORMATS[to]).export
     except ModuleNotFoundError as error:
@@ -90,12 +90,14 @@ def _exporter(to: str) -> Callable[..., None]:
     return export
 
 
-def _to_stdout(export: Callable[..., None], cast: str, redact: bool) -> None:
+def _export_to_stdout(export: Callable[..., None], cast: str, redact: bool) -> None:
     with ReaderMayLeave():
         export(cast, functools.partial(write_all, 1), redact=redact)
 
 
-def _to_file(export: Callable[..., None], cast: str, redact: bool, path: str, force: bool) -> None:
+def _export_to_file(
+    export: Callable[..., None], cast: str, redact: bool, path: str, force: bool
+) -> None:
     """Write to a file. A failed export leaves no new file, and an old one as it was."""
 
     def fill(file: int) -> None:

@@ -11,16 +11,16 @@ from shim.story.steps import format_model_name
 from shim.story.story import Story
 
 
-class Gathered(NamedTuple):
+class LoadedRecording(NamedTuple):
     """`about` says where the session is from, `notes` what a reader of the export should know."""
 
-    exported: Exported
+    export: Exported
     story: Story
-    about: dict[str, str]
+    source: dict[str, str]
     notes: list[str]
 
 
-def gather(path: str, *, redact: bool) -> Gathered:
+def load_recording(path: str, *, redact: bool) -> LoadedRecording:
     """Read a cast, as far as it goes if it was cut off. CastError if it cannot be read."""
     cast = Recording(path)
     exported, teller = Exported(redact=redact), StoryReader(cast.header)
@@ -37,10 +37,10 @@ def gather(path: str, *, redact: bool) -> Gathered:
         "shim": exported.fact(header.shim),
         "model": exported.fact(format_model_name(teller.story.model)),
     }
-    return Gathered(exported, teller.story, about, list(_notes(exported, cast, teller)))
+    return LoadedRecording(exported, teller.story, about, list(_list_notes(exported, cast, teller)))
 
 
-def _notes(exported: Exported, cast: Recording, teller: StoryReader) -> Iterator[str]:
+def _list_notes(exported: Exported, cast: Recording, teller: StoryReader) -> Iterator[str]:
     skipped = cast.reader.skipped_lines
     if not cast.is_complete:
         yield "The recording was cut off: what happened behind its last line is not known."

@@ -19,14 +19,14 @@ from markupsafe import Markup
 
 from shim import __version__
 from shim.core.reading.account import escape_control_chars
-from shim.story.export.gathered import gather
+from shim.story.export.gathered import load_recording
 from shim.story.export.sheets import Cut, Exported, Sheet
 from shim.story.markdown_tree import build_tree
 from shim.story.story import Story
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
-STYLES = ("look.css", "steps.css", "page.css")
-SCRIPTS = (
+STYLE_FILES = ("look.css", "steps.css", "page.css")
+SCRIPT_FILES = (
     "elements.js",
     "steps.js",
     "items.js",
@@ -37,33 +37,35 @@ SCRIPTS = (
     "page.js",
 )
 TIMELINE_COLUMNS = 368  # of two points each, where the page is as wide as it gets
-MARKDOWN = frozenset(("text", "thinking", "result"))  # the kinds of steps whose text is a model's
-TREE_BYTES = 2_000_000  # of all trees as JSON; later texts are drawn as they were written
+MARKDOWN_KINDS = frozenset(
+    ("text", "thinking", "result")
+)  # the kinds of steps whose text is a model's
+MAX_TREE_BYTES = 2_000_000  # of all trees as JSON; later texts are drawn as they were written
 
 # Characters that would end the element of the data or begin another, or that end a line in old
 # scripts.
-ESCAPED = tuple(
+SCRIPT_ESCAPES = tuple(
     (character.encode(), b"\\u%04x" % ord(character)) for character in "<>&\u2028\u2029"
 )
 
 
 def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
     """Write a cast as an HTML page. CastError if it cannot be read."""
-    exported, story, about, notes = gather(path, redact=redact)
+    exported, story, about, notes = load_recording(path, redact=redact)
     data = {
         "about": {**about, "exporter": __version__},
         "notes": notes,
-        **_session(exported, story),
+        **_build_session(exported, story),
     }
-    write(page(exported.title or "A session", data))
+    write(render_page(exported.title or "A session", data))
 
 
-def _session(exported: Exported, story: Story) -> dict[str, Any]:
+def _build_session(exported: Exported, story: Story) -> dict[str, Any]:
     totals = story.totals
     return {
         "title": exported.title,
         "totals": {
-            **totals_of(story),
+            **build_totals(story),
             "spent": {name: round(1000 * seconds) for name, seconds in totals.seconds.items()},
             "repairs": {exported.fact(name): count for name, count in totals.repairs.items()},
         },
@@ -71,11 +73,11 @@ def _session(exported: Exported, story: Story) -> dict[str, Any]:
             [round(1000 * share) for share in column]
             for column in story.timeline.compute_columns(TIMELINE_COLUMNS)
         ],
-        "steps": list(_steps(exported.sheets)),
+        "steps": list(_build_steps(exported.sheets)),
     }
 
 
-def totals_of(story: Story) -> dict[str, Any]:
+def build_totals(story: Story) -> dict[str, Any]:
     """The sums of a session, for a page."""
     totals = story.totals
     return {
@@ -90,24 +92,24 @@ def totals_of(story: Story) -> dict[str, Any]:
     }
 
 
-def _steps(sheets: Iterable[Sheet]) -> Iterator[dict[str, Any]]:
-    room = TREE_BYTES
+def _build_steps(sheets: Iterable[Sheet]) -> Iterator[dict[str, Any]]:
+    room = MAX_TREE_BYTES
     for sheet in sheets:
-        step, size = drawn(sheet, room)
+        step, size = build_step(sheet, room)
         room -= size
         yield step
 
 
-def drawn(sheet: Sheet, room: int) -> tuple[dict[str, Any], int]:
+def build_step(sheet: Sheet, room: int) -> tuple[dict[str, Any], int]:
     """A sheet as the page takes it, without empty fields, and the bytes that its tree took of
     `room`.
 
     A cut text is a list: its head, the number of characters left out, its tail. A model's text is a
     tree instead; where there is no room, as it was written.
     """
-    step = {name: _value(getattr(sheet, name)) for name in Sheet.__slots__}
+    step = {name: _encode_value(getattr(sheet, name)) for name in Sheet.__slots__}
     size = 0
-    if sheet.kind in MARKDOWN and sheet.text:
+    if sheet.kind in MARKDOWN_KINDS and sheet.text:
         del step["text"]
         text = sheet.text.whole()
         trees = build_tree(text) if room > 0 else []
@@ -118,24 +120,24 @@ def drawn(sheet: Sheet, room: int) -> tuple[dict[str, Any], int]:
     return {name: value for name, value in step.items() if value or name == "at"}, size
 
 
-def _value(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     if isinstance(value, Cut):
         return list(value) if value.left else value.head
     if isinstance(value, list):
-        return [[name, _value(other)] for name, other in value]
+        return [[name, _encode_value(other)] for name, other in value]
     return value
 
 
-def page(title: str, data: Mapping[str, Any]) -> bytes:
-    style, script = (b"\n".join(map(asset, names)) for names in (STYLES, SCRIPTS))
+def render_page(title: str, data: Mapping[str, Any]) -> bytes:
+    style, script = (b"\n".join(map(read_asset, names)) for names in (STYLE_FILES, SCRIPT_FILES))
     rules = (
-        f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; img-src data:; "
+        f"default-src 'none'; script-src '{compute_csp_hash(script)}'; style-src '{compute_csp_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     told = orjson.dumps(data)
-    for character, escape in ESCAPED:
+    for character, escape in SCRIPT_ESCAPES:
         told = told.replace(character, escape)
-    made = render(
+    made = render_template(
         os.path.join(ASSETS, "page.html"),
         rules=rules,
         title=title,
@@ -146,7 +148,7 @@ def page(title: str, data: Mapping[str, Any]) -> bytes:
     return made.encode()
 
 
-def render(path: str, **parts: object) -> str:
+def render_template(path: str, **parts: object) -> str:
     """A page from the template at `path`. Values are made printable and escaped, unless they are
     Markup.
     """
@@ -159,19 +161,19 @@ def _get_environment(folder: str) -> Environment:
     """Return the Jinja environment of a folder, which caches the compiled templates."""
     loader = FileSystemLoader(folder)
     return Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable
+        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_make_printable
     )
 
 
-def _printable(value: object) -> str:
+def _make_printable(value: object) -> str:
     return value if isinstance(value, Markup) else escape_control_chars(value)
 
 
-def asset(name: str) -> bytes:
+def read_asset(name: str) -> bytes:
     with open(os.path.join(ASSETS, name), "rb") as file:
         return file.read()
 
 
-def digest(content: bytes) -> str:
+def compute_csp_hash(content: bytes) -> str:
     """The hash of a style's or a script's content, as a content security policy has it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content).digest()).decode()

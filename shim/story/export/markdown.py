@@ -11,7 +11,7 @@ than any fence in it.
 import re
 from collections.abc import Callable, Iterator
 
-from shim.story.export.gathered import Gathered, gather
+from shim.story.export.gathered import LoadedRecording, load_recording
 from shim.story.export.sheets import Sheet, cut
 from shim.story.figures import (
     count_cached_tokens,
@@ -23,19 +23,19 @@ from shim.story.figures import (
 )
 from shim.story.story import Totals
 
-BODY_CHARACTERS = 60_000  # a description on GitHub may have 65,536
-OUTPUT_CHARACTERS = 4_000  # of one output or diff; the HTML export has more
-MARK_CHARACTERS = 60
-SIGNS = {"ok": "✓", "failed": "✗", "denied": "⊘", "unanswered": "…", "": "…"}
-LEFT_OUT = "_… the rest of the session does not fit into a description; `shim export --to html` has all of it._\n"
+MAX_BODY_CHARS = 60_000  # a description on GitHub may have 65,536
+MAX_OUTPUT_CHARS = 4_000  # of one output or diff; the HTML export has more
+MAX_CODE_CHARS = 60
+OUTCOME_SIGNS = {"ok": "✓", "failed": "✗", "denied": "⊘", "unanswered": "…", "": "…"}
+OMITTED_NOTE = "_… the rest of the session does not fit into a description; `shim export --to html` has all of it._\n"
 
 # A space of no width after `@` and `#`. Entities would not be enough: a forge looks for mentions in
 # the rendered text.
-APART = "&#8203;"
-_SIGNS = re.compile(r"[\\`*_{}\[\]()<>&|~$!]|://|@|#|(?<=GH)-(?=[0-9])", re.IGNORECASE)
+ZERO_WIDTH_SPACE = "&#8203;"
+_SPECIAL_SIGNS = re.compile(r"[\\`*_{}\[\]()<>&|~$!]|://|@|#|(?<=GH)-(?=[0-9])", re.IGNORECASE)
 # In a model's Markdown: HTML, images, mentions, references, definitions, and links to anything but
 # the web.
-_UNWANTED = re.compile(
+_UNWANTED_MARKDOWN = re.compile(
     r"[<&\\`]|!(?=\[)|\]\((?!\s*https?://)|\]:|@(?=\w)|#(?=[0-9])|(?<=GH)-(?=[0-9])|://(?=(?:www\.)?github\.com\b)|www\.(?=github)",
     re.IGNORECASE,
 )
@@ -45,41 +45,41 @@ _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 
 def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
     """Write a cast as Markdown, at most BODY_CHARACTERS long. CastError if it cannot be read."""
-    gathered = gather(path, redact=redact)
-    head, foot = "".join(_head(gathered)), "".join(_foot(gathered))
-    room = BODY_CHARACTERS - len(head) - len(foot) - len(LEFT_OUT)
+    gathered = load_recording(path, redact=redact)
+    head, foot = "".join(_format_head(gathered)), "".join(_format_foot(gathered))
+    room = MAX_BODY_CHARS - len(head) - len(foot) - len(OMITTED_NOTE)
     said: list[str] = []
-    for sheet in gathered.exported.sheets:
-        part = _sheet(sheet)
+    for sheet in gathered.export.sheets:
+        part = _format_step(sheet)
         if len(part) > room:
-            said.append(LEFT_OUT)
+            said.append(OMITTED_NOTE)
             break
         said.append(part)
         room -= len(part)
     write("".join([head, *said, foot]).encode())
 
 
-def _head(gathered: Gathered) -> Iterator[str]:
-    yield f"# {plain(gathered.exported.title or 'A session')}\n\n"
-    about = gathered.about
+def _format_head(gathered: LoadedRecording) -> Iterator[str]:
+    yield f"# {escape_text(gathered.export.title or 'A session')}\n\n"
+    about = gathered.source
     who = [
         f"{about['vendor']} {about['version']}".strip(),
         about["model"],
         about["started"][:16].replace("T", " "),
     ]
-    yield " · ".join(plain(word) for word in who if word) + "\n\n"
+    yield " · ".join(escape_text(word) for word in who if word) + "\n\n"
     for note in gathered.notes:
-        yield f"> **Note:** {plain(note)}\n\n"
+        yield f"> **Note:** {escape_text(note)}\n\n"
 
 
-def _foot(gathered: Gathered) -> Iterator[str]:
-    rows = list(_rows(gathered.story.totals))
+def _format_foot(gathered: LoadedRecording) -> Iterator[str]:
+    rows = list(_list_totals(gathered.story.totals))
     yield "\n---\n\n| " + " | ".join(name for name, _ in rows) + " |\n"
     yield "|" + " ---: |" * len(rows) + "\n"
     yield "| " + " | ".join(value for _, value in rows) + " |\n"
 
 
-def _rows(totals: Totals) -> Iterator[tuple[str, str]]:
+def _list_totals(totals: Totals) -> Iterator[tuple[str, str]]:
     yield "turns", f"{totals.turns}" + (f" ({totals.errors} failed)" if totals.errors else "")
     yield "tool calls", format_calls(totals.calls, totals.failed_calls, totals.denied_calls)
     cached = count_cached_tokens(totals.tokens)
@@ -105,136 +105,144 @@ def _rows(totals: Totals) -> Iterator[tuple[str, str]]:
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def _sheet(sheet: Sheet) -> str:
+def _format_step(sheet: Sheet) -> str:
     """A step and a blank line. A nested agent's is a quotation, since fences allow no other
     indentation.
     """
-    lines = DRAW[sheet.kind](sheet)
+    lines = STEP_FORMATTERS[sheet.kind](sheet)
     text = "\n".join(lines)
     for _ in range(sheet.depth):
-        text = "\n".join(_quoted(text))
+        text = "\n".join(_quote_lines(text))
     return f"{text}\n\n" if lines else ""
 
 
-def _prompt(sheet: Sheet) -> list[str]:
-    return ["**Prompt**", "", *_quoted(neutral(sheet.text.whole()))]
+def _format_prompt(sheet: Sheet) -> list[str]:
+    return ["**Prompt**", "", *_quote_lines(sanitize_markdown(sheet.text.whole()))]
 
 
-def _text(sheet: Sheet) -> list[str]:
-    return [neutral(sheet.text.whole())]
+def _format_text(sheet: Sheet) -> list[str]:
+    return [sanitize_markdown(sheet.text.whole())]
 
 
-def _thinking(sheet: Sheet) -> list[str]:
+def _format_thinking(sheet: Sheet) -> list[str]:
     took = ((sheet.until or sheet.at) - sheet.at) / 1000
-    return _details(
+    return _format_details(
         f"Thought for {format_duration(took)}" if took else "Thought",
-        _quoted(neutral(sheet.text.whole())),
+        _quote_lines(sanitize_markdown(sheet.text.whole())),
     )
 
 
-def _call(sheet: Sheet) -> list[str]:
+def _format_call(sheet: Sheet) -> list[str]:
     took = f" · {format_duration((sheet.until - sheet.at) / 1000)}" if sheet.until else ""
     outcome = "" if sheet.outcome == "ok" else f" · {sheet.outcome or 'running'}"
-    title = f"{SIGNS.get(sheet.outcome, '…')} <b>{plain(sheet.name)}</b>{_marked(sheet.main)}{outcome}{took}"
-    body = [*_fields(sheet)]
+    title = f"{OUTCOME_SIGNS.get(sheet.outcome, '…')} <b>{escape_text(sheet.name)}</b>{_format_code(sheet.main)}{outcome}{took}"
+    body = [*_format_fields(sheet)]
     if sheet.output:
-        body += ["", fence(cut(sheet.output, OUTPUT_CHARACTERS).whole())]
-    return _details(title, body[1:], is_open=bool(sheet.diff))
+        body += ["", format_fence(cut(sheet.output, MAX_OUTPUT_CHARS).whole())]
+    return _format_details(title, body[1:], is_open=bool(sheet.diff))
 
 
-def _fields(sheet: Sheet) -> Iterator[str]:
+def _format_fields(sheet: Sheet) -> Iterator[str]:
     """The arguments of a call that its title does not show, each after a blank line."""
     for name, value in sheet.fields:
-        text = cut(value, OUTPUT_CHARACTERS).whole()
-        if text and not (text == sheet.main and len(text) <= MARK_CHARACTERS):
-            yield from ("", f"{plain(name)}:", "", fence(text))
+        text = cut(value, MAX_OUTPUT_CHARS).whole()
+        if text and not (text == sheet.main and len(text) <= MAX_CODE_CHARS):
+            yield from ("", f"{escape_text(name)}:", "", format_fence(text))
     if sheet.diff:
-        yield from ("", fence(cut(sheet.diff, OUTPUT_CHARACTERS).whole(), "diff"))
+        yield from ("", format_fence(cut(sheet.diff, MAX_OUTPUT_CHARS).whole(), "diff"))
 
 
-def _question(sheet: Sheet) -> list[str]:
-    title, body = f"? May <b>{plain(sheet.name)}</b> run?{_marked(sheet.main)}", [*_fields(sheet)]
-    return _details(title, body[1:]) if body else [title]
+def _format_question(sheet: Sheet) -> list[str]:
+    title, body = (
+        f"? May <b>{escape_text(sheet.name)}</b> run?{_format_code(sheet.main)}",
+        [*_format_fields(sheet)],
+    )
+    return _format_details(title, body[1:]) if body else [title]
 
 
-def _answer(sheet: Sheet) -> list[str]:
+def _format_answer(sheet: Sheet) -> list[str]:
     said = {"allow": "Allowed", "deny": "Denied"}.get(sheet.text.head, sheet.text.head)
     why = "".join(
-        f": {plain(value)}" for name, value in sheet.facts if name in ("message", "error")
+        f": {escape_text(value)}" for name, value in sheet.facts if name in ("message", "error")
     )
-    return [f"**{plain(said)}: {plain(sheet.name)}**{why}"]
+    return [f"**{escape_text(said)}: {escape_text(sheet.name)}**{why}"]
 
 
-def _note(sheet: Sheet) -> list[str]:
+def _format_note(sheet: Sheet) -> list[str]:
     facts = ", ".join(f"{name} {value}" for name, value in sheet.facts)
-    title = plain((sheet.name if sheet.facts else sheet.text.head[:200]).replace("_", " "))
-    return [f"<sub>{title}{': ' if facts else ''}{plain(facts)}</sub>"]
+    title = escape_text((sheet.name if sheet.facts else sheet.text.head[:200]).replace("_", " "))
+    return [f"<sub>{title}{': ' if facts else ''}{escape_text(facts)}</sub>"]
 
 
-def _error(sheet: Sheet) -> list[str]:
-    return [*_quoted("**Error**\n"), *_quoted(neutral(sheet.text.whole()))]
+def _format_error(sheet: Sheet) -> list[str]:
+    return [*_quote_lines("**Error**\n"), *_quote_lines(sanitize_markdown(sheet.text.whole()))]
 
 
-def _result(sheet: Sheet) -> list[str]:
+def _format_result(sheet: Sheet) -> list[str]:
     facts = dict(sheet.facts)
-    told = [f"{name} {plain(facts[name])}" for name in ("errors", "denied") if name in facts]
+    told = [f"{name} {escape_text(facts[name])}" for name in ("errors", "denied") if name in facts]
     title = f"_Turn {sheet.turn or 1} {'failed' if 'failed' in facts else 'done'}{':' if told else '.'}_"
     return [
         " ".join([title, ", ".join(told)]).rstrip(),
-        *(["", neutral(sheet.text.whole())] if sheet.text else []),
+        *(["", sanitize_markdown(sheet.text.whole())] if sheet.text else []),
     ]
 
 
-DRAW: dict[str, Callable[[Sheet], list[str]]] = {
+STEP_FORMATTERS: dict[str, Callable[[Sheet], list[str]]] = {
     "start": lambda sheet: [],
-    "prompt": _prompt,
-    "text": _text,
-    "thinking": _thinking,
-    "call": _call,
-    "question": _question,
-    "answer": _answer,
-    "note": _note,
-    "error": _error,
-    "result": _result,
+    "prompt": _format_prompt,
+    "text": _format_text,
+    "thinking": _format_thinking,
+    "call": _format_call,
+    "question": _format_question,
+    "answer": _format_answer,
+    "note": _format_note,
+    "error": _format_error,
+    "result": _format_result,
 }
 
 
-def _quoted(text: str) -> list[str]:
+def _quote_lines(text: str) -> list[str]:
     return [f"> {line}".rstrip() for line in text.split("\n")]
 
 
-def _details(title: str, body: list[str], *, is_open: bool = False) -> list[str]:
+def _format_details(title: str, body: list[str], *, is_open: bool = False) -> list[str]:
     begin = [f"<details{' open' if is_open else ''}><summary>{title}</summary>"]
     return [*begin, *(["", *body] if body else []), "", "</details>"]
 
 
-def _marked(text: str) -> str:
-    shown = text if len(text) <= MARK_CHARACTERS else f"{text[:MARK_CHARACTERS]}…"
-    return f" <code>{plain(shown)}</code>" if text else ""
+def _format_code(text: str) -> str:
+    shown = text if len(text) <= MAX_CODE_CHARS else f"{text[:MAX_CODE_CHARS]}…"
+    return f" <code>{escape_text(shown)}</code>" if text else ""
 
 
 # -- other people's text ---------------------------------------------------------------------------
 
 
-def _entity(sign: str) -> str:
+def _encode_entities(sign: str) -> str:
     return "".join(f"&#{ord(character)};" for character in sign)
 
 
-def plain(text: str) -> str:
+def escape_text(text: str) -> str:
     """Text as one line without meaning in Markdown, in HTML or to a forge."""
-    return _SIGNS.sub(lambda found: _apart(found[0]) or _entity(found[0]), " ".join(text.split()))
-
-
-def _apart(sign: str) -> str:
-    """A sign that is separated from its neighbours, with which it would have a meaning; "" for
-    other signs.
-    """
-    return {"@": f"@{APART}", "#": f"#{APART}", "-": f"{APART}-", "://": f":{APART}//"}.get(
-        sign, ""
+    return _SPECIAL_SIGNS.sub(
+        lambda found: _separate_sign(found[0]) or _encode_entities(found[0]), " ".join(text.split())
     )
 
 
-def neutral(text: str) -> str:
+def _separate_sign(sign: str) -> str:
+    """A sign that is separated from its neighbours, with which it would have a meaning; "" for
+    other signs.
+    """
+    return {
+        "@": f"@{ZERO_WIDTH_SPACE}",
+        "#": f"#{ZERO_WIDTH_SPACE}",
+        "-": f"{ZERO_WIDTH_SPACE}-",
+        "://": f":{ZERO_WIDTH_SPACE}//",
+    }.get(sign, "")
+
+
+def sanitize_markdown(text: str) -> str:
     """A model's Markdown without what another project's page should not get.
 
     Fences and code spans are written anew, so that none stays open; no other backtick is left.
@@ -244,7 +252,7 @@ def neutral(text: str) -> str:
     for line in lines:
         opened = _FENCE.match(line)
         if opened is None:
-            said.append(_neutral_line(line))
+            said.append(_sanitize_line(line))
             continue
         sign, kept = opened[1], list[str]()
         for inner in lines:
@@ -253,49 +261,50 @@ def neutral(text: str) -> str:
                 break
             kept.append(inner)
         language = _LANGUAGE.match(opened[2].strip())
-        said += ["", fence("\n".join(kept), language[0] if language else ""), ""]
+        said += ["", format_fence("\n".join(kept), language[0] if language else ""), ""]
     spaced = [line for line, before in zip(said, ["", *said], strict=False) if line or before]
     return "\n".join(spaced).strip("\n")
 
 
-def _neutral_line(line: str) -> str:
+def _sanitize_line(line: str) -> str:
     """A line outside of fences: code spans stay, the rest loses what is unwanted."""
     parts, at = list[str](), 0
-    while (found := _UNWANTED.search(line, at)) is not None:
+    while (found := _UNWANTED_MARKDOWN.search(line, at)) is not None:
         parts.append(line[at : found.start()])
         sign, at = found[0], found.end()
         if sign == "`":
-            span, at = _code_span(line, found.start())
+            span, at = _extract_code_span(line, found.start())
             parts.append(span)
         elif sign == "\\":
             escaped = line[at : at + 1]
             is_sign = escaped.isascii() and not escaped.isalnum() and not escaped.isspace()
-            parts.append(_entity(escaped or sign) if is_sign else _entity(sign))
-            parts.append(APART if escaped in ("@", "#") else "")
+            parts.append(_encode_entities(escaped or sign) if is_sign else _encode_entities(sign))
+            parts.append(ZERO_WIDTH_SPACE if escaped in ("@", "#") else "")
             at += len(escaped) if is_sign else 0
         elif sign == "://":
             # GitHub's redirect, which leaves no reference on the linked page
             parts.append("://redirect.")
         elif len(sign) == 4:
-            parts.append(f"{sign}{APART}")
+            parts.append(f"{sign}{ZERO_WIDTH_SPACE}")
         else:
             parts.append(
-                _apart(sign) or (f"]{_entity(sign[1])}" if sign[0] == "]" else _entity(sign))
+                _separate_sign(sign)
+                or (f"]{_encode_entities(sign[1])}" if sign[0] == "]" else _encode_entities(sign))
             )
     return "".join([*parts, line[at:]])
 
 
-def _code_span(line: str, at: int) -> tuple[str, int]:
+def _extract_code_span(line: str, at: int) -> tuple[str, int]:
     """The code span at a place, and where it ends; without an end the backticks are text."""
     ticks = line[at : len(line) - len(line[at:].lstrip("`"))]
     for end in re.finditer("`+", line[at + len(ticks) :]):
         if len(end[0]) == len(ticks):
             inside = line[at + len(ticks) : at + len(ticks) + end.start()]
             return f"{ticks}{inside}{ticks}", at + len(ticks) + end.end()
-    return _entity(ticks), at + len(ticks)
+    return _encode_entities(ticks), at + len(ticks)
 
 
-def fence(text: str, language: str = "") -> str:
+def format_fence(text: str, language: str = "") -> str:
     """A fence that the text cannot end."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     ticks = "`" * max(3, longest + 1)

@@ -20,32 +20,32 @@ from shim.recording.playable_run import parse_invocation
 from shim.story.reading import Recording, StoryReader
 from shim.story.story import StepChange, Story
 
-Write = Callable[[bytes], None]
+WriteFunction = Callable[[bytes], None]
 
 # Requests whose input a frontend returns unchanged, so that it is never redacted there; an export
 # may redact it.
-_CONTROL = ("control_request", "control_response", "control_cancel_request")
-_NO_ROOM = 1 << 62  # no line is cut
+_CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
+_UNLIMITED_BYTES = 1 << 62  # no line is cut
 # The uuids of new lines, with what was held back at the end of a block.
-_UUIDS = "00000000-0000-4000-9000-{:012d}"
+_UUID_FORMAT = "00000000-0000-4000-9000-{:012d}"
 
 
-class _Lines(Story):
-    def __init__(self, write: Write) -> None:
+class _LineStory(Story):
+    def __init__(self, write: WriteFunction) -> None:
         super().__init__()
         self._write = write
 
-    def event(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
+    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
         self._write(orjson.dumps(event) + b"\n")
         return []
 
 
-def export(path: str, write: Write, *, redact: bool) -> None:
+def export(path: str, write: WriteFunction, *, redact: bool) -> None:
     """Write the stream of the cast at `path`. CastError if it is no cast, or no vendor here can
     translate it.
     """
     cast = Recording(path)
-    clean = _Clean(write) if redact else None
+    clean = _RedactingWriter(write) if redact else None
     say = write if clean is None else clean.feed
     invocation = parse_invocation(cast.header)
     if invocation.streams.output_format == "stream-json" and cast.header.dialect == "claude":
@@ -60,7 +60,7 @@ def export(path: str, write: Write, *, redact: bool) -> None:
                 f"the frontend was not given Claude's stream; {error}", error.hint
             ) from None
         teller = StoryReader(cast.header)
-        teller.story = _Lines(say)
+        teller.story = _LineStory(say)
         for record in cast.read_records():
             teller.feed(record)
         teller.close()
@@ -68,38 +68,38 @@ def export(path: str, write: Write, *, redact: bool) -> None:
         clean.close()
 
 
-class _Clean:
+class _RedactingWriter:
     """Writes lines without secrets, also without those that are split over the fragments of a
     block.
     """
 
-    def __init__(self, write: Write) -> None:
+    def __init__(self, write: WriteFunction) -> None:
         self._write = write
-        self._splitter = LineSplitter(_NO_ROOM)
+        self._splitter = LineSplitter(_UNLIMITED_BYTES)
         self._redactor = Redactor()
-        uuids = map(_UUIDS.format, count(1))
-        self._lines = LineRedactor(
-            self._redactor, uuids.__next__, _NO_ROOM, lambda event: iter((event,))
+        uuids = map(_UUID_FORMAT.format, count(1))
+        self._redacted_lines = LineRedactor(
+            self._redactor, uuids.__next__, _UNLIMITED_BYTES, lambda event: iter((event,))
         )
 
     def feed(self, chunk: bytes) -> None:
         """Bytes of the stream: a whole line, or a piece of one."""
         for line in self._splitter.feed(chunk):
-            self._line(line)
+            self._write_line(line)
 
     def close(self) -> None:
         for rest in self._splitter.close():
-            self._line(rest, end=b"")
-        for line, _ in self._lines.flush():
+            self._write_line(rest, end=b"")
+        for line, _ in self._redacted_lines.flush():
             self._write(line + b"\n")
 
-    def _line(self, raw: bytes, end: bytes = b"\n") -> None:
+    def _write_line(self, raw: bytes, end: bytes = b"\n") -> None:
         try:
             event = orjson.loads(raw)
         except orjson.JSONDecodeError:
             event = None
-        if isinstance(event, dict) and event.get("type") not in _CONTROL:
-            for line, _ in self._lines.redact_line(raw, event):
+        if isinstance(event, dict) and event.get("type") not in _CONTROL_TYPES:
+            for line, _ in self._redacted_lines.redact_line(raw, event):
                 self._write(line.removesuffix(b"\n") + end)
             return
         if event is None:

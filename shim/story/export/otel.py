@@ -11,15 +11,15 @@ from shim import __version__
 from shim.core.reading.json_text import dump_json
 from shim.story.export.spans import SCHEMA, SCOPE, OtelSpan, Spans, Value
 
-ERROR = 2  # status code
+STATUS_ERROR = 2  # status code
 
-Write = Callable[[bytes], None]
+WriteFunction = Callable[[bytes], None]
 
 
-def export(path: str, write: Write, *, redact: bool, content: bool = False) -> None:
+def export(path: str, write: WriteFunction, *, redact: bool, content: bool = False) -> None:
     """Write the spans of the cast at `path`. CastError if it is no cast."""
     spans = Spans(path, redact=redact, content=content)
-    head = {"attributes": _attributes(spans.resource)}
+    head = {"attributes": _encode_attributes(spans.resource)}
     scope = {"name": SCOPE, "version": __version__}
     write(
         b'{"resourceSpans":[{"resource":%b,"scopeSpans":[{"scope":%b,"spans":['
@@ -27,12 +27,12 @@ def export(path: str, write: Write, *, redact: bool, content: bool = False) -> N
     )
     comma = b""
     for span in spans:
-        write(comma + dump_json(_written(span)))
+        write(comma + dump_json(_encode_span(span)))
         comma = b","
     write(b'],"schemaUrl":%b}],"schemaUrl":%b}]}\n' % (dump_json(SCHEMA), dump_json(SCHEMA)))
 
 
-def _written(span: OtelSpan) -> dict[str, Any]:
+def _encode_span(span: OtelSpan) -> dict[str, Any]:
     """A span as OTLP JSON has it."""
     written: dict[str, Any] = {"traceId": span.trace.hex(), "spanId": span.identity.hex()}
     if span.parent:
@@ -42,25 +42,25 @@ def _written(span: OtelSpan) -> dict[str, Any]:
         "kind": span.kind,
         "startTimeUnixNano": str(span.begin),
         "endTimeUnixNano": str(span.end),
-        "attributes": _attributes(span.attributes),
+        "attributes": _encode_attributes(span.attributes),
     }
     if span.events:
         written["events"] = [
-            {"timeUnixNano": str(at), "name": name, "attributes": _attributes(facts)}
+            {"timeUnixNano": str(at), "name": name, "attributes": _encode_attributes(facts)}
             for at, name, facts in span.events
         ]
     if span.dropped:
         written["droppedEventsCount"] = span.dropped
     if span.failed:
-        written["status"] = {"code": ERROR}
+        written["status"] = {"code": STATUS_ERROR}
     return written
 
 
-def _attributes(facts: Mapping[str, Value]) -> list[dict[str, Any]]:
-    return [{"key": name, "value": _value(value)} for name, value in facts.items()]
+def _encode_attributes(facts: Mapping[str, Value]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": _encode_value(value)} for name, value in facts.items()]
 
 
-def _value(value: Value) -> dict[str, Any]:
+def _encode_value(value: Value) -> dict[str, Any]:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):
@@ -68,5 +68,5 @@ def _value(value: Value) -> dict[str, Any]:
     if isinstance(value, float):
         return {"doubleValue": value}
     if isinstance(value, list):
-        return {"arrayValue": {"values": [_value(each) for each in value]}}
+        return {"arrayValue": {"values": [_encode_value(each) for each in value]}}
     return {"stringValue": value}

@@ -52,7 +52,7 @@ def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> in
             dict(span.attributes),
             [Event(name, dict(facts), at) for at, name, facts in span.events],
             kind=SpanKind.CLIENT if span.kind == CLIENT else SpanKind.INTERNAL,
-            status=Status(StatusCode.ERROR) if span.failed else Status(),
+            status=Status(StatusCode.STATUS_ERROR) if span.failed else Status(),
             start_time=span.begin,
             end_time=span.end,
             instrumentation_scope=scope,

@@ -25,7 +25,7 @@ from support import Case, case, fixture_cases
 from sweeps import each, fewest, over
 
 from shim.core.cast.records import CastError
-from shim.story.export.atif import DEPTH, export
+from shim.story.export.atif import MAX_DEPTH, export
 
 
 def trajectory(folder, cast, *, redact=False):
@@ -148,7 +148,7 @@ def test_an_agent_in_the_background_is_referred_to_though_its_call_was_over(tmp_
 def test_ids_that_go_in_circles_lose_no_step(tmp_path):
     events = [
         assistant(f"m{number}", call(f"c{number + 1}"), parent=f"c{number}")
-        for number in range(DEPTH + 5)
+        for number in range(MAX_DEPTH + 5)
     ]
     events += [assistant("x", call("x"), parent="x"), assistant("y", call("z"), parent="y")]
     events += [assistant("w", call("y"), parent="z")]

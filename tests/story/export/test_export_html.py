@@ -17,7 +17,7 @@ from rich_session import Script, everything, long
 from support import fixture_cases
 from sweeps import each, fewest, over
 
-from shim.story.export.html import ASSETS, SCRIPTS, STYLES, TIMELINE_COLUMNS, export
+from shim.story.export.html import ASSETS, SCRIPT_FILES, STYLE_FILES, TIMELINE_COLUMNS, export
 from shim.story.export.sheets import SHORTEST_CHARACTERS, TEXT_CHARACTERS, Exported
 from shim.story.steps import Step, StepChange
 
@@ -154,7 +154,7 @@ def test_nothing_in_the_page_is_loaded_from_anywhere(exported):
 
 
 def test_no_asset_ends_the_element_that_it_stands_in():
-    for name in (*SCRIPTS, *STYLES):
+    for name in (*SCRIPT_FILES, *STYLE_FILES):
         with open(os.path.join(ASSETS, name), encoding="utf-8", newline="") as file:
             content = file.read()
         assert "</" not in content and "<!--" not in content and "\r" not in content, name
@@ -319,7 +319,7 @@ def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(exporte
 
 
 def test_markdown_that_makes_the_page_too_large_is_shown_as_it_was_written(exported, monkeypatch):
-    monkeypatch.setattr("shim.story.export.html.TREE_BYTES", 50)
+    monkeypatch.setattr("shim.story.export.html.MAX_TREE_BYTES", 50)
     page = exported(Script().prompt("x").init().text("- a\n" * 100).text("*b*").result("y").cast())
     trees = [step["trees"] for step in page.steps("text")]
     assert trees == [[["div", {"class": "said"}, "- a\n" * 100]], [["p", ["em", "b"]]]]

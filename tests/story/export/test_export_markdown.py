@@ -14,7 +14,14 @@ from rich_session import Script, everything, long, markdown_of_everything
 from support import FIXTURES, fixture_cases
 from sweeps import each, fewest, over
 
-from shim.story.export.markdown import BODY_CHARACTERS, LEFT_OUT, export, fence, neutral, plain
+from shim.story.export.markdown import (
+    MAX_BODY_CHARS,
+    OMITTED_NOTE,
+    escape_text,
+    export,
+    format_fence,
+    sanitize_markdown,
+)
 from tests.story.export.test_export_html import ESCAPES, hostile
 
 GOLDEN = FIXTURES / "exports" / "everything.md"
@@ -76,12 +83,12 @@ def test_every_fixture_has_its_page(exported, case):
 
 @each(("words", "left"), UNWANTED.items())
 def test_what_a_model_may_not_do_to_the_page_is_text(words, left):
-    assert neutral(words) == left
+    assert sanitize_markdown(words) == left
 
 
 @pytest.mark.parametrize("words", WANTED)
 def test_what_a_model_writes_otherwise_stays_as_it_is(words):
-    assert neutral(words) == words
+    assert sanitize_markdown(words) == words
 
 
 OURS = re.compile(r"</?(details|summary|b|code|sub)( open)?>")
@@ -124,13 +131,13 @@ def test_nobody_is_mentioned_and_nothing_is_closed(exported, words):
 
 @each("text", ["```", "````\n```", "a", "~~~", "``````` x"])
 def test_a_fence_is_longer_than_any_in_its_text(text):
-    (token,) = parsed(fence(text))[0]
+    (token,) = parsed(format_fence(text))[0]
     assert (token.type, token.content) == ("fence", f"{text}\n")
 
 
 @each("text", ["*a* _b_ `c` [d](https://e.example)", "<b>", "a|b", "&amp;", "$x$", "\\*", "a\n\nb"])
 def test_a_plain_text_is_one_line_that_shows_itself(text):
-    _, inline, _ = MarkdownIt("commonmark").parse(plain(text))[:3]
+    _, inline, _ = MarkdownIt("commonmark").parse(escape_text(text))[:3]
     shown = "".join(child.content for child in inline.children)
     assert {child.type for child in inline.children} <= {"text", "text_special"}
     assert shown.replace("\u200b", "") == " ".join(text.split())
@@ -157,8 +164,8 @@ def test_a_character_that_is_obeyed_is_nowhere(exported, character):
 
 def test_a_long_session_fits_into_a_description_and_says_what_is_missing(exported):
     said = exported(long().cast())
-    assert len(said) <= BODY_CHARACTERS
-    assert LEFT_OUT in said
+    assert len(said) <= MAX_BODY_CHARS
+    assert OMITTED_NOTE in said
     assert said.endswith("|\n")
 
 

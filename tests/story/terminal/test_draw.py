@@ -25,7 +25,7 @@ def drawn(*events: Event, **options: Any) -> str:
     console, story = Console(file=io.StringIO(), _environ={}), Story()
     drawing = Drawing(console, story, **options)
     for at, event in enumerate(events):
-        for change in story.event(at, event):
+        for change in story.add_event(at, event):
             drawing.change(change)
     for change in story.close(len(events)):
         drawing.change(change)
@@ -236,9 +236,9 @@ def test_a_repair_that_was_noted_is_not_said_again_with_the_result():
     drawing = Drawing(console, story)
     for change in story.add_note(
         0, {"kind": "repair", "repair": "not_json", "count": 2}
-    ) + story.event(0, result(shim=shim)):
+    ) + story.add_event(0, result(shim=shim)):
         drawing.change(change)
-    for change in story.event(0, result(shim=shim)):
+    for change in story.add_event(0, result(shim=shim)):
         drawing.change(change)
     assert isinstance(console.file, io.StringIO)
     said = [
@@ -397,7 +397,7 @@ def test_who_settled_a_question_is_said():
     drawing = Drawing(console, story)
     for how, by in (("allow", "the page"), ("timeout", "")):
         for change in (
-            *story.event(1, asked("q", "c")),
+            *story.add_event(1, asked("q", "c")),
             *story.add_resolved_prompt(3, "q", how, by),
         ):
             drawing.change(change)

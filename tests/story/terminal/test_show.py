@@ -425,6 +425,6 @@ def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -
             drawing = Drawing(console, story)
             lines = [*events()[:number][-3:], other, result(1)] if isinstance(other, dict) else []
             for at, found in enumerate(lines):
-                for change in story.event(at, found):
+                for change in story.add_event(at, found):
                     drawing.change(change)
             drawing.close()

@@ -157,7 +157,7 @@ class SessionView:
                 at, message.get("content") if isinstance(message, Mapping) else message
             )
         else:
-            changes = self.story.event(at, event)
+            changes = self.story.add_event(at, event)
         self._draw_changes(changes)
         if event.get("type") == "system" and self.is_synced:
             self._on_mode(event.get("permissionMode"))
@@ -192,7 +192,7 @@ class SessionView:
             given = form or {"message": request.get("message"), "url": request.get("url")}
             request = {"subtype": "can_use_tool", "tool_name": name, "input": given}
         line = {"type": "control_request", "request_id": said.get("question"), "request": request}
-        self._draw_changes(self.story.event(self._compute_elapsed(said), line))
+        self._draw_changes(self.story.add_event(self._compute_elapsed(said), line))
 
     def _on_settled(self, said: Frame) -> None:
         by = str(said.get("by") or "")
