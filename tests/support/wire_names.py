@@ -28,7 +28,7 @@ from shim.recording.folders import VerificationReport
 from shim.recording.rewrite import RewriteResult
 from shim.state.broken_promises import BrokenPromise
 from shim.state.store import StoredSession
-from shim.story.export.sheets import Sheet
+from shim.story.export.sheets import StepView
 
 GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 
@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
     BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, ShimFlags, PromptOutcome, RewriteResult, StoredSession,
-    Sheet, TokenPair, UnsupportedRule, VendorReport, VerificationReport, SessionSpec,
+    StepView, TokenPair, UnsupportedRule, VendorReport, VerificationReport, SessionSpec,
 )  # fmt: skip
 
 # Functions whose `**` keywords are fields or parameters in Python. No other program reads these

@@ -16,7 +16,7 @@ from shim.bridge import answering
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars
 from shim.story.export.html import build_step, build_totals
-from shim.story.export.sheets import Exported, Sheet
+from shim.story.export.sheets import SessionExport, StepView
 from shim.story.steps import MAIN_ARGUMENTS, has_only_plain_questions
 from shim.story.story import StepChange, Story
 from shim.story.unified_diff import FULL_CONTEXT_LINES, build_diff, list_diffed_arguments
@@ -32,16 +32,16 @@ class StepRenderer:
     def __init__(self) -> None:
         self.story = Story()
         self.start_ms: int | None = None
-        self._session_export = Exported(redact=False, keep=False)
+        self._session_export = SessionExport(redact=False, keeps_steps=False)
         # calls of this turn, which its result may call denied
-        self._failed_calls: dict[int, tuple[Sheet, str]] = {}
+        self._failed_calls: dict[int, tuple[StepView, str]] = {}
 
     @property
     def title(self) -> str:
         """The first line of the first prompt."""
         return self._session_export.title
 
-    def add_line(self, at_ms: int, line: bytes) -> list[Sheet]:
+    def add_line(self, at_ms: int, line: bytes) -> list[StepView]:
         """The steps that a numbered line changes, by their numbers. `at` is in ms since 1970.
 
         `step_of` draws one. Most steps of a long session are never drawn: Markdown is what costs.
@@ -58,10 +58,10 @@ class StepRenderer:
             changes = self.story.add_event(seconds, event)
         return self._collect_changed_steps(seconds, changes)
 
-    def _collect_changed_steps(self, at: float, changes: Iterable[StepChange]) -> list[Sheet]:
-        touched: dict[int, Sheet] = {}
+    def _collect_changed_steps(self, at: float, changes: Iterable[StepChange]) -> list[StepView]:
+        touched: dict[int, StepView] = {}
         for change in changes:
-            sheet = self._session_export.change(at, change)
+            sheet = self._session_export.add_change(at, change)
             if sheet is None:
                 continue
             touched[sheet.number] = sheet
@@ -82,7 +82,7 @@ class StepRenderer:
         event = found.get("event")
         if not isinstance(event, Mapping):
             return None
-        above = self._session_export.step_of(str(found.get("parent_tool_use_id") or ""))
+        above = self._session_export.find_step_number(str(found.get("parent_tool_use_id") or ""))
         block, delta = event.get("content_block"), event.get("delta")
         if event.get("type") == "content_block_start" and isinstance(block, Mapping):
             name = escape_control_chars(str(block.get("name") or ""))
@@ -116,7 +116,7 @@ def find_mode(line: bytes) -> str:
     )
 
 
-def render_step(sheet: Sheet) -> dict[str, Any]:
+def render_step(sheet: StepView) -> dict[str, Any]:
     """A step as it is now, for the page."""
     return build_step(sheet, MAX_TREE_BYTES)[0]
 

@@ -25,7 +25,7 @@ from shim.bridge.gateway.gate import Receive, Scope, Send
 from shim.bridge.gateway.hosts import Hosts, SessionFeed
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
-from shim.story.export.sheets import Sheet
+from shim.story.export.sheets import StepView
 
 # from one comment to the next: proxies and phones give up on silent connections
 HEARTBEAT_INTERVAL_S = 15.0
@@ -142,7 +142,7 @@ class StepEncoder(EventEncoder):
         self._cwd = ""  # the session's folder
         self._renderer = StepRenderer()
         # by number, the last changed one last
-        self._history: dict[int, tuple[Sheet, Cursor]] | None = {}
+        self._history: dict[int, tuple[StepView, Cursor]] | None = {}
         self._last_step_number = 0  # how many there are: the number of the last one
         self._has_omitted_steps = False  # whether steps are new that are not told
 
@@ -225,7 +225,7 @@ class StepEncoder(EventEncoder):
         if any(step.kind == "result" for step in steps):
             yield encode_event("totals", orjson.dumps(self._renderer.build_totals()))
 
-    def _store_history(self, steps: list[Sheet], cursor: Cursor) -> None:
+    def _store_history(self, steps: list[StepView], cursor: Cursor) -> None:
         assert self._history is not None
         for step in steps:
             self._last_step_number = max(self._last_step_number, step.number)

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from shim import __version__
 from shim.core.reading.account import escape_control_chars
 from shim.story.export.gathered import load_recording
-from shim.story.export.sheets import Cut, Exported, Sheet
+from shim.story.export.sheets import SessionExport, StepView, TruncatedText
 from shim.story.markdown_tree import build_tree
 from shim.story.story import Story
 
@@ -60,20 +60,22 @@ def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
     write(render_page(exported.title or "A session", data))
 
 
-def _build_session(exported: Exported, story: Story) -> dict[str, Any]:
+def _build_session(exported: SessionExport, story: Story) -> dict[str, Any]:
     totals = story.totals
     return {
         "title": exported.title,
         "totals": {
             **build_totals(story),
             "spent": {name: round(1000 * seconds) for name, seconds in totals.seconds.items()},
-            "repairs": {exported.fact(name): count for name, count in totals.repairs.items()},
+            "repairs": {
+                exported.format_field(name): count for name, count in totals.repairs.items()
+            },
         },
         "timeline": [
             [round(1000 * share) for share in column]
             for column in story.timeline.compute_columns(TIMELINE_COLUMNS)
         ],
-        "steps": list(_build_steps(exported.sheets)),
+        "steps": list(_build_steps(exported.steps)),
     }
 
 
@@ -92,7 +94,7 @@ def build_totals(story: Story) -> dict[str, Any]:
     }
 
 
-def _build_steps(sheets: Iterable[Sheet]) -> Iterator[dict[str, Any]]:
+def _build_steps(sheets: Iterable[StepView]) -> Iterator[dict[str, Any]]:
     room = MAX_TREE_BYTES
     for sheet in sheets:
         step, size = build_step(sheet, room)
@@ -100,18 +102,18 @@ def _build_steps(sheets: Iterable[Sheet]) -> Iterator[dict[str, Any]]:
         yield step
 
 
-def build_step(sheet: Sheet, room: int) -> tuple[dict[str, Any], int]:
+def build_step(sheet: StepView, room: int) -> tuple[dict[str, Any], int]:
     """A sheet as the page takes it, without empty fields, and the bytes that its tree took of
     `room`.
 
     A cut text is a list: its head, the number of characters left out, its tail. A model's text is a
     tree instead; where there is no room, as it was written.
     """
-    step = {name: _encode_value(getattr(sheet, name)) for name in Sheet.__slots__}
+    step = {name: _encode_value(getattr(sheet, name)) for name in StepView.__slots__}
     size = 0
     if sheet.kind in MARKDOWN_KINDS and sheet.text:
         del step["text"]
-        text = sheet.text.whole()
+        text = sheet.text.format_text()
         trees = build_tree(text) if room > 0 else []
         size = len(orjson.dumps(trees))
         if not trees or size > room:
@@ -121,8 +123,8 @@ def build_step(sheet: Sheet, room: int) -> tuple[dict[str, Any], int]:
 
 
 def _encode_value(value: Any) -> Any:
-    if isinstance(value, Cut):
-        return list(value) if value.left else value.head
+    if isinstance(value, TruncatedText):
+        return list(value) if value.omitted_chars else value.head
     if isinstance(value, list):
         return [[name, _encode_value(other)] for name, other in value]
     return value

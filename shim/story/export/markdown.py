@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from shim.story.export.gathered import LoadedRecording, load_recording
-from shim.story.export.sheets import Sheet, cut
+from shim.story.export.sheets import StepView, truncate_text
 from shim.story.figures import (
     count_cached_tokens,
     count_input_tokens,
@@ -49,7 +49,7 @@ def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
     head, foot = "".join(_format_head(gathered)), "".join(_format_foot(gathered))
     room = MAX_BODY_CHARS - len(head) - len(foot) - len(OMITTED_NOTE)
     said: list[str] = []
-    for sheet in gathered.export.sheets:
+    for sheet in gathered.export.steps:
         part = _format_step(sheet)
         if len(part) > room:
             said.append(OMITTED_NOTE)
@@ -105,7 +105,7 @@ def _list_totals(totals: Totals) -> Iterator[tuple[str, str]]:
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def _format_step(sheet: Sheet) -> str:
+def _format_step(sheet: StepView) -> str:
     """A step and a blank line. A nested agent's is a quotation, since fences allow no other
     indentation.
     """
@@ -116,43 +116,46 @@ def _format_step(sheet: Sheet) -> str:
     return f"{text}\n\n" if lines else ""
 
 
-def _format_prompt(sheet: Sheet) -> list[str]:
-    return ["**Prompt**", "", *_quote_lines(sanitize_markdown(sheet.text.whole()))]
+def _format_prompt(sheet: StepView) -> list[str]:
+    return ["**Prompt**", "", *_quote_lines(sanitize_markdown(sheet.text.format_text()))]
 
 
-def _format_text(sheet: Sheet) -> list[str]:
-    return [sanitize_markdown(sheet.text.whole())]
+def _format_text(sheet: StepView) -> list[str]:
+    return [sanitize_markdown(sheet.text.format_text())]
 
 
-def _format_thinking(sheet: Sheet) -> list[str]:
+def _format_thinking(sheet: StepView) -> list[str]:
     took = ((sheet.until or sheet.at) - sheet.at) / 1000
     return _format_details(
         f"Thought for {format_duration(took)}" if took else "Thought",
-        _quote_lines(sanitize_markdown(sheet.text.whole())),
+        _quote_lines(sanitize_markdown(sheet.text.format_text())),
     )
 
 
-def _format_call(sheet: Sheet) -> list[str]:
+def _format_call(sheet: StepView) -> list[str]:
     took = f" · {format_duration((sheet.until - sheet.at) / 1000)}" if sheet.until else ""
     outcome = "" if sheet.outcome == "ok" else f" · {sheet.outcome or 'running'}"
     title = f"{OUTCOME_SIGNS.get(sheet.outcome, '…')} <b>{escape_text(sheet.name)}</b>{_format_code(sheet.main)}{outcome}{took}"
     body = [*_format_fields(sheet)]
     if sheet.output:
-        body += ["", format_fence(cut(sheet.output, MAX_OUTPUT_CHARS).whole())]
+        body += ["", format_fence(truncate_text(sheet.output, MAX_OUTPUT_CHARS).format_text())]
     return _format_details(title, body[1:], is_open=bool(sheet.diff))
 
 
-def _format_fields(sheet: Sheet) -> Iterator[str]:
+def _format_fields(sheet: StepView) -> Iterator[str]:
     """The arguments of a call that its title does not show, each after a blank line."""
     for name, value in sheet.fields:
-        text = cut(value, MAX_OUTPUT_CHARS).whole()
+        text = truncate_text(value, MAX_OUTPUT_CHARS).format_text()
         if text and not (text == sheet.main and len(text) <= MAX_CODE_CHARS):
             yield from ("", f"{escape_text(name)}:", "", format_fence(text))
     if sheet.diff:
-        yield from ("", format_fence(cut(sheet.diff, MAX_OUTPUT_CHARS).whole(), "diff"))
+        yield from (
+            "",
+            format_fence(truncate_text(sheet.diff, MAX_OUTPUT_CHARS).format_text(), "diff"),
+        )
 
 
-def _format_question(sheet: Sheet) -> list[str]:
+def _format_question(sheet: StepView) -> list[str]:
     title, body = (
         f"? May <b>{escape_text(sheet.name)}</b> run?{_format_code(sheet.main)}",
         [*_format_fields(sheet)],
@@ -160,7 +163,7 @@ def _format_question(sheet: Sheet) -> list[str]:
     return _format_details(title, body[1:]) if body else [title]
 
 
-def _format_answer(sheet: Sheet) -> list[str]:
+def _format_answer(sheet: StepView) -> list[str]:
     said = {"allow": "Allowed", "deny": "Denied"}.get(sheet.text.head, sheet.text.head)
     why = "".join(
         f": {escape_text(value)}" for name, value in sheet.facts if name in ("message", "error")
@@ -168,27 +171,30 @@ def _format_answer(sheet: Sheet) -> list[str]:
     return [f"**{escape_text(said)}: {escape_text(sheet.name)}**{why}"]
 
 
-def _format_note(sheet: Sheet) -> list[str]:
+def _format_note(sheet: StepView) -> list[str]:
     facts = ", ".join(f"{name} {value}" for name, value in sheet.facts)
     title = escape_text((sheet.name if sheet.facts else sheet.text.head[:200]).replace("_", " "))
     return [f"<sub>{title}{': ' if facts else ''}{escape_text(facts)}</sub>"]
 
 
-def _format_error(sheet: Sheet) -> list[str]:
-    return [*_quote_lines("**Error**\n"), *_quote_lines(sanitize_markdown(sheet.text.whole()))]
+def _format_error(sheet: StepView) -> list[str]:
+    return [
+        *_quote_lines("**Error**\n"),
+        *_quote_lines(sanitize_markdown(sheet.text.format_text())),
+    ]
 
 
-def _format_result(sheet: Sheet) -> list[str]:
+def _format_result(sheet: StepView) -> list[str]:
     facts = dict(sheet.facts)
     told = [f"{name} {escape_text(facts[name])}" for name in ("errors", "denied") if name in facts]
     title = f"_Turn {sheet.turn or 1} {'failed' if 'failed' in facts else 'done'}{':' if told else '.'}_"
     return [
         " ".join([title, ", ".join(told)]).rstrip(),
-        *(["", sanitize_markdown(sheet.text.whole())] if sheet.text else []),
+        *(["", sanitize_markdown(sheet.text.format_text())] if sheet.text else []),
     ]
 
 
-STEP_FORMATTERS: dict[str, Callable[[Sheet], list[str]]] = {
+STEP_FORMATTERS: dict[str, Callable[[StepView], list[str]]] = {
     "start": lambda sheet: [],
     "prompt": _format_prompt,
     "text": _format_text,

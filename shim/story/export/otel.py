@@ -9,7 +9,7 @@ from typing import Any
 
 from shim import __version__
 from shim.core.reading.json_text import dump_json
-from shim.story.export.spans import SCHEMA, SCOPE, OtelSpan, Spans, Value
+from shim.story.export.spans import SCHEMA_URL, SCOPE_NAME, AttributeValue, OtelSpan, SpanBuilder
 
 STATUS_ERROR = 2  # status code
 
@@ -18,9 +18,9 @@ WriteFunction = Callable[[bytes], None]
 
 def export(path: str, write: WriteFunction, *, redact: bool, content: bool = False) -> None:
     """Write the spans of the cast at `path`. CastError if it is no cast."""
-    spans = Spans(path, redact=redact, content=content)
+    spans = SpanBuilder(path, redact=redact, content=content)
     head = {"attributes": _encode_attributes(spans.resource)}
-    scope = {"name": SCOPE, "version": __version__}
+    scope = {"name": SCOPE_NAME, "version": __version__}
     write(
         b'{"resourceSpans":[{"resource":%b,"scopeSpans":[{"scope":%b,"spans":['
         % (dump_json(head), dump_json(scope))
@@ -29,19 +29,21 @@ def export(path: str, write: WriteFunction, *, redact: bool, content: bool = Fal
     for span in spans:
         write(comma + dump_json(_encode_span(span)))
         comma = b","
-    write(b'],"schemaUrl":%b}],"schemaUrl":%b}]}\n' % (dump_json(SCHEMA), dump_json(SCHEMA)))
+    write(
+        b'],"schemaUrl":%b}],"schemaUrl":%b}]}\n' % (dump_json(SCHEMA_URL), dump_json(SCHEMA_URL))
+    )
 
 
 def _encode_span(span: OtelSpan) -> dict[str, Any]:
     """A span as OTLP JSON has it."""
-    written: dict[str, Any] = {"traceId": span.trace.hex(), "spanId": span.identity.hex()}
-    if span.parent:
-        written["parentSpanId"] = span.parent.hex()
+    written: dict[str, Any] = {"traceId": span.trace_id.hex(), "spanId": span.span_id.hex()}
+    if span.parent_id:
+        written["parentSpanId"] = span.parent_id.hex()
     written |= {
         "name": span.name,
         "kind": span.kind,
-        "startTimeUnixNano": str(span.begin),
-        "endTimeUnixNano": str(span.end),
+        "startTimeUnixNano": str(span.start_ns),
+        "endTimeUnixNano": str(span.end_ns),
         "attributes": _encode_attributes(span.attributes),
     }
     if span.events:
@@ -49,18 +51,18 @@ def _encode_span(span: OtelSpan) -> dict[str, Any]:
             {"timeUnixNano": str(at), "name": name, "attributes": _encode_attributes(facts)}
             for at, name, facts in span.events
         ]
-    if span.dropped:
-        written["droppedEventsCount"] = span.dropped
-    if span.failed:
+    if span.dropped_events:
+        written["droppedEventsCount"] = span.dropped_events
+    if span.is_failed:
         written["status"] = {"code": STATUS_ERROR}
     return written
 
 
-def _encode_attributes(facts: Mapping[str, Value]) -> list[dict[str, Any]]:
+def _encode_attributes(facts: Mapping[str, AttributeValue]) -> list[dict[str, Any]]:
     return [{"key": name, "value": _encode_value(value)} for name, value in facts.items()]
 
 
-def _encode_value(value: Value) -> dict[str, Any]:
+def _encode_value(value: AttributeValue) -> dict[str, Any]:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):

@@ -7,14 +7,14 @@ from urllib.parse import urlsplit, urlunsplit
 from shim import __version__
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.account import escape_control_chars
-from shim.story.export.spans import CLIENT, SCHEMA, SCOPE, OtelSpan, Spans
+from shim.story.export.spans import KIND_CLIENT, SCHEMA_URL, SCOPE_NAME, OtelSpan, SpanBuilder
 
-BATCH = 512  # spans of one request, as many as the SDK's own processor sends
-TIMEOUT = 10  # seconds for a request and its retries, the exporter's own default
-TRACES = "/v1/traces"
+MAX_BATCH_SPANS = 512  # spans of one request, as many as the SDK's own processor sends
+REQUEST_TIMEOUT_S = 10  # seconds for a request and its retries, the exporter's own default
+TRACES_PATH = "/v1/traces"
 
 
-def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> int:
+def send_spans(path: str, endpoint: str, *, redact: bool, content: bool = False) -> int:
     """Send the spans of the cast at `path` to `endpoint`, an http or https URL; returns their
     number.
 
@@ -22,7 +22,7 @@ def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> in
     invalid URL, or if the extra is not installed; MachineError if the collector does not accept
     them.
     """
-    url = _url(endpoint)
+    url = _resolve_url(endpoint)
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -35,30 +35,30 @@ def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> in
             "sending spans needs OpenTelemetry's SDK, which is not installed",
             hint="install claude-shim with its extra `otel` (`pip install '.[otel]'` in a checkout), or write a file",
         ) from None
-    spans = Spans(path, redact=redact, content=content)
-    resource = Resource(dict(spans.resource), SCHEMA)
-    scope = InstrumentationScope(SCOPE, __version__, SCHEMA)
+    spans = SpanBuilder(path, redact=redact, content=content)
+    resource = Resource(dict(spans.resource), SCHEMA_URL)
+    scope = InstrumentationScope(SCOPE_NAME, __version__, SCHEMA_URL)
 
     def context(span: OtelSpan, identity: bytes) -> SpanContext:
-        numbers = int.from_bytes(span.trace), int.from_bytes(identity)
+        numbers = int.from_bytes(span.trace_id), int.from_bytes(identity)
         return SpanContext(*numbers, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
     def made(span: OtelSpan) -> ReadableSpan:
         return ReadableSpan(
             span.name,
-            context(span, span.identity),
-            context(span, span.parent) if span.parent else None,
+            context(span, span.span_id),
+            context(span, span.parent_id) if span.parent_id else None,
             resource,
             dict(span.attributes),
             [Event(name, dict(facts), at) for at, name, facts in span.events],
-            kind=SpanKind.CLIENT if span.kind == CLIENT else SpanKind.INTERNAL,
-            status=Status(StatusCode.STATUS_ERROR) if span.failed else Status(),
-            start_time=span.begin,
-            end_time=span.end,
+            kind=SpanKind.CLIENT if span.kind == KIND_CLIENT else SpanKind.INTERNAL,
+            status=Status(StatusCode.STATUS_ERROR) if span.is_failed else Status(),
+            start_time=span.start_ns,
+            end_time=span.end_ns,
             instrumentation_scope=scope,
         )
 
-    exporter = OTLPSpanExporter(endpoint=url, timeout=TIMEOUT)
+    exporter = OTLPSpanExporter(endpoint=url, timeout=REQUEST_TIMEOUT_S)
     batch, sent = list[ReadableSpan](), 0
 
     def ship() -> None:
@@ -74,7 +74,7 @@ def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> in
     try:
         for span in spans:
             batch.append(made(span))
-            if len(batch) == BATCH:
+            if len(batch) == MAX_BATCH_SPANS:
                 ship()
         ship()
     finally:
@@ -82,11 +82,11 @@ def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> in
     return sent
 
 
-def _url(endpoint: str) -> str:
+def _resolve_url(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise FrontendError(
             f"{escape_control_chars(endpoint)!r} is not an http or https URL",
             hint="--endpoint http://localhost:4318",
         )
-    return urlunsplit(parts._replace(path=TRACES)) if parts.path in ("", "/") else endpoint
+    return urlunsplit(parts._replace(path=TRACES_PATH)) if parts.path in ("", "/") else endpoint

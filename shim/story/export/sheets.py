@@ -27,61 +27,61 @@ from shim.story.unified_diff import (
     list_diffed_arguments,
 )
 
-ROOM = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
-TEXT_CHARACTERS = 20_000  # of one text: some 400 lines
-SHORTEST_CHARACTERS = 200  # texts are not cut shorter; then steps are left out
-STEPS = 20_000
+MAX_TOTAL_CHARS = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
+MAX_TEXT_CHARS = 20_000  # of one text: some 400 lines
+MIN_TEXT_CHARS = 200  # texts are not cut shorter; then steps are left out
+MAX_STEPS = 20_000
 # where a reader finds the turns; there is room for them longer
-LANDMARKS = frozenset(("prompt", "error", "result"))
-MOST_LANDMARKS = 2_000  # without room for other steps
-FIELDS = 100  # of a call's arguments, or of an event
-FACT_CHARACTERS = 500
-GROWTH_POINTS = 120  # moments of a streamed text; more make a replay no smoother
+LANDMARK_KINDS = frozenset(("prompt", "error", "result"))
+MAX_EXTRA_LANDMARKS = 2_000  # without room for other steps
+MAX_FIELDS = 100  # of a call's arguments, or of an event
+MAX_FIELD_CHARS = 500
+MAX_GROWTH_POINTS = 120  # moments of a streamed text; more make a replay no smoother
 # the size of a step without its texts, and of a point of its growth
-STEP_CHARACTERS, GROWTH_CHARACTERS = 150, 12
-DEPTH = 4  # levels of nested agents; deeper ones are shown at this depth
+STEP_OVERHEAD_CHARS, GROWTH_POINT_CHARS = 150, 12
+MAX_DEPTH = 4  # levels of nested agents; deeper ones are shown at this depth
 
 
-class Cut(NamedTuple):
+class TruncatedText(NamedTuple):
     """A text of which `left` characters were left out between `head` and `tail`."""
 
     head: str = ""
-    left: int = 0
+    omitted_chars: int = 0
     tail: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.head or self.tail)
 
     @property
-    def size(self) -> int:
+    def char_count(self) -> int:
         return len(self.head) + len(self.tail)
 
-    def whole(self) -> str:
+    def format_text(self) -> str:
         """The text, with a word about what was left out."""
         return (
-            f"{self.head}\n… {self.left:,} characters left out …\n{self.tail}"
-            if self.left
+            f"{self.head}\n… {self.omitted_chars:,} characters left out …\n{self.tail}"
+            if self.omitted_chars
             else self.head
         )
 
 
-NOTHING = Cut()
+EMPTY_TEXT = TruncatedText()
 
 
-def cut(text: Cut, limit: int) -> Cut:
+def truncate_text(text: TruncatedText, limit: int) -> TruncatedText:
     """At most `limit` characters: three quarters from the beginning, the rest from the end."""
-    if text.size <= limit:
+    if text.char_count <= limit:
         return text
     kept = limit - limit // 4
-    whole = text.head + text.tail if not text.left else ""
+    whole = text.head + text.tail if not text.omitted_chars else ""
     if whole:
-        return Cut(whole[:kept], len(whole) - limit, whole[len(whole) - limit // 4 :])
+        return TruncatedText(whole[:kept], len(whole) - limit, whole[len(whole) - limit // 4 :])
     head, tail = text.head[:kept], text.tail[-(limit // 4) :]
-    return Cut(head, text.left + text.size - len(head) - len(tail), tail)
+    return TruncatedText(head, text.omitted_chars + text.char_count - len(head) - len(tail), tail)
 
 
 @dataclass(slots=True)
-class Sheet:
+class StepView:
     """One step as it is shown. Times are milliseconds since the beginning; `growth` has times and
     the permille of the text that was there.
 
@@ -99,46 +99,48 @@ class Sheet:
     name: str = ""
     outcome: str = ""
     main: str = ""
-    text: Cut = NOTHING
-    diff: Cut = NOTHING
-    output: Cut = NOTHING
-    fields: list[tuple[str, Cut]] = field(default_factory=list)
+    text: TruncatedText = EMPTY_TEXT
+    diff: TruncatedText = EMPTY_TEXT
+    output: TruncatedText = EMPTY_TEXT
+    fields: list[tuple[str, TruncatedText]] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     growth: list[tuple[int, int]] = field(default_factory=list)
 
     @property
-    def size(self) -> int:
-        texts = self.text.size + self.diff.size + self.output.size + len(self.main)
-        pairs = sum(value.size for _, value in self.fields) + sum(
+    def char_count(self) -> int:
+        texts = (
+            self.text.char_count + self.diff.char_count + self.output.char_count + len(self.main)
+        )
+        pairs = sum(value.char_count for _, value in self.fields) + sum(
             len(value) for _, value in self.facts
         )
-        return STEP_CHARACTERS + texts + pairs + GROWTH_CHARACTERS * len(self.growth)
+        return STEP_OVERHEAD_CHARS + texts + pairs + GROWTH_POINT_CHARS * len(self.growth)
 
     @property
-    def shortened(self) -> bool:
+    def is_truncated(self) -> bool:
         return bool(
-            self.text.left
-            or self.diff.left
-            or self.output.left
-            or any(value.left for _, value in self.fields)
+            self.text.omitted_chars
+            or self.diff.omitted_chars
+            or self.output.omitted_chars
+            or any(value.omitted_chars for _, value in self.fields)
         )
 
-    def cut(self, limit: int) -> None:
+    def truncate(self, limit: int) -> None:
         self.text, self.diff, self.output = (
-            cut(self.text, limit),
-            cut(self.diff, limit),
-            cut(self.output, limit),
+            truncate_text(self.text, limit),
+            truncate_text(self.diff, limit),
+            truncate_text(self.output, limit),
         )
-        self.fields = [(name, cut(value, limit)) for name, value in self.fields]
+        self.fields = [(name, truncate_text(value, limit)) for name, value in self.fields]
 
 
-class _Open(NamedTuple):
-    sheet: Sheet
-    arguments: Mapping[str, Any]
+class _OpenStep(NamedTuple):
+    step_view: StepView
+    tool_input: Mapping[str, Any]
     growth: list[tuple[int, int]]
 
 
-class Exported:
+class SessionExport:
     """The sheets of a session. `title` is the first prompt's first line; `limit` is the limit of
     each text.
 
@@ -146,87 +148,93 @@ class Exported:
     gives its sheet back.
     """
 
-    def __init__(self, *, redact: bool = True, room: int = ROOM, keep: bool = True) -> None:
-        self.sheets: list[Sheet] = []
-        self._keep = keep
+    def __init__(
+        self, *, redact: bool = True, max_chars: int = MAX_TOTAL_CHARS, keeps_steps: bool = True
+    ) -> None:
+        self.steps: list[StepView] = []
+        self._keeps_steps = keeps_steps
         self.title = ""
-        self.limit = TEXT_CHARACTERS
-        self.left_out = 0  # steps without room
-        self.counts: dict[str, int] = {}  # the secrets that were found, by kind
-        self._redactor = Redactor(self.counts) if redact else None
-        self._room = room
-        self._size = 0
-        self._landmarks = 0  # that came when there was no room
-        self._open: dict[int, _Open] = {}
-        self._calls: dict[str, tuple[int, int]] = {}  # a call's id → its step and its depth
-        self._said = ""
+        self.max_text_chars = MAX_TEXT_CHARS
+        self.omitted_steps = 0  # steps without room
+        self.secret_counts: dict[str, int] = {}  # the secrets that were found, by kind
+        self._redactor = Redactor(self.secret_counts) if redact else None
+        self._max_chars = max_chars
+        self._char_count = 0
+        self._extra_landmarks = 0  # that came when there was no room
+        self._open_steps: dict[int, _OpenStep] = {}
+        self._step_and_depth_by_call: dict[
+            str, tuple[int, int]
+        ] = {}  # a call's id → its step and its depth
+        self._last_text = ""
         # calls of this turn; its result may say that they were denied
-        self._failed: list[tuple[Sheet, Step]] = []
+        self._failed_calls: list[tuple[StepView, Step]] = []
 
     # -- the gates ---------------------------------------------------------------------------------
 
-    def clean(self, text: object) -> str:
+    def clean_text(self, text: object) -> str:
         """A printable text without secrets."""
         told = text if isinstance(text, str) else "" if text is None else str(text)
         told = self._redactor.redact_text(told) if self._redactor else told
         return escape_control_chars(told.replace("\r\n", "\n"))
 
-    def fact(self, value: object) -> str:
+    def format_field(self, value: object) -> str:
         """A short text as one line."""
-        text = value if isinstance(value, str) else format_inline(self._redacted(value))
-        told = self.clean(text).replace("\n", " ⏎ ")
-        return told if len(told) <= FACT_CHARACTERS else f"{told[:FACT_CHARACTERS]}…"
+        text = value if isinstance(value, str) else format_inline(self._redact(value))
+        told = self.clean_text(text).replace("\n", " ⏎ ")
+        return told if len(told) <= MAX_FIELD_CHARS else f"{told[:MAX_FIELD_CHARS]}…"
 
-    def _text(self, text: object) -> Cut:
-        return cut(Cut(self.clean(text)), self.limit)
+    def _truncate_clean_text(self, text: object) -> TruncatedText:
+        return truncate_text(TruncatedText(self.clean_text(text)), self.max_text_chars)
 
     # -- the story ---------------------------------------------------------------------------------
 
-    def change(self, at: float, change: StepChange) -> Sheet | None:
+    def add_change(self, at: float, change: StepChange) -> StepView | None:
         """Take a change of a step, `at` seconds since the beginning. Its sheet; None if there was
         no room for it.
         """
         step = change.step
         if change.phase == "begin":
-            self._begin(step)
-        found = self._open.get(step.number)
+            self._start_step(step)
+        found = self._open_steps.get(step.number)
         if found is None:
             return None
         if change.phase == "more":
-            _grow(found.growth, _ms(at), len(change.fragment))
+            _add_growth(found.growth, _to_ms(at), len(change.fragment))
         elif change.phase == "end":
-            del self._open[step.number]
-            self._end(step, found)
-        elif step.kind == "call" and not self._keep:
+            del self._open_steps[step.number]
+            self._end_step(step, found)
+        elif step.kind == "call" and not self._keeps_steps:
             # what it is asked to do is seen before it is done
-            self._end_call(step, found.sheet, found.arguments)
-        return found.sheet
+            self._fill_call(step, found.step_view, found.tool_input)
+        return found.step_view
 
-    def step_of(self, call: str) -> int:
+    def find_step_number(self, call: str) -> int:
         """The number of the step of a call; 0 for an unknown id."""
-        return self._calls.get(call, (0, 0))[0]
+        return self._step_and_depth_by_call.get(call, (0, 0))[0]
 
-    def _begin(self, step: Step) -> None:
-        if len(self.sheets) >= STEPS or self._size >= self._room:
-            if step.kind not in LANDMARKS or self._landmarks >= MOST_LANDMARKS:
-                self.left_out += 1
+    def _start_step(self, step: Step) -> None:
+        if len(self.steps) >= MAX_STEPS or self._char_count >= self._max_chars:
+            if step.kind not in LANDMARK_KINDS or self._extra_landmarks >= MAX_EXTRA_LANDMARKS:
+                self.omitted_steps += 1
                 return
-            self._landmarks += 1
-        above, depth = self._calls.get(step.parent, (0, -1)) if step.parent else (0, -1)
-        sheet = Sheet(
+            self._extra_landmarks += 1
+        above, depth = (
+            self._step_and_depth_by_call.get(step.parent, (0, -1)) if step.parent else (0, -1)
+        )
+        sheet = StepView(
             step.number,
             step.kind,
-            _ms(step.at),
+            _to_ms(step.at),
             turn=step.turn,
             above=above,
-            depth=min(depth + 1, DEPTH),
+            depth=min(depth + 1, MAX_DEPTH),
         )
-        if self._keep:
-            self.sheets.append(sheet)
-        sheet.name = self.fact(step.name)
-        arguments = self._redacted(step.input)
+        if self._keeps_steps:
+            self.steps.append(sheet)
+        sheet.name = self.format_field(step.name)
+        arguments = self._redact(step.input)
         arguments = arguments if isinstance(arguments, Mapping) else {}
-        sheet.main = self.fact(
+        sheet.main = self.format_field(
             next(
                 (
                     arguments[name]
@@ -236,108 +244,111 @@ class Exported:
                 "",
             )
         )
-        self._open[step.number] = _Open(sheet, arguments, [])
+        self._open_steps[step.number] = _OpenStep(sheet, arguments, [])
         if step.kind == "call":
-            if len(self._calls) >= STEPS:
-                del self._calls[next(iter(self._calls))]
-            self._calls[step.call] = (step.number, sheet.depth)
+            if len(self._step_and_depth_by_call) >= MAX_STEPS:
+                del self._step_and_depth_by_call[next(iter(self._step_and_depth_by_call))]
+            self._step_and_depth_by_call[step.call] = (step.number, sheet.depth)
         elif step.call and not sheet.above:
-            sheet.above = self._calls.get(step.call, (0, 0))[0]
+            sheet.above = self._step_and_depth_by_call.get(step.call, (0, 0))[0]
 
-    def _redacted(self, value: Any) -> Any:
+    def _redact(self, value: Any) -> Any:
         return self._redactor.redact_value(value) if self._redactor else value
 
-    def _end(self, step: Step, found: "_Open") -> None:
-        sheet, growth = found.sheet, found.growth
+    def _end_step(self, step: Step, found: "_OpenStep") -> None:
+        sheet, growth = found.step_view, found.growth
         if step.kind == "note":
-            step = replace(step, name=self._redacted(step.name), facts=self._redacted(step.facts))
-        sheet.until = None if step.until is None else _ms(step.until)
+            step = replace(step, name=self._redact(step.name), facts=self._redact(step.facts))
+        sheet.until = None if step.until is None else _to_ms(step.until)
         sheet.outcome, sheet.text = (
             step.outcome,
-            self._text(describe_note(step) if step.kind == "note" else step.text),
+            self._truncate_clean_text(describe_note(step) if step.kind == "note" else step.text),
         )
         if growth:
             whole = growth[-1][1] or 1
             sheet.growth = [(at - sheet.at, 1000 * size // whole) for at, size in growth]
         if step.kind in ("call", "question"):
-            self._end_call(step, sheet, found.arguments)
+            self._fill_call(step, sheet, found.tool_input)
             if step.outcome == "failed":
-                self._failed.append((sheet, step))
+                self._failed_calls.append((sheet, step))
         else:
-            sheet.facts = list(self._facts(step))
+            sheet.facts = list(self._list_fields(step))
         if step.kind == "result":
-            for failed, its in self._failed:
+            for failed, its in self._failed_calls:
                 failed.outcome = its.outcome
-            self._failed.clear()
+            self._failed_calls.clear()
         if step.kind == "text" and not step.parent:
-            self._said = step.text
-        elif step.kind == "result" and step.text == self._said:
-            sheet.text = NOTHING  # it repeats the last text
+            self._last_text = step.text
+        elif step.kind == "result" and step.text == self._last_text:
+            sheet.text = EMPTY_TEXT  # it repeats the last text
         elif step.kind == "prompt":
-            self.title = self.title or _first_line(sheet.text.head)
-        self._fit(sheet)
+            self.title = self.title or _find_first_line(sheet.text.head)
+        self._shrink_to_fit(sheet)
 
-    def _end_call(self, step: Step, sheet: Sheet, arguments: Mapping[str, Any]) -> None:
+    def _fill_call(self, step: Step, sheet: StepView, arguments: Mapping[str, Any]) -> None:
         before = step.extra.get("originalFile") if isinstance(step.extra, Mapping) else None
         context = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
-        difference = build_diff(step.name, arguments, self._redacted(before), context_lines=context)
+        difference = build_diff(step.name, arguments, self._redact(before), context_lines=context)
         said = list_diffed_arguments(step.name, arguments) if difference else frozenset()
-        sheet.diff = self._text(difference)
+        sheet.diff = self._truncate_clean_text(difference)
         told = [(name, value) for name, value in arguments.items() if name not in said]
-        rest = [("…", dict(told[FIELDS:]))] if len(told) > FIELDS else []
+        rest = [("…", dict(told[MAX_FIELDS:]))] if len(told) > MAX_FIELDS else []
         sheet.fields = [
-            (self.fact(name), self._text(value if isinstance(value, str) else format_value(value)))
-            for name, value in (*told[:FIELDS], *rest)
+            (
+                self.format_field(name),
+                self._truncate_clean_text(value if isinstance(value, str) else format_value(value)),
+            )
+            for name, value in (*told[:MAX_FIELDS], *rest)
         ]
-        sheet.output = self._text(format_content(step.output))
+        sheet.output = self._truncate_clean_text(format_content(step.output))
 
-    def _facts(self, step: Step) -> Iterable[tuple[str, str]]:
+    def _list_fields(self, step: Step) -> Iterable[tuple[str, str]]:
         facts = step.facts
-        for name, tell in FACTS.get(step.kind, {}).items():
+        for name, tell in FIELD_READERS.get(step.kind, {}).items():
             try:
                 value = tell(step)
             except (AttributeError, KeyError, TypeError, ValueError, IndexError):
                 continue  # an event of another shape
             if value not in (None, "", [], {}):
-                yield name, self.fact(value)
+                yield name, self.format_field(value)
         # notes of this name are a user's words, without facts
         if step.kind == "note" and step.name != "user":
-            for name, value in list(facts.items())[:FIELDS]:
-                if name not in NOT_TOLD and value not in (None, "", [], {}):
-                    yield self.fact(str(name)), self.fact(value)
+            for name, value in list(facts.items())[:MAX_FIELDS]:
+                if name not in HIDDEN_FIELDS and value not in (None, "", [], {}):
+                    yield self.format_field(str(name)), self.format_field(value)
 
-    def _fit(self, sheet: Sheet) -> None:
+    def _shrink_to_fit(self, sheet: StepView) -> None:
         """Make room for a sheet: halve the limit of all texts until the session fits."""
-        if not self._keep:
+        if not self._keeps_steps:
             return
-        self._size += sheet.size
-        while self._size > self._room and self.limit > SHORTEST_CHARACTERS:
-            self.limit = max(self.limit // 2, SHORTEST_CHARACTERS)
-            for other in self.sheets:
-                other.cut(self.limit)
-            self._size = sum(other.size for other in self.sheets)
+        self._char_count += sheet.char_count
+        while self._char_count > self._max_chars and self.max_text_chars > MIN_TEXT_CHARS:
+            self.max_text_chars = max(self.max_text_chars // 2, MIN_TEXT_CHARS)
+            for other in self.steps:
+                other.truncate(self.max_text_chars)
+            self._char_count = sum(other.char_count for other in self.steps)
 
 
-def _ms(seconds: float) -> int:
+def _to_ms(seconds: float) -> int:
     return round(1000 * seconds)
 
 
-def _first_line(text: str) -> str:
+def _find_first_line(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= FACT_CHARACTERS else f"{line[:FACT_CHARACTERS]}…"
+    return line if len(line) <= MAX_FIELD_CHARS else f"{line[:MAX_FIELD_CHARS]}…"
 
 
-def _grow(growth: list[tuple[int, int]], at: int, size: int) -> None:
+def _add_growth(growth: list[tuple[int, int]], at: int, size: int) -> None:
     """Add a point of a text's growth; if there are too many, drop every second one."""
     size += growth[-1][1] if growth else 0
     growth.append((at, size))
-    if len(growth) > 2 * GROWTH_POINTS:
+    if len(growth) > 2 * MAX_GROWTH_POINTS:
         del growth[: len(growth) - 1 : 2]
 
 
-Tell = Callable[[Step], Any]
+ReadField = Callable[[Step], Any]
 # The facts of a step, by its kind.
-FACTS: Mapping[StepKind, Mapping[str, Tell]] = {
+FIELD_READERS: Mapping[StepKind, Mapping[str, ReadField]] = {
     "start": {
         "model": lambda step: format_model_name(step.facts.get("model")),
         "folder": lambda step: step.facts.get("cwd"),
@@ -364,6 +375,6 @@ FACTS: Mapping[StepKind, Mapping[str, Tell]] = {
     },
 }
 # Fields of a note that are for programs, or that its title shows.
-NOT_TOLD = frozenset(
+HIDDEN_FIELDS = frozenset(
     ("type", "subtype", "uuid", "session_id", "kind", "parent_tool_use_id", "request_id", "message")
 )

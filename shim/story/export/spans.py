@@ -22,16 +22,16 @@ from shim.story.steps import find_failure_cause
 from shim.story.story import Step, format_content
 from shim.story.trace import ModelReply, TracedRecording
 
-SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
-SCOPE = "claude-shim"
-INTERNAL, CLIENT = 1, 3  # span kinds
-EVENTS = 100  # of a span: notes
-CALLERS = 10_000  # calls of a session that may have started an agent
-STARTERS = ("Task", "Agent")  # Claude's tools that start agents
-QUEUED = 1000  # prompts that wait for their turn
-MESSAGES = 1000  # input of a reply, mostly results of tools
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
+SCOPE_NAME = "claude-shim"
+KIND_INTERNAL, KIND_CLIENT = 1, 3  # span kinds
+MAX_SPAN_EVENTS = 100  # of a span: notes
+MAX_CALLERS = 10_000  # calls of a session that may have started an agent
+AGENT_TOOLS = ("Task", "Agent")  # Claude's tools that start agents
+MAX_QUEUED_PROMPTS = 1000  # prompts that wait for their turn
+MAX_INPUT_MESSAGES = 1000  # input of a reply, mostly results of tools
 
-Value = str | bool | int | float | list[str]
+AttributeValue = str | bool | int | float | list[str]
 
 # The beginning of a model's name → the provider's name in the conventions; for other models the
 # vendor's name is used.
@@ -52,7 +52,7 @@ PROVIDERS = (
     ("sonar", "perplexity"),
 )
 # Claude's stop reasons → those of the conventions; others are kept.
-REASONS = {
+FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_call",
@@ -68,125 +68,135 @@ class OtelSpan(NamedTuple):
     a root.
     """
 
-    trace: bytes
-    identity: bytes
-    parent: bytes
+    trace_id: bytes
+    span_id: bytes
+    parent_id: bytes
     name: str
     kind: int
-    begin: int
-    end: int
-    attributes: Mapping[str, Value]
-    events: tuple[tuple[int, str, Mapping[str, Value]], ...] = ()
-    dropped: int = 0
-    failed: bool = False
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, AttributeValue]
+    events: tuple[tuple[int, str, Mapping[str, AttributeValue]], ...] = ()
+    dropped_events: int = 0
+    is_failed: bool = False
 
 
-class Spans:
+class SpanBuilder:
     """Makes the spans of a cast, each when it is over."""
 
     def __init__(self, path: str, *, redact: bool, content: bool = False) -> None:
-        self._traced = TracedRecording(path)
+        self._recording = TracedRecording(path)
         self._redactor = Redactor() if redact else None
-        self._content = content
-        header = self._traced.header
+        self._has_content = content
+        header = self._recording.header
         self._seed = hashlib.sha256(orjson.dumps(header.fields)).digest()
-        self._done = 0  # turns
-        self._turn: _Turn | None = None  # the current one
-        self._prompts: deque[tuple[float, str]] = deque(maxlen=QUEUED)
-        self._asked: dict[str, list[dict[str, Any]]] = {}  # lane → the input of its next reply
-        self._nested: dict[str, _Nested] = {}
-        self._callers: dict[str, _Caller] = {}  # the calls that may have started an agent
+        self._finished_turns = 0  # turns
+        self._open_turn: _OpenTurn | None = None  # the current one
+        self._prompts: deque[tuple[float, str]] = deque(maxlen=MAX_QUEUED_PROMPTS)
+        self._input_by_agent: dict[
+            str, list[dict[str, Any]]
+        ] = {}  # lane → the input of its next reply
+        self._nested_agents: dict[str, _NestedAgent] = {}
+        self._agent_calls: dict[str, _AgentCall] = {}  # the calls that may have started an agent
         facts = {
             "service.name": "claude-shim",
             "service.version": header.shim,
             "os.type": header.platform,
         }
-        self.resource: dict[str, Value] = {
-            name: self._clean(value) for name, value in facts.items() if value
+        self.resource: dict[str, AttributeValue] = {
+            name: self._redact(value) for name, value in facts.items() if value
         }
 
     def __iter__(self) -> Iterator[OtelSpan]:
         last = 0.0
-        for lane, item in self._traced.read_items():
+        for lane, item in self._recording.read_items():
             last = max(last, item.at if item.until is None else item.until)
             if isinstance(item, ModelReply):
-                yield from self._replied(lane, item)
+                yield from self._build_reply_spans(lane, item)
             elif item.kind == "result":
-                yield self._invoked(item.at, item)
+                yield self._end_turn(item.at, item)
             else:
-                self._happened(lane, item)
-        if self._turn is not None:
-            yield self._invoked(last, None)
-        for lane, nested in self._nested.items():
-            agent, caller = self._agent(lane), self._callers.get(lane)
-            common = self._common("invoke_agent", agent)
-            when = (nested.begin, nested.end)
-            inside = caller.key if caller is not None and caller.turn == nested.turn else "turn"
-            yield self._span(
-                nested.turn,
+                self._add_step(lane, item)
+        if self._open_turn is not None:
+            yield self._end_turn(last, None)
+        for lane, nested in self._nested_agents.items():
+            agent, caller = self._find_agent_name(lane), self._agent_calls.get(lane)
+            common = self._build_common_attributes("invoke_agent", agent)
+            when = (nested.start_s, nested.end_s)
+            inside = (
+                caller.span_key
+                if caller is not None and caller.turn_number == nested.turn_number
+                else "turn"
+            )
+            yield self._build_span(
+                nested.turn_number,
                 f"agent {lane}",
                 inside,
                 f"invoke_agent {agent}",
-                INTERNAL,
+                KIND_INTERNAL,
                 when,
                 common,
             )
 
     # -- items -------------------------------------------------------------------------------------
 
-    def _replied(self, lane: str, reply: ModelReply) -> Iterator[OtelSpan]:
-        if not lane or not self._done:
-            self._open(reply.at)
-        number = self._done if self._turn is None else self._turn.number
+    def _build_reply_spans(self, lane: str, reply: ModelReply) -> Iterator[OtelSpan]:
+        if not lane or not self._finished_turns:
+            self._ensure_turn(reply.at)
+        number = self._finished_turns if self._open_turn is None else self._open_turn.number
         nested = (
-            self._nested.setdefault(lane, _Nested(number, reply.at, reply.until)) if lane else None
+            self._nested_agents.setdefault(lane, _NestedAgent(number, reply.at, reply.until))
+            if lane
+            else None
         )
         if nested is not None:  # it may run in the background, longer than its turn
-            number = nested.turn
+            number = nested.turn_number
             ends = [call.until for call in reply.calls if call.until is not None]
-            nested.end = max(nested.end, reply.until, *ends)
-        yield self._chat(lane, number, reply)
+            nested.end_s = max(nested.end_s, reply.until, *ends)
+        yield self._build_chat_span(lane, number, reply)
         for call in reply.calls:
-            yield self._called(lane, number, call)
+            yield self._build_tool_span(lane, number, call)
 
-    def _happened(self, lane: str, step: Step) -> None:
+    def _add_step(self, lane: str, step: Step) -> None:
         if step.kind == "prompt":
-            if self._turn is None or not self._turn.asked:
-                self._open(step.at).asked.append(step.text)
+            if self._open_turn is None or not self._open_turn.prompts:
+                self._ensure_turn(step.at).prompts.append(step.text)
             else:
                 self._prompts.append((step.at, step.text))
-            self._ask(lane, "user", [{"type": "text", "content": step.text}])
-        elif step.kind in ("note", "error", "answer") and self._turn is not None:
+            self._add_input_message(lane, "user", [{"type": "text", "content": step.text}])
+        elif step.kind in ("note", "error", "answer") and self._open_turn is not None:
             words = step.kind == "error" or step.name == "user"  # free text, not a name
-            what = step.kind if words and not self._content else step.text
-            self._turn.happened(self._traced.to_nanoseconds(step.at), self._clean(what), step.kind)
+            what = step.kind if words and not self._has_content else step.text
+            self._open_turn.add_event(
+                self._recording.to_nanoseconds(step.at), self._redact(what), step.kind
+            )
 
-    def _open(self, at: float) -> "_Turn":
-        if self._turn is None:
-            self._turn = _Turn(self._done + 1, at)
-        return self._turn
+    def _ensure_turn(self, at: float) -> "_OpenTurn":
+        if self._open_turn is None:
+            self._open_turn = _OpenTurn(self._finished_turns + 1, at)
+        return self._open_turn
 
-    def _ask(self, lane: str, role: str, parts: list[dict[str, Any]]) -> None:
-        if self._content:
-            asked = self._asked.setdefault(lane, [])
-            if len(asked) < MESSAGES:
+    def _add_input_message(self, lane: str, role: str, parts: list[dict[str, Any]]) -> None:
+        if self._has_content:
+            asked = self._input_by_agent.setdefault(lane, [])
+            if len(asked) < MAX_INPUT_MESSAGES:
                 asked.append({"role": role, "parts": parts})
 
     # -- spans -------------------------------------------------------------------------------------
 
-    def _invoked(self, at: float, result: Step | None) -> OtelSpan:
+    def _end_turn(self, at: float, result: Step | None) -> OtelSpan:
         """The span of a turn; without a `result` the recording was cut off."""
-        turn = self._open(at)
-        number, self._turn = turn.number, None
-        self._done += 1
+        turn = self._ensure_turn(at)
+        number, self._open_turn = turn.number, None
+        self._finished_turns += 1
         if self._prompts:
             asked, text = self._prompts.popleft()
-            self._open(max(asked, at)).asked.append(text)
+            self._ensure_turn(max(asked, at)).prompts.append(text)
         facts: Mapping[str, Any] = {} if result is None else result.facts
-        attributes = self._common("invoke_agent", self._traced.vendor)
-        if self._traced.model:
-            attributes["gen_ai.request.model"] = self._traced.model
-        attributes |= _usage(facts.get("usage"))
+        attributes = self._build_common_attributes("invoke_agent", self._recording.vendor)
+        if self._recording.model:
+            attributes["gen_ai.request.model"] = self._recording.model
+        attributes |= _build_usage_attributes(facts.get("usage"))
         cost, turns = facts.get("total_cost_usd"), facts.get("num_turns")
         if isinstance(cost, int | float):
             attributes["shim.session.cost_usd"] = float(cost)
@@ -195,12 +205,12 @@ class Spans:
         cause = "cut_off" if result is None else find_failure_cause(facts)
         if cause:
             attributes["error.type"] = cause
-        if self._content:
+        if self._has_content:
             said = [
                 {"role": "user", "parts": [{"type": "text", "content": text}]}
-                for text in turn.asked
+                for text in turn.prompts
             ]
-            attributes |= {"gen_ai.input.messages": self._json(said)} if said else {}
+            attributes |= {"gen_ai.input.messages": self._dump_redacted(said)} if said else {}
             if result is not None and result.text:
                 parts = [{"type": "text", "content": result.text}]
                 answer = {
@@ -208,77 +218,87 @@ class Spans:
                     "parts": parts,
                     "finish_reason": "error" if cause else "stop",
                 }
-                attributes["gen_ai.output.messages"] = self._json([answer])
-        name, when = f"invoke_agent {self._traced.vendor}".strip(), (turn.begin, at)
-        span = self._span(number, "turn", "", name, CLIENT, when, attributes, failed=bool(cause))
-        return span._replace(events=tuple(turn.events), dropped=turn.dropped)
+                attributes["gen_ai.output.messages"] = self._dump_redacted([answer])
+        name, when = f"invoke_agent {self._recording.vendor}".strip(), (turn.start_s, at)
+        span = self._build_span(
+            number, "turn", "", name, KIND_CLIENT, when, attributes, failed=bool(cause)
+        )
+        return span._replace(events=tuple(turn.events), dropped_events=turn.dropped_events)
 
-    def _chat(self, lane: str, turn: int, reply: ModelReply) -> OtelSpan:
-        agent = self._agent(lane) if lane else self._traced.vendor
-        attributes = self._common("chat", agent)
-        model = reply.model or self._traced.model
+    def _build_chat_span(self, lane: str, turn: int, reply: ModelReply) -> OtelSpan:
+        agent = self._find_agent_name(lane) if lane else self._recording.vendor
+        attributes = self._build_common_attributes("chat", agent)
+        model = reply.model or self._recording.model
         if model:
-            attributes["gen_ai.request.model"] = self._traced.model or model
+            attributes["gen_ai.request.model"] = self._recording.model or model
             attributes["gen_ai.response.model"] = model
         if reply.message_id:
             attributes["gen_ai.response.id"] = reply.message_id
         if reply.stop_reason:
             attributes["gen_ai.response.finish_reasons"] = [
-                REASONS.get(reply.stop_reason, reply.stop_reason)
+                FINISH_REASONS.get(reply.stop_reason, reply.stop_reason)
             ]
-        attributes |= _usage(reply.reliable_usage)
+        attributes |= _build_usage_attributes(reply.reliable_usage)
         if reply.streamed and reply.first_output_at is not None:
             attributes["gen_ai.response.time_to_first_chunk"] = round(
                 reply.first_output_at - reply.at, 6
             )
-        if self._content:
-            asked = self._asked.pop(lane, None)
-            attributes |= {"gen_ai.input.messages": self._json(asked)} if asked else {}
-            attributes["gen_ai.output.messages"] = self._json([_message(reply)])
+        if self._has_content:
+            asked = self._input_by_agent.pop(lane, None)
+            attributes |= {"gen_ai.input.messages": self._dump_redacted(asked)} if asked else {}
+            attributes["gen_ai.output.messages"] = self._dump_redacted(
+                [_build_output_message(reply)]
+            )
         inside = f"agent {lane}" if lane else "turn"
         name = f"chat {attributes.get('gen_ai.request.model', '')}".strip()
         when = (reply.at, reply.until)
-        return self._span(turn, f"reply {reply.number}", inside, name, CLIENT, when, attributes)
+        return self._build_span(
+            turn, f"reply {reply.number}", inside, name, KIND_CLIENT, when, attributes
+        )
 
-    def _called(self, lane: str, turn: int, call: Step) -> OtelSpan:
-        attributes = self._common("execute_tool", "")
+    def _build_tool_span(self, lane: str, turn: int, call: Step) -> OtelSpan:
+        attributes = self._build_common_attributes("execute_tool", "")
         attributes |= {
             "gen_ai.tool.name": call.name,
             "gen_ai.tool.call.id": call.call,
             "gen_ai.tool.type": "function",
         }
         key, kind = f"call {call.number}", call.input.get("subagent_type")
-        if (call.call in self._nested or kind or call.name in STARTERS) and len(
-            self._callers
-        ) < CALLERS:
-            self._callers[call.call] = _Caller(turn, key, kind if isinstance(kind, str) else "")
+        if (call.call in self._nested_agents or kind or call.name in AGENT_TOOLS) and len(
+            self._agent_calls
+        ) < MAX_CALLERS:
+            self._agent_calls[call.call] = _AgentCall(
+                turn, key, kind if isinstance(kind, str) else ""
+            )
         failed = call.outcome in CALL_ERRORS
         if failed:
             attributes["error.type"] = CALL_ERRORS[call.outcome]
-        if self._content:
-            attributes["gen_ai.tool.call.arguments"] = self._json(call.input)
-            attributes["gen_ai.tool.call.result"] = self._json(format_content(call.output))
+        if self._has_content:
+            attributes["gen_ai.tool.call.arguments"] = self._dump_redacted(call.input)
+            attributes["gen_ai.tool.call.result"] = self._dump_redacted(format_content(call.output))
         response = {
             "type": "tool_call_response",
             "id": call.call,
             "response": format_content(call.output),
         }
-        self._ask(lane, "tool", [response])
+        self._add_input_message(lane, "tool", [response])
         until = call.at if call.until is None else call.until
         inside = f"agent {lane}" if lane else "turn"
         name = f"execute_tool {call.name}"
         when = (call.at, until)
-        return self._span(turn, key, inside, name, INTERNAL, when, attributes, failed=failed)
+        return self._build_span(
+            turn, key, inside, name, KIND_INTERNAL, when, attributes, failed=failed
+        )
 
-    def _agent(self, lane: str) -> str:
+    def _find_agent_name(self, lane: str) -> str:
         """The name of a nested agent."""
-        caller = self._callers.get(lane)
-        return (caller.agent if caller is not None else "") or "subagent"
+        caller = self._agent_calls.get(lane)
+        return (caller.agent_name if caller is not None else "") or "subagent"
 
-    def _common(self, operation: str, agent: str) -> dict[str, Value]:
-        traced, model = self._traced, self._traced.model.rpartition("/")[2].lower()
+    def _build_common_attributes(self, operation: str, agent: str) -> dict[str, AttributeValue]:
+        traced, model = self._recording, self._recording.model.rpartition("/")[2].lower()
         found = next((name for begin, name in PROVIDERS if model.startswith(begin)), traced.vendor)
-        attributes: dict[str, Value] = {
+        attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": operation,
             "gen_ai.provider.name": found or "unknown",
         }
@@ -290,7 +310,7 @@ class Spans:
             attributes["gen_ai.conversation.id"] = traced.session_id
         return attributes
 
-    def _span(
+    def _build_span(
         self,
         turn: int,
         key: str,
@@ -298,72 +318,75 @@ class Spans:
         name: str,
         kind: int,
         when: tuple[float, float],
-        attributes: Mapping[str, Value],
+        attributes: Mapping[str, AttributeValue],
         *,
         failed: bool = False,
     ) -> OtelSpan:
-        begin, end = (self._traced.to_nanoseconds(at) for at in when)
-        clean = {key: self._clean(value) for key, value in attributes.items()}
-        identity, parent = self._hash(turn, key, 8), self._hash(turn, inside, 8) if inside else b""
-        trace = self._hash(turn, "trace", 16)
+        begin, end = (self._recording.to_nanoseconds(at) for at in when)
+        clean = {key: self._redact(value) for key, value in attributes.items()}
+        identity, parent = (
+            self._compute_id(turn, key, 8),
+            self._compute_id(turn, inside, 8) if inside else b"",
+        )
+        trace = self._compute_id(turn, "trace", 16)
         return OtelSpan(
             trace,
             identity,
             parent,
-            self._clean(name),
+            self._redact(name),
             kind,
             begin,
             max(begin, end),
             clean,
-            failed=failed,
+            is_failed=failed,
         )
 
-    def _hash(self, turn: int, key: str, size: int) -> bytes:
+    def _compute_id(self, turn: int, key: str, size: int) -> bytes:
         return hashlib.sha256(b"%b %d %b" % (self._seed, turn, key.encode())).digest()[:size]
 
-    def _json(self, value: Any) -> str:
-        return dump_json(self._clean(value)).decode()
+    def _dump_redacted(self, value: Any) -> str:
+        return dump_json(self._redact(value)).decode()
 
-    def _clean(self, value: Any) -> Any:
+    def _redact(self, value: Any) -> Any:
         if self._redactor is None or isinstance(value, bool | int | float):
             return value
         return self._redactor.redact_value(value)
 
 
-class _Caller(NamedTuple):
+class _AgentCall(NamedTuple):
     """A call that may have started an agent: its turn, its span, and the agent's name."""
 
-    turn: int
-    key: str
-    agent: str
+    turn_number: int
+    span_key: str
+    agent_name: str
 
 
 @dataclass(slots=True)
-class _Nested:
+class _NestedAgent:
     """An agent that a call started: the turn in which it began, and its time."""
 
-    turn: int
-    begin: float
-    end: float
+    turn_number: int
+    start_s: float
+    end_s: float
 
 
 @dataclass(slots=True)
-class _Turn:
+class _OpenTurn:
     number: int
-    begin: float
-    asked: list[str] = field(default_factory=list)
-    events: list[tuple[int, str, Mapping[str, Value]]] = field(default_factory=list)
-    dropped: int = 0
+    start_s: float
+    prompts: list[str] = field(default_factory=list)
+    events: list[tuple[int, str, Mapping[str, AttributeValue]]] = field(default_factory=list)
+    dropped_events: int = 0
 
-    def happened(self, at: int, what: str, kind: str) -> None:
+    def add_event(self, at: int, what: str, kind: str) -> None:
         """Add an event: a note."""
-        if len(self.events) < EVENTS:
+        if len(self.events) < MAX_SPAN_EVENTS:
             self.events.append((at, f"shim.{kind}", {"shim.what": what}))
         else:
-            self.dropped += 1
+            self.dropped_events += 1
 
 
-def _usage(usage: Any) -> dict[str, Value]:
+def _build_usage_attributes(usage: Any) -> dict[str, AttributeValue]:
     """The conventions count cached tokens as input; Claude counts them apart."""
     if not isinstance(usage, Mapping):
         return {}
@@ -374,7 +397,7 @@ def _usage(usage: Any) -> dict[str, Value]:
         "output_tokens",
     )
     counts = {name: usage[name] for name in names if isinstance(usage.get(name), int)}
-    said: dict[str, Value] = {}
+    said: dict[str, AttributeValue] = {}
     given, read, made = (counts.get(name, 0) for name in names[:3])
     if given or read or made:
         said["gen_ai.usage.input_tokens"] = given + read + made
@@ -387,7 +410,7 @@ def _usage(usage: Any) -> dict[str, Value]:
     return said
 
 
-def _message(reply: ModelReply) -> dict[str, Any]:
+def _build_output_message(reply: ModelReply) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     for part in reply.parts:
         if part.kind == "call":
@@ -398,7 +421,7 @@ def _message(reply: ModelReply) -> dict[str, Any]:
             parts.append(
                 {"type": "reasoning" if part.kind == "thinking" else "text", "content": part.text}
             )
-    reason = REASONS.get(reply.stop_reason, reply.stop_reason) or (
+    reason = FINISH_REASONS.get(reply.stop_reason, reply.stop_reason) or (
         "tool_call" if reply.calls else "stop"
     )
     return {"role": "assistant", "parts": parts, "finish_reason": reason}

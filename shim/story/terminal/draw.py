@@ -143,7 +143,7 @@ class Drawing:
         for text in ending:
             self._blank()
             self.said(text, "yellow")
-        lines = session_lines(self._story, self._paper.width, answered=self._answered)
+        lines = session_lines(self._story, self._paper.width, has_output=self._answered)
         if lines:
             self._blank()
         for line in lines:

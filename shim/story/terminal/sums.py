@@ -17,11 +17,15 @@ _LOOKS: dict[Activity, tuple[str, str, str]] = {  # distinct without colours too
     "tool": ("▓", "green", "tools"),
     "person": ("█", "yellow", "a person"),
 }
-SHORTEST = 0.05  # seconds; a shorter session has no bar
-BAR_LEAST = 20
-BAR_MOST = 100
-ERRORS_CHARACTERS = 2000
-INTERRUPTED = ("interrupted", "aborted_tools", "aborted_streaming")  # ours, and a real claude's
+MIN_BAR_SECONDS = 0.05  # seconds; a shorter session has no bar
+MIN_BAR_COLUMNS = 20
+MAX_BAR_COLUMNS = 100
+MAX_ERROR_CHARS = 2000
+INTERRUPT_CAUSES = (
+    "interrupted",
+    "aborted_tools",
+    "aborted_streaming",
+)  # ours, and a real claude's
 
 
 def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
@@ -32,7 +36,7 @@ def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
     facts = step.facts
     shim = facts.get("shim")
     shim = shim if isinstance(shim, Mapping) else {}
-    ended, style = _ended(facts)
+    ended, style = _describe_turn_end(facts)
     replies, usage = facts.get("num_turns"), facts.get("usage")
     how = [
         ended,
@@ -58,11 +62,11 @@ def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
             yield Text(escape_control_chars(f"{word}: {told}"), style="yellow")
 
 
-def _ended(facts: Mapping[str, Any]) -> tuple[str, str]:
+def _describe_turn_end(facts: Mapping[str, Any]) -> tuple[str, str]:
     """How a turn ended in words, and their colour. A turn whose calls were denied has not done all
     that it wanted.
     """
-    if interrupted(facts):
+    if is_interrupted(facts):
         return "■ interrupted", "yellow"
     if facts.get("is_error"):
         return "✗ failed: " + escape_control_chars(find_failure_cause(facts)), "red"
@@ -72,34 +76,34 @@ def _ended(facts: Mapping[str, Any]) -> tuple[str, str]:
     return "✓ done", "green"
 
 
-def interrupted(facts: Mapping[str, Any]) -> bool:
+def is_interrupted(facts: Mapping[str, Any]) -> bool:
     """Whether a person ended the turn."""
-    return find_failure_cause(facts) in INTERRUPTED
+    return find_failure_cause(facts) in INTERRUPT_CAUSES
 
 
 def reasons(facts: Mapping[str, Any]) -> Iterator[str]:
     """The reasons of a failed turn, as the result has them; none for a person's own interrupt."""
     errors = facts.get("errors")
-    if facts.get("is_error") and not interrupted(facts):
+    if facts.get("is_error") and not is_interrupted(facts):
         said = errors if isinstance(errors, list) and errors else [facts.get("result")]
-        yield from (str(error)[:ERRORS_CHARACTERS] for error in said if error)
+        yield from (str(error)[:MAX_ERROR_CHARS] for error in said if error)
 
 
-def session_lines(story: Story, width: int, *, answered: bool = True) -> list[Text]:
+def session_lines(story: Story, width: int, *, has_output: bool = True) -> list[Text]:
     """The sums of a session, if it had more than one turn, and its timeline, unless no model has
     `answered`.
     """
     totals = story.totals
-    if totals.duration_s < SHORTEST:
+    if totals.duration_s < MIN_BAR_SECONDS:
         return []
-    lines = [Text(_sums(totals))] if totals.turns > 1 else []
-    if not answered:
+    lines = [Text(_format_totals(totals))] if totals.turns > 1 else []
+    if not has_output:
         return lines
-    bar = min(max(width - 2, BAR_LEAST), BAR_MOST)
-    return [*lines, timeline_bar(story.timeline, bar), _legend(totals)]
+    bar = min(max(width - 2, MIN_BAR_COLUMNS), MAX_BAR_COLUMNS)
+    return [*lines, render_timeline(story.timeline, bar), _render_legend(totals)]
 
 
-def _sums(totals: Totals) -> str:
+def _format_totals(totals: Totals) -> str:
     told = [
         f"{totals.turns} turns",
         f"{totals.errors} failed" if totals.errors else "",
@@ -118,7 +122,7 @@ def _sums(totals: Totals) -> str:
     return "session: " + " · ".join(filter(None, told))
 
 
-def _legend(totals: Totals) -> Text:
+def _render_legend(totals: Totals) -> Text:
     legend = Text()
     for spent, seconds in sorted(totals.seconds.items(), key=lambda item: -item[1]):
         if seconds >= 0.05 or seconds >= totals.duration_s / 100:
@@ -130,7 +134,7 @@ def _legend(totals: Totals) -> Text:
     return legend
 
 
-def timeline_bar(timeline: Timeline, width: int) -> Text:
+def render_timeline(timeline: Timeline, width: int) -> Text:
     """What each of `width` parts of the time was spent on.
 
     A cell shows one thing. The rest of its time counts for the next cells, so that each thing gets

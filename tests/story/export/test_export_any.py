@@ -19,7 +19,7 @@ from shim.commands.cast.summaries import load_summary
 from shim.core.cast.records import CastError
 from shim.story.export import atif as export_atif
 from shim.story.export import ndjson as export_ndjson
-from shim.story.export.sheets import Exported
+from shim.story.export.sheets import SessionExport
 from shim.story.steps import Step, StepChange
 from tests.story.export.test_export_otel import spans_of
 
@@ -134,7 +134,7 @@ def _places(value):
 
 
 def test_every_step_without_room_is_counted():
-    found = Exported(room=0)
+    found = SessionExport(max_chars=0)
     for number in range(3):
-        found.change(0.0, StepChange("begin", Step(number, "note", 0.0)))
-    assert (found.sheets, found.left_out) == ([], 3)
+        found.add_change(0.0, StepChange("begin", Step(number, "note", 0.0)))
+    assert (found.steps, found.omitted_steps) == ([], 3)

@@ -18,7 +18,7 @@ from support import fixture_cases
 from sweeps import each, fewest, over
 
 from shim.story.export.html import ASSETS, SCRIPT_FILES, STYLE_FILES, TIMELINE_COLUMNS, export
-from shim.story.export.sheets import SHORTEST_CHARACTERS, TEXT_CHARACTERS, Exported
+from shim.story.export.sheets import MAX_TEXT_CHARS, MIN_TEXT_CHARS, SessionExport
 from shim.story.steps import Step, StepChange
 
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
@@ -312,7 +312,7 @@ def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(exporte
     (step,) = page.steps("call")
     head, left, tail = step["output"]
     assert head.startswith("begin") and tail.endswith("end")
-    assert (len(head) + len(tail), left) == (TEXT_CHARACTERS, 100_008 - TEXT_CHARACTERS)
+    assert (len(head) + len(tail), left) == (MAX_TEXT_CHARS, 100_008 - MAX_TEXT_CHARS)
     assert page.session["notes"] == [
         "Texts are cut to 20,000 characters; each says how many were left out."
     ]
@@ -342,7 +342,7 @@ def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(exported):
     outputs = [step["output"] for step in page.steps("call")]
     assert len(outputs) == 3000
     assert all(
-        SHORTEST_CHARACTERS <= len(head) + len(tail) <= TEXT_CHARACTERS for head, _, tail in outputs
+        MIN_TEXT_CHARS <= len(head) + len(tail) <= MAX_TEXT_CHARS for head, _, tail in outputs
     )
     assert all(
         len(head) + left + len(tail) == 1000 * (len(str(number)) + 1)
@@ -353,8 +353,8 @@ def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(exported):
 def test_the_end_of_each_turn_has_room_in_a_session_that_has_none_for_more_calls(
     exported, monkeypatch
 ):
-    small = partial(Exported, room=20_000)
-    monkeypatch.setattr("shim.story.export.gathered.Exported", small)
+    small = partial(SessionExport, max_chars=20_000)
+    monkeypatch.setattr("shim.story.export.gathered.SessionExport", small)
     script = Script()
     for turn in range(5):
         script.prompt(f"turn {turn}").init()
@@ -375,7 +375,7 @@ def test_a_question_has_all_of_its_input():
         "edits": [{"old_string": "a", "new_string": "b"}],
     }
     for name, given in (("Edit", edit), ("Bash", more)):
-        exported, step = Exported(), Step(1, "question", 0.0, name=name, input=given)
-        exported.change(0, StepChange("begin", step))
-        exported.change(0, StepChange("end", step))
-        assert any("EVIL" in value.head for _, value in exported.sheets[0].fields)
+        exported, step = SessionExport(), Step(1, "question", 0.0, name=name, input=given)
+        exported.add_change(0, StepChange("begin", step))
+        exported.add_change(0, StepChange("end", step))
+        assert any("EVIL" in value.head for _, value in exported.steps[0].fields)

@@ -30,8 +30,8 @@ from sweeps import each, fewest, over
 from shim.core.cast.records import CastError
 from shim.core.errors import FrontendError
 from shim.story.export.otel import export
-from shim.story.export.otel_send import send
-from shim.story.export.spans import EVENTS
+from shim.story.export.otel_send import send_spans
+from shim.story.export.spans import MAX_SPAN_EVENTS
 
 KINDS = {
     "stringValue": str,
@@ -271,14 +271,14 @@ def test_a_reply_that_was_not_streamed_has_no_first_chunk(tmp_path):
 
 
 def test_what_happened_beside_is_bounded(tmp_path):
-    notes = [(1.0, "n", {"kind": "repair"})] * (EVENTS + 7)
+    notes = [(1.0, "n", {"kind": "repair"})] * (MAX_SPAN_EVENTS + 7)
     turn = [
         (0.5, "O", said(init(), assistant("m1", text("a")))),
         *notes,
         (2.0, "O", said(result())),
     ]
     agent = named(spans_of(tmp_path, cast_of(turn)), "invoke_agent pi")
-    assert len(agent["events"]) == EVENTS and agent["droppedEventsCount"] == 7
+    assert len(agent["events"]) == MAX_SPAN_EVENTS and agent["droppedEventsCount"] == 7
 
 
 @pytest.mark.parametrize("content", [False, True])
@@ -317,4 +317,4 @@ def test_sending_without_the_extra_says_how_to_get_it(shim, inside, monkeypatch)
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "file:///etc/passwd", "", "https://"])
 def test_an_endpoint_that_is_no_url_is_refused(endpoint, tmp_path):
     with pytest.raises(FrontendError, match="not an http or https URL"):
-        send(str(tmp_path / "none"), endpoint, redact=True)
+        send_spans(str(tmp_path / "none"), endpoint, redact=True)

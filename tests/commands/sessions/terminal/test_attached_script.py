@@ -17,7 +17,7 @@ from box import PATIENCE, SHIM, ndjson, run_shim, start_shim
 from hosting import until
 from terminal import on_terminal
 
-from shim.story.terminal.sums import SHORTEST
+from shim.story.terminal.sums import MIN_BAR_SECONDS
 from tests.commands.sessions.terminal.test_attach import CTRL_Z, ENDED, QUESTION
 from tests.conversation.test_two_way import (
     CANCELLED,
@@ -276,8 +276,8 @@ def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
         with hosts.link(one, client="the page") as page:
             question = until(page, "question")
             # a shorter session has no sums
-            while time.time() < question["at"] / 1000 + 2 * SHORTEST:
-                time.sleep(SHORTEST / 10)
+            while time.time() < question["at"] / 1000 + 2 * MIN_BAR_SECONDS:
+                time.sleep(MIN_BAR_SECONDS / 10)
             answer = {
                 "kind": "answer",
                 "question": question["question"],
