@@ -39,8 +39,8 @@ from shim.process.exit_status import parse_exit_status
 from shim.state.config import CHOICES
 from shim.state.own_vendors import register_profiles
 from shim.story.export.command import export_recording
-from shim.story.terminal.command import show_cast
-from shim.story.terminal.console import ReaderMayLeave, must_be_one_of
+from shim.story.terminal.command import show_recording
+from shim.story.terminal.console import ReaderMayLeave, check_choice
 
 app = typer.Typer(
     name="shim",
@@ -151,8 +151,8 @@ def translate_file(
     from shim.core.reading.ids import parse_uuid
 
     get_adapter(vendor)
-    must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
-    must_be_one_of(TERMINATORS, terminator, "--terminator")
+    check_choice(CHOICES["dialect"], dialect, "--dialect")
+    check_choice(TERMINATORS, terminator, "--terminator")
     if session_id is not None and parse_uuid(session_id) is None:
         raise typer.BadParameter(f"{session_id!r} is not a UUID", param_hint="--session-id")
     try:
@@ -194,7 +194,7 @@ for name, command in (
     ("uninstall", uninstall_dropin),
     ("vendors", list_vendors),
     ("doctor", doctor),
-    ("show", show_cast),
+    ("show", show_recording),
     ("replay", replay),
     ("export", export_recording),
     ("translate", translate_file),

@@ -9,7 +9,7 @@ from shim.commands.cast.tables import list_recordings
 from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
 from shim.core.reading.account import pluralize
-from shim.story.terminal.console import AsJson, CastFile, must_be_one_of, print_json, say
+from shim.story.terminal.console import JsonOption, RecordingArgument, check_choice, print_json, say
 from shim.story.terminal.progress import progress
 
 app = typer.Typer(
@@ -26,7 +26,7 @@ def verify(
     casts: Annotated[
         list[str], typer.Argument(help="Recordings, or folders of them.", metavar="CAST")
     ],
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Verify that recordings are whole and unchanged.
 
@@ -65,7 +65,7 @@ def verify(
 
 @app.command(cls=PlainCommand)
 def redact(
-    cast: CastFile,
+    cast: RecordingArgument,
     pattern: Annotated[
         list[str] | None,
         typer.Option(help="Blank what this regular expression (Python) matches, too."),
@@ -81,7 +81,7 @@ def redact(
     force: Annotated[
         bool, typer.Option("--force", help="Accept a recording that is damaged or cut off.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Blank secrets in a recording.
 
@@ -115,7 +115,7 @@ def redact(
 
 @app.command(cls=PlainCommand)
 def fixture(
-    cast: CastFile,
+    cast: RecordingArgument,
     to: Annotated[
         str,
         typer.Option("--to", help="The folder of fixtures; the case becomes VENDOR/NAME in it."),
@@ -143,7 +143,7 @@ def fixture(
     from shim.commands.cast.fixture import cut_fixture
     from shim.core.secrets.redactor import describe_redactions
 
-    must_be_one_of(("casts", "none"), redact, "--redact")
+    check_choice(("casts", "none"), redact, "--redact")
     made = cut_fixture(cast, to, redact=redact, child_number=child, turn_number=turn, name=name)
     counted = describe_redactions(dict(made.redacted_counts))
     say(f"wrote {made.folder}" + (f"; {counted}" if counted else ""))

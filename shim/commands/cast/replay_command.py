@@ -7,7 +7,7 @@ import typer
 from shim.io.raw_output import warn
 from shim.recording.replay import play_recording
 from shim.recording.wanted import ReplayRequest
-from shim.story.terminal.console import must_be_one_of
+from shim.story.terminal.console import check_choice
 
 SIDES = ("vendor", "claude")
 CastsArgument = Annotated[
@@ -54,7 +54,7 @@ def replay(
         from shim.commands.cast.report import print_check_report
 
         raise typer.Exit(print_check_report(casts, as_json=as_json))
-    must_be_one_of(SIDES, side, "--as")
+    check_choice(SIDES, side, "--as")
     if len(casts) > 1:
         raise typer.BadParameter(
             "only one recording can be played at a time; --check takes several", param_hint="CAST"

@@ -20,7 +20,13 @@ from shim.commands.cast.summary import (
 from shim.core.reading.account import pluralize
 from shim.recording.folders import get_default_folder
 from shim.story.figures import format_cost, format_duration
-from shim.story.terminal.console import AnyCasts, AsJson, must_be_one_of, print_json, table_console
+from shim.story.terminal.console import (
+    AnyCasts,
+    JsonOption,
+    check_choice,
+    print_json,
+    table_console,
+)
 
 MAX_BAR_COLUMNS, MIN_BAR_COLUMNS = 24, 4  # columns of the longest bar
 MIN_NAME_COLUMNS = 8  # columns of a name, however narrow the terminal is
@@ -30,7 +36,7 @@ MAX_LISTED_TOOLS = 20  # of a vendor, in a terminal; --json and --to html have t
 
 def print_stats(
     casts: AnyCasts = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
     to: Annotated[str | None, typer.Option("--to", help="html writes a page to stdout.")] = None,
 ) -> None:
     """Add recordings up: turns, calls, failures, time, tokens, cost.
@@ -40,7 +46,7 @@ def print_stats(
 
     Example: shim cast stats ~/casts --to html > stats.html
     """
-    must_be_one_of(("html",), to, "--to")
+    check_choice(("html",), to, "--to")
     if to and as_json:
         raise typer.BadParameter("give only one of them", param_hint="--json, --to")
     if to and sys.stdout.isatty():

@@ -10,7 +10,7 @@ from shim.commands.cast.summaries import load_summaries
 from shim.commands.cast.summary import RunSummary
 from shim.recording.folders import get_default_folder
 from shim.story.figures import format_cost, format_duration
-from shim.story.terminal.console import AnyCasts, AsJson, one_line, print_json, table_console
+from shim.story.terminal.console import AnyCasts, JsonOption, one_line, print_json, table_console
 
 COLUMN_NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file")
 VENDOR_INDEX, PROMPT_INDEX, OUTCOME_INDEX = (
@@ -26,7 +26,7 @@ MAX_OUTCOME_WIDTH = 14  # our causes are shorter; those of other programs may be
 STATE_COLORS = {"ok": "green", "cut off": "yellow", "damaged": "red", "unreadable": "red"}
 
 
-def list_recordings(casts: AnyCasts = None, as_json: AsJson = False) -> None:
+def list_recordings(casts: AnyCasts = None, as_json: JsonOption = False) -> None:
     """List recordings: when, which vendor, what was asked, how it went.
 
     Without CAST, the recordings of the folder that `record` names. A file that cannot be read has a

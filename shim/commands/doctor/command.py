@@ -13,7 +13,7 @@ from shim.commands.doctor.findings import PROBLEM, WARNING, Diagnosis
 from shim.commands.doctor.project import check_project
 from shim.commands.doctor.recorded_logins import find_missing_logins
 from shim.core.reading.account import escape_control_chars
-from shim.story.terminal.console import AsJson, busy, print_json
+from shim.story.terminal.console import JsonOption, busy, print_json
 
 
 def doctor(
@@ -33,7 +33,7 @@ def doctor(
         str | None,
         typer.Option("--project", help="A folder: say which claude the programs below it start."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what works on this machine, and what to fix.
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from shim.commands.doctor.capabilities import describe_unattended, describe_vendors
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.account import escape_control_chars
-from shim.story.terminal.console import AsJson, busy, print_json, table_console
+from shim.story.terminal.console import JsonOption, busy, print_json, table_console
 
 MIN_WIDE_COLUMNS = 100  # of a terminal with room between the columns
 # of a vendor's name in a terminal: the longest bundled one has 8, a user's may have 32
@@ -55,7 +55,7 @@ def list_vendors(
             help="Show every vendor, how to install it, its abilities and permission modes.",
         ),
     ] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the vendors of this machine.
 

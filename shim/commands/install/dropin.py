@@ -25,7 +25,7 @@ from shim.process.install import (
 )
 from shim.state.config import CHOICES, Settings
 from shim.state.own_vendors import load_readable_adapters
-from shim.story.terminal.console import busy, must_be_one_of, say
+from shim.story.terminal.console import busy, check_choice, say
 
 NameOption = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
 FolderOption = Annotated[str, typer.Option(help="The folder of the file.")]
@@ -59,7 +59,7 @@ def install_dropin(
 
     Example: shim install --vendor qwen
     """
-    must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
+    check_choice(CHOICES["dialect"], dialect, "--dialect")
     names = tuple(dict.fromkeys(parse_vendor_list(vendor or "")))
     if len(names) > MAX_VENDORS:
         raise typer.BadParameter(

@@ -25,7 +25,7 @@ from shim.core.reading.account import pluralize
 from shim.core.reading.ids import is_vendor_name
 from shim.state.profile_files import list_unused_keys
 from shim.state.profile_files import load_adapter as load_profile
-from shim.story.terminal.console import AsJson, print_json, say
+from shim.story.terminal.console import JsonOption, print_json, say
 
 MAX_LISTED_ENTRIES = 40  # of one sort of findings or notes; --json has them all
 
@@ -55,7 +55,7 @@ def check(
             "--explain", help="Show each line, the rules that took it, and what they said."
         ),
     ] = (False),
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a vendor over captured output, and say what to fix.
 

@@ -28,7 +28,7 @@ from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError, ShimError
 from shim.core.reading.account import escape_control_chars
 from shim.io.stamps import create_uuid
-from shim.story.terminal.console import AsJson, print_json, say
+from shim.story.terminal.console import JsonOption, print_json, say
 
 # for a host to say what it asks in a list: one that is stopped must not keep the others from it
 LIST_TIMEOUT_S = 2.0
@@ -45,7 +45,7 @@ def list_sessions(
     everything: Annotated[
         bool, typer.Option("--all", help="List those that have ended too.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the sessions that live on their own, with what each waits for.
 

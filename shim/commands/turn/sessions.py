@@ -19,7 +19,7 @@ from shim.core.reading.account import escape_control_chars, pluralize
 from shim.state import store
 from shim.state.store import StoredSession
 from shim.story.steps import format_model_name
-from shim.story.terminal.console import AsJson, open_console, print_json, say
+from shim.story.terminal.console import JsonOption, open_console, print_json, say
 
 MAX_LISTED_SESSIONS = 10  # sessions, unless all are asked for
 DAY_SECONDS = 86_400.0  # seconds
@@ -41,7 +41,7 @@ def list_sessions(
         typer.Option("--all", help=f"List all of them, not only the last {MAX_LISTED_SESSIONS}."),
     ] = False,
     here: Annotated[bool, typer.Option("--here", help="List those of this folder.")] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the sessions that can go on, with the line for each.
 

@@ -13,7 +13,7 @@ from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.account import pluralize
 from shim.recording.folders import find_newest_cast
 from shim.state.files import replace_file, write_all, write_new_file
-from shim.story.terminal.console import CastFile, ReaderMayLeave, must_be_one_of, one_line
+from shim.story.terminal.console import ReaderMayLeave, RecordingArgument, check_choice, one_line
 from shim.story.terminal.progress import progress
 
 # Each module has `export(path, write, *, redact)` and is imported when its format is asked for.
@@ -30,7 +30,7 @@ REDACT_CHOICES = ("all", "none")
 
 
 def export_recording(
-    cast: CastFile,
+    cast: RecordingArgument,
     to: Annotated[str, typer.Option("--to", help=f"The format: {', '.join(FORMATS)}.")],
     output: Annotated[
         str, typer.Option("--output", "-o", help="The file to write; - is stdout.")
@@ -52,8 +52,8 @@ def export_recording(
 
     Example: shim export run.cast --to html -o run.html
     """
-    must_be_one_of(FORMATS, to, "--to")
-    must_be_one_of(REDACT_CHOICES, redact, "--redact")
+    check_choice(FORMATS, to, "--to")
+    check_choice(REDACT_CHOICES, redact, "--redact")
     if (content or endpoint is not None) and to != "otel":
         raise typer.BadParameter(
             "they work only with --to otel", param_hint="--content, --endpoint"

@@ -11,92 +11,96 @@ from typing import NamedTuple
 from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
 
-_HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
-_ERASE = "\x1b[J"  # from the cursor to the end of the screen
-_LESS = 1  # lines of the screen that stay above, or the terminal scrolls what has to be erased
+_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"  # the cursor
+_ERASE_TO_END = "\x1b[J"  # from the cursor to the end of the screen
+_RESERVED_ROWS = (
+    1  # lines of the screen that stay above, or the terminal scrolls what has to be erased
+)
 
 
-class Cursor(NamedTuple):
+class InputCursor(NamedTuple):
     """Where a person types: a row counted from the last one, which is 0, and a column."""
 
-    from_last: int
+    rows_from_last: int
     column: int
 
 
-class Below:
+class Footer:
     """Draws below the last line of a console, which has to be a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._above: list[str] = []  # said since the last drawing
-        self._drawn = ""
-        self._cells: list[int] = []  # of each row that is drawn
-        self._cursor = Cursor(0, 0)
+        self._pending_output: list[str] = []  # said since the last drawing
+        self._drawn_text = ""
+        self._row_widths: list[int] = []  # of each row that is drawn
+        self._cursor = InputCursor(0, 0)
 
     @property
-    def waits(self) -> bool:
+    def has_pending_output(self) -> bool:
         """Whether something was said that is not drawn yet."""
-        return bool(self._above)
+        return bool(self._pending_output)
 
-    def say(self, drawing: RenderableType) -> None:
+    def print_above(self, drawing: RenderableType) -> None:
         """Draw lines above, with the next drawing."""
         with self._console.capture() as captured:
             self._console.print(drawing)
-        self._above.append(captured.get())
+        self._pending_output.append(captured.get())
 
-    def draw(self, drawing: RenderableType, cursor: Cursor | None = None) -> None:
+    def draw(self, drawing: RenderableType, cursor: InputCursor | None = None) -> None:
         """Draw what was said and, below it, what goes on now. Without a `cursor` none is shown."""
         rows = self._console.render_lines(drawing, pad=False)[
-            -max(self._console.height - _LESS, 1) :
+            -max(self._console.height - _RESERVED_ROWS, 1) :
         ]
         with self._console.capture() as captured:
-            self._console.print(Segments(_joined(rows)), end="")
+            self._console.print(Segments(_join_rows(rows)), end="")
         cells = [Segment.get_line_length(row) for row in rows] or [0]
         # it stays on a row that is full
-        place = cursor or Cursor(0, min(cells[-1], self._console.width - 1))
+        place = cursor or InputCursor(0, min(cells[-1], self._console.width - 1))
         if cursor is not None:
-            place = Cursor(min(cursor.from_last, len(cells) - 1), cursor.column)
-        shown = captured.get() + (_moved(place) + _SHOW if cursor is not None else "")
-        if shown == self._drawn and not self._above and cells == self._cells:
+            place = InputCursor(min(cursor.rows_from_last, len(cells) - 1), cursor.column)
+        shown = captured.get() + (
+            _format_cursor_move(place) + _SHOW_CURSOR if cursor is not None else ""
+        )
+        if shown == self._drawn_text and not self._pending_output and cells == self._row_widths:
             return
-        erased = self._erased()
-        self._drawn, self._cells, self._cursor = shown, cells, place
-        self._write(_HIDE + erased + "".join(self._above) + shown)
+        erased = self._format_erase()
+        self._drawn_text, self._row_widths, self._cursor = shown, cells, place
+        self._write(_HIDE_CURSOR + erased + "".join(self._pending_output) + shown)
 
-    def stop(self) -> None:
+    def erase(self) -> None:
         """Erase it; what was said stays."""
-        erased = self._erased() + _SHOW if self._cells else ""
-        self._drawn, self._cells = "", []
-        self._write(erased + "".join(self._above))
+        erased = self._format_erase() + _SHOW_CURSOR if self._row_widths else ""
+        self._drawn_text, self._row_widths = "", []
+        self._write(erased + "".join(self._pending_output))
 
-    def _erased(self) -> str:
+    def _format_erase(self) -> str:
         """Go to the first column of the first row, and erase from there.
 
         A terminal that became narrower since has broken a long row into several.
         """
-        if not self._cells:
+        if not self._row_widths:
             return ""
         width = max(self._console.width, 1)
-        row = len(self._cells) - 1 - self._cursor.from_last
-        up = sum(max(-(-cells // width), 1) for cells in self._cells[:row])
-        up = min(up + self._cursor.column // width, max(self._console.height - _LESS, 0))
-        return "\r" + (f"\x1b[{up}A" if up else "") + _ERASE
+        row = len(self._row_widths) - 1 - self._cursor.rows_from_last
+        up = sum(max(-(-cells // width), 1) for cells in self._row_widths[:row])
+        up = min(up + self._cursor.column // width, max(self._console.height - _RESERVED_ROWS, 0))
+        return "\r" + (f"\x1b[{up}A" if up else "") + _ERASE_TO_END
 
     def _write(self, text: str) -> None:
-        self._above.clear()
+        self._pending_output.clear()
         if text:
             self._console.file.write(text)
             self._console.file.flush()
 
 
-def _joined(rows: Sequence[list[Segment]]) -> list[Segment]:
+def _join_rows(rows: Sequence[list[Segment]]) -> list[Segment]:
     joined = list[Segment]()
     for row in rows:
         joined += [Segment.line(), *row] if joined or row is not rows[0] else row
     return joined
 
 
-def _moved(cursor: Cursor) -> str:
+def _format_cursor_move(cursor: InputCursor) -> str:
     """From the end of the last row to the cursor."""
-    up = f"\x1b[{cursor.from_last}A" if cursor.from_last else ""
+    up = f"\x1b[{cursor.rows_from_last}A" if cursor.rows_from_last else ""
     return f"\r{up}" + (f"\x1b[{cursor.column}C" if cursor.column else "")

@@ -12,7 +12,7 @@ from shim.story.terminal.pager import paged
 from shim.story.terminal.show import show
 
 
-def show_cast(
+def show_recording(
     file: Annotated[
         str | None,
         typer.Argument(

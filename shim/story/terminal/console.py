@@ -15,8 +15,8 @@ from shim.core.reading.account import escape_control_chars
 
 PIPE_COLUMNS = 10_000  # in a pipe no line of a table is cut
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-CastFile = Annotated[str, typer.Argument(metavar="CAST", help="The recording.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RecordingArgument = Annotated[str, typer.Argument(metavar="CAST", help="The recording.")]
 AnyCasts = Annotated[
     list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="CAST")
 ]
@@ -70,7 +70,7 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
-def must_be_one_of(allowed: Collection[str], value: str | None, option: str) -> None:
+def check_choice(allowed: Collection[str], value: str | None, option: str) -> None:
     """A usage error, unless the value of an option is allowed or left out."""
     if value is not None and value not in allowed:
         words = [*allowed]

@@ -17,18 +17,18 @@ from shim.story.remarks import describe_note
 from shim.story.steps import MAIN_ARGUMENTS, TODO_SIGNS, format_model_name, has_only_plain_questions
 from shim.story.story import Step, StepChange, Story, format_content
 from shim.story.terminal.arguments import (
-    ARGUMENT_CHARACTERS,
-    HIDDEN,
-    INDENT,
-    SIGNS,
-    asked_call,
-    cut_line,
-    name_of,
-    one_line,
-    plain,
-    shown,
-    shown_call,
-    whole,
+    DIFF_STYLES,
+    HIDDEN_ARGUMENTS,
+    INDENT_COLUMNS,
+    MAX_ARGUMENT_CHARS,
+    format_argument,
+    format_arguments,
+    format_call,
+    format_requested_call,
+    format_short_line,
+    format_tool_name,
+    render_full_call,
+    truncate_line,
 )
 from shim.story.terminal.paper import Paper, Typed
 from shim.story.terminal.sums import reasons, session_lines, turn_line
@@ -200,8 +200,8 @@ class Drawing:
         elif self._thinking:
             shown = "\n".join(lines)
         else:
-            shown = lines[0][:ARGUMENT_CHARACTERS] + (
-                "…" if len(lines[0]) > ARGUMENT_CHARACTERS else ""
+            shown = lines[0][:MAX_ARGUMENT_CHARS] + (
+                "…" if len(lines[0]) > MAX_ARGUMENT_CHARS else ""
             )
             facts += [pluralize(len(lines) - 1, "more line")] if len(lines) > 1 else []
         text = Text("∴ ", style="dim").append(shown, style="italic")
@@ -215,30 +215,30 @@ class Drawing:
         if len(self._depths) < NESTED:
             self._depths[step.call] = self._depths.get(step.parent, 0) + 1
         main, others = self._arguments(step)
-        head = Text("● ", style="cyan").append(name_of(step), style="bold")
+        head = Text("● ", style="cyan").append(format_tool_name(step), style="bold")
         self._paper.line(
             head.append(f"  {main[0]}", style="not bold default") if main else head, indent
         )
         for line in (*main[1:], *others):
-            self._paper.line(Text(line, style="dim"), indent + INDENT)
+            self._paper.line(Text(line, style="dim"), indent + INDENT_COLUMNS)
         if step.name == "TodoWrite":
-            self._todos(step, indent + INDENT)
-        self._last, self._head = ("call", step.number), shown_call(step)
-        self._running[step.number] = name_of(step)
+            self._todos(step, indent + INDENT_COLUMNS)
+        self._last, self._head = ("call", step.number), format_call(step)
+        self._running[step.number] = format_tool_name(step)
         self._wait()
 
     def _arguments(self, step: Step) -> tuple[list[str], list[str]]:
         """The lines of the main argument, and those of the others."""
         if has_only_plain_questions(step.input):
-            return [shown(step.input)], []
+            return [format_arguments(step.input)], []
         first = next(
             (name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), None
         )
         main = self._cut(step.input[first], ARGUMENT_LINES) if first else []
         others = [
-            one_line(f"{name}: {plain(value)}")
+            format_short_line(f"{name}: {format_argument(value)}")
             for name, value in step.input.items()
-            if name != first and name not in HIDDEN and value not in (None, False, "")
+            if name != first and name not in HIDDEN_ARGUMENTS and value not in (None, False, "")
         ]
         return main, others if self._full or len(others) <= ARGUMENT_LINES else [
             *others[:ARGUMENT_LINES],
@@ -250,7 +250,9 @@ class Drawing:
         for todo in todos if isinstance(todos, list) else ():
             if isinstance(todo, Mapping):
                 status = str(todo.get("status"))
-                line = one_line(f"{TODO_SIGNS.get(status, '☐')} {plain(todo.get('content'))}")
+                line = format_short_line(
+                    f"{TODO_SIGNS.get(status, '☐')} {format_argument(todo.get('content'))}"
+                )
                 self._paper.line(Text(line, style=_TODO_STYLES.get(status, "")), indent)
 
     def _outcome(self, step: Step) -> None:
@@ -262,7 +264,7 @@ class Drawing:
         said = [] if step.outcome in ("ok", "failed") else [step.outcome]
         if self._last != ("call", step.number):
             self._space("outcome", step)
-            said.insert(0, shown_call(step))
+            said.insert(0, format_call(step))
         said.append(f"{(step.until or step.at) - step.at:.1f} s")
         self._paper.line(
             Text(f"{mark} ", style=style).append(" · ".join(said), style="dim"), indent
@@ -279,11 +281,14 @@ class Drawing:
         for sign, text in lines[:limit]:
             if sign != "@":
                 self._paper.line(
-                    Text(cut_line(f"{sign} {escape_control_chars(text)}"), style=SIGNS[sign]),
+                    Text(
+                        truncate_line(f"{sign} {escape_control_chars(text)}"),
+                        style=DIFF_STYLES[sign],
+                    ),
                     indent,
                 )
             else:
-                self._paper.line(Text(escape_control_chars(text), style=SIGNS[sign]), indent)
+                self._paper.line(Text(escape_control_chars(text), style=DIFF_STYLES[sign]), indent)
         if len(lines) > limit:
             self._paper.line(
                 Text(f"… {pluralize(len(lines) - limit, 'more line')}", style="dim"), indent
@@ -302,16 +307,16 @@ class Drawing:
     def _question(self, step: Step) -> None:
         if len(self._asked) < NESTED:
             self._asked[step.call] = step.at
-        told = asked_call(step) if self._asks else shown_call(step)
+        told = format_requested_call(step) if self._asks else format_call(step)
         # Its call stands right above in full, and the question itself where the person types.
         if self._paper.typed is None or self._last[0] != "call" or self._head != told:
             self._space("question", step)
             what = f"may it run {told}"
             if step.name == QUESTION_TOOL and (self._asks or has_only_plain_questions(step.input)):
-                what = "it asks you" if self._asks else shown(step.input)
+                what = "it asks you" if self._asks else format_arguments(step.input)
             self._paper.line(Text("? ", style="yellow").append(what), self._indent(step))
-        for line in whole(step) if self._asks else ():
-            self._paper.line(line, self._indent(step) + INDENT)
+        for line in render_full_call(step) if self._asks else ():
+            self._paper.line(line, self._indent(step) + INDENT_COLUMNS)
 
     def _answer(self, step: Step) -> None:
         waited = step.at - self._asked.pop(step.call, step.at)
@@ -322,7 +327,7 @@ class Drawing:
         text = f"→ {words}{f' by {by}' if by else ''} after {waited:.1f} s" + (
             f": {why}" if isinstance(why, str) and why else ""
         )
-        self._paper.line(Text(one_line(text), style="yellow"), self._indent(step) + 2)
+        self._paper.line(Text(format_short_line(text), style="yellow"), self._indent(step) + 2)
         self._last = "answer", step.number
 
     def _note(self, step: Step) -> None:
@@ -374,7 +379,7 @@ class Drawing:
     # -- where it stands ---------------------------------------------------------------------------
 
     def _indent(self, step: Step) -> int:
-        return INDENT * min(self._depths.get(step.parent, 0), DEPTH) if step.parent else 0
+        return INDENT_COLUMNS * min(self._depths.get(step.parent, 0), DEPTH) if step.parent else 0
 
     def _space(self, kind: str, step: Step) -> None:
         """Draw a blank line between two things that do not belong together."""
@@ -400,7 +405,7 @@ class Drawing:
             return found
         kept, size = list[str](), 0
         for line in found[:lines]:
-            kept.append(cut_line(line))
+            kept.append(truncate_line(line))
             size += len(kept[-1])
             if size > OUTPUT_CHARACTERS:
                 break

@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.text import Text
 
 from shim.core.reading.account import escape_control_chars
-from shim.story.terminal.below import Below, Cursor
+from shim.story.terminal.below import Footer, InputCursor
 
 MARKDOWN_CHARACTERS = 50_000  # of a text that is parsed as Markdown; a longer one is drawn as it is
 PREVIEW_CHARACTERS = 4000  # of the end of a streamed text
@@ -29,7 +29,7 @@ class Typed(NamedTuple):
     """What a person types, below all else, and where the cursor stands in it."""
 
     lines: RenderableType
-    cursor: Cursor
+    cursor: InputCursor
 
 
 class Ragged(NamedTuple):
@@ -75,7 +75,7 @@ class Paper:
         self._moves = False  # something is awaited
         self._drawn_at = 0.0
         self._below = (
-            Below(console) if live and self.rich and not console.is_dumb_terminal else None
+            Footer(console) if live and self.rich and not console.is_dumb_terminal else None
         )
 
     @property
@@ -106,7 +106,7 @@ class Paper:
         self.end_line()
         ragged = Ragged(drawing)
         if self._below is not None and self._shows:
-            self._below.say(ragged)
+            self._below.print_above(ragged)
         else:
             self._console.print(ragged)
 
@@ -138,7 +138,7 @@ class Paper:
             self._console.file.flush()
         elif self._below is not None and self._shows:
             now = time.monotonic()
-            if at_once or self._below.waits or now - self._drawn_at >= FASTEST_SECONDS:
+            if at_once or self._below.has_pending_output or now - self._drawn_at >= FASTEST_SECONDS:
                 self._drawn_at = now
                 typed = None if self.typed is None else self.typed(self._console.width)
                 self._below.draw(self._goes_on(typed), None if typed is None else typed.cursor)
@@ -166,7 +166,7 @@ class Paper:
         """Stop showing that something is awaited."""
         self._preview, self._moves = "", False
         if self._below is not None and not self._shows:
-            self._below.stop()
+            self._below.erase()
 
     def _goes_on(self, typed: Typed | None) -> RenderableType:
         parts: list[Any] = []

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 from screen import Screen
 
-from shim.story.terminal.below import Below, Cursor
+from shim.story.terminal.below import Footer, InputCursor
 from shim.story.terminal.paper import Paper, Typed
 
 
@@ -39,23 +39,23 @@ class Window:
 
 def test_what_is_said_stands_above_and_what_goes_on_is_drawn_once():
     window = Window()
-    below = Below(window.console)
+    below = Footer(window.console)
     below.draw(Text("waiting 1 s\nfor it"))
-    below.say(Text("hello"))
-    below.say(Text("you"))
-    assert below.waits
+    below.print_above(Text("hello"))
+    below.print_above(Text("you"))
+    assert below.has_pending_output
     below.draw(Text("waiting 2 s"))
     assert window.shown() == ["hello", "you", "waiting 2 s"]
-    below.stop()
+    below.erase()
     assert window.shown() == ["hello", "you", ""] and window.screen.cursor_shown
 
 
 def test_the_cursor_stands_where_a_person_types():
     window = Window()
-    below = Below(window.console)
+    below = Footer(window.console)
     for number in range(9):  # further down than the screen is high
-        below.say(Text(f"line {number}"))
-        below.draw(Text("> ab\nkeys"), Cursor(1, 3))
+        below.print_above(Text(f"line {number}"))
+        below.draw(Text("> ab\nkeys"), InputCursor(1, 3))
         window.shown()
         assert (window.screen.row, window.screen.column) == (
             number + 1,
@@ -66,7 +66,7 @@ def test_the_cursor_stands_where_a_person_types():
 
 def test_more_than_fits_the_screen_shows_its_end():
     window = Window(lines=4)
-    below = Below(window.console)
+    below = Footer(window.console)
     below.draw(Text("\n".join("abcdefg")))
     below.draw(Text("\n".join("hijklmn")))
     assert window.shown() == ["l", "m", "n"]
@@ -75,18 +75,18 @@ def test_more_than_fits_the_screen_shows_its_end():
 @pytest.mark.parametrize("columns", [5, 7, 19, 40])
 def test_a_terminal_that_changes_its_width_keeps_what_was_said_and_nothing_else(columns):
     window = Window(lines=12)
-    below = Below(window.console)
-    below.say(Text("first"))
-    below.draw(Text("a preview as long as\nthe row\n> typed"), Cursor(0, 7))
+    below = Footer(window.console)
+    below.print_above(Text("first"))
+    below.draw(Text("a preview as long as\nthe row\n> typed"), InputCursor(0, 7))
     window.resize(columns)
-    below.say(Text("next"))
-    below.draw(Text("> t"), Cursor(0, 3))
+    below.print_above(Text("next"))
+    below.draw(Text("> t"), InputCursor(0, 3))
     assert window.shown() == ["first", "next", "> t"]
 
 
 def test_the_same_is_not_written_twice():
     window = Window()
-    below = Below(window.console)
+    below = Footer(window.console)
     below.draw(Text("waiting"))
     window.shown()
     below.draw(Text("waiting"))
@@ -111,7 +111,7 @@ def test_a_line_of_a_session_stands_above_what_is_awaited():
 def test_what_a_person_types_stays_when_nothing_is_awaited():
     window = Window(40)
     paper = Paper(window.console, live=True)
-    paper.typed = lambda width: Typed(Text(f"> hi {width}"), Cursor(0, 4))
+    paper.typed = lambda width: Typed(Text(f"> hi {width}"), InputCursor(0, 4))
     paper.wait("waiting")
     paper.flush()
     paper.rest()

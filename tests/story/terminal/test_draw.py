@@ -10,7 +10,7 @@ from sweeps import each
 from telling import INIT, Event, asked, call, delta, result, returned, said, start, text, user
 
 from shim.story.story import Story
-from shim.story.terminal.arguments import ARGUMENT_CHARACTERS, shown
+from shim.story.terminal.arguments import MAX_ARGUMENT_CHARS, format_arguments
 from shim.story.terminal.draw import ARGUMENT_LINES, DIFF_LINES, OUTPUT_LINES, Drawing
 
 COLOUR = {
@@ -117,7 +117,7 @@ def test_of_a_long_output_the_first_lines_are_shown_and_the_rest_is_counted():
 def test_of_a_long_line_the_beginning_is_shown_and_the_rest_is_counted():
     shown = drawn(said(call("a")), returned("a", "x" * 500))
     assert (
-        f"    {'x' * ARGUMENT_CHARACTERS}… ({500 - ARGUMENT_CHARACTERS} more characters)\n" in shown
+        f"    {'x' * MAX_ARGUMENT_CHARS}… ({500 - MAX_ARGUMENT_CHARS} more characters)\n" in shown
     )
 
 
@@ -270,12 +270,12 @@ def test_a_session_that_does_nothing_is_drawn_as_nothing():
         ({}, ""),
         (
             {"command": "x" * 500},
-            "x" * ARGUMENT_CHARACTERS + f"… ({500 - ARGUMENT_CHARACTERS} more characters)",
+            "x" * MAX_ARGUMENT_CHARS + f"… ({500 - MAX_ARGUMENT_CHARS} more characters)",
         ),
     ],
 )
 def test_arguments_are_one_line(arguments, expected):
-    assert shown(arguments) == expected
+    assert format_arguments(arguments) == expected
 
 
 def test_what_a_call_asks_a_person_is_drawn_in_its_words():

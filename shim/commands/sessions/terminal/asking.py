@@ -16,7 +16,12 @@ from shim.bridge.answering import (
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars
 from shim.profiles.rpc.form import build_form_result, build_questions
-from shim.story.terminal.arguments import ASKED_CHARACTERS, Asked, asked_of, shown
+from shim.story.terminal.arguments import (
+    MAX_QUESTION_CHARS,
+    FormQuestion,
+    format_arguments,
+    parse_questions,
+)
 
 CHOICES_BY_KEY = {"y": YES, "n": NO, "a": ALWAYS}
 # What a line may say where no key can be pressed; the numbers are those of the real one's list
@@ -31,12 +36,12 @@ Decision = dict[str, Any]
 class QuestionForm:
     """A question whose answers are words: each is asked in its turn."""
 
-    def __init__(self, asked: list[Asked]) -> None:
+    def __init__(self, asked: list[FormQuestion]) -> None:
         self.form_questions = asked
         self.answers: dict[str, str] = {}
 
     @property
-    def current_question(self) -> Asked | None:
+    def current_question(self) -> FormQuestion | None:
         """What is asked now; None when all is answered."""
         place = len(self.answers)
         return self.form_questions[place] if place < len(self.form_questions) else None
@@ -54,7 +59,7 @@ class QuestionForm:
         if labels and words and len(numbers) == len(words):
             if any(not 0 < number <= len(labels) for number in numbers):
                 return f"use a number of 1 to {len(labels)}, or words of your own"
-            if len(numbers) > 1 and not asked.several:
+            if len(numbers) > 1 and not asked.allows_several:
                 return "one answer can be chosen"
             said = ", ".join(labels[number - 1] for number in dict.fromkeys(numbers))
         self.answers[asked.text] = said
@@ -96,7 +101,7 @@ class QuestionPrompt:
         asked = (
             []
             if self._current_prompt is None
-            else asked_of(build_form_input(self._current_prompt.request))
+            else parse_questions(build_form_input(self._current_prompt.request))
         )
         self.form = (
             QuestionForm(asked)
@@ -172,7 +177,7 @@ class QuestionPrompt:
             return _shorten_text(f"{request.get('mcp_server_name')} asks: {request.get('message')}")
         given = request.get("input")
         name = escape_control_chars(request.get("tool_name")).replace("\n", " ")
-        return f"may it run {name} {shown(given) if isinstance(given, Mapping) else ''}".rstrip()
+        return f"may it run {name} {format_arguments(given) if isinstance(given, Mapping) else ''}".rstrip()
 
     def list_key_hints(self) -> list[str]:
         """What can be pressed now."""
@@ -215,5 +220,5 @@ def _build_form_params(request: Request) -> dict[str, Any]:
 
 
 def _shorten_text(text: str) -> str:
-    line = escape_control_chars(text[: 2 * ASKED_CHARACTERS]).replace("\n", " ")
-    return line if len(line) <= ASKED_CHARACTERS else f"{line[:ASKED_CHARACTERS]}…"
+    line = escape_control_chars(text[: 2 * MAX_QUESTION_CHARS]).replace("\n", " ")
+    return line if len(line) <= MAX_QUESTION_CHARS else f"{line[:MAX_QUESTION_CHARS]}…"

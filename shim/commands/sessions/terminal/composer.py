@@ -8,8 +8,8 @@ from rich.text import Text
 
 from shim.commands.sessions.terminal.talk import InputController
 from shim.core.reading.account import escape_control_chars
-from shim.story.terminal.arguments import one_line
-from shim.story.terminal.below import Cursor
+from shim.story.terminal.arguments import format_short_line
+from shim.story.terminal.below import InputCursor
 from shim.story.terminal.paper import Typed
 
 MAX_ROWS = 6  # of a message that is typed
@@ -23,7 +23,7 @@ def draw_composer(talk: InputController, width: int) -> Typed:
     width = max(width, MIN_COLUMNS)
     above: list[RenderableType] = [Text("")]
     for text in list(talk.pending_messages.values())[:MAX_WAITING_MESSAGES]:
-        above.append(_build_row(f"next: {one_line(text)}", width, "dim"))
+        above.append(_build_row(f"next: {format_short_line(text)}", width, "dim"))
     if talk.prompt.request_id:
         above += _draw_prompt(talk, width)
     text, place, is_beginning = cut_near_cursor(talk.editor.text, talk.editor.cursor, width)
@@ -34,7 +34,7 @@ def draw_composer(talk: InputController, width: int) -> Typed:
     lines = [Text(mark + text) for mark, text in zip(marks, shown, strict=False)]
     below = _build_row(" · ".join(_list_key_hints(talk)), width, "dim")
     from_last = len(shown) - (row - first)
-    return Typed(Group(*above, *lines, below), Cursor(from_last, len(INPUT_PREFIX) + column))
+    return Typed(Group(*above, *lines, below), InputCursor(from_last, len(INPUT_PREFIX) + column))
 
 
 def cut_near_cursor(text: str, place: int, width: int) -> tuple[str, int, bool]:
@@ -92,11 +92,11 @@ def _list_key_hints(talk: InputController) -> list[str]:
     words = (
         []
         if view.can_control
-        else [f"{one_line(str(view.controller))} drives", "Ctrl-T takes over"]
+        else [f"{format_short_line(str(view.controller))} drives", "Ctrl-T takes over"]
     )
     if view.is_busy:
         words.append("Ctrl-C interrupts")
-    mode = [f"mode {one_line(view.mode)}"] if view.mode else []
+    mode = [f"mode {format_short_line(view.mode)}"] if view.mode else []
     return [*words, "Ctrl-D leaves", "/help", *mode]
 
 

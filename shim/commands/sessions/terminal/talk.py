@@ -11,7 +11,7 @@ from shim.commands.sessions.terminal.keys import LineEditor, TypedText
 from shim.commands.sessions.terminal.view import SessionView
 from shim.core.reading.bounded import BoundedDict
 from shim.io.stamps import create_uuid
-from shim.story.terminal.arguments import one_line
+from shim.story.terminal.arguments import format_short_line
 
 # from when a question is shown until a key answers it: what is typed just then was no answer
 ANSWER_GRACE_S = 0.5
@@ -108,16 +108,20 @@ class InputController:
             self.editor.set_text(text)
         self._answered_id = ""
         hint = "; Ctrl-T takes over" if said.get("driver") else ""
-        self.view.draw_note(f"✗ {one_line(str(said.get('text') or said.get('reason')))}{hint}")
+        self.view.draw_note(
+            f"✗ {format_short_line(str(said.get('text') or said.get('reason')))}{hint}"
+        )
 
     def _report_done(self, ours: Frame) -> None:
         """Say what an order has done, where no line of the session says it."""
         if ours.get("kind") == "model":
             self.view.draw_note(
-                f"· the model is {one_line(ours['model'] or 'the default one')} from the next turn on"
+                f"· the model is {format_short_line(ours['model'] or 'the default one')} from the next turn on"
             )
         elif ours.get("kind") == "mode" and ours["mode"] == self.view.mode:
-            self.view.draw_note(f"· the permission mode is {one_line(ours['mode'])} already")
+            self.view.draw_note(
+                f"· the permission mode is {format_short_line(ours['mode'])} already"
+            )
         elif ours.get("kind") == "release":
             self.view.draw_note("· nobody drives now; whoever speaks next does", "dim")
 
@@ -241,7 +245,7 @@ class InputController:
             self.has_failed = True
             self.editor.set_text(text)
             self.view.draw_note(
-                f"✗ {one_line(str(self.view.controller))} drives: Ctrl-T, or the line /take, takes over"
+                f"✗ {format_short_line(str(self.view.controller))} drives: Ctrl-T, or the line /take, takes over"
             )
             return
         mark = create_uuid()

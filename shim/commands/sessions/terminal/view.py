@@ -18,7 +18,7 @@ from shim.core.bridge.frames import Cursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import pluralize
 from shim.story.story import StepChange, Story
-from shim.story.terminal.arguments import one_line
+from shim.story.terminal.arguments import format_short_line
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.paper import Typed
 
@@ -138,9 +138,9 @@ class SessionView:
             said.get("model"),
             said.get("cwd"),
         )
-        self._renderer.said(one_line(" · ".join(str(part) for part in parts if part)))
+        self._renderer.said(format_short_line(" · ".join(str(part) for part in parts if part)))
         if said.get("differs"):
-            self._renderer.said(one_line(str(said["differs"])), "yellow")
+            self._renderer.said(format_short_line(str(said["differs"])), "yellow")
 
     def _on_line(self, said: Frame) -> None:
         event, number = said.get("line"), said.get("number")
@@ -167,7 +167,7 @@ class SessionView:
         if not isinstance(mode, str):
             return
         if self.mode and mode != self.mode:
-            self.draw_note(f"· the permission mode is {one_line(mode)} now")
+            self.draw_note(f"· the permission mode is {format_short_line(mode)} now")
         self.mode = mode
 
     def _on_synced(self, said: Frame) -> None:
@@ -213,7 +213,7 @@ class SessionView:
             return
         if self.controller is not None:
             self.draw_note(
-                f"· {'you drive' if self.controller == self.client_name else one_line(self.controller) + ' drives'} now",
+                f"· {'you drive' if self.controller == self.client_name else format_short_line(self.controller) + ' drives'} now",
                 "dim",
             )
 
