@@ -40,7 +40,7 @@ from shim.state.config import CHOICES
 from shim.state.own_vendors import register_profiles
 from shim.story.export.command import export_recording
 from shim.story.terminal.command import show_recording
-from shim.story.terminal.console import ReaderMayLeave, check_choice
+from shim.story.terminal.console import BrokenPipeHandler, check_choice
 
 app = typer.Typer(
     name="shim",
@@ -173,7 +173,7 @@ def translate_file(
     except OSError as error:
         raise typer.BadParameter(f"{error.filename} cannot be read: {error.strerror}") from None
     try:
-        with ReaderMayLeave():
+        with BrokenPipeHandler():
             translate_stream(translation, source, 1, ended, said)
     except IsADirectoryError:
         raise typer.BadParameter(f"{file} is a folder", param_hint="FILE") from None

@@ -9,7 +9,13 @@ from shim.commands.cast.tables import list_recordings
 from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
 from shim.core.reading.account import pluralize
-from shim.story.terminal.console import JsonOption, RecordingArgument, check_choice, print_json, say
+from shim.story.terminal.console import (
+    JsonOption,
+    RecordingArgument,
+    check_choice,
+    print_json,
+    print_line,
+)
 from shim.story.terminal.progress import progress
 
 app = typer.Typer(
@@ -48,17 +54,17 @@ def verify(
             if as_json:
                 rows.append(checked._asdict())
                 continue
-            say(f"{path}: {checked.state}, {pluralize(checked.lines, 'line')}")
+            print_line(f"{path}: {checked.state}, {pluralize(checked.lines, 'line')}")
             for found in checked.findings:
-                say(
+                print_line(
                     f"  {_format_line_range(found['first'], found['last'])}: {found['severity']}: {found['text']}"
                 )
             if checked.left_out:
-                say(f"  and {checked.left_out} more")
+                print_line(f"  and {checked.left_out} more")
     if as_json:
         print_json(rows)
     elif len(files) > 1:
-        say(", ".join(f"{count} {state}" for state, count in states.items()))
+        print_line(", ".join(f"{count} {state}" for state, count in states.items()))
     if states.keys() - {"intact"}:
         raise typer.Exit(1)
 
@@ -102,11 +108,13 @@ def redact(
     if as_json:
         print_json(done._asdict())
     else:
-        say(f"{output or cast}: {describe_redactions(dict(done.counts)) or 'nothing was found'}")
+        print_line(
+            f"{output or cast}: {describe_redactions(dict(done.counts)) or 'nothing was found'}"
+        )
         if done.skipped:
-            say(f"  left out: {pluralize(done.skipped, 'line')} that cannot be read")
+            print_line(f"  left out: {pluralize(done.skipped, 'line')} that cannot be read")
         if done.lost:
-            say(
+            print_line(
                 "  more secrets are split over lines than one pass finds: run it again on the new recording"
             )
     if done.lost:
@@ -146,13 +154,13 @@ def fixture(
     check_choice(("casts", "none"), redact, "--redact")
     made = cut_fixture(cast, to, redact=redact, child_number=child, turn_number=turn, name=name)
     counted = describe_redactions(dict(made.redacted_counts))
-    say(f"wrote {made.folder}" + (f"; {counted}" if counted else ""))
+    print_line(f"wrote {made.folder}" + (f"; {counted}" if counted else ""))
     if made.has_golden:
-        say(
+        print_line(
             "fill in scenario and pins in case.toml, and read claude.ndjson: it is what the shim says now"
         )
     else:
-        say(
+        print_line(
             "fill in scenario and pins in case.toml; there is no golden, because the vendor is unknown here"
         )
 

@@ -21,11 +21,11 @@ from shim.core.reading.account import pluralize
 from shim.recording.folders import get_default_folder
 from shim.story.figures import format_cost, format_duration
 from shim.story.terminal.console import (
-    AnyCasts,
     JsonOption,
+    RecordingsArgument,
     check_choice,
+    open_table_console,
     print_json,
-    table_console,
 )
 
 MAX_BAR_COLUMNS, MIN_BAR_COLUMNS = 24, 4  # columns of the longest bar
@@ -35,7 +35,7 @@ MAX_LISTED_TOOLS = 20  # of a vendor, in a terminal; --json and --to html have t
 
 
 def print_stats(
-    casts: AnyCasts = None,
+    casts: RecordingsArgument = None,
     as_json: JsonOption = False,
     to: Annotated[str | None, typer.Option("--to", help="html writes a page to stdout.")] = None,
 ) -> None:
@@ -63,7 +63,7 @@ def print_stats(
 
         sys.stdout.write(render_page(together, vendors))
     else:
-        _print_statistics(table_console(), together, vendors)
+        _print_statistics(open_table_console(), together, vendors)
 
 
 def collect_statistics(paths: list[str]) -> tuple[Statistic, dict[str, Statistic]]:

@@ -7,7 +7,7 @@ from shim.core.cast.records import CastError
 from shim.core.reading.account import pluralize
 from shim.recording.folders import list_cast_paths
 from shim.story.reading import Recording, StoryReader
-from shim.story.terminal.console import one_line
+from shim.story.terminal.console import format_single_line
 from shim.story.terminal.progress import progress
 
 
@@ -28,7 +28,7 @@ def load_summary(path: str) -> RunSummary:
         run, teller = RunSummary(path, cast.header), StoryReader(cast.header)
         run.feed(change for _, change in teller.read_changes(cast))
     except CastError as error:
-        run.state, run.problem = "unreadable", one_line(error)
+        run.state, run.problem = "unreadable", format_single_line(error)
         return run
     reader = cast.reader
     if reader.skipped_lines and (reader.has_end or reader.skipped_lines > 1):

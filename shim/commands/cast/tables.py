@@ -10,7 +10,13 @@ from shim.commands.cast.summaries import load_summaries
 from shim.commands.cast.summary import RunSummary
 from shim.recording.folders import get_default_folder
 from shim.story.figures import format_cost, format_duration
-from shim.story.terminal.console import AnyCasts, JsonOption, one_line, print_json, table_console
+from shim.story.terminal.console import (
+    JsonOption,
+    RecordingsArgument,
+    format_single_line,
+    open_table_console,
+    print_json,
+)
 
 COLUMN_NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file")
 VENDOR_INDEX, PROMPT_INDEX, OUTCOME_INDEX = (
@@ -26,7 +32,7 @@ MAX_OUTCOME_WIDTH = 14  # our causes are shorter; those of other programs may be
 STATE_COLORS = {"ok": "green", "cut off": "yellow", "damaged": "red", "unreadable": "red"}
 
 
-def list_recordings(casts: AnyCasts = None, as_json: JsonOption = False) -> None:
+def list_recordings(casts: RecordingsArgument = None, as_json: JsonOption = False) -> None:
     """List recordings: when, which vendor, what was asked, how it went.
 
     Without CAST, the recordings of the folder that `record` names. A file that cannot be read has a
@@ -41,7 +47,7 @@ def list_recordings(casts: AnyCasts = None, as_json: JsonOption = False) -> None
     if as_json:
         print_json([run.build_json() for run in runs])
         return
-    _print_table(table_console(), [_format_cells(run) for run in runs])
+    _print_table(open_table_console(), [_format_cells(run) for run in runs])
 
 
 def _print_table(console: Console, rows: list[list[Text]]) -> None:
@@ -110,7 +116,7 @@ def _format_cells(run: RunSummary) -> list[Text]:
     color = STATE_COLORS.get(
         run.display_state, "" if run.display_state == "no turn ended" else "red"
     )
-    file = one_line(os.path.basename(run.file))
+    file = format_single_line(os.path.basename(run.file))
     return [
         *(Text(cell) for cell in cells),
         Text(run.display_state, style=color),

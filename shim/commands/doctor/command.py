@@ -13,7 +13,7 @@ from shim.commands.doctor.findings import PROBLEM, WARNING, Diagnosis
 from shim.commands.doctor.project import check_project
 from shim.commands.doctor.recorded_logins import find_missing_logins
 from shim.core.reading.account import escape_control_chars
-from shim.story.terminal.console import JsonOption, busy, print_json
+from shim.story.terminal.console import JsonOption, print_json, show_status
 
 
 def doctor(
@@ -43,7 +43,7 @@ def doctor(
 
     Example: shim doctor qwen
     """
-    with busy("asking programs for their version and login …"):
+    with show_status("asking programs for their version and login …"):
         logins = find_missing_logins(os.environ)
         diagnosis = build_diagnosis(
             [vendor] if vendor else [], os.environ, os.getcwd(), wait, logins

@@ -13,7 +13,7 @@ from rich.text import Text
 from shim.commands.doctor.capabilities import describe_unattended, describe_vendors
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.account import escape_control_chars
-from shim.story.terminal.console import JsonOption, busy, print_json, table_console
+from shim.story.terminal.console import JsonOption, open_table_console, print_json, show_status
 
 MIN_WIDE_COLUMNS = 100  # of a terminal with room between the columns
 # of a vendor's name in a terminal: the longest bundled one has 8, a user's may have 32
@@ -63,7 +63,7 @@ def list_vendors(
 
     Example: shim vendors --all
     """
-    with busy("asking programs for their versions …"):
+    with show_status("asking programs for their versions …"):
         rows = describe_vendors(os.environ, os.getcwd())
     if as_json:
         print_json(rows)
@@ -75,7 +75,7 @@ def print_vendors(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
     """Print the vendors that are there, and those that never ask; with `every` all vendors,
     abilities and modes.
     """
-    console = table_console()
+    console = open_table_console()
 
     def show(table: Table) -> None:
         console.print(table)

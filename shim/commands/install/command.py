@@ -3,36 +3,36 @@
 from collections.abc import Mapping
 
 from shim.commands.install.into import install_into, uninstall_from
-from shim.story.terminal.console import say
+from shim.story.terminal.console import print_line
 
 
 def install_and_report(file: str, installed: Mapping[str, str]) -> None:
     """Put the drop-in in place of `file`. FrontendError if that cannot be done."""
     placed = install_into(file, installed)
-    say(f"wrote {placed.path}")
+    print_line(f"wrote {placed.path}")
     if placed.old_backup:
-        say(
+        print_line(
             f"its package was updated since the last time; the file kept from before is now {placed.old_backup}"
         )
     if placed.backup:
-        say(
+        print_line(
             f"what was there is {placed.backup}; `shim uninstall --into {placed.path}` puts it back"
         )
     else:
-        say("nothing is kept beside it, so `shim uninstall --into` has nothing to put back")
-    say("an update of the package replaces it: then run this command again")
+        print_line("nothing is kept beside it, so `shim uninstall --into` has nothing to put back")
+    print_line("an update of the package replaces it: then run this command again")
 
 
 def uninstall_and_report(file: str) -> None:
     """Put back what was at `file`. Where nothing of ours is, say so: that is no failure."""
     done = uninstall_from(file)
     if done.restored:
-        say(f"{done.path} is what it was before")
+        print_line(f"{done.path} is what it was before")
     elif done.was_ours:
-        say(
+        print_line(
             f"removed {done.path}; nothing was kept beside it, so its package has to be installed again"
         )
     else:
-        say(f"{done.path} is not ours; it is left alone")
+        print_line(f"{done.path} is not ours; it is left alone")
     for path in done.old_backups:
-        say(f"still kept from an older version, and no longer needed: {path}")
+        print_line(f"still kept from an older version, and no longer needed: {path}")

@@ -25,7 +25,7 @@ from shim.process.install import (
 )
 from shim.state.config import CHOICES, Settings
 from shim.state.own_vendors import load_readable_adapters
-from shim.story.terminal.console import busy, check_choice, say
+from shim.story.terminal.console import check_choice, print_line, show_status
 
 NameOption = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
 FolderOption = Annotated[str, typer.Option(help="The folder of the file.")]
@@ -81,17 +81,17 @@ def install_dropin(
         return
     path, kept = install_drop_in(to, name, installed, force=force)
     compile_bytecode()
-    say(f"wrote {path}")
+    print_line(f"wrote {path}")
     if kept:
-        say(f"kept the file that was there as {kept}; `shim uninstall` restores it")
+        print_line(f"kept the file that was there as {kept}; `shim uninstall` restores it")
     first = _report_vendors(names)
     console = Console(highlight=False)
     found = _check_path(path, name)
     print_finding(console, found)
     if isinstance(first, str):
-        say(f"next: shim install --vendor {first}")
+        print_line(f"next: shim install --vendor {first}")
     elif first is not None:
-        say(
+        print_line(
             f"next: {_format_next_step(path if found.level == WARNING else name, first, plain=name == 'claude')}"
         )
 
@@ -107,7 +107,7 @@ def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
     if settings is None:
         print_finding(console, found)
         return None
-    with busy("asking programs for their version and login …"):
+    with show_status("asking programs for their version and login …"):
         chosen = _resolve_vendors(names, settings)
         reports = [
             check_vendor(
@@ -184,16 +184,18 @@ def uninstall_dropin(
     done = uninstall_drop_in(to, name)
     left = list_leftovers(os.environ, done.record_path)
     if done.has_restored:
-        say(f"removed {done.path}; the file that was there before is back")
+        print_line(f"removed {done.path}; the file that was there before is back")
     elif done.was_drop_in:
-        say(f"removed {done.path}")
+        print_line(f"removed {done.path}")
     elif os.path.lexists(done.path):
-        say(f"{done.path} is not a file that `shim install` wrote; it is left alone")
+        print_line(f"{done.path} is not a file that `shim install` wrote; it is left alone")
     else:
-        say(f"there is no {done.path}, so there is nothing to remove")
+        print_line(f"there is no {done.path}, so there is nothing to remove")
     for one in left:
         removed = purge and remove_leftover(one)
         hint = "; --purge removes it" if one.owned_entries and not purge else ""
-        say(f"removed {one.path}" if removed else f"left {one.path}: {one.description}{hint}")
+        print_line(
+            f"removed {one.path}" if removed else f"left {one.path}: {one.description}{hint}"
+        )
     first = find_first_on_path(name, os.environ.get("PATH", ""))
-    say(f"PATH finds {first}" if first else f"PATH finds no {name}")
+    print_line(f"PATH finds {first}" if first else f"PATH finds no {name}")

@@ -25,7 +25,7 @@ from shim.core.reading.account import pluralize
 from shim.core.reading.ids import is_vendor_name
 from shim.state.profile_files import list_unused_keys
 from shim.state.profile_files import load_adapter as load_profile
-from shim.story.terminal.console import JsonOption, print_json, say
+from shim.story.terminal.console import JsonOption, print_json, print_line
 
 MAX_LISTED_ENTRIES = 40  # of one sort of findings or notes; --json has them all
 
@@ -136,8 +136,10 @@ def draft(
         ) from None
     except OSError as error:
         raise FrontendError(f"{output} cannot be written: {error.strerror}") from None
-    say(f"wrote {output}: finish its TODO lines")
-    say(f"then: shim vendor check {output} {' '.join(files[:3])}{' …' if len(files) > 3 else ''}")
+    print_line(f"wrote {output}: finish its TODO lines")
+    print_line(
+        f"then: shim vendor check {output} {' '.join(files[:3])}{' …' if len(files) > 3 else ''}"
+    )
 
 
 def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[str]]:
@@ -170,13 +172,13 @@ def _check_readable(files: list[str]) -> None:
 
 
 def _print_explanation(one: LineExplanation) -> None:
-    say(f"{one.place}  {one.sample}")
+    print_line(f"{one.place}  {one.sample}")
     for place, emit in one.rules:
-        say(f"  {place} {emit}")
+        print_line(f"  {place} {emit}")
     for verb in one.verbs:
-        say(f"    {verb}")
+        print_line(f"    {verb}")
     if not one.rules and not one.verbs:
-        say("    (nothing)")
+        print_line("    (nothing)")
 
 
 def _print_report(report: CheckReport) -> None:
@@ -184,10 +186,10 @@ def _print_report(report: CheckReport) -> None:
         for sort, title in titles.items():
             _print_section(title, [one for one in entries if one.sort == sort])
     verbs = ", ".join(f"{count} {name}" for name, count in report.verb_counts.items())
-    say(f"said: {verbs or 'nothing'}")
+    print_line(f"said: {verbs or 'nothing'}")
     found = sum(one.times for one in report.findings)
     summary = f"{pluralize(found, 'thing')} to fix" if found else "nothing to fix"
-    say(
+    print_line(
         f"{report.vendor}: {pluralize(report.run_count, 'run')}, {pluralize(report.line_count, 'line')}, {summary}"
     )
 
@@ -195,10 +197,10 @@ def _print_report(report: CheckReport) -> None:
 def _print_section(title: str, entries: list[ReportEntry]) -> None:
     if not entries:
         return
-    say(f"{title}:")
+    print_line(f"{title}:")
     for one in entries[:MAX_LISTED_ENTRIES]:
-        say(f"  {one.name}  ×{one.times}" + (f"  first in {one.place}" if one.place else ""))
+        print_line(f"  {one.name}  ×{one.times}" + (f"  first in {one.place}" if one.place else ""))
         if one.sample:
-            say(f"      {one.sample}")
+            print_line(f"      {one.sample}")
     if len(entries) > MAX_LISTED_ENTRIES:
-        say(f"  and {len(entries) - MAX_LISTED_ENTRIES} more: --json has them")
+        print_line(f"  and {len(entries) - MAX_LISTED_ENTRIES} more: --json has them")

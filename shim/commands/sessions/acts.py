@@ -28,7 +28,7 @@ from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError, ShimError
 from shim.core.reading.account import escape_control_chars
 from shim.io.stamps import create_uuid
-from shim.story.terminal.console import JsonOption, print_json, say
+from shim.story.terminal.console import JsonOption, print_json, print_line
 
 # for a host to say what it asks in a list: one that is stopped must not keep the others from it
 LIST_TIMEOUT_S = 2.0
@@ -85,7 +85,7 @@ def say_message(
         with suppress(SessionRunningError):
             respawn_session(one, os.environ, message)
             _wait_until_started(one)
-            say(f"woke {one.short_id}")
+            print_line(f"woke {one.short_id}")
             return
     frames: list[dict[str, Any]] = [{"kind": "message", "message": message}]
     frames[:0] = [{"kind": "take"}] if take else []
@@ -94,7 +94,7 @@ def say_message(
         exchange_frames(one.session_id, frames, os.environ, client="shim bridge say"),
         "--take drives it from here",
     )
-    say(f"said to {one.short_id}")
+    print_line(f"said to {one.short_id}")
 
 
 def answer_question(
@@ -169,7 +169,7 @@ def answer_question(
             raise FrontendError(
                 f"the question was settled already: {came['how']}, by {escape_control_chars(str(by))}"
             )
-    say("allowed" if behavior == "allow" else "denied")
+    print_line("allowed" if behavior == "allow" else "denied")
 
 
 def stop_sessions(
@@ -192,7 +192,7 @@ def stop_sessions(
     for one in wanted:
         if one.session_id not in {each.session_id for each in left}:
             lost = describe_unanswered_messages(one, os.environ)
-            say(f"stopped {one.short_id}" + (f"; {lost}" if lost else ""))
+            print_line(f"stopped {one.short_id}" + (f"; {lost}" if lost else ""))
     if left:
         pids = " ".join(str(one.metadata.get("pid")) for one in left)
         raise MachineError(

@@ -17,7 +17,7 @@ from shim.commands.sessions.logs import list_recordings
 from shim.commands.sessions.terminal.attach import run_attach, run_watch
 from shim.commands.turn.waiting import find_output_pipe
 from shim.core.bridge.frames import WATCH, encode_frame
-from shim.story.terminal.console import ReaderMayLeave, open_console, say
+from shim.story.terminal.console import BrokenPipeHandler, open_console, print_line
 from shim.story.terminal.show import show
 
 SessionReference = Annotated[
@@ -73,7 +73,7 @@ def _print_frames(one: SessionRecord) -> None:
     link = connect_to_session_blocking(
         one.session_id, os.environ, role=WATCH, client=f"watcher {os.getpid()}"
     )
-    with link, ReaderMayLeave(), suppress(KeyboardInterrupt):
+    with link, BrokenPipeHandler(), suppress(KeyboardInterrupt):
         for said in chain([link.welcome], link.read_frames(stop_descriptor=pipe)):
             rest = {key: value for key, value in said.items() if key not in ("kind", "raw")}
             sys.stdout.buffer.write(encode_frame(str(said["kind"]), **rest))
@@ -95,4 +95,4 @@ def _show_log(one: SessionRecord, *, thinking: bool, full: bool) -> None:
         if can_respawn(one)
         else f"claude --bg --resume {one.session_id}"
     )
-    say(f"session {one.short_id} has ended: `{command}` goes on with it")
+    print_line(f"session {one.short_id} has ended: `{command}` goes on with it")

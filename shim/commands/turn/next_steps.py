@@ -10,7 +10,7 @@ from rich.text import Text
 
 from shim.process.find_program import find_programs_on_path
 from shim.state.own_vendors import load_readable_adapters
-from shim.story.terminal.console import one_line
+from shim.story.terminal.console import format_single_line
 
 DEMO_SUMMARY = (
     "You saw a turn of the bundled demo vendor. The drop-in `claude` started it as a child process and said its output "
@@ -42,7 +42,7 @@ def print_next_steps(console: Console) -> None:
     console.print(Text(found))
     beside = widest + max(map(len, lines.values())) + 4 <= console.width
     for line, about in lines.items():
-        text = Text(f"  {one_line(line):{widest}}")
+        text = Text(f"  {format_single_line(line):{widest}}")
         console.print(text.append(f"  {about}", style="dim") if beside else text, soft_wrap=True)
 
 

@@ -11,7 +11,7 @@ from shim.commands.turn.next_steps import print_next_steps
 from shim.commands.turn.person import Person
 from shim.process.find_program import is_drop_in
 from shim.process.install import DEFAULT_DIR, find_first_on_path, read_install_settings
-from shim.story.terminal.console import ReaderMayLeave, open_console
+from shim.story.terminal.console import BrokenPipeHandler, open_console
 
 
 def run_demo() -> None:
@@ -112,6 +112,6 @@ def _run_and_draw(flags: list[str], installed: dict[str, str], prompt: str) -> i
     ]
     command += ["--include-partial-messages", "--shim-dialect", "claude", *flags]
     command += ["--permission-prompt-tool", "stdio"] if asks else []
-    with ReaderMayLeave():
+    with BrokenPipeHandler():
         return LiveTurn(console, Person(0, os.getcwd()) if asks else None).run(command, prompt)
     return 0

@@ -19,7 +19,7 @@ from shim.core.reading.account import escape_control_chars, pluralize
 from shim.state import store
 from shim.state.store import StoredSession
 from shim.story.steps import format_model_name
-from shim.story.terminal.console import JsonOption, open_console, print_json, say
+from shim.story.terminal.console import JsonOption, open_console, print_json, print_line
 
 MAX_LISTED_SESSIONS = 10  # sessions, unless all are asked for
 DAY_SECONDS = 86_400.0  # seconds
@@ -67,7 +67,9 @@ def list_sessions(
         return
     if not found:
         where = " of this folder" if here else ""
-        say(f"no sessions{where} are kept: `shim run` and `claude` keep one for each conversation")
+        print_line(
+            f"no sessions{where} are kept: `shim run` and `claude` keep one for each conversation"
+        )
         return
     console = open_console()
     for each, session in found[: None if everything else MAX_LISTED_SESSIONS]:
@@ -113,7 +115,7 @@ def delete(
             if session.updated < time.time() - older * DAY_SECONDS
         }
     gone = sum(store.remove_session(each, os.environ) for each in sorted(chosen))
-    say(f"forgot {pluralize(gone, 'session')}")
+    print_line(f"forgot {pluralize(gone, 'session')}")
 
 
 def _resolve_id(given: str) -> str:

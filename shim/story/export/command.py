@@ -13,7 +13,12 @@ from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.account import pluralize
 from shim.recording.folders import find_newest_cast
 from shim.state.files import replace_file, write_all, write_new_file
-from shim.story.terminal.console import ReaderMayLeave, RecordingArgument, check_choice, one_line
+from shim.story.terminal.console import (
+    BrokenPipeHandler,
+    RecordingArgument,
+    check_choice,
+    format_single_line,
+)
 from shim.story.terminal.progress import progress
 
 # Each module has `export(path, write, *, redact)` and is imported when its format is asked for.
@@ -72,7 +77,7 @@ def export_recording(
     export = _load_exporter(to)
     if content:
         export = functools.partial(export, content=True)
-    with progress(f"exporting {one_line(os.path.basename(cast))}"):
+    with progress(f"exporting {format_single_line(os.path.basename(cast))}"):
         if output == "-":
             _export_to_stdout(export, cast, redact != "none")
         else:
@@ -91,7 +96,7 @@ def _load_exporter(to: str) -> Callable[..., None]:
 
 
 def _export_to_stdout(export: Callable[..., None], cast: str, redact: bool) -> None:
-    with ReaderMayLeave():
+    with BrokenPipeHandler():
         export(cast, functools.partial(write_all, 1), redact=redact)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shim.recording.folders import find_newest_cast, get_default_folder
-from shim.story.terminal.console import ReaderMayLeave, open_console
+from shim.story.terminal.console import BrokenPipeHandler, open_console
 from shim.story.terminal.pager import paged
 from shim.story.terminal.show import show
 
@@ -43,7 +43,7 @@ def show_recording(
     Example: shim show ~/casts
     """
     path = find_newest_cast(file or get_default_folder(os.environ))
-    with ReaderMayLeave():
+    with BrokenPipeHandler():
         with paged(open_console(), wanted=not (follow or no_pager)) as console:
             show(path, console, follow=follow, raw=raw, full=full, thinking=thinking)
         sys.stdout.flush()

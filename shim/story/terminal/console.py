@@ -17,7 +17,7 @@ PIPE_COLUMNS = 10_000  # in a pipe no line of a table is cut
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RecordingArgument = Annotated[str, typer.Argument(metavar="CAST", help="The recording.")]
-AnyCasts = Annotated[
+RecordingsArgument = Annotated[
     list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="CAST")
 ]
 
@@ -29,18 +29,18 @@ def open_console() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
-def table_console() -> Console:
+def open_table_console() -> Console:
     """A console of the terminal's width, or in a pipe of the table's width."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
 
 
-def one_line(text: object) -> str:
+def format_single_line(text: object) -> str:
     """A text as one line that a terminal shows and does not obey."""
     return escape_control_chars(text).replace("\n", "\\n")
 
 
-class ReaderMayLeave:
+class BrokenPipeHandler:
     """A context in which a reader of our stdout that has seen enough is not a failure; then it is
     over.
     """
@@ -55,12 +55,12 @@ class ReaderMayLeave:
         return True
 
 
-def say(text: str, console: Console | None = None) -> None:
+def print_line(text: str, console: Console | None = None) -> None:
     """Print one line as it is: never cut, wrapped or read as markup."""
-    (console or Console(highlight=False)).print(Text(one_line(text)), soft_wrap=True)
+    (console or Console(highlight=False)).print(Text(format_single_line(text)), soft_wrap=True)
 
 
-def busy(doing: str) -> AbstractContextManager[object]:
+def show_status(doing: str) -> AbstractContextManager[object]:
     """On a terminal, a line that says what takes so long."""
     console = Console(stderr=True)
     return console.status(doing) if console.is_terminal else nullcontext()

@@ -51,7 +51,7 @@ ASKING_CHILD = (
 
 
 @pytest.fixture
-def living(box):
+def hosting_box(box):
     """The box, whose hosts end with the test; its vendor answers "one" and "two", and stays."""
     made = HostingBox(box)
     made.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "two"], turn("Second."), STAYS)
@@ -66,7 +66,7 @@ def talk(living, *flags, **environment):
     )
 
 
-def begun(living, *flags):
+def start_session(living, *flags):
     """A session that lives, after a conversation of one message through the bridge, and what was
     seen of it.
     """
@@ -77,26 +77,30 @@ def begun(living, *flags):
     return one, done
 
 
-def test_a_conversation_through_the_bridge_is_like_any_other_and_its_session_stays(living):
-    one, done = begun(living)
+def test_a_conversation_through_the_bridge_is_like_any_other_and_its_session_stays(hosting_box):
+    one, done = start_session(hosting_box)
     assert (done.status, done.stderr) == (0, "")
     assert [line["type"] for line in done.lines] == ["system", "assistant", "result"]
     assert done.result["result"] == "First." and done.init["session_id"] == one.session_id
     assert one.is_running
 
 
-def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(living, tmp_path):
+def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(
+    hosting_box, tmp_path
+):
     only = 'import sys\nif any("bridge.host" in word for word in sys.orig_argv):\n'
     (tmp_path / "sitecustomize.py").write_text(only + indent(HEARS_LATE, "    "))
-    living.environment["PYTHONPATH"] = str(tmp_path)
-    one, _ = begun(living)
-    heard = exchange_frames(one.session_id, [{"kind": "mode", "mode": "plan"}], living.variables)
+    hosting_box.environment["PYTHONPATH"] = str(tmp_path)
+    one, _ = start_session(hosting_box)
+    heard = exchange_frames(
+        one.session_id, [{"kind": "mode", "mode": "plan"}], hosting_box.variables
+    )
     assert heard[-1]["kind"] != "refused", heard
 
 
-def test_the_short_id_resumes_a_session_as_its_uuid_does(living):
-    one, _ = begun(living)
-    done = living.claude("-p", "two", "--resume", one.short_id, *STREAM)
+def test_the_short_id_resumes_a_session_as_its_uuid_does(hosting_box):
+    one, _ = start_session(hosting_box)
+    done = hosting_box.claude("-p", "two", "--resume", one.short_id, *STREAM)
     assert (done.status, done.stderr) == (0, "")
     assert done.result["result"] == "Second." and done.init["session_id"] == one.session_id
 
@@ -110,22 +114,24 @@ def test_the_short_id_resumes_a_session_as_its_uuid_does(living):
         (STREAM, b'{"type":"message_stop"}\n'),
     ],
 )
-def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(living, flags, shown):
-    one, _ = begun(living)
-    before = living.children(one)
-    done = living.claude("-p", "two", "--resume", one.session_id, *flags)
+def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(
+    hosting_box, flags, shown
+):
+    one, _ = start_session(hosting_box)
+    before = hosting_box.children(one)
+    done = hosting_box.claude("-p", "two", "--resume", one.session_id, *flags)
     assert (done.status, done.stderr) == (0, "")
     assert shown in done.stdout and b"First." not in done.stdout
     assert (
-        living.now(one).is_running
-        and living.children(one)
-        and set(living.children(one)) <= set(before)
+        hosting_box.now(one).is_running
+        and hosting_box.children(one)
+        and set(hosting_box.children(one)) <= set(before)
     )
 
 
-def test_the_last_session_of_the_folder_is_continued_where_it_lives(living):
-    one, _ = begun(living)
-    done = living.claude("-p", "two", "--continue", *STREAM)
+def test_the_last_session_of_the_folder_is_continued_where_it_lives(hosting_box):
+    one, _ = start_session(hosting_box)
+    done = hosting_box.claude("-p", "two", "--continue", *STREAM)
     assert done.result["result"] == "Second." and done.init["session_id"] == one.session_id
     assert [line["type"] for line in done.lines] == [
         "system",
@@ -135,10 +141,14 @@ def test_the_last_session_of_the_folder_is_continued_where_it_lives(living):
     ]
 
 
-def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(living):
-    one, _ = begun(living)
+def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(hosting_box):
+    one, _ = start_session(hosting_box)
     with talk(
-        living, "--resume", one.session_id, "--include-partial-messages", "--replay-user-messages"
+        hosting_box,
+        "--resume",
+        one.session_id,
+        "--include-partial-messages",
+        "--replay-user-messages",
     ) as running:
         running.say(request("r1", "initialize"), user("two", uuid=U))
         done = running.hang_up()
@@ -148,14 +158,14 @@ def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(livi
     assert done.lines[2]["uuid"] == U
 
 
-def test_one_message_through_the_bridge_ends_its_session(living):
-    done = living.claude("-p", "one", **BRIDGE)
+def test_one_message_through_the_bridge_ends_its_session(hosting_box):
+    done = hosting_box.claude("-p", "one", **BRIDGE)
     assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")
-    (one,) = living.sessions()
-    assert living.ended(one).metadata["state"] in ("stopped", "done")
+    (one,) = hosting_box.sessions()
+    assert hosting_box.ended(one).metadata["state"] in ("stopped", "done")
 
 
-def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(living):
+def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(hosting_box):
     first = (
         "--disallowedTools",
         "Bash",
@@ -164,10 +174,10 @@ def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(
         "--append-system-prompt",
         "short",
     )
-    assert living.claude("-p", "one", *first, **BRIDGE).status == 0
-    (one,) = living.sessions()
-    living.ended(one)
-    done = living.claude(
+    assert hosting_box.claude("-p", "one", *first, **BRIDGE).status == 0
+    (one,) = hosting_box.sessions()
+    hosting_box.ended(one)
+    done = hosting_box.claude(
         "-p", "one", "--resume", one.session_id, "--append-system-prompt", "long", **BRIDGE
     )
     assert (done.status, done.stderr) == (0, "")
@@ -178,84 +188,93 @@ def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(
     } <= set(kept)
 
 
-def test_a_copy_through_the_bridge_is_forbidden_what_its_original_was(living):
+def test_a_copy_through_the_bridge_is_forbidden_what_its_original_was(hosting_box):
     assert (
-        living.claude(
+        hosting_box.claude(
             "-p", "one", "--disallowedTools", "Bash", "--allowedTools", "Read", **BRIDGE
         ).status
         == 0
     )
-    (one,) = living.sessions()
-    living.ended(one)
+    (one,) = hosting_box.sessions()
+    hosting_box.ended(one)
     assert (
-        living.claude("-p", "one", "--resume", one.session_id, "--fork-session", **BRIDGE).status
+        hosting_box.claude(
+            "-p", "one", "--resume", one.session_id, "--fork-session", **BRIDGE
+        ).status
         == 0
     )
-    (copy,) = (other for other in living.sessions() if other.session_id != one.session_id)
+    (copy,) = (other for other in hosting_box.sessions() if other.session_id != one.session_id)
     assert (registry.read_start_data(copy.folder) or {})["arguments"] == ["--disallowedTools=Bash"]
 
 
 def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_first_one(
-    living, tmp_path
+    hosting_box, tmp_path
 ):
-    (living.box.cwd / "s.json").write_text("{}")
+    (hosting_box.box.cwd / "s.json").write_text("{}")
     first = ("--disallowedTools", "Edit(./x/y)", "--settings", "s.json")
-    assert living.claude("-p", "one", *first, **BRIDGE).status == 0
-    (one,) = living.sessions()
-    living.ended(one)
+    assert hosting_box.claude("-p", "one", *first, **BRIDGE).status == 0
+    (one,) = hosting_box.sessions()
+    hosting_box.ended(one)
     words = ["claude", "-p", "one", "--resume", one.session_id, "--disallowedTools", "Edit(./x/y)"]
-    assert run_shim(words, env={**living.variables, **BRIDGE}, cwd=tmp_path).status == 0
+    assert run_shim(words, env={**hosting_box.variables, **BRIDGE}, cwd=tmp_path).status == 0
     kept = (registry.read_start_data(one.folder) or {})["arguments"]
     assert [word.partition("=")[2] or word for word in kept] == [
-        *(f"Edit(/{living.box.cwd}/x/y)", "Edit(./x/y)", "--settings", f"{living.box.cwd}/s.json"),
+        *(
+            f"Edit(/{hosting_box.box.cwd}/x/y)",
+            "Edit(./x/y)",
+            "--settings",
+            f"{hosting_box.box.cwd}/s.json",
+        ),
     ]
 
 
-def test_a_frontend_that_is_killed_leaves_its_session(living):
-    with talk(living, **BRIDGE) as running:
+def test_a_frontend_that_is_killed_leaves_its_session(hosting_box):
+    with talk(hosting_box, **BRIDGE) as running:
         running.say(user("one"))
         running.read_until(b'"result":"First."')
         running.signal(signal.SIGKILL)
         running.status()
-    (one,) = living.sessions()
+    (one,) = hosting_box.sessions()
     assert one.is_running
-    assert living.claude("-p", "two", "--resume", one.session_id).stdout == b"Second.\n"
+    assert hosting_box.claude("-p", "two", "--resume", one.session_id).stdout == b"Second.\n"
 
 
-def test_a_frontend_that_is_told_to_end_ends_its_session(living):
-    with talk(living, **BRIDGE) as running:
+def test_a_frontend_that_is_told_to_end_ends_its_session(hosting_box):
+    with talk(hosting_box, **BRIDGE) as running:
         running.say(user("one"))
         running.read_until(b'"result":"First."')
         running.signal(signal.SIGTERM)
         assert running.status() == 143
-    (one,) = living.sessions()
-    living.ended(one)
+    (one,) = hosting_box.sessions()
+    hosting_box.ended(one)
 
 
-def test_a_question_is_answered_by_the_frontend_while_another_client_watches(living):
-    living.vendor(*ASKING_CHILD)
-    with talk(living, *ASKING, **BRIDGE) as running:
+def test_a_question_is_answered_by_the_frontend_while_another_client_watches(hosting_box):
+    hosting_box.vendor(*ASKING_CHILD)
+    with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.say(user("go"))
         asked = question(running)
-        (one,) = living.sessions()
-        with connect_to_session_blocking(one.session_id, living.variables, role=WATCH) as watcher:
+        (one,) = hosting_box.sessions()
+        with connect_to_session_blocking(
+            one.session_id, hosting_box.variables, role=WATCH
+        ) as watcher:
             running.say(
                 answer(
                     asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]
                 )
             )
-            settled = living.until(watcher, "settled")
+            settled = hosting_box.until(watcher, "settled")
         done = running.hang_up()
     assert settled["how"] == "allow" and done.result["result"] == "Ok."
 
 
-def test_a_question_that_somebody_else_answers_is_taken_back(living):
-    living.vendor(*ASKING_CHILD)
-    with talk(living, *ASKING, **BRIDGE) as running:
+def test_a_question_that_somebody_else_answers_is_taken_back(hosting_box):
+    hosting_box.vendor(*ASKING_CHILD)
+    with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.say(user("go"))
         asked = question(running)
-        (one,) = living.sessions()
-        with connect_to_session_blocking(one.session_id, living.variables) as other:
+        (one,) = hosting_box.sessions()
+        with connect_to_session_blocking(one.session_id, hosting_box.variables) as other:
             other.send_frame_blocking(
                 {
                     "kind": "answer",
@@ -264,18 +283,18 @@ def test_a_question_that_somebody_else_answers_is_taken_back(living):
                     "decision": {"behavior": "deny"},
                 }
             )
-            living.until(other, "settled")
+            hosting_box.until(other, "settled")
         done = running.hang_up()
     (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
     assert cancelled["request_id"] == asked["request_id"]
 
 
-def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(living):
-    living.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
-    with talk(living, **BRIDGE) as running:
+def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(hosting_box):
+    hosting_box.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
+    with talk(hosting_box, **BRIDGE) as running:
         running.say(user("one"))
         running.read_until(b"Begun.")
-        (one,) = living.sessions()
+        (one,) = hosting_box.sessions()
         os.kill(one.metadata["pid"], signal.SIGKILL)
         done = running.finish()
     assert done.status == 1 and done.result["is_error"]
@@ -285,46 +304,48 @@ def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(living):
     )
 
 
-def test_where_no_host_can_be_begun_the_conversation_is_run_as_without_the_bridge(living):
-    living.box.state.mkdir(parents=True, mode=0o755)
-    living.box.state.chmod(0o755)
-    done = living.claude("-p", "one", **BRIDGE)
+def test_where_no_host_can_be_begun_the_conversation_is_run_as_without_the_bridge(hosting_box):
+    hosting_box.box.state.mkdir(parents=True, mode=0o755)
+    hosting_box.box.state.chmod(0o755)
+    done = hosting_box.claude("-p", "one", **BRIDGE)
     assert (done.status, done.stdout) == (0, b"First.\n")
     assert "the conversation is run without the bridge: " in done.stderr
 
 
-def test_a_conversation_that_cannot_begin_is_refused_as_without_the_bridge(living):
-    done = living.claude(*ASK, "--permission-mode", "dontAsk", **BRIDGE, SHIM_VENDOR="cursor")
-    plain = living.claude(*ASK, "--permission-mode", "dontAsk", SHIM_VENDOR="cursor")
+def test_a_conversation_that_cannot_begin_is_refused_as_without_the_bridge(hosting_box):
+    done = hosting_box.claude(*ASK, "--permission-mode", "dontAsk", **BRIDGE, SHIM_VENDOR="cursor")
+    plain = hosting_box.claude(*ASK, "--permission-mode", "dontAsk", SHIM_VENDOR="cursor")
     assert (done.status, done.stderr, done.result["errors"]) == (
         1,
         plain.stderr,
         plain.result["errors"],
     )
-    assert living.sessions() == []
+    assert hosting_box.sessions() == []
 
 
-def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(living):
+def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(hosting_box):
     """As claude-agent-acp does: it starts with `--permission-mode=auto`, and asks which model
     supports it.
     """
-    with talk(living, "--permission-mode=auto", **BRIDGE, SHIM_VENDOR="cursor") as running:
+    with talk(hosting_box, "--permission-mode=auto", **BRIDGE, SHIM_VENDOR="cursor") as running:
         running.say(request("i", "initialize"))
         assert b'"supportsAutoMode":false' in running.read_until(b'"request_id":"i"')
         running.say(request("p", "set_permission_mode", mode="plan"))
         running.read_until(b'"permissionMode":"plan"')
         done = running.hang_up()
     assert done.status == 0
-    assert len(living.sessions()) == 1
+    assert len(hosting_box.sessions()) == 1
 
 
 @pytest.mark.parametrize(
     ("flags", "environment"),
     [((), {"SHIM_BIN": "/nowhere/qwen"}), (("--resume", U), {})],
 )
-def test_who_is_refused_is_told_the_same_vendor_as_without_the_bridge(living, flags, environment):
+def test_who_is_refused_is_told_the_same_vendor_as_without_the_bridge(
+    hosting_box, flags, environment
+):
     done, plain = (
-        living.claude(*ASK, *flags, *STREAM, **environment, **more) for more in (BRIDGE, {})
+        hosting_box.claude(*ASK, *flags, *STREAM, **environment, **more) for more in (BRIDGE, {})
     )
     assert plain.result["shim"]["vendor"] == "qwen", plain.result
     assert (
@@ -334,24 +355,24 @@ def test_who_is_refused_is_told_the_same_vendor_as_without_the_bridge(living, fl
     assert (done.status, done.stderr) == (plain.status, plain.stderr)
 
 
-def test_who_wants_nothing_kept_is_run_without_the_bridge_and_without_a_word(living):
-    done = living.claude("-p", "one", "--no-session-persistence", **BRIDGE)
+def test_who_wants_nothing_kept_is_run_without_the_bridge_and_without_a_word(hosting_box):
+    done = hosting_box.claude("-p", "one", "--no-session-persistence", **BRIDGE)
     assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")
-    assert living.sessions() == []
+    assert hosting_box.sessions() == []
 
 
 def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_real_ones_sentence(
-    living,
+    hosting_box,
 ):
     """B50"""
-    living.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
-    with talk(living, **BRIDGE) as running:
+    hosting_box.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
+    with talk(hosting_box, **BRIDGE) as running:
         running.say(user("one"))
         running.read_until(b"Begun.")
-        (one,) = living.sessions()
-        done = living.claude("-p", "two", "--resume", one.session_id, *STREAM)
-        text = living.claude("-p", "two", "--resume", one.session_id)
-        copy = registry.is_session_running(one.session_id, living.variables)
+        (one,) = hosting_box.sessions()
+        done = hosting_box.claude("-p", "two", "--resume", one.session_id, *STREAM)
+        text = hosting_box.claude("-p", "two", "--resume", one.session_id)
+        copy = registry.is_session_running(one.session_id, hosting_box.variables)
     assert done.status == 1 and done.stderr.startswith(
         f"Error: That session is running in the background ({one.short_id}). "
     )
@@ -366,62 +387,62 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
     assert [line["result"] for line in results(done)[:-1]] == []
 
 
-def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(living):
+def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(hosting_box):
     """B50: `same while it waits for permission`, and the question goes on waiting."""
-    living.vendor(*ASKING_CHILD)
-    with talk(living, *ASKING, **BRIDGE) as running:
+    hosting_box.vendor(*ASKING_CHILD)
+    with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.say(user("go"))
         asked = question(running)
         running.signal(signal.SIGKILL)
         running.status()
-    (one,) = living.sessions()
-    done = living.claude("-p", "hello", "--resume", one.session_id)
+    (one,) = hosting_box.sessions()
+    done = hosting_box.claude("-p", "hello", "--resume", one.session_id)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(
         f"Error: That session is running in the background ({one.short_id}). "
     )
-    with connect_to_session_blocking(one.session_id, living.variables, role=WATCH) as watcher:
+    with connect_to_session_blocking(one.session_id, hosting_box.variables, role=WATCH) as watcher:
         assert watcher.welcome["questions"] == [asked["request_id"]]
 
 
-def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(living):
+def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
     """The child was told no rules, and asks about fewer calls without them: the next one is told."""
-    record = ["record", str(living.box.recording)]
+    record = ["record", str(hosting_box.box.recording)]
     first = [HELLO, ["hear", "one"], turn("First."), STAYS]
     denied = ["out", ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
-    living.environment["SHIM_BIN"] = living.box.fakes(
+    hosting_box.environment["SHIM_BIN"] = hosting_box.box.fakes(
         first, [*ASKING_CHILD[:4], record, denied, STAYS]
     )
-    one, _ = begun(living)
+    one, _ = start_session(hosting_box)
     with talk(
-        living, *ASKING, "--resume", one.session_id, "--disallowedTools", "Bash(touch:*)"
+        hosting_box, *ASKING, "--resume", one.session_id, "--disallowedTools", "Bash(touch:*)"
     ) as running:
         running.say(user("go"))
         done = running.hang_up()
     (decided,) = [
         line["response"]["response"]
-        for line in told(living.box)
+        for line in told(hosting_box.box)
         if line["type"] == "control_response"
     ]
     assert decided["behavior"] == "deny" and not any(
         line["type"] == "control_request" for line in done.lines
     )
     assert done.result.get("result") == "Ok.", done.result
-    assert living.now(one).metadata["pid"] == one.metadata["pid"]
+    assert hosting_box.now(one).metadata["pid"] == one.metadata["pid"]
 
 
-def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_names(living):
-    one, _ = begun(living)
-    done = living.claude("-p", "two", "--resume", one.session_id, "--tools", "Read", *STREAM)
+def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_names(hosting_box):
+    one, _ = start_session(hosting_box)
+    done = hosting_box.claude("-p", "two", "--resume", one.session_id, "--tools", "Read", *STREAM)
     assert done.status == 1 and done.result["is_error"]
     assert (
         "--tools leaves fewer tools" in done.stderr and f"claude stop {one.short_id}" in done.stderr
     )
 
 
-def test_flags_that_have_no_effect_on_a_living_session_are_named(living):
-    one, _ = begun(living)
-    done = living.claude(
+def test_flags_that_have_no_effect_on_a_living_session_are_named(hosting_box):
+    one, _ = start_session(hosting_box)
+    done = hosting_box.claude(
         "-p", "two", "--resume", one.session_id, "--effort", "low", "--add-dir", "/tmp"
     )
     assert (done.status, done.stdout) == (0, b"Second.\n")
@@ -433,7 +454,7 @@ def joined_in_plan(living):
     told.
     """
     living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
-    one, _ = begun(living)
+    one, _ = start_session(living)
     with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as running:
         running.say(request("r1", "initialize"))
         done = running.hang_up()
@@ -441,24 +462,24 @@ def joined_in_plan(living):
     return one, done
 
 
-def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(living):
-    one, done = joined_in_plan(living)
+def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(hosting_box):
+    one, done = joined_in_plan(hosting_box)
     assert [line["type"] for line in done.lines] == ["control_response"]
-    living.in_mode(one, "default")
+    hosting_box.in_mode(one, "default")
 
 
-def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(living):
-    gate = living.box.gate()
+def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(hosting_box):
+    gate = hosting_box.box.gate()
     first = (HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], ["wait", gate.path])
-    living.vendor(
+    hosting_box.vendor(
         *first, ["out", ndjson(result("First."))], ["hear", "two"], turn("Second."), STAYS
     )
-    with talk(living, **BRIDGE) as running:
+    with talk(hosting_box, **BRIDGE) as running:
         running.say(user("one"))
         running.read_until(b"Begun.")
         running.signal(signal.SIGKILL)
         running.status()
-    (one,) = living.sessions()
+    (one,) = hosting_box.sessions()
     arguments = (
         "-p",
         "two",
@@ -469,10 +490,10 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(l
         "stdio",
     )
     with (
-        connect_to_session_blocking(one.session_id, living.variables, role=WATCH) as watcher,
-        living.box.running(*arguments, environment=living.environment) as second,
+        connect_to_session_blocking(one.session_id, hosting_box.variables, role=WATCH) as watcher,
+        hosting_box.box.running(*arguments, environment=hosting_box.environment) as second,
     ):
-        while living.until(watcher, "driver")["client"] is None:
+        while hosting_box.until(watcher, "driver")["client"] is None:
             pass  # the one that was killed
         gate.open()
         done = second.finish()
@@ -480,19 +501,19 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(l
     assert b"First." not in done.stdout and b"Begun." not in done.stdout
 
 
-def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result(living):
-    living.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
-    with talk(living, **BRIDGE) as running:
+def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result(hosting_box):
+    hosting_box.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
+    with talk(hosting_box, **BRIDGE) as running:
         running.say(user("one"))
         running.read_until(b"Begun.")
         running.signal(signal.SIGTERM)
         done = running.finish()
     assert done.status == 143 and done.cause == "signal"
-    (one,) = living.sessions()
-    assert living.ended(one).metadata["state"] == "stopped"
+    (one,) = hosting_box.sessions()
+    assert hosting_box.ended(one).metadata["state"] == "stopped"
 
 
-def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(living):
+def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hosting_box):
     cut = ["out", ndjson(result(error="Operation cancelled."))]
     begun_turn = (
         ["hear", "two"],
@@ -501,28 +522,28 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(liv
         cut,
         STAYS,
     )
-    living.vendor(HELLO, ["hear", "one"], turn("First."), *begun_turn)
-    one, _ = begun(living)
-    with talk(living, "--resume", one.session_id) as running:
+    hosting_box.vendor(HELLO, ["hear", "one"], turn("First."), *begun_turn)
+    one, _ = start_session(hosting_box)
+    with talk(hosting_box, "--resume", one.session_id) as running:
         running.say(user("two"))
         running.read_until(b"Begun.")
         running.signal(signal.SIGTERM)
         done = running.finish()
     assert done.status == 143 and done.cause == "signal"
-    assert living.idle(one).is_running
+    assert hosting_box.idle(one).is_running
 
 
-def test_the_bridge_is_switched_on_in_the_settings_too(living):
-    living.box.settings("bridge = true\n")
-    with talk(living) as running:
+def test_the_bridge_is_switched_on_in_the_settings_too(hosting_box):
+    hosting_box.box.settings("bridge = true\n")
+    with talk(hosting_box) as running:
         running.say(user("one"))
         running.hang_up()
-    assert [one.is_running for one in living.sessions()] == [True]
+    assert [one.is_running for one in hosting_box.sessions()] == [True]
 
 
-def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(living):
-    one, _ = begun(living)
-    done = living.claude("-p", "two", "--resume", one.session_id, SHIM_DIALECT="yume")
+def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(hosting_box):
+    one, _ = start_session(hosting_box)
+    done = hosting_box.claude("-p", "two", "--resume", one.session_id, SHIM_DIALECT="yume")
     assert (
         done.status == 1
         and "runs in the background, and the dialect yume has no way" in done.stderr
@@ -535,12 +556,12 @@ def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(living):
         "--model",
         "m",
         "--cwd",
-        str(living.box.cwd),
+        str(hosting_box.box.cwd),
     )
-    said = living.box.shim(
-        *start, "--resume", one.session_id, "--prompt", "two", environment=living.variables
+    said = hosting_box.box.shim(
+        *start, "--resume", one.session_id, "--prompt", "two", environment=hosting_box.variables
     )
-    assert b"has no way to join" in said.stdout and living.now(one).is_running
+    assert b"has no way to join" in said.stdout and hosting_box.now(one).is_running
 
 
 # A host that answers who asks for another mode, and has not said the line about it yet.
@@ -555,54 +576,54 @@ if any("bridge.host" in word for word in sys.orig_argv):
 """
 
 
-def test_a_narrower_mode_is_told_though_the_host_has_only_answered(living, tmp_path):
+def test_a_narrower_mode_is_told_though_the_host_has_only_answered(hosting_box, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(LATE)
-    living.environment["PYTHONPATH"] = str(tmp_path)
-    joined_in_plan(living)
+    hosting_box.environment["PYTHONPATH"] = str(tmp_path)
+    joined_in_plan(hosting_box)
 
 
-def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began_in(living):
-    gate = living.box.gate()
+def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began_in(hosting_box):
+    gate = hosting_box.box.gate()
     slow = (
         ["hear", "two"],
         ["out", ndjson(INIT, says("Begun."))],
         ["wait", gate.path],
         turn("Second."),
     )
-    living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "plan"], *slow, STAYS)
-    one, _ = begun(living)
-    with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as running:
+    hosting_box.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "plan"], *slow, STAYS)
+    one, _ = start_session(hosting_box)
+    with talk(hosting_box, "--resume", one.session_id, "--permission-mode", "plan") as running:
         running.say(user("two"))
         running.read_until(b"Begun.")
         running.process.stdout.close()
         running.process.stdout = None
         assert running.status() == 0
     with connect_to_session_blocking(
-        one.session_id, living.variables, role=WATCH, replay=False
+        one.session_id, hosting_box.variables, role=WATCH, replay=False
     ) as watcher:
         gate.open()
-        living.until(watcher, "state")
+        hosting_box.until(watcher, "state")
         assert watcher.welcome["mode"] == "plan"
 
 
-def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(living):
+def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(hosting_box):
     plans = ["hear", "plan"]
-    living.vendor(
+    hosting_box.vendor(
         HELLO, ["hear", "one"], turn("First."), plans, ["hear", "two"], turn("Second."), STAYS
     )
-    one, _ = begun(living)
-    with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as first:
+    one, _ = start_session(hosting_box)
+    with talk(hosting_box, "--resume", one.session_id, "--permission-mode", "plan") as first:
         first.say(request("r1", "initialize"))
         first.read_until(b"r1")
-        with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as second:
+        with talk(hosting_box, "--resume", one.session_id, "--permission-mode", "plan") as second:
             second.say(request("r1", "initialize"))
             second.read_until(b"r1")
             first.hang_up()
             second.say(user("two"))
             second.read_until(b"Second.")
-            living.in_mode(one, "plan")
+            hosting_box.in_mode(one, "plan")
             second.hang_up()
-    living.in_mode(one, "default")
+    hosting_box.in_mode(one, "default")
 
 
 QUICKER = """
@@ -624,10 +645,10 @@ sys.exit(main())
     ids=["joins", "is kept to what it forbids"],
 )
 def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
-    living, flags, status, shown
+    hosting_box, flags, status, shown
 ):
-    one, _ = begun(living)
-    stop_hosts([one], living.variables)
+    one, _ = start_session(hosting_box)
+    stop_hosts([one], hosting_box.variables)
     words = [
         sys.executable,
         "-P",
@@ -641,19 +662,23 @@ def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
         *flags,
         *STREAM,
     ]
-    environment = {**living.variables, **BRIDGE}
+    environment = {**hosting_box.variables, **BRIDGE}
     done = subprocess.run(
-        words, env=environment, cwd=living.box.cwd, stdin=subprocess.DEVNULL, capture_output=True
+        words,
+        env=environment,
+        cwd=hosting_box.box.cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
     )
     assert done.returncode == status and shown in done.stdout, done
-    assert living.now(one).is_running, "the session of who was quicker was ended"
+    assert hosting_box.now(one).is_running, "the session of who was quicker was ended"
 
 
-def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_with(living):
-    one, _ = begun(living, "--permission-mode", "plan")
-    stop_hosts([one], living.variables)
-    living.vendor(
-        ["record", str(living.box.recording)], HELLO, ["hear", "one"], turn("First."), STAYS
+def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_with(hosting_box):
+    one, _ = start_session(hosting_box, "--permission-mode", "plan")
+    stop_hosts([one], hosting_box.variables)
+    hosting_box.vendor(
+        ["record", str(hosting_box.box.recording)], HELLO, ["hear", "one"], turn("First."), STAYS
     )
     script = QUICKER.replace(
         "    client.start = begin\n", "    raise client.FrontendError('no host', hint='do this')\n"
@@ -670,35 +695,39 @@ def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_wi
         one.session_id,
         *STREAM,
     ]
-    environment = {**living.variables, **BRIDGE}
+    environment = {**hosting_box.variables, **BRIDGE}
     done = subprocess.run(
-        words, env=environment, cwd=living.box.cwd, stdin=subprocess.DEVNULL, capture_output=True
+        words,
+        env=environment,
+        cwd=hosting_box.box.cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
     )
     assert done.returncode == 0 and b"without the bridge: no host; do this" in done.stderr, done
-    assert "plan" in living.box.record()["arguments"]
+    assert "plan" in hosting_box.box.record()["arguments"]
 
 
-def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_names_it(living):
-    file = living.box.cwd / "s.json"
+def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_names_it(hosting_box):
+    file = hosting_box.box.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"]}}')
-    one, _ = begun(living, "--settings", "s.json")
+    one, _ = start_session(hosting_box, "--settings", "s.json")
     file.unlink()
-    stop_hosts([one], living.variables)
-    done = living.claude("-p", "two", "--resume", one.session_id, *STREAM, **BRIDGE)
+    stop_hosts([one], hosting_box.variables)
+    done = hosting_box.claude("-p", "two", "--resume", one.session_id, *STREAM, **BRIDGE)
     assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(
         done.result
     )
-    assert not living.now(one).is_running
+    assert not hosting_box.now(one).is_running
 
 
 @pytest.mark.parametrize("flag", ["--mcp-config", "--settings"])
-def test_a_living_session_is_joined_though_a_file_of_its_flags_is_gone(living, flag):
+def test_a_living_session_is_joined_though_a_file_of_its_flags_is_gone(hosting_box, flag):
     """It has read it already; a program may write such a file for one start alone."""
-    file = living.box.cwd / "flag.json"
+    file = hosting_box.box.cwd / "flag.json"
     file.write_text('{"mcpServers": {}}')
-    one, _ = begun(living, flag, "flag.json")
+    one, _ = start_session(hosting_box, flag, "flag.json")
     file.unlink()
-    done = living.claude("-p", "two", "--resume", one.session_id, *STREAM)
+    done = hosting_box.claude("-p", "two", "--resume", one.session_id, *STREAM)
     assert (done.status, done.result["result"]) == (0, "Second."), done
 
 
@@ -707,20 +736,20 @@ SETTLED = {"permissions": {"deny": ["Bash(touch:*)"]}}
 
 @pytest.mark.parametrize("place", ["own", "folder", "flag", "elsewhere"])
 def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_who_joins_it(
-    living, place
+    hosting_box, place
 ):
     """The host has read them when it began."""
-    record, flags, variables = ["record", str(living.box.recording)], (), {}
+    record, flags, variables = ["record", str(hosting_box.box.recording)], (), {}
     first = [HELLO, ["hear", "one"], turn("First."), STAYS]
     denied = ["out", ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
-    living.environment["SHIM_BIN"] = living.box.fakes(
+    hosting_box.environment["SHIM_BIN"] = hosting_box.box.fakes(
         first, [*ASKING_CHILD[:4], record, denied, STAYS]
     )
     file = {
-        "own": living.box.home / ".claude" / "settings.json",
-        "folder": living.box.cwd / ".claude" / "settings.local.json",
-        "flag": living.box.cwd / "s.json",
-        "elsewhere": living.box.home / "other" / "settings.json",
+        "own": hosting_box.box.home / ".claude" / "settings.json",
+        "folder": hosting_box.box.cwd / ".claude" / "settings.local.json",
+        "flag": hosting_box.box.cwd / "s.json",
+        "elsewhere": hosting_box.box.home / "other" / "settings.json",
     }[place]
     file.parent.mkdir(exist_ok=True)
     if place == "flag":
@@ -729,14 +758,14 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
         variables = {"CLAUDE_CONFIG_DIR": str(file.parent)}
     else:
         file.write_text("{}")
-    one, _ = begun(living, *flags)
+    one, _ = start_session(hosting_box, *flags)
     file.write_text(json.dumps(SETTLED))
-    with talk(living, *ASKING, *flags, "--resume", one.session_id, **variables) as running:
+    with talk(hosting_box, *ASKING, *flags, "--resume", one.session_id, **variables) as running:
         running.say(user("go"))
         done = running.hang_up()
     (decided,) = [
         line["response"]["response"]
-        for line in told(living.box)
+        for line in told(hosting_box.box)
         if line["type"] == "control_response"
     ]
     assert decided["behavior"] == "deny" and not any(
@@ -745,29 +774,29 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
 
 
 def test_a_hook_that_came_into_the_settings_since_a_session_began_is_refused_and_not_passed_over(
-    living,
+    hosting_box,
 ):
-    one, _ = begun(living)
-    folder = living.box.home / ".claude"
+    one, _ = start_session(hosting_box)
+    folder = hosting_box.box.home / ".claude"
     folder.mkdir(exist_ok=True)
     hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": "false"}]}]}
     (folder / "settings.json").write_text(json.dumps({"hooks": hooks}))
-    done = living.claude("-p", "two", "--resume", one.session_id)
+    done = hosting_box.claude("-p", "two", "--resume", one.session_id)
     assert (done.status, done.stdout) == (
         1,
         b"",
     ) and f"a hook in {folder}/settings.json judges calls" in done.stderr
 
 
-def test_a_session_of_a_host_that_keeps_no_settings_is_joined_by_who_has_the_same(living):
+def test_a_session_of_a_host_that_keeps_no_settings_is_joined_by_who_has_the_same(hosting_box):
     """Of an older version: its hooks would count as new, and be refused."""
-    folder = living.box.home / ".claude"
+    folder = hosting_box.box.home / ".claude"
     folder.mkdir(exist_ok=True)
     (folder / "settings.json").write_text(json.dumps({"permissions": {"defaultMode": "plan"}}))
-    one, _ = begun(living)
+    one, _ = start_session(hosting_box)
     os.unlink(os.path.join(one.folder, registry.SETTINGS_FILE))
     assert registry.read_settings(one.folder, 1) is None
-    with talk(living, "--resume", one.session_id) as running:
+    with talk(hosting_box, "--resume", one.session_id) as running:
         running.say(user("two"))
         done = running.hang_up()
     assert (done.status, done.stderr) == (0, "")

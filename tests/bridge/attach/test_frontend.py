@@ -20,7 +20,7 @@ INIT = {"type": "system", "subtype": "init"}
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "done"}
 
 
-def attached(*, asked=True, driver="us", busy=False, wants=PLAIN, **welcome):
+def build_frontend(*, asked=True, driver="us", busy=False, wants=PLAIN, **welcome):
     counter = itertools.count(1)
     frontend = FrontendBridge(wants, SESSION, lambda: f"id-{next(counter)}", can_answer=asked)
     state = {"status": "busy" if busy else "idle"}
@@ -39,26 +39,26 @@ def attached(*, asked=True, driver="us", busy=False, wants=PLAIN, **welcome):
 
 def hear(frontend, **line):
     frontend.on_stdin_line(orjson.dumps(line))
-    return taken(frontend)
+    return take_frames(frontend)
 
 
-def taken(frontend):
+def take_frames(frontend):
     frames, frontend.frames = frontend.frames, []
     return list(frames)
 
 
 def tell(frontend, kind, **keys):
     frontend.on_host_frame({"kind": kind, **keys})
-    return said(frontend)
+    return take_lines(frontend)
 
 
 def say(frontend, *lines):
     for line in lines:
         frontend.on_host_frame({"kind": "line", "raw": orjson.dumps(line)})
-    return said(frontend)
+    return take_lines(frontend)
 
 
-def said(frontend):
+def take_lines(frontend):
     lines, frontend.lines = frontend.lines, []
     return [orjson.loads(one) for one in lines]
 
@@ -69,7 +69,7 @@ def ask(frontend, subtype, **request):
     )
 
 
-def answered(body=None, **error):
+def build_response(body=None, **error):
     response = {"subtype": "error" if error else "success", "request_id": "r1", **error}
     return [
         {
@@ -80,7 +80,7 @@ def answered(body=None, **error):
 
 
 def test_a_message_keeps_its_uuid_and_gets_one_where_it_has_none():
-    frontend, message = attached(), {"role": "user", "content": "hi"}
+    frontend, message = build_frontend(), {"role": "user", "content": "hi"}
     assert hear(frontend, type="user", message=message, uuid=MINE) == [
         {"kind": "message", "id": MINE, "message": message}
     ]
@@ -90,13 +90,13 @@ def test_a_message_keeps_its_uuid_and_gets_one_where_it_has_none():
 
 
 def test_who_speaks_while_another_drives_an_idle_session_takes_it():
-    frontend = attached(driver="terminal")
+    frontend = build_frontend(driver="terminal")
     frames = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     assert [frame["kind"] for frame in frames] == ["take", "message"]
 
 
 def test_a_message_while_another_drives_a_turn_is_refused_with_who_does_and_when_to_say_it_again():
-    frontend = attached(driver="editor")
+    frontend = build_frontend(driver="editor")
     frontend.on_host_frame({"kind": "state", "status": "busy"})
     (message,) = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     frontend.on_host_frame(
@@ -116,66 +116,68 @@ def test_a_message_while_another_drives_a_turn_is_refused_with_who_does_and_when
 
 def test_a_message_that_is_refused_when_the_turn_is_over_is_said_again_by_who_takes_over():
     """Its frontend was told of the end by somebody else, before we heard of it."""
-    frontend = attached(driver="editor", busy=True)
+    frontend = build_frontend(driver="editor", busy=True)
     (message,) = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     refused = {"id": MINE, "reason": "not-driver", "text": "x", "driver": "editor"}
     tell(frontend, "state", status="idle")
     assert tell(frontend, "refused", **refused) == [] and frontend.refusal == ""
-    assert taken(frontend) == [{"kind": "take", "id": "id-1"}, message]
+    assert take_frames(frontend) == [{"kind": "take", "id": "id-1"}, message]
     tell(frontend, "refused", **refused)
-    assert taken(frontend) == [] and frontend.refusal and frontend.turn_filter.is_idle
+    assert take_frames(frontend) == [] and frontend.refusal and frontend.turn_filter.is_idle
 
 
 def test_a_line_that_cannot_be_read_is_skipped_with_a_word():
-    frontend = attached()
+    frontend = build_frontend()
     frontend.on_stdin_line(b"{nonsense")
     frontend.on_stdin_line(b'{"type":"user","message":{"role":"assistant"}}')
     assert [text.partition(" ")[0] for text in frontend.warnings] == ["Error", "Error:"]
-    assert taken(frontend) == []
+    assert take_frames(frontend) == []
 
 
 def test_initialize_is_answered_from_the_hosts_with_the_mode_of_now():
-    frontend = attached()
+    frontend = build_frontend()
     assert ask(frontend, "initialize", hooks=None) == []
-    assert said(frontend) == answered({"pid": 7, "current_permission_mode": "plan"})
+    assert take_lines(frontend) == build_response({"pid": 7, "current_permission_mode": "plan"})
 
 
 def test_an_initialize_that_brings_something_goes_to_the_session():
-    frontend = attached()
+    frontend = build_frontend()
     request = {"subtype": "initialize", "hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}}
     assert ask(frontend, **request) == [{"kind": "request", "id": "id-1", "request": request}]
     body = {"subtype": "success", "request_id": "other", "response": {"pid": 7}}
-    assert tell(frontend, "response", id="id-1", response=body) == answered({"pid": 7})
+    assert tell(frontend, "response", id="id-1", response=body) == build_response({"pid": 7})
 
 
 def test_every_other_request_is_answered_by_the_session():
-    frontend, request = attached(), {"subtype": "set_model", "model": "small"}
+    frontend, request = build_frontend(), {"subtype": "set_model", "model": "small"}
     assert ask(frontend, **request) == [{"kind": "request", "id": "id-1", "request": request}]
-    assert said(frontend) == [] and frontend.has_open_requests
+    assert take_lines(frontend) == [] and frontend.has_open_requests
     body = {"subtype": "success", "request_id": "id-1", "response": {"model": "small"}}
-    assert tell(frontend, "response", id="id-1", response=body) == answered({"model": "small"})
+    assert tell(frontend, "response", id="id-1", response=body) == build_response(
+        {"model": "small"}
+    )
     assert not frontend.has_open_requests
 
 
 def test_a_request_that_the_session_refuses_is_answered_with_an_error():
-    frontend = attached()
+    frontend = build_frontend()
     ask(frontend, "set_permission_mode", mode="bypassPermissions")
     refusal = tell(frontend, "refused", id="id-1", reason="bypass", text="it did not begin with it")
-    assert refusal == answered(error="it did not begin with it")
+    assert refusal == build_response(error="it did not begin with it")
 
 
 def test_an_answer_that_the_session_cannot_read_is_a_denial():
-    frontend = attached()
+    frontend = build_frontend()
     tell(frontend, "question", question="q1", request=QUESTION)
     response = {"subtype": "success", "request_id": "q1", "response": {"behavior": "maybe"}}
     (answer,) = hear(frontend, type="control_response", response=response)
     tell(frontend, "refused", id=answer["id"], reason="bad-decision", text="no such behavior")
-    (denial,) = taken(frontend)
+    (denial,) = take_frames(frontend)
     assert (denial["question"], denial["decision"]["behavior"]) == ("q1", "deny")
 
 
 def test_a_question_is_put_to_the_frontend_and_its_answer_goes_back():
-    frontend = attached()
+    frontend = build_frontend()
     line = {"type": "control_request", "request_id": "q1", "request": QUESTION}
     assert tell(frontend, "question", question="q1", request=QUESTION) == [line]
     decision = {"behavior": "allow", "updatedInput": {"command": "ls"}}
@@ -187,7 +189,7 @@ def test_a_question_is_put_to_the_frontend_and_its_answer_goes_back():
 
 
 def test_a_question_that_somebody_else_settles_is_taken_back():
-    frontend = attached()
+    frontend = build_frontend()
     tell(frontend, "question", question="q1", request=QUESTION)
     cancel = {"type": "control_cancel_request", "request_id": "q1"}
     assert tell(frontend, "settled", question="q1", by="terminal", how="deny") == [cancel]
@@ -196,13 +198,13 @@ def test_a_question_that_somebody_else_settles_is_taken_back():
 
 
 def test_a_frontend_that_cannot_answer_is_put_no_question():
-    frontend = attached(asked=False)
-    assert [frame["kind"] for frame in taken(frontend)] == ["deaf"]
+    frontend = build_frontend(asked=False)
+    assert [frame["kind"] for frame in take_frames(frontend)] == ["deaf"]
     assert tell(frontend, "question", question="q1", request=QUESTION) == []
 
 
 def test_a_frontend_that_was_not_asked_is_told_what_was_denied_in_its_turn():
-    frontend = attached(asked=False)
+    frontend = build_frontend(asked=False)
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     say(frontend, INIT, {"type": "user", "uuid": MINE, "isReplay": True})
     for question in ("q1", "q2"):
@@ -217,40 +219,40 @@ def test_a_frontend_that_was_not_asked_is_told_what_was_denied_in_its_turn():
 
 
 def test_a_message_that_the_frontend_takes_back_is_waited_for_no_longer():
-    frontend = attached()
+    frontend = build_frontend()
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     (frame,) = ask(frontend, "cancel_async_message", message_uuid=MINE)
     body = {"cancelled": True, "message_uuid": MINE}
     response = {"subtype": "success", "request_id": frame["id"], "response": body}
-    assert tell(frontend, "response", id=frame["id"], response=response) == answered(body)
+    assert tell(frontend, "response", id=frame["id"], response=response) == build_response(body)
     assert frontend.turn_filter.is_idle
 
 
 def test_what_we_take_back_is_not_told_to_the_frontend():
-    frontend = attached()
+    frontend = build_frontend()
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     frontend.cancel_waiting_messages()
-    (frame,) = taken(frontend)
+    (frame,) = take_frames(frontend)
     assert frame["request"] == {"subtype": "cancel_async_message", "message_uuid": MINE}
     assert tell(frontend, "response", id=frame["id"], response={"subtype": "success"}) == []
     assert frontend.turn_filter.is_idle and not frontend.has_open_requests
 
 
 def test_a_question_of_what_somebody_else_drives_is_put_when_that_one_has_gone():
-    frontend = attached(driver="terminal")
+    frontend = build_frontend(driver="terminal")
     assert tell(frontend, "question", question="q1", request=QUESTION) == []
     assert [line["type"] for line in tell(frontend, "driver", client=None)] == ["control_request"]
     assert tell(frontend, "driver", client="us") == []
 
 
 def test_a_question_that_would_be_too_long_is_never_cut():
-    frontend = attached(wants=FrontendOptions(max_line_bytes=1000))
+    frontend = build_frontend(wants=FrontendOptions(max_line_bytes=1000))
     request = {**QUESTION, "input": {"command": "x" * 2000}}
     assert tell(frontend, "question", question="q1", request=request) == []
 
 
 def test_a_hook_is_asked_and_its_answer_goes_back():
-    frontend, request = attached(), {"subtype": "hook_callback", "callback_id": "h"}
+    frontend, request = build_frontend(), {"subtype": "hook_callback", "callback_id": "h"}
     line = {"type": "control_request", "request_id": "a1", "request": request}
     assert tell(frontend, "ask", id="a1", request=request) == [line]
     response = {"subtype": "success", "request_id": "a1", "response": {}}
@@ -259,11 +261,11 @@ def test_a_hook_is_asked_and_its_answer_goes_back():
 
 
 def test_a_frontend_that_has_said_all_answers_no_hook():
-    frontend, request = attached(), {"subtype": "hook_callback", "callback_id": "h"}
+    frontend, request = build_frontend(), {"subtype": "hook_callback", "callback_id": "h"}
     tell(frontend, "ask", id="a1", request=request)
     frontend.on_stdin_end()
     tell(frontend, "ask", id="a2", request=request)
-    deaf, *replies = taken(frontend)
+    deaf, *replies = take_frames(frontend)
     assert deaf["kind"] == "deaf"
     assert [(frame["kind"], frame["response"]["subtype"]) for frame in replies] == [
         ("reply", "error")
@@ -271,14 +273,14 @@ def test_a_frontend_that_has_said_all_answers_no_hook():
 
 
 def test_states_are_told_around_a_question():
-    frontend = attached(wants=FrontendOptions(state_events="visible"))
+    frontend = build_frontend(wants=FrontendOptions(state_events="visible"))
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     lines = say(frontend, INIT, {"type": "user", "uuid": MINE, "isReplay": True})
     lines += tell(frontend, "question", question="q1", request=QUESTION)
     response = {"subtype": "success", "request_id": "q1", "response": {"behavior": "allow"}}
     hear(frontend, type="control_response", response=response)
     lines += (
-        said(frontend)
+        take_lines(frontend)
         + tell(frontend, "settled", question="q1", by="us", how="allow")
         + say(frontend, RESULT)
     )
@@ -287,7 +289,7 @@ def test_states_are_told_around_a_question():
 
 
 def test_a_message_that_the_session_does_not_take_is_told():
-    frontend = attached()
+    frontend = build_frontend()
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     tell(frontend, "refused", id=MINE, reason="driven", text="terminal drives", driver="terminal")
     assert frontend.refusal == "terminal drives" and frontend.turn_filter.is_idle
@@ -297,13 +299,13 @@ HOOKS = {"hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}}
 
 
 def test_who_brings_hooks_to_an_idle_session_that_another_drives_takes_it_first():
-    frontend = attached(driver="terminal")
+    frontend = build_frontend(driver="terminal")
     take, request = ask(frontend, "initialize", **HOOKS)
     assert (take["kind"], request["kind"]) == ("take", "request")
 
 
 def test_a_message_behind_hooks_waits_until_the_session_has_taken_them():
-    frontend = attached()
+    frontend = build_frontend()
     (request,) = ask(frontend, "initialize", **HOOKS)
     assert (
         hear(
@@ -317,12 +319,12 @@ def test_a_message_behind_hooks_waits_until_the_session_has_taken_them():
     )
     assert not frontend.turn_filter.is_idle
     tell(frontend, "response", id=request["id"], response={"subtype": "success", "response": {}})
-    (message,) = taken(frontend)
+    (message,) = take_frames(frontend)
     assert (message["kind"], message["id"], message["priority"]) == ("message", MINE, "next")
 
 
 def test_no_message_of_a_frontend_is_said_without_the_hooks_that_the_session_has_not_taken():
-    frontend = attached(driver="terminal", busy=True)
+    frontend = build_frontend(driver="terminal", busy=True)
     (request,) = ask(frontend, "initialize", **HOOKS)
     assert hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE) == []
     assert (
@@ -330,7 +332,7 @@ def test_no_message_of_a_frontend_is_said_without_the_hooks_that_the_session_has
         != []
     )
     assert (
-        taken(frontend) == []
+        take_frames(frontend) == []
         and frontend.turn_filter.is_idle
         and frontend.refusal.endswith(": terminal drives")
     )

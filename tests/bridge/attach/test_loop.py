@@ -37,34 +37,34 @@ class Stdout:
     has_failed = False
 
     def __init__(self):
-        self.said = b""
+        self.output = b""
 
     async def wait_for_disconnect(self):
         await anyio.sleep_forever()
 
     async def write(self, data):
-        self.said += data
+        self.output += data
 
 
 class Host:
     """The other end of a link."""
 
     def __init__(self, link):
-        self._link = link
-        self._rest = b""
+        self._socket = link
+        self._buffer = b""
 
     def say(self, *frames):
-        self._link.sendall(b"".join(frames))
+        self._socket.sendall(b"".join(frames))
 
     async def hear(self):
         """The next frame of the client, None at its end."""
-        while b"\n" not in self._rest:
-            await anyio.wait_readable(self._link)
-            chunk = self._link.recv(65536)
+        while b"\n" not in self._buffer:
+            await anyio.wait_readable(self._socket)
+            chunk = self._socket.recv(65536)
             if not chunk:
                 return None
-            self._rest += chunk
-        line, _, self._rest = self._rest.partition(b"\n")
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return json.loads(line)
 
     async def hear_of(self, kind):
@@ -84,20 +84,20 @@ class Joined:
             FrontendOptions(), SESSION, iter(map(str, range(100))).__next__, can_answer=True
         )
         self.frontend.on_host_frame({**WELCOME, "knows": ["accepted"]})
-        self.link = HostConnection(SESSION, ours, {}, pid=4711)
+        self.connection = HostConnection(SESSION, ours, {}, pid=4711)
         output = FrontendOutput("stream-json", verbose=True, stdout=self.stdout)
         self.loop = AttachLoop(
-            self.frontend, self.link, output, prompt=prompt, source=None, ends_session=False
+            self.frontend, self.connection, output, prompt=prompt, source=None, ends_session=False
         )
 
     async def run(self, *pending):
         with self.theirs, anyio.fail_after(PATIENCE):
             self.status = await self.loop.run(list(pending))
-            self.link.close()
+            self.connection.close()
 
     @property
     def results(self):
-        lines = map(json.loads, self.stdout.said.splitlines())
+        lines = map(json.loads, self.stdout.output.splitlines())
         return [line for line in lines if line["type"] == "result"]
 
 
@@ -113,7 +113,7 @@ async def begin_turn(joined):
         for number, line in enumerate((init, words), 1)
     )
     joined.host.say(encode_frame("accepted", id=message["id"]), *told)
-    while b"assistant" not in joined.stdout.said:
+    while b"assistant" not in joined.stdout.output:
         await anyio.lowlevel.checkpoint()
 
 
@@ -174,10 +174,12 @@ async def test_a_host_that_answers_no_narrower_flag_is_not_waited_for_without_en
     monkeypatch.setattr(links, "WELCOME_TIMEOUT_S", 0.05)
     joined = Joined("hi")
     with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
-        await joined.link.wait_for_answer(
-            joining._send_and_wait(joined.link, joined.frontend, {"kind": "narrow", "mode": "plan"})
+        await joined.connection.wait_for_answer(
+            joining._send_and_wait(
+                joined.connection, joined.frontend, {"kind": "narrow", "mode": "plan"}
+            )
         )
-    joined.link.close()
+    joined.connection.close()
 
 
 async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_says():
@@ -212,4 +214,4 @@ async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_sa
             )
             theirs.shutdown(socket.SHUT_WR)
             assert await host.hear() is None, "it was said again"
-    assert (status, stdout.said) == (0, b"done\n")
+    assert (status, stdout.output) == (0, b"done\n")

@@ -37,19 +37,19 @@ def view(wants=PLAIN, *, driving=True, sent=(MINE,)):
     return turns
 
 
-def said(turns, *lines):
+def filter_lines(turns, *lines):
     return [one for raw in lines for one in turns.filter_line(raw)]
 
 
 def test_the_turn_of_its_message_is_said_as_a_run_of_its_own_would_say_it():
     turns = view()
-    assert said(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [INIT, TEXT, RESULT]
+    assert filter_lines(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [INIT, TEXT, RESULT]
     assert turns.is_idle and turns.result["result"] == "done"
 
 
 def test_partial_lines_and_its_own_messages_are_said_to_who_wants_them():
     turns = view(FrontendOptions(wants_partial=True, replays_messages=True))
-    assert said(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [
+    assert filter_lines(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [
         INIT,
         echo(MINE),
         DELTA,
@@ -60,63 +60,63 @@ def test_partial_lines_and_its_own_messages_are_said_to_who_wants_them():
 
 def test_the_turn_of_somebody_elses_message_is_not_said():
     turns = view()
-    assert said(turns, INIT, echo(THEIRS), DELTA, TEXT, RESULT) == []
+    assert filter_lines(turns, INIT, echo(THEIRS), DELTA, TEXT, RESULT) == []
     assert not turns.is_idle
-    assert said(turns, INIT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
+    assert filter_lines(turns, INIT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
 
 
 def test_what_is_left_of_a_turn_that_ran_before_it_came_is_not_said():
     turns = view()
     turns.attach(INIT, is_running=True)
-    assert said(turns, DELTA, TEXT, RESULT, STATUS) == [STATUS]
+    assert filter_lines(turns, DELTA, TEXT, RESULT, STATUS) == [STATUS]
     assert not turns.is_idle
 
 
 def test_a_message_that_is_said_into_a_turn_is_answered_by_the_rest_of_it():
     turns = view()
     turns.attach(INIT, is_running=True)
-    assert said(turns, TEXT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
+    assert filter_lines(turns, TEXT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
     assert turns.is_idle
 
 
 def test_one_result_answers_all_messages_that_its_turn_took():
     turns = view(sent=(MINE, THEIRS))
-    said(turns, INIT, echo(MINE), TEXT, echo(THEIRS), RESULT)
+    filter_lines(turns, INIT, echo(MINE), TEXT, echo(THEIRS), RESULT)
     assert turns.is_idle
     turns = view(sent=(MINE, THEIRS))
-    said(turns, INIT, echo(MINE), TEXT, RESULT)
+    filter_lines(turns, INIT, echo(MINE), TEXT, RESULT)
     assert list(turns.waiting_ids) == [THEIRS]
 
 
 @pytest.mark.parametrize("driving", [True, False])
 def test_a_turn_that_names_no_message_is_whose_it_is_that_drives(driving):
     turns = view(FrontendOptions(wants_partial=True), driving=driving, sent=())
-    assert said(turns, INIT, STATUS, DELTA, TEXT, RESULT) == (
+    assert filter_lines(turns, INIT, STATUS, DELTA, TEXT, RESULT) == (
         [INIT, STATUS, DELTA, TEXT, RESULT] if driving else []
     )
 
 
 def test_a_message_that_is_not_said_again_is_answered_by_the_next_result():
     turns = view()
-    assert said(turns, RESULT) == [RESULT]
+    assert filter_lines(turns, RESULT) == [RESULT]
     assert turns.is_idle
 
 
 def test_each_frontend_has_the_states_and_the_terminator_that_it_wants():
     turns = view(FrontendOptions(state_events="host", terminator=b'{"type":"message_stop"}\n'))
-    lines = said(turns, STATE, INIT, echo(MINE), TEXT, RESULT, line("message_stop"))
+    lines = filter_lines(turns, STATE, INIT, echo(MINE), TEXT, RESULT, line("message_stop"))
     running, *rest, idle = map(orjson.loads, lines)
     assert (running["state"], idle["state"]) == ("running", "idle") and running[
         "sdk_host_only"
     ] is True
     assert [one["type"] for one in rest] == ["system", "assistant", "result", "message_stop"]
-    assert said(view(), STATE) == []
+    assert filter_lines(view(), STATE) == []
 
 
 def test_a_line_of_a_session_with_a_higher_limit_is_cut():
     turns = view(FrontendOptions(max_line_bytes=2000))
     long = line("assistant", message={"content": [{"type": "text", "text": "x" * 9000}]})
-    (cut,) = said(turns, INIT, echo(MINE), long)[1:]
+    (cut,) = filter_lines(turns, INIT, echo(MINE), long)[1:]
     assert len(cut) <= 2000 and orjson.loads(cut)["type"] == "assistant"
 
 
@@ -138,7 +138,7 @@ def test_a_result_of_ours_closes_the_reply_that_is_half_said_and_nothing_stands_
         return line("stream_event", event={"type": kind, **fields}, parent_tool_use_id=None)
 
     delta = event("content_block_delta", index=3, delta={"type": "text_delta", "text": "One, t"})
-    said(
+    filter_lines(
         turns,
         INIT,
         echo(MINE),
@@ -153,6 +153,10 @@ def test_a_result_of_ours_closes_the_reply_that_is_half_said_and_nothing_stands_
     assert kinds == ["assistant", "content_block_stop", "message_delta", "message_stop", "result"]
     assert told[0]["message"] == {"id": "m", "content": [{"type": "text", "text": "One, t"}]}
     assert told[1]["event"]["index"] == 3
-    assert said(turns, DELTA, TEXT, RESULT) == [], "the rest of the turn is not its own any more"
+    assert filter_lines(turns, DELTA, TEXT, RESULT) == [], (
+        "the rest of the turn is not its own any more"
+    )
     turns.add_message(THEIRS)
-    assert said(turns, INIT, echo(THEIRS), TEXT, RESULT) == [INIT, TEXT, RESULT], "the next one is"
+    assert filter_lines(turns, INIT, echo(THEIRS), TEXT, RESULT) == [INIT, TEXT, RESULT], (
+        "the next one is"
+    )

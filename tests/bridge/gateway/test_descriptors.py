@@ -23,7 +23,7 @@ MACOS = 256
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def limited_server(tmp_path_factory):
     """Start a server process with few descriptors. Yield its port, its token and the file of its
     stderr.
     """
@@ -51,9 +51,9 @@ def silent(stack, port, count):
         link.connect(("127.0.0.1", port))
 
 
-def test_a_server_without_descriptors_reports_it_once_and_recovers(served):
+def test_a_server_without_descriptors_reports_it_once_and_recovers(limited_server):
     """Other code uses the descriptors: the limit is lowered while the server runs."""
-    port, token, stderr, pid = served
+    port, token, stderr, pid = limited_server
     headers = {"Authorization": f"Bearer {token}"}
     assert ask_at(port, "GET", "/sessions", None, headers).status == 200
     used = len(os.listdir(f"/proc/{pid}/fd"))
@@ -71,8 +71,8 @@ def test_a_server_without_descriptors_reports_it_once_and_recovers(served):
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.full)])
-def test_silent_connections_do_not_block_the_owner(served, rounds):
-    port, token, stderr, pid = served
+def test_silent_connections_do_not_block_the_owner(limited_server, rounds):
+    port, token, stderr, pid = limited_server
     headers = {"Authorization": f"Bearer {token}"}
     for _ in range(rounds):
         with ExitStack() as stack:

@@ -34,7 +34,7 @@ def turn(words):
 
 
 @pytest.fixture
-def living(box):
+def hosting_box(box):
     """A box whose hosts end with the test; its vendor asks about a call when it hears "go"."""
     made = HostingBox(box)
     made.vendor(HELLO, *ASKS, *OK)
@@ -116,15 +116,15 @@ class Variables(Mapping[str, str]):
 
 
 @pytest.fixture
-def hosts(living):
+def hosts(hosting_box):
     """The hosts of the box."""
-    return LocalHosts(Variables(living), {})
+    return LocalHosts(Variables(hosting_box), {})
 
 
 @pytest.fixture
-def real(living, hosts):
+def real(hosting_box, hosts):
     """A gateway in this process before the hosts of the box."""
-    running = Web(hosts, TokenFile(living.variables), Endpoint(port=0))
+    running = Web(hosts, TokenFile(hosting_box.variables), Endpoint(port=0))
     yield running
     running.close()
 
@@ -220,25 +220,25 @@ def test_bypass_permissions_is_chosen_from_nowhere_unless_the_session_began_with
     )
 
 
-def test_who_drives_at_the_terminal_is_named_and_displaced(real, living, box):
-    living.vendor(*TWO_TURNS)
+def test_who_drives_at_the_terminal_is_named_and_displaced(real, hosting_box, box):
+    hosting_box.vendor(*TWO_TURNS)
     path = begin(real, box, "one")
-    (session,) = living.sessions()
+    (session,) = hosting_box.sessions()
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
         with connect_to_session_blocking(
-            session.session_id, living.variables, client="terminal"
+            session.session_id, hosting_box.variables, client="terminal"
         ) as terminal:
             until(stream, "driver", client="terminal")
             refused = real.post(f"{path}/messages", {"text": "two"})
             assert (refused.status, refused.json["driver"]) == (409, "terminal")
             assert real.post(f"{path}/messages", {"text": "two", "take": True}).status == 200
-            assert living.until(terminal, "driver")["client"].startswith("web")
+            assert hosting_box.until(terminal, "driver")["client"].startswith("web")
             until(stream, "totals", turns=2)
 
 
-def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, living, box):
-    living.vendor(*TWO_TURNS)
+def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, hosting_box, box):
+    hosting_box.vendor(*TWO_TURNS)
     path = begin(real, box, "one")
     mark = "0a1b2c3d-0000-4000-8000-000000000001"
     for _ in range(3):
@@ -254,34 +254,36 @@ def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, living, 
 
 
 def test_one_message_behind_another_is_not_refused_because_the_first_one_drives(
-    real, living, box, monkeypatch
+    real, hosting_box, box, monkeypatch
 ):
     monkeypatch.setattr(
         start, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
     )
-    living.vendor(*TWO_TURNS)
+    hosting_box.vendor(*TWO_TURNS)
     path = begin(real, box, "one")
     assert real.post(f"{path}/answers", {"question": "none", "behavior": "deny"}).status == 404
     assert [real.post(f"{path}/messages", {"text": "two"}).status for _ in range(2)] == [200, 200]
 
 
-def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(real, living, box):
-    living.vendor(*TWO_TURNS)
+def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(
+    real, hosting_box, box
+):
+    hosting_box.vendor(*TWO_TURNS)
     path = begin(real, box, "one")
-    (session,) = living.sessions()
+    (session,) = hosting_box.sessions()
     woken = {"text": "one", "id": "0a1b2c3d-0000-4000-8000-000000000001", "wake": True}
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
-    end(real, living, path, session)
+    end(real, hosting_box, path, session)
     assert real.post(f"{path}/messages", woken).json == {"woken": True}
     assert real.post(f"{path}/messages", woken).json == {"id": woken["id"]}  # while it lives
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=2)
-    living.idle(session)
-    before = end(real, living, path, session)
+    hosting_box.idle(session)
+    before = end(real, hosting_box, path, session)
     assert real.post(f"{path}/messages", woken).json == {"id": woken["id"]}
     assert (
-        living.now(session) == before
+        hosting_box.now(session) == before
         and before.metadata["state"] == "done"
         and not before.is_running
     )
@@ -294,20 +296,20 @@ def end(web, living, path, session):
 
 
 def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
-    real, hosts, living, box, monkeypatch
+    real, hosts, hosting_box, box, monkeypatch
 ):
-    living.vendor(*TWO_TURNS)
+    hosting_box.vendor(*TWO_TURNS)
     path = begin(real, box, "one")
-    (session,) = living.sessions()
+    (session,) = hosting_box.sessions()
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
-    end(real, living, path, session)
+    end(real, hosting_box, path, session)
     look = hosts.find_sessions
 
     def late(word):
         found = look(word)
         monkeypatch.setattr(hosts, "find_sessions", look)
-        respawn_session(session, living.variables)
+        respawn_session(session, hosting_box.variables)
         return found
 
     monkeypatch.setattr(hosts, "find_sessions", late)
@@ -316,14 +318,14 @@ def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
         until(stream, "totals", turns=2)
 
 
-def test_a_session_that_has_ended_is_still_read_and_begins_again(real, living, box):
+def test_a_session_that_has_ended_is_still_read_and_begins_again(real, hosting_box, box):
     path = begin(real, box)
-    (session,) = living.sessions()
+    (session,) = hosting_box.sessions()
     with real.stream(f"{path}/events") as stream:
         before = until(stream, "question")
         assert real.post(f"{path}/stop").status == 200
         assert until(stream, "bye")
-    living.ended(session)
+    hosting_box.ended(session)
     assert real.get(path).json["alive"] is False and real.get(path).json["state"] == "stopped"
     with real.stream(f"{path}/events") as stream:
         kept = until(stream, "bye")
@@ -348,15 +350,15 @@ def test_a_session_that_has_ended_is_still_read_and_begins_again(real, living, b
 
 
 def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_posted(
-    real, living, box
+    real, hosting_box, box
 ):
-    living.vendor(*TWO_TURNS)
+    hosting_box.vendor(*TWO_TURNS)
     path, mark = begin(real, box, "one"), "0a1b2c3d-0000-4000-8000-000000000001"
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
         assert real.post(f"{path}/stop").status == 200
         until(stream, "bye")
-    living.ended(living.sessions()[0])
+    hosting_box.ended(hosting_box.sessions()[0])
     for _ in range(3):
         assert (
             real.post(f"{path}/messages", {"text": "one", "id": mark, "wake": True}).status == 200
@@ -370,14 +372,14 @@ def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_
     assert prompts == ["one", "one", "two"]
 
 
-def test_a_session_is_read_while_its_host_is_about_to_go(real, living, box):
+def test_a_session_is_read_while_its_host_is_about_to_go(real, hosting_box, box):
     """It has said its end and closed its door, and holds its lock a moment longer."""
     path = begin(real, box)
-    (session,) = living.sessions()
+    (session,) = hosting_box.sessions()
     with real.stream(f"{path}/events") as stream:
         assert real.post(f"{path}/stop").status == 200
         assert until(stream, "bye")
-    living.ended(session)
+    hosting_box.ended(session)
     held = lock.acquire_host_lock(session.folder)
     try:
         with real.stream(f"{path}/events") as stream:
@@ -386,13 +388,13 @@ def test_a_session_is_read_while_its_host_is_about_to_go(real, living, box):
         os.close(held)
 
 
-def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, living, box):
+def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, hosting_box, box):
     path = begin(real, box)
     with real.stream(f"{path}/events") as stream:
         before = until(stream, "question")
-        os.kill(living.sessions()[0].metadata["pid"], signal.SIGKILL)
+        os.kill(hosting_box.sessions()[0].metadata["pid"], signal.SIGKILL)
         list(stream)
-    living.ended(living.sessions()[0])
+    hosting_box.ended(hosting_box.sessions()[0])
     assert real.get(path).json["state"] == "failed"
     with real.stream(f"{path}/events") as stream:
         after = until(stream, "bye")
@@ -400,7 +402,7 @@ def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, living, box):
     assert lines[0] == lines[1][: len(lines[0])]
 
 
-def test_many_pages_come_and_go_and_leave_nothing(real, living, box):
+def test_many_pages_come_and_go_and_leave_nothing(real, hosting_box, box):
     path = begin(real, box)
     with real.stream(f"{path}/events") as stream:
         until(stream, "question")
@@ -431,11 +433,11 @@ CHATTY = tuple(
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.full)])
-def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(living, box, kills):
+def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(hosting_box, box, kills):
     """kill -9; the browser comes back with the last id that it saw. Every line is heard once, and
     in its order.
     """
-    living.vendor(
+    hosting_box.vendor(
         HELLO,
         ["hear", "go"],
         ["out", ndjson(INIT)],
@@ -443,10 +445,10 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(living, box, kills
         ["out", ndjson(result("Over."))],
         STAYS,
     )
-    chance, token = random.Random(7), TokenFile(living.variables).load_tokens().drive
+    chance, token = random.Random(7), TokenFile(hosting_box.variables).load_tokens().drive
     heard, last, path = list[Told](), "", ""
     for kill in range(kills + 1):
-        with serving(living, box) as (process, port):
+        with run_gateway(hosting_box, box) as (process, port):
             if not path:
                 path = begin_at(port, token, box)
             enough = len(heard) + chance.randrange(1 + MANY // kills) if kill < kills else 10**9
@@ -458,10 +460,10 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(living, box, kills
                         if b'"type":"result"' in one.data or len(heard) >= enough:
                             break
             process.kill()
-    (session,) = living.sessions()
+    (session,) = hosting_box.sessions()
     assert session.is_running
     with connect_to_session_blocking(
-        session.session_id, living.variables, role="watch", partial=False
+        session.session_id, hosting_box.variables, role="watch", partial=False
     ) as link:
         frames = itertools.takewhile(
             lambda one: one["kind"] != "synced", link.read_frames(PATIENCE)
@@ -471,7 +473,7 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(living, box, kills
 
 
 @contextmanager
-def serving(living, box):
+def run_gateway(living, box):
     """`shim bridge serve` as a process of its own: it, and its port."""
     process = start_shim(
         ("bridge", "serve", "--http", "127.0.0.1:0"), env=living.variables, cwd=box.cwd,

@@ -16,7 +16,7 @@ from shim.core.bridge.frames import DRIVE, WATCH
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.io.raw_output import warn
-from shim.story.terminal.console import ReaderMayLeave, open_console
+from shim.story.terminal.console import BrokenPipeHandler, open_console
 
 MAX_RECONNECTS = 5  # connections that break in a row before we give up
 # between two of them: a host that was killed seems to live for a moment, until its lock is gone
@@ -84,7 +84,7 @@ def _run_to_end(
     again: str = "claude attach",
 ) -> int:
     """Serve to the end, and say what end it is. Returns the exit status."""
-    with ReaderMayLeave():
+    with BrokenPipeHandler():
         end, living = _serve_with_reconnects(one, environment, seat, client, role)
         seat.view.close(is_running=living)
         return _report_end(one, seat, end, again, living=living)
