@@ -20,7 +20,7 @@ from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, list_eve
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
 from shim.story.story import Story
-from shim.story.terminal.draw import Drawing
+from shim.story.terminal.draw import Renderer
 
 PICTURE = Path(__file__).resolve().parent.parent / "shim" / "manual" / "demo.svg"
 PROMPT, FOLDER = "make greet.py nicer", "/home/you/hello"
@@ -39,9 +39,9 @@ def drawn() -> Console:
     )
     translation = open_translation("demo", partial=True, terminator="none", stable=True)
     story, clock = Story(), 0.0
-    drawing = Drawing(console, story)
+    drawing = Renderer(console, story)
     for change in story.add_prompt(clock, PROMPT):
-        drawing.change(change)
+        drawing.draw_change(change)
     for event in list_events(PROMPT, FOLDER, "demo"):
         clock += {
             "thinking": TOKEN_PAUSE_S,
@@ -51,12 +51,12 @@ def drawn() -> Console:
         }.get(event["type"], 0.0)
         for line in translation.feed(json.dumps(event).encode() + b"\n").splitlines():
             for change in story.add_event(clock, orjson.loads(line)):
-                drawing.change(change)
+                drawing.draw_change(change)
     for line in translation.close(ChildExit(0)).splitlines():
         for change in story.add_event(clock, orjson.loads(line)):
-            drawing.change(change)
+            drawing.draw_change(change)
     for change in story.close(clock):
-        drawing.change(change)
+        drawing.draw_change(change)
     drawing.close()
     return console
 

@@ -10,7 +10,7 @@ import re
 _ORDER = re.compile(r"\x1b\[(\??)([0-9;]*)([A-Za-z])")
 
 
-class Screen:
+class TerminalEmulator:
     """The lines so far, and where the cursor is: a row of `rows` and a column."""
 
     def __init__(self, columns: int = 80, lines: int = 24) -> None:

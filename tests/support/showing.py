@@ -25,7 +25,7 @@ from telling import (
     user,
 )
 
-from shim.story.terminal.show import show
+from shim.story.terminal.show import draw_recording
 
 GOLDENS = ROOT / "tests" / "golden" / "show"
 
@@ -153,12 +153,12 @@ def drawn(cast: bytes | Path, *, terminal: bool = False, width: int = 100, **opt
         color_system="standard" if terminal else None, _environ={},
     )  # fmt: skip
     if isinstance(cast, Path):
-        show(str(cast), console, **options)
+        draw_recording(str(cast), console, **options)
     else:
         with tempfile.NamedTemporaryFile(suffix=".cast") as file:
             file.write(cast)
             file.flush()
-            show(file.name, console, **options)
+            draw_recording(file.name, console, **options)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

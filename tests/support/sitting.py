@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from screen import Screen
+from screen import TerminalEmulator
 
 from shim.commands.sessions.terminal.composer import draw_composer
 from shim.commands.sessions.terminal.keys import KeyParser
@@ -30,7 +30,7 @@ class Sitting:
         self.now = NOW
         self.said: list[dict[str, Any]] = []
         self.written = ""
-        self.screen = Screen(columns, lines)
+        self.screen = TerminalEmulator(columns, lines)
         self.console = Console(
             file=io.StringIO(), force_terminal=True, width=columns, height=lines, highlight=False, markup=False,
             emoji=False, color_system=colours, _environ={},

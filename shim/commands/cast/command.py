@@ -16,7 +16,7 @@ from shim.story.terminal.console import (
     print_json,
     print_line,
 )
-from shim.story.terminal.progress import progress
+from shim.story.terminal.progress import show_progress
 
 app = typer.Typer(
     name="cast",
@@ -46,7 +46,7 @@ def verify(
     files = list(list_cast_paths(casts))
     rows: list[dict[str, Any]] = []
     states: dict[str, int] = {}
-    with progress("verifying recordings", len(files), prints=not as_json) as one_more:
+    with show_progress("verifying recordings", len(files), prints_output=not as_json) as one_more:
         for path in files:
             checked = verify_cast_file(path)
             states[checked.state] = states.get(checked.state, 0) + 1

@@ -11,7 +11,7 @@ from shim.commands.cast.check import CheckResult, check_recording
 from shim.core.reading.account import escape_control_chars, pluralize
 from shim.recording.folders import list_cast_paths
 from shim.story.terminal.console import print_json
-from shim.story.terminal.progress import progress
+from shim.story.terminal.progress import show_progress
 
 OUTCOME_COLOURS = {"ok": "green", "differs": "red", "skipped": "yellow", "failed": "red"}
 MAX_CONCURRENT_CHECKS = 8  # each check starts two programs
@@ -26,7 +26,10 @@ def print_check_report(paths: Sequence[str], *, as_json: bool) -> int:
     counts = dict.fromkeys(OUTCOME_COLOURS, 0)
     rows = []
     pool = ThreadPoolExecutor(max(1, min(MAX_CONCURRENT_CHECKS, os.cpu_count() or 1)))
-    with pool, progress("checking recordings", len(casts), prints=not as_json) as one_more:
+    with (
+        pool,
+        show_progress("checking recordings", len(casts), prints_output=not as_json) as one_more,
+    ):
         for checked in pool.map(check_recording, casts):
             counts[checked.outcome] += 1
             one_more()

@@ -8,13 +8,13 @@ from shim.core.reading.account import pluralize
 from shim.recording.folders import list_cast_paths
 from shim.story.reading import Recording, StoryReader
 from shim.story.terminal.console import format_single_line
-from shim.story.terminal.progress import progress
+from shim.story.terminal.progress import show_progress
 
 
 def load_summaries(paths: Iterable[str]) -> Iterator[RunSummary]:
     """One run for each file, in the order of names. A terminal is shown how many have been read."""
     files = list(list_cast_paths(paths))
-    with progress("reading recordings", len(files)) as one_more:
+    with show_progress("reading recordings", len(files)) as one_more:
         for path in files:
             yield load_summary(path)
             one_more()

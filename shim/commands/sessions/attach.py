@@ -18,7 +18,7 @@ from shim.commands.sessions.terminal.attach import run_attach, run_watch
 from shim.commands.turn.waiting import find_output_pipe
 from shim.core.bridge.frames import WATCH, encode_frame
 from shim.story.terminal.console import BrokenPipeHandler, open_console, print_line
-from shim.story.terminal.show import show
+from shim.story.terminal.show import draw_recording
 
 SessionReference = Annotated[
     str, typer.Argument(metavar="ID", help="Its id, the beginning of one, or a part of its name.")
@@ -89,7 +89,7 @@ def _print_frames(one: SessionRecord) -> None:
 
 def _show_log(one: SessionRecord, *, thinking: bool, full: bool) -> None:
     for path in list_recordings(one):
-        show(path, open_console(), thinking=thinking, full=full)
+        draw_recording(path, open_console(), thinking=thinking, full=full)
     command = (
         f"claude attach {one.short_id}"
         if can_respawn(one)

@@ -10,7 +10,7 @@ from rich.console import Console
 from shim.bridge.registry import SessionRecord
 from shim.core.cast.records import CAST_SUFFIX, CastError
 from shim.core.reading.account import escape_control_chars
-from shim.story.terminal.show import show
+from shim.story.terminal.show import draw_recording
 
 # that are shown, as the real one shows the last 500 chunks; a line says where the others are
 MAX_LINES = 500
@@ -77,7 +77,7 @@ def _draw_recordings(paths: Iterable[str], console: Console, *, alive: bool) -> 
     problems, paths = [], list(paths)
     for path in paths:
         try:
-            show(path, console, unended=alive and path == paths[-1])
+            draw_recording(path, console, is_running=alive and path == paths[-1])
         except CastError as error:
             problems.append(str(error))
     return problems

@@ -28,7 +28,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory
 from shim.story.reading import MAX_LINE_BYTES, parse_json_objects
 from shim.story.story import StepChange, Story, format_content
-from shim.story.terminal.draw import Drawing
+from shim.story.terminal.draw import Renderer
 from shim.story.terminal.paper import REFRESH_SECONDS
 
 CHUNK_BYTES = 256 * 1024
@@ -46,7 +46,9 @@ class LiveTurn:
         self._console = console
         self._person = person
         self._story = Story()
-        self._renderer = Drawing(console, self._story, live=True, asks=person is not None)
+        self._renderer = Renderer(
+            console, self._story, live=True, is_interactive=person is not None
+        )
         self._process: subprocess.Popen[bytes]
         self._lines = LineSplitter(MAX_LINE_BYTES)
         self._start_time = time.monotonic()
@@ -76,7 +78,7 @@ class LiveTurn:
             )
             try:
                 self._draw_changes(self._story.add_prompt(0.0, prompt))
-                self._renderer.wait("waiting for the agent")
+                self._renderer.show_waiting("waiting for the agent")
                 self._send_line({"type": "user", "message": {"role": "user", "content": prompt}})
                 self._read_until_closed(selector, signals)
                 return self._finish()
@@ -84,7 +86,7 @@ class LiveTurn:
                 self._stop_process(at_once=True)
                 raise
             finally:
-                self._renderer.rest()
+                self._renderer.stop_waiting()
 
     # -- what comes --------------------------------------------------------------------------------
 
@@ -146,7 +148,7 @@ class LiveTurn:
             more = True
         if data and not self._received_signals:
             text = escape_control_chars(data.decode("utf-8", "replace"))
-            self._renderer.rest(text.partition("\nhint: ")[0].strip("\n"))
+            self._renderer.stop_waiting(text.partition("\nhint: ")[0].strip("\n"))
             sys.stderr.write(text)
             sys.stderr.flush()
         return more
@@ -171,13 +173,13 @@ class LiveTurn:
             self._result_line = event
             if self._person is not None:
                 self._person.questions.clear()
-            self._renderer.answered()
+            self._renderer.end_prompt()
         self._draw_changes(self._story.add_event(self._elapsed_s(), event))
         if kind == "result":
-            self._renderer.rest()
+            self._renderer.stop_waiting()
             self._close_stdin()
         elif self._current_question is not None:
-            self._renderer.ask(self._current_question.format_input_prompt())
+            self._renderer.show_prompt(self._current_question.format_input_prompt())
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -204,7 +206,7 @@ class LiveTurn:
             "request": question.request,
         }
         self._draw_changes(self._story.add_event(self._elapsed_s(), line))
-        self._renderer.ask(question.format_input_prompt())
+        self._renderer.show_prompt(question.format_input_prompt())
 
     def _read_answer(self, person: Person) -> None:
         """A line from the terminal, as the answer to the open question."""
@@ -212,11 +214,11 @@ class LiveTurn:
         if question is None:
             return
         if word is None:
-            self._renderer.ask(question.format_input_prompt())
+            self._renderer.show_prompt(question.format_input_prompt())
             return
         answer = question.build_response(word)
         person.questions.resolve(question.request_id)
-        self._renderer.answered()
+        self._renderer.end_prompt()
         self._draw_changes(self._story.add_frontend_line(self._elapsed_s(), answer))
         self._send_line(answer)
         self._show_question(person)
@@ -224,7 +226,7 @@ class LiveTurn:
     def _withdraw_question(self, person: Person, event: Mapping[str, Any]) -> None:
         """The drop-in needs no answer to a question any more."""
         if person.questions.resolve(str(event.get("request_id"))):
-            self._renderer.answered(typed=False)
+            self._renderer.end_prompt(has_answered=False)
             self._draw_changes(self._story.add_event(self._elapsed_s(), event))
             self._show_question(person)
 
@@ -235,11 +237,11 @@ class LiveTurn:
         if len(self._received_signals) > 1 or self._received_signals[0] != signal.SIGINT:
             return True
         if self._person is not None and self._current_question is not None:
-            self._renderer.answered(typed=False)
+            self._renderer.end_prompt(has_answered=False)
             self._person.questions.clear()
             self._person.set_echo(on=False)
-        self._renderer.said("interrupting; Ctrl-C once more ends it at once", "yellow")
-        self._renderer.wait("waiting for the agent to stop")
+        self._renderer.print_remark("interrupting; Ctrl-C once more ends it at once", "yellow")
+        self._renderer.show_waiting("waiting for the agent to stop")
         # Before its first line it may not listen to SIGINT yet, and there is no turn to be
         # interrupted.
         self._stopped_early = not self._has_output
@@ -254,7 +256,9 @@ class LiveTurn:
         )
         self._draw_changes(self._story.close(self._elapsed_s()))
         if self._received_signals and (at_once or self._result_line is None):
-            self._renderer.said("■ interrupted" if not at_once else "■ ended at once", "yellow")
+            self._renderer.print_remark(
+                "■ interrupted" if not at_once else "■ ended at once", "yellow"
+            )
         elif self._result_line is not None and not self._received_signals:
             attended = self._person is not None
             self._print_advice(
@@ -272,7 +276,7 @@ class LiveTurn:
 
     def _print_advice(self, said: str) -> None:
         if said:
-            self._renderer.said(said, "yellow")
+            self._renderer.print_remark(said, "yellow")
 
     def _stop_process(self, *, at_once: bool) -> None:
         """Make sure that the drop-in is gone. `at_once`: it has not said that it is done."""
@@ -296,7 +300,7 @@ class LiveTurn:
 
     def _draw_changes(self, changes: Sequence[StepChange]) -> None:
         for change in changes:
-            self._renderer.change(change)
+            self._renderer.draw_change(change)
             if change.phase == "end" and change.step.outcome in ("failed", "denied"):
                 self._failed_outputs[change.step.call] = format_content(change.step.output)
 

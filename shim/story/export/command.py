@@ -19,7 +19,7 @@ from shim.story.terminal.console import (
     check_choice,
     format_single_line,
 )
-from shim.story.terminal.progress import progress
+from shim.story.terminal.progress import show_progress
 
 # Each module has `export(path, write, *, redact)` and is imported when its format is asked for.
 FORMATS = {
@@ -77,7 +77,7 @@ def export_recording(
     export = _load_exporter(to)
     if content:
         export = functools.partial(export, content=True)
-    with progress(f"exporting {format_single_line(os.path.basename(cast))}"):
+    with show_progress(f"exporting {format_single_line(os.path.basename(cast))}"):
         if output == "-":
             _export_to_stdout(export, cast, redact != "none")
         else:

@@ -8,8 +8,8 @@ import typer
 
 from shim.recording.folders import find_newest_cast, get_default_folder
 from shim.story.terminal.console import BrokenPipeHandler, open_console
-from shim.story.terminal.pager import paged
-from shim.story.terminal.show import show
+from shim.story.terminal.pager import open_pager
+from shim.story.terminal.show import draw_recording
 
 
 def show_recording(
@@ -44,6 +44,6 @@ def show_recording(
     """
     path = find_newest_cast(file or get_default_folder(os.environ))
     with BrokenPipeHandler():
-        with paged(open_console(), wanted=not (follow or no_pager)) as console:
-            show(path, console, follow=follow, raw=raw, full=full, thinking=thinking)
+        with open_pager(open_console(), enabled=not (follow or no_pager)) as console:
+            draw_recording(path, console, follow=follow, raw=raw, full=full, thinking=thinking)
         sys.stdout.flush()

@@ -30,27 +30,31 @@ from shim.story.terminal.arguments import (
     render_full_call,
     truncate_line,
 )
-from shim.story.terminal.paper import Paper, Typed
-from shim.story.terminal.sums import reasons, session_lines, turn_line
+from shim.story.terminal.paper import Screen, TypedInput
+from shim.story.terminal.sums import list_failure_reasons, render_session_totals, render_turn_end
 
-ARGUMENT_LINES = 12  # of a command, or of further arguments
-OUTPUT_LINES = 8
-OUTPUT_CHARACTERS = 1200
-DIFF_LINES = 40
-NOTE_CHARACTERS = 600
-FULL_CHARACTERS = 1_000_000  # with `full`
-NESTED = 10_000  # calls that are remembered for the depth of their agents
-ERRORS = 10  # texts of a turn that are not repeated as its reason
-QUOTED = 20  # characters of such a text, from which on the reason may also quote it
-DEPTH = 6  # levels of nested agents
+MAX_ARGUMENT_LINES = 12  # of a command, or of further arguments
+MAX_OUTPUT_LINES = 8
+MAX_OUTPUT_CHARS = 1200
+MAX_DIFF_LINES = 40
+MAX_NOTE_CHARS = 600
+MAX_FULL_CHARS = 1_000_000  # with `full`
+MAX_OPEN_CALLS = 10_000  # calls that are remembered for the depth of their agents
+MAX_REMEMBERED_ERRORS = 10  # texts of a turn that are not repeated as its reason
+MIN_QUOTED_CHARS = 20  # characters of such a text, from which on the reason may also quote it
+MAX_DEPTH = 6  # levels of nested agents
 NO_VENDOR = "none"  # answers a turn that could not begin
 
-_COUNTED = ("repair", "unknown_event", "redaction")  # notes whose counts are also in the result
-_SETTLED = {
+_COUNTED_NOTES = (
+    "repair",
+    "unknown_event",
+    "redaction",
+)  # notes whose counts are also in the result
+_PROMPT_OUTCOMES = {
     "allow": "allowed", "deny": "denied", "timeout": "nobody answered in time: denied", "cancelled": "withdrawn",
     "interrupt": "withdrawn, the turn being interrupted", "ended": "denied, the session being over",
 }  # fmt: skip
-_MARKS = {
+_OUTCOME_SIGNS = {
     "ok": ("✓", "green"),
     "failed": ("✗", "red"),
     "denied": ("⊘", "yellow"),
@@ -59,7 +63,7 @@ _MARKS = {
 _TODO_STYLES = {"completed": "green", "in_progress": "yellow"}
 
 
-class Drawing:
+class Renderer:
     """Draws the changes of a story. `live`: show what is going on now; `thinking`: show it whole,
     not as one line; `full`: do not cut output and diffs; `asks`: a person answers, so that
     questions are not cut either.
@@ -73,97 +77,97 @@ class Drawing:
         live: bool = False,
         thinking: bool = False,
         full: bool = False,
-        asks: bool = False,
+        is_interactive: bool = False,
     ) -> None:
         # the session goes on behind what is drawn: what is open then may still be answered
-        self.unended = False
-        self._paper = Paper(console, live=live)
+        self.is_running = False
+        self._screen = Screen(console, live=live)
         self._story = story
         self._thinking = thinking
         self._full = full
-        self._asks = asks
+        self._is_interactive = is_interactive
         self._depths: dict[str, int] = {}
-        self._running = BoundedDict[int, str](NESTED)
-        self._asked: dict[str, float] = {}
-        self._head = ""  # the call that was drawn last, in one line
-        self._last: tuple[str, int] = "", 0  # the kind and the step that were drawn last
-        self._answered = False  # a model has said or called something
-        self._drove = ""  # the client that drove last
-        self._noted: set[str] = set()  # kinds of notes that the result need not repeat
-        self._wrong: list[str] = []  # texts of this turn that may be its reason to fail
+        self._running_calls = BoundedDict[int, str](MAX_OPEN_CALLS)
+        self._prompt_times: dict[str, float] = {}
+        self._last_call_line = ""  # the call that was drawn last, in one line
+        self._last_drawn: tuple[str, int] = "", 0  # the kind and the step that were drawn last
+        self._has_output = False  # a model has said or called something
+        self._last_controller = ""  # the client that drove last
+        self._drawn_notes: set[str] = set()  # kinds of notes that the result need not repeat
+        self._error_texts: list[str] = []  # texts of this turn that may be its reason to fail
 
-    def change(self, change: StepChange) -> None:
+    def draw_change(self, change: StepChange) -> None:
         what, step, fragment = change
         if what == "more":
-            self._paper.preview(fragment)
+            self._screen.add_preview(fragment)
         elif what == "begin":
-            self._begin(step)
+            self._start_step(step)
         else:
-            self._end(step)
+            self._end_step(step)
 
-    def wait(self, what: str) -> None:
+    def show_waiting(self, what: str) -> None:
         """Show that the first event is awaited."""
-        self._paper.wait(escape_control_chars(what))
+        self._screen.show_waiting(escape_control_chars(what))
 
-    def said(self, text: str, style: str = "dim") -> None:
+    def print_remark(self, text: str, style: str = "dim") -> None:
         """Draw a remark that is not of the session."""
-        self._last = "said", 0
-        self._paper.line(Text(escape_control_chars(text), style=style))
+        self._last_drawn = "said", 0
+        self._screen.print_text(Text(escape_control_chars(text), style=style))
 
-    def ask(self, prompt: str) -> None:
+    def show_prompt(self, prompt: str) -> None:
         """Draw what stands in front of a person's answer."""
-        self._paper.ask(escape_control_chars(prompt))
+        self._screen.show_prompt(escape_control_chars(prompt))
 
-    def answered(self, *, typed: bool = True) -> None:
+    def end_prompt(self, *, has_answered: bool = True) -> None:
         """The person has answered, or (not `typed`) need not answer any more."""
-        if not typed:
-            self._paper.end_line()
-        self._paper.answered()
+        if not has_answered:
+            self._screen.end_line()
+        self._screen.end_prompt()
 
-    def rest(self, said: str = "") -> None:
+    def stop_waiting(self, said: str = "") -> None:
         """Show nothing that moves. `said` is told elsewhere, so that the result need not repeat it."""
-        self._paper.end_line()
-        self._paper.rest()
+        self._screen.end_line()
+        self._screen.stop_waiting()
         if said:
-            self._drew(said)
+            self._remember_error(said)
 
-    def typed_by(self, typed: Callable[[int], Typed] | None) -> None:
+    def show_input(self, typed: Callable[[int], TypedInput] | None) -> None:
         """Show below all else what a person types at a width."""
-        self._paper.typed = typed
+        self._screen.render_input = typed
 
     def flush(self, *, at_once: bool = False) -> None:
         """Flush, for a reader of a pipe; on a terminal draw what is going on now. `at_once`: a
         person has typed.
         """
-        self._paper.flush(at_once=at_once)
+        self._screen.flush(at_once=at_once)
 
-    def close(self, ending: Iterable[str] = ()) -> None:
+    def close(self, remarks: Iterable[str] = ()) -> None:
         """Draw the end: sums, the bar of the time, and remarks about the recording."""
-        self._paper.rest()
-        for text in ending:
-            self._blank()
-            self.said(text, "yellow")
-        lines = session_lines(self._story, self._paper.width, has_output=self._answered)
+        self._screen.stop_waiting()
+        for text in remarks:
+            self._draw_blank_line()
+            self.print_remark(text, "yellow")
+        lines = render_session_totals(self._story, self._screen.width, has_output=self._has_output)
         if lines:
-            self._blank()
+            self._draw_blank_line()
         for line in lines:
-            self._paper.line(line)
-        self._paper.flush()
+            self._screen.print_text(line)
+        self._screen.flush()
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _begin(self, step: Step) -> None:
+    def _start_step(self, step: Step) -> None:
         if step.kind == "call":
-            self._call(step)
+            self._draw_call(step)
 
-    def _end(self, step: Step) -> None:
-        self._answered = self._answered or step.kind in ("text", "thinking", "call")
-        draw = _DRAWN.get(step.kind)
+    def _end_step(self, step: Step) -> None:
+        self._has_output = self._has_output or step.kind in ("text", "thinking", "call")
+        draw = _DRAW_METHODS.get(step.kind)
         if draw is not None:
             draw(self, step)
-        self._wait()
+        self._show_current_wait()
 
-    def _start(self, step: Step) -> None:
+    def _draw_start(self, step: Step) -> None:
         facts = step.facts
         shim = facts.get("shim") if isinstance(facts.get("shim"), Mapping) else {}
         parts = [
@@ -173,25 +177,29 @@ class Drawing:
         ]
         if parts[0] == NO_VENDOR:
             return
-        self._space("start", step)
-        self._paper.line(Text(escape_control_chars(" · ".join(filter(None, parts))), style="dim"))
+        self._separate_from_last("start", step)
+        self._screen.print_text(
+            Text(escape_control_chars(" · ".join(filter(None, parts))), style="dim")
+        )
         if isinstance(shim, Mapping) and shim.get("unattended"):
-            self._paper.line(
+            self._screen.print_text(
                 Text("this agent runs its tools without asking anybody", style="yellow")
             )
 
-    def _prompt(self, step: Step) -> None:
-        self._space("prompt", step)
+    def _draw_prompt(self, step: Step) -> None:
+        self._separate_from_last("prompt", step)
         for line in escape_control_chars(step.text).split("\n"):
-            self._paper.line(Text(f"> {line}", style="bold cyan"), self._indent(step))
+            self._screen.print_text(
+                Text(f"> {line}", style="bold cyan"), self._compute_indent(step)
+            )
 
-    def _text(self, step: Step) -> None:
+    def _draw_text(self, step: Step) -> None:
         if step.text.strip():
-            self._space("text", step)
-            self._paper.markdown(step.text.strip("\n"), self._indent(step))
+            self._separate_from_last("text", step)
+            self._screen.print_markdown(step.text.strip("\n"), self._compute_indent(step))
 
-    def _thought(self, step: Step) -> None:
-        self._space("thinking", step)
+    def _draw_thinking(self, step: Step) -> None:
+        self._separate_from_last("thinking", step)
         lines = [line for line in escape_control_chars(step.text).split("\n") if line.strip()]
         took = (step.until or step.at) - step.at
         facts = [f"{took:.1f} s"] if took >= 1 else []
@@ -205,47 +213,47 @@ class Drawing:
             )
             facts += [pluralize(len(lines) - 1, "more line")] if len(lines) > 1 else []
         text = Text("∴ ", style="dim").append(shown, style="italic")
-        self._paper.line(
-            text.append(f"  ({', '.join(facts)})" if facts else ""), self._indent(step)
+        self._screen.print_text(
+            text.append(f"  ({', '.join(facts)})" if facts else ""), self._compute_indent(step)
         )
 
-    def _call(self, step: Step) -> None:
-        self._space("call", step)
-        indent = self._indent(step)
-        if len(self._depths) < NESTED:
+    def _draw_call(self, step: Step) -> None:
+        self._separate_from_last("call", step)
+        indent = self._compute_indent(step)
+        if len(self._depths) < MAX_OPEN_CALLS:
             self._depths[step.call] = self._depths.get(step.parent, 0) + 1
-        main, others = self._arguments(step)
+        main, others = self._format_argument_lines(step)
         head = Text("● ", style="cyan").append(format_tool_name(step), style="bold")
-        self._paper.line(
+        self._screen.print_text(
             head.append(f"  {main[0]}", style="not bold default") if main else head, indent
         )
         for line in (*main[1:], *others):
-            self._paper.line(Text(line, style="dim"), indent + INDENT_COLUMNS)
+            self._screen.print_text(Text(line, style="dim"), indent + INDENT_COLUMNS)
         if step.name == "TodoWrite":
-            self._todos(step, indent + INDENT_COLUMNS)
-        self._last, self._head = ("call", step.number), format_call(step)
-        self._running[step.number] = format_tool_name(step)
-        self._wait()
+            self._draw_todos(step, indent + INDENT_COLUMNS)
+        self._last_drawn, self._last_call_line = ("call", step.number), format_call(step)
+        self._running_calls[step.number] = format_tool_name(step)
+        self._show_current_wait()
 
-    def _arguments(self, step: Step) -> tuple[list[str], list[str]]:
+    def _format_argument_lines(self, step: Step) -> tuple[list[str], list[str]]:
         """The lines of the main argument, and those of the others."""
         if has_only_plain_questions(step.input):
             return [format_arguments(step.input)], []
         first = next(
             (name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), None
         )
-        main = self._cut(step.input[first], ARGUMENT_LINES) if first else []
+        main = self._truncate_lines(step.input[first], MAX_ARGUMENT_LINES) if first else []
         others = [
             format_short_line(f"{name}: {format_argument(value)}")
             for name, value in step.input.items()
             if name != first and name not in HIDDEN_ARGUMENTS and value not in (None, False, "")
         ]
-        return main, others if self._full or len(others) <= ARGUMENT_LINES else [
-            *others[:ARGUMENT_LINES],
-            f"… {pluralize(len(others) - ARGUMENT_LINES, 'more argument')}",
+        return main, others if self._full or len(others) <= MAX_ARGUMENT_LINES else [
+            *others[:MAX_ARGUMENT_LINES],
+            f"… {pluralize(len(others) - MAX_ARGUMENT_LINES, 'more argument')}",
         ]
 
-    def _todos(self, step: Step, indent: int) -> None:
+    def _draw_todos(self, step: Step, indent: int) -> None:
         todos = step.input.get("todos")
         for todo in todos if isinstance(todos, list) else ():
             if isinstance(todo, Mapping):
@@ -253,34 +261,34 @@ class Drawing:
                 line = format_short_line(
                     f"{TODO_SIGNS.get(status, '☐')} {format_argument(todo.get('content'))}"
                 )
-                self._paper.line(Text(line, style=_TODO_STYLES.get(status, "")), indent)
+                self._screen.print_text(Text(line, style=_TODO_STYLES.get(status, "")), indent)
 
-    def _outcome(self, step: Step) -> None:
-        self._running.pop(step.number, None)
-        if self.unended and step.outcome == "unanswered":
+    def _draw_outcome(self, step: Step) -> None:
+        self._running_calls.pop(step.number, None)
+        if self.is_running and step.outcome == "unanswered":
             return
-        indent = self._indent(step) + 2
-        mark, style = _MARKS.get(step.outcome, ("?", ""))
+        indent = self._compute_indent(step) + 2
+        mark, style = _OUTCOME_SIGNS.get(step.outcome, ("?", ""))
         said = [] if step.outcome in ("ok", "failed") else [step.outcome]
-        if self._last != ("call", step.number):
-            self._space("outcome", step)
+        if self._last_drawn != ("call", step.number):
+            self._separate_from_last("outcome", step)
             said.insert(0, format_call(step))
         said.append(f"{(step.until or step.at) - step.at:.1f} s")
-        self._paper.line(
+        self._screen.print_text(
             Text(f"{mark} ", style=style).append(" · ".join(said), style="dim"), indent
         )
         lines = find_edit_lines(step)
         if lines:
-            self._diff(lines, indent + 2)
+            self._draw_diff(lines, indent + 2)
         if step.outcome != "ok" or (lines is None and step.name != "TodoWrite"):
-            self._output(step, indent + 2)
-        self._last = "outcome", step.number
+            self._draw_output(step, indent + 2)
+        self._last_drawn = "outcome", step.number
 
-    def _diff(self, lines: list[DiffLine], indent: int) -> None:
-        limit = len(lines) if self._full else DIFF_LINES
+    def _draw_diff(self, lines: list[DiffLine], indent: int) -> None:
+        limit = len(lines) if self._full else MAX_DIFF_LINES
         for sign, text in lines[:limit]:
             if sign != "@":
-                self._paper.line(
+                self._screen.print_text(
                     Text(
                         truncate_line(f"{sign} {escape_control_chars(text)}"),
                         style=DIFF_STYLES[sign],
@@ -288,118 +296,137 @@ class Drawing:
                     indent,
                 )
             else:
-                self._paper.line(Text(escape_control_chars(text), style=DIFF_STYLES[sign]), indent)
+                self._screen.print_text(
+                    Text(escape_control_chars(text), style=DIFF_STYLES[sign]), indent
+                )
         if len(lines) > limit:
-            self._paper.line(
+            self._screen.print_text(
                 Text(f"… {pluralize(len(lines) - limit, 'more line')}", style="dim"), indent
             )
 
-    def _output(self, step: Step, indent: int) -> None:
+    def _draw_output(self, step: Step, indent: int) -> None:
         text = format_content(step.output).strip("\n")
         if not text.strip():
             if step.outcome != "unanswered":
-                self._paper.line(Text("(no output)", style="dim"), indent)
+                self._screen.print_text(Text("(no output)", style="dim"), indent)
             return
         style = "red" if step.outcome == "failed" else "dim"
-        for line in self._cut(text, OUTPUT_LINES):
-            self._paper.line(Text(line, style=style), indent)
+        for line in self._truncate_lines(text, MAX_OUTPUT_LINES):
+            self._screen.print_text(Text(line, style=style), indent)
 
-    def _question(self, step: Step) -> None:
-        if len(self._asked) < NESTED:
-            self._asked[step.call] = step.at
-        told = format_requested_call(step) if self._asks else format_call(step)
+    def _draw_question(self, step: Step) -> None:
+        if len(self._prompt_times) < MAX_OPEN_CALLS:
+            self._prompt_times[step.call] = step.at
+        told = format_requested_call(step) if self._is_interactive else format_call(step)
         # Its call stands right above in full, and the question itself where the person types.
-        if self._paper.typed is None or self._last[0] != "call" or self._head != told:
-            self._space("question", step)
+        if (
+            self._screen.render_input is None
+            or self._last_drawn[0] != "call"
+            or self._last_call_line != told
+        ):
+            self._separate_from_last("question", step)
             what = f"may it run {told}"
-            if step.name == QUESTION_TOOL and (self._asks or has_only_plain_questions(step.input)):
-                what = "it asks you" if self._asks else format_arguments(step.input)
-            self._paper.line(Text("? ", style="yellow").append(what), self._indent(step))
-        for line in render_full_call(step) if self._asks else ():
-            self._paper.line(line, self._indent(step) + INDENT_COLUMNS)
+            if step.name == QUESTION_TOOL and (
+                self._is_interactive or has_only_plain_questions(step.input)
+            ):
+                what = "it asks you" if self._is_interactive else format_arguments(step.input)
+            self._screen.print_text(
+                Text("? ", style="yellow").append(what), self._compute_indent(step)
+            )
+        for line in render_full_call(step) if self._is_interactive else ():
+            self._screen.print_text(line, self._compute_indent(step) + INDENT_COLUMNS)
 
-    def _answer(self, step: Step) -> None:
-        waited = step.at - self._asked.pop(step.call, step.at)
-        words = _SETTLED.get(step.text, step.text)
+    def _draw_answer(self, step: Step) -> None:
+        waited = step.at - self._prompt_times.pop(step.call, step.at)
+        words = _PROMPT_OUTCOMES.get(step.text, step.text)
         response = step.facts.get("response")
         why = response.get("message") if isinstance(response, Mapping) else None
         by = step.facts.get("by")
         text = f"→ {words}{f' by {by}' if by else ''} after {waited:.1f} s" + (
             f": {why}" if isinstance(why, str) and why else ""
         )
-        self._paper.line(Text(format_short_line(text), style="yellow"), self._indent(step) + 2)
-        self._last = "answer", step.number
+        self._screen.print_text(
+            Text(format_short_line(text), style="yellow"), self._compute_indent(step) + 2
+        )
+        self._last_drawn = "answer", step.number
 
-    def _note(self, step: Step) -> None:
-        if step.name == "driver" and not self._taken_over(str(step.facts.get("client") or "")):
+    def _draw_note(self, step: Step) -> None:
+        if step.name == "driver" and not self._is_new_controller(
+            str(step.facts.get("client") or "")
+        ):
             return
-        if step.name in _COUNTED:
-            self._noted.add(step.name)
+        if step.name in _COUNTED_NOTES:
+            self._drawn_notes.add(step.name)
         elif step.name == "user":
-            self._drew(step.text)
-        self._space("note", step)
+            self._remember_error(step.text)
+        self._separate_from_last("note", step)
         text = "\n".join(
-            self._cut(
-                describe_note(step)[: FULL_CHARACTERS if self._full else NOTE_CHARACTERS],
-                ARGUMENT_LINES,
+            self._truncate_lines(
+                describe_note(step)[: MAX_FULL_CHARS if self._full else MAX_NOTE_CHARS],
+                MAX_ARGUMENT_LINES,
             )
         )
-        self._paper.line(Text(f"· {text}", style="yellow"), self._indent(step))
+        self._screen.print_text(Text(f"· {text}", style="yellow"), self._compute_indent(step))
 
-    def _taken_over(self, client: str) -> bool:
+    def _is_new_controller(self, client: str) -> bool:
         """Whether another client drives than before: that somebody drives, or lets go, is no news
         to a person.
         """
-        before, self._drove = self._drove, client or self._drove
-        return bool(before) and self._drove != before
+        before, self._last_controller = self._last_controller, client or self._last_controller
+        return bool(before) and self._last_controller != before
 
-    def _error(self, step: Step) -> None:
-        self._space("error", step)
-        self._drew(step.text)
-        self._paper.line(Text(escape_control_chars(step.text), style="red"), self._indent(step))
+    def _draw_error(self, step: Step) -> None:
+        self._separate_from_last("error", step)
+        self._remember_error(step.text)
+        self._screen.print_text(
+            Text(escape_control_chars(step.text), style="red"), self._compute_indent(step)
+        )
 
-    def _drew(self, text: str) -> None:
+    def _remember_error(self, text: str) -> None:
         """Remember a text that the result of the turn may repeat as its reason."""
-        self._wrong.append(text)
-        del self._wrong[:-ERRORS]
+        self._error_texts.append(text)
+        del self._error_texts[:-MAX_REMEMBERED_ERRORS]
 
-    def _result(self, step: Step) -> None:
-        self._running.clear()
-        self._space("result", step)
-        for reason in reasons(step.facts):
+    def _draw_result(self, step: Step) -> None:
+        self._running_calls.clear()
+        self._separate_from_last("result", step)
+        for reason in list_failure_reasons(step.facts):
             if not any(
-                text == reason or (len(text) >= QUOTED and text in reason) for text in self._wrong
+                text == reason or (len(text) >= MIN_QUOTED_CHARS and text in reason)
+                for text in self._error_texts
             ):
-                self._paper.line(Text(escape_control_chars(reason), style="red"))
-        self._wrong.clear()
-        for line in turn_line(step, self._noted):
-            self._paper.line(line)
-        self._noted.clear()
+                self._screen.print_text(Text(escape_control_chars(reason), style="red"))
+        self._error_texts.clear()
+        for line in render_turn_end(step, self._drawn_notes):
+            self._screen.print_text(line)
+        self._drawn_notes.clear()
 
     # -- where it stands ---------------------------------------------------------------------------
 
-    def _indent(self, step: Step) -> int:
-        return INDENT_COLUMNS * min(self._depths.get(step.parent, 0), DEPTH) if step.parent else 0
+    def _compute_indent(self, step: Step) -> int:
+        return (
+            INDENT_COLUMNS * min(self._depths.get(step.parent, 0), MAX_DEPTH) if step.parent else 0
+        )
 
-    def _space(self, kind: str, step: Step) -> None:
+    def _separate_from_last(self, kind: str, step: Step) -> None:
         """Draw a blank line between two things that do not belong together."""
-        last = self._last[0]
+        last = self._last_drawn[0]
         if last and not (kind == last == "note") and not (last == "error" and kind == "result"):
-            self._blank()
-        self._last = kind, step.number
+            self._draw_blank_line()
+        self._last_drawn = kind, step.number
 
-    def _blank(self) -> None:
-        self._paper.line(Text(""))
+    def _draw_blank_line(self) -> None:
+        self._screen.print_text(Text(""))
 
-    def _wait(self) -> None:
-        if self._running:
-            self._paper.wait(f"{next(reversed(self._running.values()))} is running")
+    def _show_current_wait(self) -> None:
+        if self._running_calls:
+            self._screen.show_waiting(f"{next(reversed(self._running_calls.values()))} is running")
         else:
-            self._paper.wait("waiting for the agent")
+            self._screen.show_waiting("waiting for the agent")
 
-    def _cut(self, text: str, lines: int) -> list[str]:
+    def _truncate_lines(self, text: str, lines: int) -> list[str]:
         """The first lines of a text that are shown, and how many are not."""
-        text = escape_control_chars(text[:FULL_CHARACTERS])
+        text = escape_control_chars(text[:MAX_FULL_CHARS])
         found = text.split("\n")
         if self._full:
             return found
@@ -407,7 +434,7 @@ class Drawing:
         for line in found[:lines]:
             kept.append(truncate_line(line))
             size += len(kept[-1])
-            if size > OUTPUT_CHARACTERS:
+            if size > MAX_OUTPUT_CHARS:
                 break
         return kept + (
             [f"… {pluralize(len(found) - len(kept), 'more line')}"]
@@ -416,15 +443,15 @@ class Drawing:
         )
 
 
-_DRAWN = {
-    "start": Drawing._start,
-    "prompt": Drawing._prompt,
-    "thinking": Drawing._thought,
-    "text": Drawing._text,
-    "call": Drawing._outcome,
-    "question": Drawing._question,
-    "answer": Drawing._answer,
-    "note": Drawing._note,
-    "error": Drawing._error,
-    "result": Drawing._result,
+_DRAW_METHODS = {
+    "start": Renderer._draw_start,
+    "prompt": Renderer._draw_prompt,
+    "thinking": Renderer._draw_thinking,
+    "text": Renderer._draw_text,
+    "call": Renderer._draw_outcome,
+    "question": Renderer._draw_question,
+    "answer": Renderer._draw_answer,
+    "note": Renderer._draw_note,
+    "error": Renderer._draw_error,
+    "result": Renderer._draw_result,
 }

@@ -43,7 +43,7 @@ class SafeMarkdown(Markdown):
         self.parsed = parse_tokens(self.markup, _PARSER)
 
 
-class Shown:
+class WithoutControlCodes:
     """A drawing without control sequences and links."""
 
     def __init__(self, renderable: RenderableType) -> None:

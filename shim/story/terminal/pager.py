@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 
 from rich.console import Console
 
-USUAL = "less"
-NONE = ("", "cat")  # a reader who wants none says so with these
-LESS = "FRX"  # for less: leave at once what fits a screen, obey colours, keep the screen
+DEFAULT_PAGER = "less"
+NO_PAGER_VALUES = ("", "cat")  # a reader who wants none says so with these
+LESS_OPTIONS = "FRX"  # for less: leave at once what fits a screen, obey colours, keep the screen
 
 
 class PagedConsole(Console):
@@ -23,27 +23,29 @@ class PagedConsole(Console):
         raise BrokenPipeError
 
 
-def pager(environment: Mapping[str, str]) -> list[str]:
+def find_pager(environment: Mapping[str, str]) -> list[str]:
     """The command line of the reader's pager; empty if the reader wants none, or if it is not
     installed.
     """
     try:
-        words = shlex.split(environment.get("PAGER", USUAL))
+        words = shlex.split(environment.get("PAGER", DEFAULT_PAGER))
     except ValueError:
         return []
-    return words if words and words[0] not in NONE and shutil.which(words[0]) else []
+    return words if words and words[0] not in NO_PAGER_VALUES and shutil.which(words[0]) else []
 
 
 @contextmanager
-def paged(console: Console, *, wanted: bool = True) -> Iterator[Console]:
+def open_pager(console: Console, *, enabled: bool = True) -> Iterator[Console]:
     """A console that writes into the reader's pager; the given one where that is no terminal, or
     none is wanted.
     """
-    words = pager(os.environ) if wanted and console.is_terminal else []
+    words = find_pager(os.environ) if enabled and console.is_terminal else []
     if not words:
         yield console
         return
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, env={"LESS": LESS, **os.environ})
+    process = subprocess.Popen(
+        words, stdin=subprocess.PIPE, env={"LESS": LESS_OPTIONS, **os.environ}
+    )
     assert process.stdin is not None
     text = io.TextIOWrapper(process.stdin, encoding="utf-8", errors="replace")
     try:

@@ -19,8 +19,8 @@ QUIET_SECONDS = 0.5  # what is done sooner is not worth a line
 
 
 @contextmanager
-def progress(
-    what: str, total: int | None = None, *, prints: bool = False
+def show_progress(
+    what: str, total: int | None = None, *, prints_output: bool = False
 ) -> Iterator[Callable[[], None]]:
     """Show what is going on until it is done; gives a function that counts one more of `total`.
 
@@ -28,7 +28,7 @@ def progress(
     goes on, so that it shows nothing where stdout is a terminal too.
     """
     console = Console(stderr=True)
-    if not console.is_terminal or (prints and sys.stdout.isatty()):
+    if not console.is_terminal or (prints_output and sys.stdout.isatty()):
         yield lambda: None
         return
     counting = (BarColumn(), MofNCompleteColumn()) if total is not None else ()

@@ -9,9 +9,9 @@ from rich.text import Text
 from shim.core.cast.records import CastRecord
 from shim.core.reading.account import escape_control_chars
 
-SIDE_BY_SIDE = 120  # columns; a narrower terminal shows both wires in one column
-PLAIN_CHARACTERS = 200  # of a line in a file or a pipe
-FULL_CHARACTERS = 2_000_000
+MIN_TWO_COLUMN_WIDTH = 120  # columns; a narrower terminal shows both wires in one column
+MAX_PLAIN_CHARS = 200  # of a line in a file or a pipe
+MAX_FULL_CHARS = 2_000_000
 
 # The direction, the same for two columns with the drop-in between them, whether it is the child's,
 # and the colour.
@@ -27,71 +27,73 @@ _DIRECTIONS = {
 }
 
 
-class RawDrawing:
+class RawRenderer:
     """Draws records, one below the other. `full`: no line is cut."""
 
     def __init__(self, console: Console, *, full: bool = False) -> None:
         self._console = console
         self._full = full
-        self._wide = console.is_terminal and console.width >= SIDE_BY_SIDE and not full
-        self._headed = False
+        self._two_columns = (
+            console.is_terminal and console.width >= MIN_TWO_COLUMN_WIDTH and not full
+        )
+        self._has_heading = False
 
-    def record(self, record: CastRecord) -> None:
+    def draw_record(self, record: CastRecord) -> None:
         word, arrow, of_child, style = _DIRECTIONS[record.code]
-        text = escape_control_chars(_text(record))
+        text = escape_control_chars(_format_record(record))
         at = f"{record.time_s:9.4f}"
-        if self._wide:
-            if not self._headed:
-                self._headed = True
-                self._row("seconds", "frontend and drop-in", "drop-in and child", "bold")
+        if self._two_columns:
+            if not self._has_heading:
+                self._has_heading = True
+                self._print_row("seconds", "frontend and drop-in", "drop-in and child", "bold")
             shown = f"{arrow} {text}"
-            self._row(at, *(("", shown) if of_child else (shown, "")), style)
+            self._print_row(at, *(("", shown) if of_child else (shown, "")), style)
             return
-        room = max(self._console.width - 36, 20) if self._console.is_terminal else PLAIN_CHARACTERS
-        line = f"{at} {word:>10}  {_cut(text, FULL_CHARACTERS if self._full else room)}"
-        self._line(line.rstrip(), style, soft_wrap=self._full)
+        room = max(self._console.width - 36, 20) if self._console.is_terminal else MAX_PLAIN_CHARS
+        line = f"{at} {word:>10}  {_truncate_line(text, MAX_FULL_CHARS if self._full else room)}"
+        self._print_line(line.rstrip(), style, soft_wrap=self._full)
 
     def flush(self) -> None:
         """Flush, for a reader of a pipe."""
         self._console.file.flush()
 
-    def said(self, text: str) -> None:
+    def print_remark(self, text: str) -> None:
         """Draw a remark of the shim."""
-        self._line(escape_control_chars(text), "yellow")
+        self._print_line(escape_control_chars(text), "yellow")
 
     def close(self, ending: Iterable[str] = ()) -> None:
         """Draw remarks about the recording."""
         for text in ending:
-            self.said(text)
+            self.print_remark(text)
         self.flush()
 
-    def _line(self, text: str, style: str, *, soft_wrap: bool = False) -> None:
+    def _print_line(self, text: str, style: str, *, soft_wrap: bool = False) -> None:
         if self._console.is_terminal:
             self._console.print(Text(text, style=style), soft_wrap=soft_wrap)
         else:
             self._console.file.write(text + "\n")
 
-    def _row(self, at: str, left: str, right: str, style: str) -> None:
+    def _print_row(self, at: str, left: str, right: str, style: str) -> None:
         side = (self._console.width - 10 - 6) // 2
         line = Text(f"{at:>9} ", style="dim")
         for text in (left, right):
-            cell = Text(_cut(text.expandtabs(1), side), style=style)
+            cell = Text(_truncate_line(text.expandtabs(1), side), style=style)
             cell.truncate(side, pad=True)
             line.append(" │ ", style="dim").append_text(cell)
         line.rstrip()
         self._console.print(line, no_wrap=True, overflow="crop")
 
 
-def _text(record: CastRecord) -> str:
+def _format_record(record: CastRecord) -> str:
     if record.code in "sxn":
         return orjson.dumps(dict(record.fields)).decode()
-    data = record.data[:FULL_CHARACTERS]
+    data = record.data[:MAX_FULL_CHARS]
     return data.removesuffix(b"\n").decode("utf-8", "replace") + (
         "" if data.endswith(b"\n") else " (no end of line)"
     )
 
 
-def _cut(text: str, limit: int) -> str:
+def _truncate_line(text: str, limit: int) -> str:
     """The beginning of a line, and the number of characters left out."""
     if len(text) <= limit:
         return text

@@ -9,15 +9,15 @@ from rich.console import Console
 from shim.core.cast.records import CastHeader, CastRecord
 from shim.core.reading.account import escape_control_chars, pluralize
 from shim.story.reading import TOO_LONG_PHRASE, Recording, StoryReader
-from shim.story.terminal.draw import Drawing
-from shim.story.terminal.raw import RawDrawing
+from shim.story.terminal.draw import Renderer
+from shim.story.terminal.raw import RawRenderer
 
 POLL_SECONDS = 0.1  # between two looks at a recording that is being written
 TAIL_BYTES = 200  # at the end of a file, with its last checkpoint
 FLUSH_RECORDS = 200  # drawn between two flushes
 
 
-class Growing:
+class FileFollower:
     """Waits for more of a file that is being written: until its last checkpoint, or until it is
     gone.
 
@@ -27,29 +27,29 @@ class Growing:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._identity = _identity(path)
-        self._over = False
-        self.waited: Callable[[], None] = lambda: None
-        self.gone = False
-        self.replaced = False
+        self._file_id = _read_file_id(path)
+        self._is_over = False
+        self.on_wait: Callable[[], None] = lambda: None
+        self.is_deleted = False
+        self.is_replaced = False
 
-    def more(self) -> bool:
+    def wait_for_more(self) -> bool:
         """Whether to read once more at the end of the file, after a moment."""
-        self.waited()
-        if self._over:
+        self.on_wait()
+        if self._is_over:
             return False
-        identity = _identity(self._path)
-        if identity != self._identity:
+        identity = _read_file_id(self._path)
+        if identity != self._file_id:
             # The last lines may not have been read yet: read once more, without waiting.
-            self._over = True
-            self.gone = identity is None
-            self.replaced = identity is not None and _ended(self._path)
+            self._is_over = True
+            self.is_deleted = identity is None
+            self.is_replaced = identity is not None and _has_end_checkpoint(self._path)
             return True
         time.sleep(POLL_SECONDS)
         return True
 
 
-def show(
+def draw_recording(
     path: str,
     console: Console,
     *,
@@ -57,43 +57,45 @@ def show(
     raw: bool = False,
     full: bool = False,
     thinking: bool = False,
-    unended: bool = False,
+    is_running: bool = False,
 ) -> None:
     """Draw a cast, as a session or as its records. CastError if it cannot be read.
 
     `unended`: nothing is said of a missing end, nor of an answer that may still come, because the
     session goes on.
     """
-    growing = Growing(path) if follow else None
-    cast = Recording(path, growing.more if growing is not None else None)
+    growing = FileFollower(path) if follow else None
+    cast = Recording(path, growing.wait_for_more if growing is not None else None)
     if raw:
-        drawing: RawDrawing | _SessionDrawing = RawDrawing(console, full=full)
+        drawing: RawRenderer | _RecordingRenderer = RawRenderer(console, full=full)
     else:
-        drawing = _SessionDrawing(console, cast.header, live=follow, thinking=thinking, full=full)
-        drawing.unended = unended
+        drawing = _RecordingRenderer(
+            console, cast.header, live=follow, thinking=thinking, full=full
+        )
+        drawing.is_running = is_running
     if growing is not None:
-        growing.waited = drawing.flush
-    drawing.said(title(cast.header))
+        growing.on_wait = drawing.flush
+    drawing.print_remark(format_title(cast.header))
     drawing.flush()
     stopped = False
     try:
         for count, record in enumerate(cast.read_records(), 1):
-            drawing.record(record)
+            drawing.draw_record(record)
             if count % FLUSH_RECORDS == 0:
                 drawing.flush()
     except KeyboardInterrupt:
         stopped = True
         cast.close()
-    drawing.close(_ending(cast, growing, stopped or unended))
+    drawing.close(_list_remarks(cast, growing, stopped or is_running))
 
 
-def _ending(cast: Recording, growing: Growing | None, stopped: bool) -> list[str]:
+def _list_remarks(cast: Recording, growing: FileFollower | None, stopped: bool) -> list[str]:
     """Remarks about the recording."""
     said = []
     skipped = cast.reader.skipped_lines
-    whole = cast.is_complete or (growing is not None and growing.replaced)
+    whole = cast.is_complete or (growing is not None and growing.is_replaced)
     if not whole and not stopped:
-        gone = growing is not None and growing.gone
+        gone = growing is not None and growing.is_deleted
         said.append("the file is gone" if gone else "the recording was cut off here")
         skipped -= cast.reader.truncated_lines
     if skipped:
@@ -104,26 +106,26 @@ def _ending(cast: Recording, growing: Growing | None, stopped: bool) -> list[str
     return said
 
 
-class _SessionDrawing(Drawing):
+class _RecordingRenderer(Renderer):
     """Draws the session of a recording, record by record."""
 
     def __init__(
         self, console: Console, header: CastHeader, *, live: bool, thinking: bool, full: bool
     ) -> None:
-        self._teller = StoryReader(header)
-        super().__init__(console, self._teller.story, live=live, thinking=thinking, full=full)
+        self._reader = StoryReader(header)
+        super().__init__(console, self._reader.story, live=live, thinking=thinking, full=full)
 
-    def record(self, record: CastRecord) -> None:
-        for change in self._teller.feed(record):
-            self.change(change)
+    def draw_record(self, record: CastRecord) -> None:
+        for change in self._reader.feed(record):
+            self.draw_change(change)
 
-    def close(self, ending: Iterable[str] = ()) -> None:
-        for change in self._teller.close():
-            self.change(change)
-        skipped = self._teller.skipped_lines
+    def close(self, remarks: Iterable[str] = ()) -> None:
+        for change in self._reader.close():
+            self.draw_change(change)
+        skipped = self._reader.skipped_lines
         super().close(
             [
-                *ending,
+                *remarks,
                 *(
                     [f"{pluralize(skipped, 'line')} of the session {TOO_LONG_PHRASE}"]
                     if skipped
@@ -133,7 +135,7 @@ class _SessionDrawing(Drawing):
         )
 
 
-def title(header: CastHeader) -> str:
+def format_title(header: CastHeader) -> str:
     """The vendor, the folder and the time."""
     vendor = " ".join(filter(None, (header.vendor, header.vendor_version)))
     when = header.started[:19].replace("T", " ") + (" UTC" if header.started.endswith("Z") else "")
@@ -142,7 +144,7 @@ def title(header: CastHeader) -> str:
     return escape_control_chars(" · ".join(filter(None, parts))).replace("\n", " ")
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _read_file_id(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
     except OSError:
@@ -150,7 +152,7 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _ended(path: str) -> bool:
+def _has_end_checkpoint(path: str) -> bool:
     """Whether the file of this name has its last checkpoint."""
     try:
         with open(path, "rb") as file:

@@ -11,7 +11,7 @@ from shim.story.steps import TOKEN_FIELDS, Step, Totals, find_failure_cause
 from shim.story.story import Story
 from shim.story.timeline import ACTIVITIES, Activity, Timeline
 
-_LOOKS: dict[Activity, tuple[str, str, str]] = {  # distinct without colours too
+_ACTIVITY_STYLES: dict[Activity, tuple[str, str, str]] = {  # distinct without colours too
     "idle": ("·", "dim", "idle"),
     "model": ("░", "cyan", "model"),
     "tool": ("▓", "green", "tools"),
@@ -28,7 +28,7 @@ INTERRUPT_CAUSES = (
 )  # ours, and a real claude's
 
 
-def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
+def render_turn_end(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
     """How a result's turn ended, and what it used.
 
     `noted` are the kinds of notes that were drawn already: they are not repeated.
@@ -81,7 +81,7 @@ def is_interrupted(facts: Mapping[str, Any]) -> bool:
     return find_failure_cause(facts) in INTERRUPT_CAUSES
 
 
-def reasons(facts: Mapping[str, Any]) -> Iterator[str]:
+def list_failure_reasons(facts: Mapping[str, Any]) -> Iterator[str]:
     """The reasons of a failed turn, as the result has them; none for a person's own interrupt."""
     errors = facts.get("errors")
     if facts.get("is_error") and not is_interrupted(facts):
@@ -89,7 +89,7 @@ def reasons(facts: Mapping[str, Any]) -> Iterator[str]:
         yield from (str(error)[:MAX_ERROR_CHARS] for error in said if error)
 
 
-def session_lines(story: Story, width: int, *, has_output: bool = True) -> list[Text]:
+def render_session_totals(story: Story, width: int, *, has_output: bool = True) -> list[Text]:
     """The sums of a session, if it had more than one turn, and its timeline, unless no model has
     `answered`.
     """
@@ -126,7 +126,7 @@ def _render_legend(totals: Totals) -> Text:
     legend = Text()
     for spent, seconds in sorted(totals.seconds.items(), key=lambda item: -item[1]):
         if seconds >= 0.05 or seconds >= totals.duration_s / 100:
-            mark, style, word = _LOOKS[spent]  # type: ignore[index]
+            mark, style, word = _ACTIVITY_STYLES[spent]  # type: ignore[index]
             legend.append("   " if legend else "")
             legend.append(mark, style=style).append(
                 f" {word} {format_duration(seconds)} {seconds / totals.duration_s:.0%}"
@@ -149,6 +149,6 @@ def render_timeline(timeline: Timeline, width: int) -> Text:
             default=0,
         )
         owed[most] -= 1
-        mark, style, _ = _LOOKS[ACTIVITIES[most]]
+        mark, style, _ = _ACTIVITY_STYLES[ACTIVITIES[most]]
         bar.append(mark, style=style)
     return bar

@@ -111,7 +111,7 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
         failed=session((0.0, init()), (2.0, failed)),
         none=b"",
         other=b"hello\n",
-        unended=session((0.0, init())),
+        is_running=session((0.0, init())),
         whole=whole,
     )
     os.symlink("/nowhere", os.path.join(folder, "gone.cast"))

@@ -7,17 +7,17 @@ import io
 import pytest
 from rich.console import Console
 from rich.text import Text
-from screen import Screen
+from screen import TerminalEmulator
 
 from shim.story.terminal.below import Footer, InputCursor
-from shim.story.terminal.paper import Paper, Typed
+from shim.story.terminal.paper import Screen, TypedInput
 
 
 class Window:
     """A console on a screen."""
 
     def __init__(self, columns: int = 20, lines: int = 6) -> None:
-        self.screen = Screen(columns, lines)
+        self.screen = TerminalEmulator(columns, lines)
         self.console = Console(
             file=io.StringIO(), force_terminal=True, width=columns, height=lines, highlight=False
         )
@@ -98,40 +98,40 @@ def test_the_same_is_not_written_twice():
 
 def test_a_line_of_a_session_stands_above_what_is_awaited():
     window = Window(40)
-    paper = Paper(window.console, live=True)
-    paper.wait("waiting")
-    paper.preview("some text")
+    paper = Screen(window.console, live=True)
+    paper.show_waiting("waiting")
+    paper.add_preview("some text")
     paper.flush()
     assert any("some text" in row for row in window.shown())
-    paper.line(Text("a line"))
-    paper.rest()
+    paper.print_text(Text("a line"))
+    paper.stop_waiting()
     assert window.shown() == ["a line", ""]
 
 
 def test_what_a_person_types_stays_when_nothing_is_awaited():
     window = Window(40)
-    paper = Paper(window.console, live=True)
-    paper.typed = lambda width: Typed(Text(f"> hi {width}"), InputCursor(0, 4))
-    paper.wait("waiting")
+    paper = Screen(window.console, live=True)
+    paper.render_input = lambda width: TypedInput(Text(f"> hi {width}"), InputCursor(0, 4))
+    paper.show_waiting("waiting")
     paper.flush()
-    paper.rest()
+    paper.stop_waiting()
     paper.flush(at_once=True)
     assert window.shown() == ["> hi 40"]
-    paper.typed = None
-    paper.rest()
+    paper.render_input = None
+    paper.stop_waiting()
     assert window.shown() == [""]
 
 
 def test_a_terminal_that_can_do_nothing_gets_lines_only():
     file = io.StringIO()
-    paper = Paper(
+    paper = Screen(
         Console(file=file, force_terminal=True, width=40, _environ={"TERM": "dumb"}), live=True
     )
-    paper.wait("waiting")
-    paper.preview("some")
-    paper.line(Text("a line"))
+    paper.show_waiting("waiting")
+    paper.add_preview("some")
+    paper.print_text(Text("a line"))
     paper.flush()
-    paper.rest()
+    paper.stop_waiting()
     assert file.getvalue().split() == ["a", "line"]
 
 
@@ -140,9 +140,9 @@ def test_a_line_on_a_terminal_ends_where_its_text_ends():
     the text.
     """
     file = io.StringIO()
-    paper = Paper(
+    paper = Screen(
         Console(file=file, force_terminal=True, width=40, highlight=False, color_system=None)
     )
-    paper.line(Text("a line\n\nand another one that is too long for forty columns"), indent=2)
-    paper.markdown("# Title\n\n- an item\n\n```\ncode\n```")
+    paper.print_text(Text("a line\n\nand another one that is too long for forty columns"), indent=2)
+    paper.print_markdown("# Title\n\n- an item\n\n```\ncode\n```")
     assert [line for line in file.getvalue().split("\n") if line.endswith(" ")] == []

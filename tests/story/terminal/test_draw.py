@@ -11,7 +11,7 @@ from telling import INIT, Event, asked, call, delta, result, returned, said, sta
 
 from shim.story.story import Story
 from shim.story.terminal.arguments import MAX_ARGUMENT_CHARS, format_arguments
-from shim.story.terminal.draw import ARGUMENT_LINES, DIFF_LINES, OUTPUT_LINES, Drawing
+from shim.story.terminal.draw import MAX_ARGUMENT_LINES, MAX_DIFF_LINES, MAX_OUTPUT_LINES, Renderer
 
 COLOUR = {
     "question": "Which colour?",
@@ -23,12 +23,12 @@ COLOUR = {
 def drawn(*events: Event, **options: Any) -> str:
     """What is drawn of events a second after each other."""
     console, story = Console(file=io.StringIO(), _environ={}), Story()
-    drawing = Drawing(console, story, **options)
+    drawing = Renderer(console, story, **options)
     for at, event in enumerate(events):
         for change in story.add_event(at, event):
-            drawing.change(change)
+            drawing.draw_change(change)
     for change in story.close(len(events)):
-        drawing.change(change)
+        drawing.draw_change(change)
     drawing.close()
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -62,10 +62,10 @@ def test_words_in_brackets_are_no_markup():
 
 def test_who_drives_is_drawn_when_another_takes_over():
     console, story = Console(file=io.StringIO(), _environ={}), Story()
-    drawing = Drawing(console, story)
+    drawing = Renderer(console, story)
     for client in ("start", None, "start", "page", None, "page"):
         for change in story.add_note(0.0, {"kind": "driver", "client": client}):
-            drawing.change(change)
+            drawing.draw_change(change)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "· page drives\n"
 
@@ -109,8 +109,8 @@ def test_totals_count_tokens_and_money_and_the_cost_of_a_turn_is_its_own():
 def test_of_a_long_output_the_first_lines_are_shown_and_the_rest_is_counted():
     events = said(call("a")), returned("a", "\n".join(f"line {number}" for number in range(20)))
     shown = drawn(*events)
-    assert f"line {OUTPUT_LINES - 1}\n" in shown and f"line {OUTPUT_LINES}\n" not in shown
-    assert f"… {20 - OUTPUT_LINES} more lines" in shown
+    assert f"line {MAX_OUTPUT_LINES - 1}\n" in shown and f"line {MAX_OUTPUT_LINES}\n" not in shown
+    assert f"… {20 - MAX_OUTPUT_LINES} more lines" in shown
     assert "line 19\n" in drawn(*events, full=True)
 
 
@@ -123,7 +123,7 @@ def test_of_a_long_line_the_beginning_is_shown_and_the_rest_is_counted():
 
 def test_a_command_of_many_lines_is_cut_like_its_output():
     shown = drawn(said(call("a", command="\n".join(map(str, range(50))))))
-    assert f"    {ARGUMENT_LINES - 1}\n    … {50 - ARGUMENT_LINES} more lines\n" in shown
+    assert f"    {MAX_ARGUMENT_LINES - 1}\n    … {50 - MAX_ARGUMENT_LINES} more lines\n" in shown
 
 
 def test_thinking_is_folded_to_its_first_line_unless_all_of_it_is_wanted():
@@ -158,7 +158,7 @@ def test_an_edit_is_drawn_as_the_patch_that_was_made_else_as_the_one_that_was_as
 
 def test_a_long_diff_is_cut_and_counted():
     events = said(call("a", "Write", file_path="/a", content="x\n" * 100)), returned("a", "written")
-    assert f"    … {100 - DIFF_LINES} more lines" in rows(*events)
+    assert f"    … {100 - MAX_DIFF_LINES} more lines" in rows(*events)
     assert len([row for row in rows(*events, full=True) if row == "    + x"]) == 100
 
 
@@ -233,13 +233,13 @@ def test_what_happens_beside_the_conversation_is_a_line():
 def test_a_repair_that_was_noted_is_not_said_again_with_the_result():
     shim = {"repairs": {"not_json": 2}, "unknown_events": {"x": 1}}
     console, story = Console(file=io.StringIO(), _environ={}), Story()
-    drawing = Drawing(console, story)
+    drawing = Renderer(console, story)
     for change in story.add_note(
         0, {"kind": "repair", "repair": "not_json", "count": 2}
     ) + story.add_event(0, result(shim=shim)):
-        drawing.change(change)
+        drawing.draw_change(change)
     for change in story.add_event(0, result(shim=shim)):
-        drawing.change(change)
+        drawing.draw_change(change)
     assert isinstance(console.file, io.StringIO)
     said = [
         row
@@ -394,13 +394,13 @@ def test_a_question_to_the_person_is_shown_with_its_options():
 
 def test_who_settled_a_question_is_said():
     console, story = Console(file=io.StringIO(), _environ={}), Story()
-    drawing = Drawing(console, story)
+    drawing = Renderer(console, story)
     for how, by in (("allow", "the page"), ("timeout", "")):
         for change in (
             *story.add_event(1, asked("q", "c")),
             *story.add_resolved_prompt(3, "q", how, by),
         ):
-            drawing.change(change)
+            drawing.draw_change(change)
     assert isinstance(console.file, io.StringIO)
     answers = [row.strip() for row in console.file.getvalue().split("\n") if "→" in row]
     assert answers == [

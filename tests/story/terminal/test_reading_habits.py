@@ -16,8 +16,8 @@ from support import case
 from sweeps import each
 
 from shim.story.terminal import progress as shown_progress
-from shim.story.terminal.pager import pager
-from shim.story.terminal.progress import progress
+from shim.story.terminal.pager import find_pager
+from shim.story.terminal.progress import show_progress
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_folder_that_is_not_there_is_an_error(shim, inside, words):
     ],
 )
 def test_the_pager_is_the_readers(wanted, expected):
-    assert pager({"PAGER": wanted}) == expected
+    assert find_pager({"PAGER": wanted}) == expected
 
 
 def on_a_terminal(words: list[str], variables: dict[str, str]) -> tuple[int, str]:
@@ -116,7 +116,7 @@ def test_a_long_command_says_on_a_terminal_how_far_it_is(monkeypatch):
 
     monkeypatch.setattr(shown_progress, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(shown_progress, "Console", Terminal)
-    with progress("reading recordings", 3) as one_more:
+    with show_progress("reading recordings", 3) as one_more:
         one_more()
         assert began.wait(30)
 

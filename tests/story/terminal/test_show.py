@@ -23,8 +23,8 @@ from telling import INIT, call, delta, result, returned, said, start, text
 from shim.commands.turn.live import LiveTurn
 from shim.core.cast.records import CastError
 from shim.story.story import Story
-from shim.story.terminal.draw import Drawing
-from shim.story.terminal.raw import PLAIN_CHARACTERS
+from shim.story.terminal.draw import Renderer
+from shim.story.terminal.raw import MAX_PLAIN_CHARS
 
 WHOLE = conversation()
 CUT = "the recording was cut off here"
@@ -135,11 +135,11 @@ class Writer:
 def follow(
     path: Path, monkeypatch: pytest.MonkeyPatch, *steps: bytes | Callable[[], Any], **options: Any
 ) -> Writer:
-    from shim.story.terminal.show import show
+    from shim.story.terminal.show import draw_recording
 
     writer = Writer(path, *steps)
     monkeypatch.setattr("shim.story.terminal.show.time.sleep", writer.sleep)
-    show(str(path), writer.console, follow=True, **options)
+    draw_recording(str(path), writer.console, follow=True, **options)
     assert isinstance(writer.console.file, io.StringIO)
     writer.seen.append(writer.console.file.getvalue())
     return writer
@@ -221,7 +221,7 @@ def test_each_record_has_its_time_and_its_direction() -> None:
 def test_a_long_line_is_cut_and_counted_unless_all_of_it_is_wanted() -> None:
     cast = cast_of([(1, "O", b"x" * 5000 + b"\n")])
     row = drawn(cast, raw=True).split("\n")[1]
-    assert len(row) < PLAIN_CHARACTERS + 30 and row.endswith(f"… (+{5000 - PLAIN_CHARACTERS})")
+    assert len(row) < MAX_PLAIN_CHARS + 30 and row.endswith(f"… (+{5000 - MAX_PLAIN_CHARS})")
     assert "x" * 5000 in drawn(cast, raw=True, full=True)
 
 
@@ -328,7 +328,7 @@ def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
 
 
 def test_a_text_too_long_for_markdown_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shim.story.terminal.paper.MARKDOWN_CHARACTERS", 50)
+    monkeypatch.setattr("shim.story.terminal.paper.MAX_MARKDOWN_CHARS", 50)
     assert "**bold**" in drawn(cast_of([(1, "O", line(said(text(MARKDOWN))))]), terminal=True)
 
 
@@ -336,11 +336,12 @@ def test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links() -> Non
     from rich.control import Control
     from rich.text import Text
 
-    from shim.story.terminal.markdown import Shown
+    from shim.story.terminal.markdown import WithoutControlCodes
 
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", _environ={})
     console.print(
-        Shown(Control.bell()), Shown(Text("a\x1b]b", style="bold link http://evil.example"))
+        WithoutControlCodes(Control.bell()),
+        WithoutControlCodes(Text("a\x1b]b", style="bold link http://evil.example")),
     )
     assert isinstance(console.file, io.StringIO)
     assert obeyed(console.file.getvalue()) == [] and "evil" not in console.file.getvalue()
@@ -422,9 +423,9 @@ def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -
     for number, event in enumerate(events()):
         for other in islice(changed(event, odd), (ODD.index(odd) + number) % every, None, every):
             story = Story()
-            drawing = Drawing(console, story)
+            drawing = Renderer(console, story)
             lines = [*events()[:number][-3:], other, result(1)] if isinstance(other, dict) else []
             for at, found in enumerate(lines):
                 for change in story.add_event(at, found):
-                    drawing.change(change)
+                    drawing.draw_change(change)
             drawing.close()

@@ -10,7 +10,7 @@ from shim.commands.sessions.terminal.talk import InputController
 from shim.core.reading.account import escape_control_chars
 from shim.story.terminal.arguments import format_short_line
 from shim.story.terminal.below import InputCursor
-from shim.story.terminal.paper import Typed
+from shim.story.terminal.paper import TypedInput
 
 MAX_ROWS = 6  # of a message that is typed
 MAX_WAITING_MESSAGES = 3  # messages that are shown while they wait
@@ -18,7 +18,7 @@ MIN_COLUMNS = 8  # columns
 INPUT_PREFIX = "> "
 
 
-def draw_composer(talk: InputController, width: int) -> Typed:
+def draw_composer(talk: InputController, width: int) -> TypedInput:
     """What is drawn for a terminal of this width, and where its cursor is."""
     width = max(width, MIN_COLUMNS)
     above: list[RenderableType] = [Text("")]
@@ -34,7 +34,9 @@ def draw_composer(talk: InputController, width: int) -> Typed:
     lines = [Text(mark + text) for mark, text in zip(marks, shown, strict=False)]
     below = _build_row(" · ".join(_list_key_hints(talk)), width, "dim")
     from_last = len(shown) - (row - first)
-    return Typed(Group(*above, *lines, below), InputCursor(from_last, len(INPUT_PREFIX) + column))
+    return TypedInput(
+        Group(*above, *lines, below), InputCursor(from_last, len(INPUT_PREFIX) + column)
+    )
 
 
 def cut_near_cursor(text: str, place: int, width: int) -> tuple[str, int, bool]:

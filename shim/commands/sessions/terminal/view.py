@@ -19,8 +19,8 @@ from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import pluralize
 from shim.story.story import StepChange, Story
 from shim.story.terminal.arguments import format_short_line
-from shim.story.terminal.draw import Drawing
-from shim.story.terminal.paper import Typed
+from shim.story.terminal.draw import Renderer
+from shim.story.terminal.paper import TypedInput
 
 MAX_HISTORY_STEPS = 100  # of what was said before, of which the last screens are drawn
 MAX_HISTORY_SCREENS = 2  # of what was said before, that are drawn on a terminal
@@ -55,8 +55,8 @@ class SessionView:
         self.is_synced = False
         self.end_reason: str | None = None  # why the host closed the connection, in its own word
         self._console = console
-        self._renderer = Drawing(
-            console, self.story, live=True, thinking=thinking, full=full, asks=can_answer
+        self._renderer = Renderer(
+            console, self.story, live=True, thinking=thinking, full=full, is_interactive=can_answer
         )
         self._draws_all = draws_all
         self._history = deque[Sequence[StepChange]](maxlen=MAX_HISTORY_STEPS)
@@ -98,11 +98,11 @@ class SessionView:
 
     def draw_note(self, text: str, style: str = "yellow") -> None:
         """Draw a remark of the shim."""
-        self._renderer.said(text, style)
+        self._renderer.print_remark(text, style)
 
-    def show_input(self, typed: Callable[[int], Typed] | None) -> None:
+    def show_input(self, typed: Callable[[int], TypedInput] | None) -> None:
         """What a person types is shown below all else."""
-        self._renderer.typed_by(typed)
+        self._renderer.show_input(typed)
 
     def flush(self, *, at_once: bool = False) -> None:
         """Draw what goes on now; `at_once`: a person has typed."""
@@ -110,17 +110,17 @@ class SessionView:
 
     def stop_waiting(self) -> None:
         """Show nothing that moves."""
-        self._renderer.rest()
+        self._renderer.stop_waiting()
 
     def close(self, *, is_running: bool) -> None:
         """Draw the sums, where all was drawn. `goes_on`: what is open may still be answered, as the
         session lives.
         """
-        self._renderer.unended = is_running and self.end_reason is None
+        self._renderer.is_running = is_running and self.end_reason is None
         self._draw_changes(self.story.close(self._compute_elapsed({})))
         if self._draws_all:
             self._renderer.close()
-        self._renderer.rest()
+        self._renderer.stop_waiting()
         self._renderer.flush()
 
     # -- frames ------------------------------------------------------------------------------------
@@ -138,9 +138,11 @@ class SessionView:
             said.get("model"),
             said.get("cwd"),
         )
-        self._renderer.said(format_short_line(" · ".join(str(part) for part in parts if part)))
+        self._renderer.print_remark(
+            format_short_line(" · ".join(str(part) for part in parts if part))
+        )
         if said.get("differs"):
-            self._renderer.said(format_short_line(str(said["differs"])), "yellow")
+            self._renderer.print_remark(format_short_line(str(said["differs"])), "yellow")
 
     def _on_line(self, said: Frame) -> None:
         event, number = said.get("line"), said.get("number")
@@ -239,18 +241,18 @@ class SessionView:
                 self._history.append(changes)
             return
         for change in changes:
-            self._renderer.change(change)
+            self._renderer.draw_change(change)
         if changes and self.state.get("status") != "busy":
-            self._renderer.rest()
+            self._renderer.stop_waiting()
 
     def _update_activity(self) -> None:
         """Show that the agent is waited for, or nothing that moves."""
         if not self.is_synced:
             return
         if self.state.get("status") == "busy":
-            self._renderer.wait("waiting for the agent")
+            self._renderer.show_waiting("waiting for the agent")
         else:
-            self._renderer.rest()
+            self._renderer.stop_waiting()
 
     def _draw_history(self) -> None:
         """Draw the last screens of what was said before, and how much more there is."""
@@ -272,7 +274,7 @@ class SessionView:
             self._history_steps -= steps.pop()
         if self._history_steps > 0:
             more = f"… {pluralize(self._history_steps, 'earlier step')}: `shim bridge watch {self.welcome.get('id')}` shows all"
-            self._renderer.said(more)
+            self._renderer.print_remark(more)
         self._console.file.write("".join(reversed(kept)))
         self._console.file.flush()
 
@@ -281,8 +283,8 @@ class SessionView:
         file, self._console.file = self._console.file, io.StringIO()
         try:
             for change in changes:
-                self._renderer.change(change)
-            self._renderer.rest()
+                self._renderer.draw_change(change)
+            self._renderer.stop_waiting()
             return self._console.file.getvalue()
         finally:
             self._console.file = file
