@@ -21,21 +21,21 @@ def main() -> int:
     for case in fixture_cases():
         said, _ = translate_case(case)
         check_turns(said, case.partial, passthrough=case.passthrough)
-        changed += accept(case.golden, said)
+        changed += write_golden(case.golden, said)
         if "yume" in case.facts:
             flat, _ = translate_flat(case)
             check_flat(flat)
-            changed += accept(case.folder / "yume.ndjson", flat)
+            changed += write_golden(case.folder / "yume.ndjson", flat)
     for golden in sorted((*FIXTURES.glob("*/*/claude.ndjson"), *FIXTURES.glob("*/*/yume.ndjson"))):
         if not (golden.parent / "vendor.ndjson").exists():
             golden.unlink()
             changed += 1
             sys.stdout.write(f"removed  {golden.parent.parent.name}/{golden.parent.name}\n")
-    changed += accept(FIXTURES / "exports" / "everything.md", markdown_of_everything())
-    changed += accept(RECORDED, recorded_fields())
-    changed += accept(WIRE, describe_wire())
+    changed += write_golden(FIXTURES / "exports" / "everything.md", markdown_of_everything())
+    changed += write_golden(RECORDED, recorded_fields())
+    changed += write_golden(WIRE, describe_wire())
     shown = {GOLDENS / f"{name}.txt": text.encode() for name, text in goldens().items()}
-    changed += sum(accept(golden, text) for golden, text in shown.items())
+    changed += sum(write_golden(golden, text) for golden, text in shown.items())
     for golden in sorted(set(GOLDENS.glob("*.txt")) - set(shown)):
         golden.unlink()
         changed += 1
@@ -46,7 +46,7 @@ def main() -> int:
     return 0
 
 
-def accept(golden: Path, said: bytes) -> bool:
+def write_golden(golden: Path, said: bytes) -> bool:
     """Write one golden; whether it is another now."""
     old = golden.read_bytes() if golden.exists() else None
     if said == old:

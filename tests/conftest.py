@@ -175,7 +175,7 @@ def real_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def inside(real_box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+def local_box(real_box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
     """Yield `real_box`, with its environment and working directory in this process. Restore the
     signal handlers.
     """
@@ -196,7 +196,7 @@ def inside(real_box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
 
 @pytest.fixture
 def shim(
-    inside: Box, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+    local_box: Box, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, bytes, str]]:
     """Run `shim ARGUMENTS` in this process, in a wide terminal without colour: the exit status,
     stdout and stderr.

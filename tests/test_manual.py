@@ -241,13 +241,13 @@ def module(monkeypatch):
 
 
 @pytest.fixture
-def profile(inside, monkeypatch):
+def profile(local_box, monkeypatch):
     """The profile of the topic, in the folder of a user; what this process learned of that is
     forgotten after.
     """
     monkeypatch.setattr(adapters, "VENDORS", dict(adapters.VENDORS))
     monkeypatch.setattr(adapters, "profile_loaders", list(adapters.profile_loaders))
-    folder = inside.config.parent / "vendors"
+    folder = local_box.config.parent / "vendors"
     folder.mkdir(parents=True)
     source, agent = [text for _, text in blocks(ADD_A_VENDOR) if "schema = 1" in text]
     (folder / "mine.toml").write_text(agent, encoding="utf-8")
@@ -282,8 +282,8 @@ def test_the_examples_of_a_vendor_say_what_their_program_does(way, request):
     ]
 
 
-def test_there_is_nothing_to_fix_in_the_example_of_a_profile(shim, inside, profile):
-    (inside.cwd / "day.ndjson").write_text(echo_agent(), encoding="utf-8")
+def test_there_is_nothing_to_fix_in_the_example_of_a_profile(shim, local_box, profile):
+    (local_box.cwd / "day.ndjson").write_text(echo_agent(), encoding="utf-8")
     status, said, _ = shim("vendor", "check", "echo", "day.ndjson")
     assert status == 0 and b"nothing to fix" in said
 

@@ -91,8 +91,8 @@ def test_a_reader_that_has_seen_enough_is_no_failure(box, words):
 
 
 @pytest.fixture
-def recorded(inside):
-    path = inside.path / "run.ndjson"
+def recorded(local_box):
+    path = local_box.path / "run.ndjson"
     path.write_text(ANSWER, encoding="utf-8")
     return str(path)
 
@@ -134,8 +134,8 @@ def test_how_the_child_ended_is_said(shim, recorded, how, cause):
     assert parse(said)[-2]["shim"]["cause"] == cause
 
 
-def test_stderr_of_the_child_is_quoted(shim, inside):
-    path, stderr = inside.path / "empty", inside.path / "stderr"
+def test_stderr_of_the_child_is_quoted(shim, local_box):
+    path, stderr = local_box.path / "empty", local_box.path / "stderr"
     path.touch()
     stderr.write_text("Error: no API key found\n", encoding="utf-8")
     status, said, _ = shim("translate", "qwen", str(path), "--exit", "1", "--stderr", str(stderr))
@@ -157,8 +157,8 @@ def test_the_session_id_is_a_choice(shim, recorded):
     )
 
 
-def test_the_account_is_one_object_on_stderr(shim, inside):
-    path = inside.path / "odd"
+def test_the_account_is_one_object_on_stderr(shim, local_box):
+    path = local_box.path / "odd"
     path.write_text("noise\n" + ndjson({"type": "odd"}) + ANSWER, encoding="utf-8")
     _, said, complaint = shim("translate", "demo", str(path), "--account")
     account = json.loads(complaint)
@@ -190,8 +190,8 @@ def test_a_file_that_is_not_there_is_exit_2_and_a_vendor_that_is_not_there_exit_
     assert "unknown vendor 'nobody'" in complaint and "hint: " in complaint
 
 
-def test_a_folder_is_no_recording(shim, inside):
-    status, _, complaint = shim("translate", "demo", str(inside.path))
+def test_a_folder_is_no_recording(shim, local_box):
+    status, _, complaint = shim("translate", "demo", str(local_box.path))
     assert status in (1, 2)
     assert "Traceback" not in complaint
 
@@ -212,9 +212,9 @@ def test_a_reader_that_leaves_early_is_no_crash(box):
 # -- vendors ---------------------------------------------------------------------------------------
 
 
-def test_the_vendors_are_json_for_a_program(shim, inside, slow, monkeypatch):
-    qwen = inside.program("qwen", "echo 0.24.4\n")
-    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
+def test_the_vendors_are_json_for_a_program(shim, local_box, slow, monkeypatch):
+    qwen = local_box.program("qwen", "echo 0.24.4\n")
+    monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
     status, said, _ = shim("vendors", "--json")
     rows = {row["name"]: row for row in json.loads(said)}
     assert status == 0
@@ -231,22 +231,22 @@ def test_the_vendors_are_json_for_a_program(shim, inside, slow, monkeypatch):
 
 
 def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_named(
-    shim, inside, slow, monkeypatch
+    shim, local_box, slow, monkeypatch
 ):
-    inside.program("qwen", "echo 0.24.4\n")
-    inside.program("codex", "echo codex-cli 0.201.3\n")
-    inside.program("pi", "echo 1.5.2\n")
-    inside.program("kilo", "echo 7.7.9\n")
-    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
+    local_box.program("qwen", "echo 0.24.4\n")
+    local_box.program("codex", "echo codex-cli 0.201.3\n")
+    local_box.program("pi", "echo 1.5.2\n")
+    local_box.program("kilo", "echo 7.7.9\n")
+    monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
     status, said, _ = shim("vendors")
     table, _, below = said.decode().partition("\n\n")
     rows = [line.split() for line in table.splitlines()[1:]]
     assert status == 0
     assert rows == [
-        ["codex", "0.201.3", "newer", "conversations", f"{inside.bin}/codex"],
-        ["kilo", "7.7.9", "yes", "nobody", f"{inside.bin}/kilo"],
-        ["pi", "1.5.2", "yes", "conversations", f"{inside.bin}/pi"],
-        ["qwen", "0.24.4", "yes", "yes", f"{inside.bin}/qwen"],
+        ["codex", "0.201.3", "newer", "conversations", f"{local_box.bin}/codex"],
+        ["kilo", "7.7.9", "yes", "nobody", f"{local_box.bin}/kilo"],
+        ["pi", "1.5.2", "yes", "conversations", f"{local_box.bin}/pi"],
+        ["qwen", "0.24.4", "yes", "yes", f"{local_box.bin}/qwen"],
         ["demo", "no", "bundled"],
     ]
     assert (
@@ -290,34 +290,34 @@ def test_what_each_vendor_can_do_is_what_its_command_line_says(shim):
     )
 
 
-def test_a_version_says_whether_it_was_tried(shim, inside, slow, monkeypatch):
-    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
-    inside.program("codex", "echo codex-cli 0.201.3\n")
-    inside.program("qwen", "echo 0.24.4\n")
+def test_a_version_says_whether_it_was_tried(shim, local_box, slow, monkeypatch):
+    monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
+    local_box.program("codex", "echo codex-cli 0.201.3\n")
+    local_box.program("qwen", "echo 0.24.4\n")
     rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
     assert (rows["codex"]["version"], rows["codex"]["place"]) == ("0.201.3", "newer")
     assert (rows["qwen"]["place"], rows["pi"]["place"]) == ("tested", "unknown")
 
 
-def test_a_program_of_the_settings_is_the_one_that_is_shown(shim, inside, slow):
-    path = inside.program("my-qwen", "echo 0.24.4\n", folder=inside.path / "own")
-    inside.settings(f'[vendors.qwen]\nbin = "{path}"\ndriver = "one-way"\n')
+def test_a_program_of_the_settings_is_the_one_that_is_shown(shim, local_box, slow):
+    path = local_box.program("my-qwen", "echo 0.24.4\n", folder=local_box.path / "own")
+    local_box.settings(f'[vendors.qwen]\nbin = "{path}"\ndriver = "one-way"\n')
     rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
     assert (rows["qwen"]["program"], rows["qwen"]["version"]) == (path, "0.24.4")
     assert rows["qwen"]["driven"] == "one process a message"
 
 
 @pytest.mark.parametrize("columns", [80, 100, 140])
-def test_the_table_fits_a_terminal(inside, slow, monkeypatch, capsys, columns):
+def test_the_table_fits_a_terminal(local_box, slow, monkeypatch, capsys, columns):
     from shim.commands.doctor.capabilities import describe_vendors
     from shim.commands.doctor.vendor_table import print_vendors
 
-    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", str(columns))
-    inside.program("codex", "echo codex-cli 0.201.3\n")
-    print_vendors(describe_vendors(dict(os.environ), str(inside.cwd)), shows_all=True)
+    local_box.program("codex", "echo codex-cli 0.201.3\n")
+    print_vendors(describe_vendors(dict(os.environ), str(local_box.cwd)), shows_all=True)
     said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert max(map(len, said.splitlines())) <= columns
     for name in VENDORS:
@@ -325,8 +325,8 @@ def test_the_table_fits_a_terminal(inside, slow, monkeypatch, capsys, columns):
     assert "…" not in said
 
 
-def test_settings_that_are_wrong_break_no_table(shim, inside):
-    inside.settings("vendor = 7\n")
+def test_settings_that_are_wrong_break_no_table(shim, local_box):
+    local_box.settings("vendor = 7\n")
     status, said, complaint = shim("vendors", "--json")
     assert status == 0 and len(json.loads(said)) == len(VENDORS)
     assert "vendor is 7" in complaint
@@ -336,8 +336,8 @@ WILD = 'schema = 1\nid = "kimi"\nadapter = "wild:Wild"\n[[event]]\nemit = "ignor
 
 
 @pytest.mark.parametrize("profile", ["schema = 7\n", "]", WILD])
-def test_a_users_profile_that_is_wrong_breaks_no_table(shim, inside, profile):
-    folder = inside.config.parent / "vendors"
+def test_a_users_profile_that_is_wrong_breaks_no_table(shim, local_box, profile):
+    folder = local_box.config.parent / "vendors"
     folder.mkdir(parents=True)
     (folder / "kimi.toml").write_text(profile, encoding="utf-8")
     (folder / "wild.py").write_text("1 / 0\n", encoding="utf-8")
@@ -348,14 +348,14 @@ def test_a_users_profile_that_is_wrong_breaks_no_table(shim, inside, profile):
 
 
 def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else(
-    shim, inside, monkeypatch
+    shim, local_box, monkeypatch
 ):
     from shim.process import probe
 
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.1)
-    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
-    inside.program("qwen", "exec sleep 30\n")
-    inside.program("pi", "exit 1\n")
+    monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
+    local_box.program("qwen", "exec sleep 30\n")
+    local_box.program("pi", "exit 1\n")
     status, said, _ = shim("vendors", "--json")
     rows = {row["name"]: row for row in json.loads(said)}
     assert (status, rows["qwen"]["version"], rows["pi"]["version"]) == (0, None, None)
@@ -364,21 +364,21 @@ def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else
 # -- install ---------------------------------------------------------------------------------------
 
 
-def test_install_says_where_and_what_the_path_finds(shim, inside, monkeypatch):
-    monkeypatch.setenv("PATH", str(inside.bin))
-    status, said, _ = shim("install", "--vendor", "pi", "--to", str(inside.bin))
+def test_install_says_where_and_what_the_path_finds(shim, local_box, monkeypatch):
+    monkeypatch.setenv("PATH", str(local_box.bin))
+    status, said, _ = shim("install", "--vendor", "pi", "--to", str(local_box.bin))
     assert status == 0
-    assert f"wrote {inside.bin}/claude" in said.decode()
-    assert f"PATH finds {inside.bin}/claude" in said.decode()
+    assert f"wrote {local_box.bin}/claude" in said.decode()
+    assert f"PATH finds {local_box.bin}/claude" in said.decode()
     assert "pi: no program called pi was found on PATH" in said.decode()
     assert said.decode().endswith(
         "next: npm install -g @earendil-works/pi-coding-agent, then shim doctor pi\n"
     )
 
 
-def test_install_says_of_a_vendor_that_it_asks_nobody(shim, inside, monkeypatch):
-    monkeypatch.setenv("PATH", str(inside.bin))
-    _, said, _ = shim("install", "--vendor", "kilo", "--to", str(inside.bin))
+def test_install_says_of_a_vendor_that_it_asks_nobody(shim, local_box, monkeypatch):
+    monkeypatch.setenv("PATH", str(local_box.bin))
+    _, said, _ = shim("install", "--vendor", "kilo", "--to", str(local_box.bin))
     assert "kilo asks nobody: it runs every tool that it has, in every session" in said.decode()
 
 
@@ -393,142 +393,146 @@ def test_install_says_of_a_vendor_that_it_asks_nobody(shim, inside, monkeypatch)
     ],
 )
 def test_install_looks_at_the_vendor_and_ends_with_what_to_type_next(
-    shim, inside, slow, monkeypatch, answer, told
+    shim, local_box, slow, monkeypatch, answer, told
 ):
-    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
-    inside.program("qwen", f'[ "$*" = --version ] && echo 0.24.4 || {answer}\n')
-    status, said, _ = shim("install", "--vendor", "qwen", "--to", str(inside.bin))
+    monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
+    local_box.program("qwen", f'[ "$*" = --version ] && echo 0.24.4 || {answer}\n')
+    status, said, _ = shim("install", "--vendor", "qwen", "--to", str(local_box.bin))
     assert status == 0 and "✓ version 0.24.4 was tested" in said.decode()
     assert said.decode().splitlines(keepends=True)[-1].startswith(told)
 
 
-def test_install_without_a_vendor_names_those_that_it_found(shim, inside, slow, monkeypatch):
-    monkeypatch.setenv("PATH", f"{inside.bin}")
-    nothing = shim("install", "--to", str(inside.bin))[1].decode()
+def test_install_without_a_vendor_names_those_that_it_found(shim, local_box, slow, monkeypatch):
+    monkeypatch.setenv("PATH", f"{local_box.bin}")
+    nothing = shim("install", "--to", str(local_box.bin))[1].decode()
     assert "no program of any vendor was found on PATH" in nothing
     assert "`npm install -g @qwen-code/qwen-code`" in nothing and nothing.endswith(
         "next: shim install --vendor qwen\n"
     )
-    inside.program("qwen", "echo 0.24.4\n")
-    inside.program("pi", "echo 1.5.2\n")
-    found = shim("install", "--to", str(inside.bin))[1].decode()
+    local_box.program("qwen", "echo 0.24.4\n")
+    local_box.program("pi", "echo 1.5.2\n")
+    found = shim("install", "--to", str(local_box.bin))[1].decode()
     assert "no vendor is chosen; found: pi, qwen" in found and found.endswith(
         "next: shim install --vendor pi\n"
     )
 
 
-def test_install_takes_a_list_of_vendors_as_the_variable_does(shim, inside):
-    assert shim("install", "--vendor", "qwen, pi", "--to", str(inside.bin))[0] == 0
-    assert "--installed vendor=qwen,pi claude" in (inside.bin / "claude").read_text()
+def test_install_takes_a_list_of_vendors_as_the_variable_does(shim, local_box):
+    assert shim("install", "--vendor", "qwen, pi", "--to", str(local_box.bin))[0] == 0
+    assert "--installed vendor=qwen,pi claude" in (local_box.bin / "claude").read_text()
 
 
-def test_install_says_what_is_wrong_in_the_settings(shim, inside):
-    inside.settings('vendr = "qwen"\n')
-    status, said, _ = shim("install", "--vendor", "demo", "--to", str(inside.bin))
+def test_install_says_what_is_wrong_in_the_settings(shim, local_box):
+    local_box.settings('vendr = "qwen"\n')
+    status, said, _ = shim("install", "--vendor", "demo", "--to", str(local_box.bin))
     assert (
         status == 0
-        and f"✗ unknown key `vendr` in {inside.config} line 1, did you mean `vendor`?"
+        and f"✗ unknown key `vendr` in {local_box.config} line 1, did you mean `vendor`?"
         in said.decode()
     )
 
 
-def test_uninstall_twice_is_no_error_and_says_what_is_left(shim, inside):
-    inside.settings("")
-    assert shim("install", "--vendor", "demo", "--to", str(inside.bin))[0] == 0
-    status, said, _ = shim("uninstall", "--to", str(inside.bin))
+def test_uninstall_twice_is_no_error_and_says_what_is_left(shim, local_box):
+    local_box.settings("")
+    assert shim("install", "--vendor", "demo", "--to", str(local_box.bin))[0] == 0
+    status, said, _ = shim("uninstall", "--to", str(local_box.bin))
     assert (
         status == 0
-        and f"left {inside.config.parent}: your settings and your own vendors" in said.decode()
+        and f"left {local_box.config.parent}: your settings and your own vendors" in said.decode()
     )
-    status, said, _ = shim("uninstall", "--to", str(inside.bin))
+    status, said, _ = shim("uninstall", "--to", str(local_box.bin))
     assert (
         status == 0
-        and f"there is no {inside.bin}/claude, so there is nothing to remove" in said.decode()
+        and f"there is no {local_box.bin}/claude, so there is nothing to remove" in said.decode()
     )
 
 
-def test_uninstall_leaves_a_foreign_file_alone(shim, inside):
-    inside.program("claude", "echo real\n")
-    status, said, _ = shim("uninstall", "--to", str(inside.bin))
+def test_uninstall_leaves_a_foreign_file_alone(shim, local_box):
+    local_box.program("claude", "echo real\n")
+    status, said, _ = shim("uninstall", "--to", str(local_box.bin))
     assert status == 0 and b"is not a file that `shim install` wrote; it is left alone" in said
-    assert "echo real" in (inside.bin / "claude").read_text()
+    assert "echo real" in (local_box.bin / "claude").read_text()
 
 
-def test_purge_removes_what_is_ours_and_nothing_beside_it(shim, inside):
-    inside.settings("")
-    (inside.config.parent / "vendors").mkdir()
-    (inside.state / "sessions").mkdir(parents=True)
-    (inside.state / "sessions" / "a.json").touch()
-    (inside.state / "mine").touch()
-    elsewhere = inside.path / "elsewhere"
+def test_purge_removes_what_is_ours_and_nothing_beside_it(shim, local_box):
+    local_box.settings("")
+    (local_box.config.parent / "vendors").mkdir()
+    (local_box.state / "sessions").mkdir(parents=True)
+    (local_box.state / "sessions" / "a.json").touch()
+    (local_box.state / "mine").touch()
+    elsewhere = local_box.path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "precious").touch()
-    (inside.state / "spill").symlink_to(elsewhere)
-    status, said, _ = shim("uninstall", "--to", str(inside.bin), "--purge")
-    assert status == 0 and f"removed {inside.config.parent}" in said.decode()
-    assert os.listdir(inside.state) == ["mine"] and f"left {inside.state}: " in said.decode()
-    assert (elsewhere / "precious").exists() and not inside.config.parent.exists()
+    (local_box.state / "spill").symlink_to(elsewhere)
+    status, said, _ = shim("uninstall", "--to", str(local_box.bin), "--purge")
+    assert status == 0 and f"removed {local_box.config.parent}" in said.decode()
+    assert os.listdir(local_box.state) == ["mine"] and f"left {local_box.state}: " in said.decode()
+    assert (elsewhere / "precious").exists() and not local_box.config.parent.exists()
 
 
-def test_install_warns_where_another_one_is_found_first(shim, inside, monkeypatch):
-    other = inside.program("claude", "", folder=inside.path / "first")
-    monkeypatch.setenv("PATH", f"{inside.path}/first:{inside.bin}")
-    assert f"PATH still finds {other} first" in shim("install", "--to", str(inside.bin))[1].decode()
+def test_install_warns_where_another_one_is_found_first(shim, local_box, monkeypatch):
+    other = local_box.program("claude", "", folder=local_box.path / "first")
+    monkeypatch.setenv("PATH", f"{local_box.path}/first:{local_box.bin}")
+    assert (
+        f"PATH still finds {other} first" in shim("install", "--to", str(local_box.bin))[1].decode()
+    )
 
 
-def test_install_says_when_the_path_does_not_find_it(shim, inside, monkeypatch):
+def test_install_says_when_the_path_does_not_find_it(shim, local_box, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    assert f"{inside.bin} is not on PATH" in shim("install", "--to", str(inside.bin))[1].decode()
+    assert (
+        f"{local_box.bin} is not on PATH" in shim("install", "--to", str(local_box.bin))[1].decode()
+    )
 
 
-def test_install_goes_to_the_usual_folder(shim, inside):
+def test_install_goes_to_the_usual_folder(shim, local_box):
     assert shim("install")[0] == 0
-    assert (inside.home / ".local" / "bin" / "claude").exists()
+    assert (local_box.home / ".local" / "bin" / "claude").exists()
     status, said, _ = shim("uninstall")
     assert status == 0 and b"removed" in said
-    assert not (inside.home / ".local" / "bin" / "claude").exists()
+    assert not (local_box.home / ".local" / "bin" / "claude").exists()
 
 
-def test_every_run_is_recorded_into_a_folder_that_is_not_there_yet(shim, inside):
-    folder = inside.path / "runs"
-    shim("install", "--vendor", "demo", "--to", str(inside.bin), "--record", str(folder))
+def test_every_run_is_recorded_into_a_folder_that_is_not_there_yet(shim, local_box):
+    folder = local_box.path / "runs"
+    shim("install", "--vendor", "demo", "--to", str(local_box.bin), "--record", str(folder))
     for _ in range(2):
-        ask = [str(inside.bin / "claude"), "-p", "hi"]
-        environment = inside.environment(SHIM_BIN=inside.fake(["out", ANSWER]))
+        ask = [str(local_box.bin / "claude"), "-p", "hi"]
+        environment = local_box.environment(SHIM_BIN=local_box.fake(["out", ANSWER]))
         subprocess.run(
             ask,
             stdin=subprocess.DEVNULL,
             env=environment,
-            cwd=inside.cwd,
+            cwd=local_box.cwd,
             timeout=PATIENCE,
             check=True,
         )
     assert len(list(folder.glob("*.cast"))) == 2
 
 
-def test_install_with_force_keeps_and_uninstall_restores(shim, inside):
-    inside.program("claude", "echo real\n")
-    status, _, complaint = shim("install", "--to", str(inside.bin))
+def test_install_with_force_keeps_and_uninstall_restores(shim, local_box):
+    local_box.program("claude", "echo real\n")
+    status, _, complaint = shim("install", "--to", str(local_box.bin))
     assert status == 1 and "hint: " in complaint
-    assert b"claude.before-shim" in shim("install", "--to", str(inside.bin), "--force")[1]
-    assert b"is back" in shim("uninstall", "--to", str(inside.bin))[1]
+    assert b"claude.before-shim" in shim("install", "--to", str(local_box.bin), "--force")[1]
+    assert b"is back" in shim("uninstall", "--to", str(local_box.bin))[1]
 
 
 @pytest.mark.parametrize("words", [("--vendor", "nobody"), ("--as", "ls"), ("--vendor", "../x")])
-def test_install_refuses_what_it_does_not_know(shim, inside, words):
-    status, _, complaint = shim("install", "--to", str(inside.bin), *words)
+def test_install_refuses_what_it_does_not_know(shim, local_box, words):
+    status, _, complaint = shim("install", "--to", str(local_box.bin), *words)
     assert status == 1
     assert "Traceback" not in complaint
-    assert os.listdir(inside.bin) == []
+    assert os.listdir(local_box.bin) == []
 
 
-def test_install_bakes_in_no_dialect_that_does_not_exist(shim, inside):
-    assert shim("install", "--to", str(inside.bin), "--dialect", "latin")[0] in (1, 2)
-    assert os.listdir(inside.bin) == []
+def test_install_bakes_in_no_dialect_that_does_not_exist(shim, local_box):
+    assert shim("install", "--to", str(local_box.bin), "--dialect", "latin")[0] in (1, 2)
+    assert os.listdir(local_box.bin) == []
 
 
-def test_a_folder_that_is_none_is_a_sentence_and_no_traceback(shim, inside):
-    file = inside.path / "file"
+def test_a_folder_that_is_none_is_a_sentence_and_no_traceback(shim, local_box):
+    file = local_box.path / "file"
     file.touch()
     status, _, complaint = shim("install", "--to", str(file))
     assert status == 1
@@ -583,11 +587,11 @@ def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
 
 
 @pytest.mark.parametrize("words", [("doctor",), ("run", "hi")])
-def test_in_a_folder_that_was_removed_each_command_names_it(inside, shim, monkeypatch, words):
+def test_in_a_folder_that_was_removed_each_command_names_it(local_box, shim, monkeypatch, words):
     """In this process."""
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setenv("SHIM_BIN", inside.fake(["out", ANSWER]))
-    gone = inside.cwd / "gone"
+    monkeypatch.setenv("SHIM_BIN", local_box.fake(["out", ANSWER]))
+    gone = local_box.cwd / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()

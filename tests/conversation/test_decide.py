@@ -31,21 +31,21 @@ NAMES = dict(zip(SAYINGS, ("pi", "cursor", "qwen", "acai", "cake", "demo"), stri
 
 
 @pytest.mark.parametrize("first", SAYINGS)
-def test_the_vendor_is_named_by_the_first_that_says(inside, monkeypatch, first):
+def test_the_vendor_is_named_by_the_first_that_says(local_box, monkeypatch, first):
     speaking = SAYINGS[SAYINGS.index(first) :]
     words = []
     if "flag" in speaking:
         words += ["--shim-vendor", NAMES["flag"]]
     if "session" in speaking:
         store.store_session(
-            U, store.StoredSession(NAMES["session"], "vendors-own"), inside.environment()
+            U, store.StoredSession(NAMES["session"], "vendors-own"), local_box.environment()
         )
         words += ["--resume", U]
     if "model" in speaking:
         words += ["--model", f"{NAMES['model']}:m1"]
     if "environment" in speaking:
         monkeypatch.setenv("SHIM_VENDOR", NAMES["environment"])
-    inside.settings(f'vendor = "{NAMES["settings"]}"\n')
+    local_box.settings(f'vendor = "{NAMES["settings"]}"\n')
     installed = {"vendor": NAMES["installed"]} if "installed" in speaking else {}
     assert started(*words, installed=installed)[0] == NAMES[first]
 
@@ -64,104 +64,104 @@ def test_the_vendor_is_named_by_the_first_that_says(inside, monkeypatch, first):
         (None, ("demo", None)),
     ],
 )
-def test_a_model_may_name_the_vendor_before_a_colon(inside, monkeypatch, model, expected):
+def test_a_model_may_name_the_vendor_before_a_colon(local_box, monkeypatch, model, expected):
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     assert started(*(["--model", model] if model else [])) == expected
 
 
-def test_of_a_list_of_vendors_the_first_that_is_there_is_taken(inside, monkeypatch):
-    monkeypatch.setenv("PATH", str(inside.bin))
-    inside.settings('vendor = ["qwen", "pi", "cursor"]\n')
-    inside.program("cursor-agent", "exit 0\n")
+def test_of_a_list_of_vendors_the_first_that_is_there_is_taken(local_box, monkeypatch):
+    monkeypatch.setenv("PATH", str(local_box.bin))
+    local_box.settings('vendor = ["qwen", "pi", "cursor"]\n')
+    local_box.program("cursor-agent", "exit 0\n")
     assert started() == ("cursor", None)
-    inside.program("pi", "exit 0\n")
+    local_box.program("pi", "exit 0\n")
     assert started() == ("pi", None)
-    inside.program("qwen", "exit 0\n")
+    local_box.program("qwen", "exit 0\n")
     assert started() == ("qwen", None)
 
 
-def test_a_list_may_also_be_said_in_the_environment(inside, monkeypatch):
-    monkeypatch.setenv("PATH", str(inside.bin))
+def test_a_list_may_also_be_said_in_the_environment(local_box, monkeypatch):
+    monkeypatch.setenv("PATH", str(local_box.bin))
     monkeypatch.setenv("SHIM_VENDOR", "qwen, pi")
-    inside.program("pi", "exit 0\n")
+    local_box.program("pi", "exit 0\n")
     assert started() == ("pi", None)
 
 
-def test_a_list_may_also_be_said_at_the_installation(inside, monkeypatch):
-    monkeypatch.setenv("PATH", str(inside.bin))
-    inside.program("pi", "exit 0\n")
+def test_a_list_may_also_be_said_at_the_installation(local_box, monkeypatch):
+    monkeypatch.setenv("PATH", str(local_box.bin))
+    local_box.program("pi", "exit 0\n")
     assert started(installed={"vendor": "qwen,pi"}) == ("pi", None)
 
 
-def test_a_flag_names_one_vendor(inside):
+def test_a_flag_names_one_vendor(local_box):
     with pytest.raises(FrontendError, match="unknown vendor"):
         started("--shim-vendor", "qwen,pi")
 
 
-def test_a_list_is_not_longer_than_anybody_waits_for(inside):
-    inside.settings(f"vendor = {list(VENDORS)[:9]}")
+def test_a_list_is_not_longer_than_anybody_waits_for(local_box):
+    local_box.settings(f"vendor = {list(VENDORS)[:9]}")
     with pytest.raises(FrontendError, match="the list has 9 vendors; at most 8 are allowed"):
         started()
 
 
-def test_a_name_in_a_list_that_is_no_vendor_is_refused_though_another_could_answer(inside):
-    inside.settings('vendor = ["demo", "nobody"]')
+def test_a_name_in_a_list_that_is_no_vendor_is_refused_though_another_could_answer(local_box):
+    local_box.settings('vendor = ["demo", "nobody"]')
     with pytest.raises(FrontendError, match='vendor is "nobody", it must be one of'):
         started()
 
 
-def test_a_vendor_that_is_listed_twice_is_asked_once(inside):
-    inside.settings('vendor = ["demo", "demo"]')
+def test_a_vendor_that_is_listed_twice_is_asked_once(local_box):
+    local_box.settings('vendor = ["demo", "demo"]')
     assert started(*STREAM) == ("demo", None)
 
 
-def test_a_model_is_that_of_the_first_vendor_of_a_list(inside, monkeypatch):
-    monkeypatch.setenv("PATH", str(inside.bin))
-    inside.settings('vendor = ["qwen", "demo"]')
+def test_a_model_is_that_of_the_first_vendor_of_a_list(local_box, monkeypatch):
+    monkeypatch.setenv("PATH", str(local_box.bin))
+    local_box.settings('vendor = ["qwen", "demo"]')
     assert started("--model", "m1") == ("demo", None)
-    inside.program("qwen", "exit 0\n")
+    local_box.program("qwen", "exit 0\n")
     assert started("--model", "m1") == ("qwen", "m1")
 
 
-def test_a_model_that_is_one_vendors_is_given_to_no_other(inside, capfd):
-    store.store_session(U, store.StoredSession("demo", "vendors-own"), inside.environment())
+def test_a_model_that_is_one_vendors_is_given_to_no_other(local_box, capfd):
+    store.store_session(U, store.StoredSession("demo", "vendors-own"), local_box.environment())
     assert started("--resume", U, "--model", "qwen:m1") == ("demo", None)
     assert started("--shim-vendor", "demo", "--model", "qwen:m1") == ("demo", None)
     assert started("--shim-vendor", "demo", "--model", "demo:m1") == ("demo", "m1")
     assert capfd.readouterr().err == "the model m1 is qwen's and is not given to demo\n" * 2
 
 
-def test_a_model_prefix_names_one_vendor_whatever_list_there_is(inside, monkeypatch):
-    monkeypatch.setenv("PATH", str(inside.bin))
-    inside.settings('vendor = ["pi", "demo"]')
+def test_a_model_prefix_names_one_vendor_whatever_list_there_is(local_box, monkeypatch):
+    monkeypatch.setenv("PATH", str(local_box.bin))
+    local_box.settings('vendor = ["pi", "demo"]')
     assert started("--model", "qwen:m1") == ("qwen", "m1")
 
 
-def test_an_empty_name_says_nothing(inside, monkeypatch):
+def test_an_empty_name_says_nothing(local_box, monkeypatch):
     monkeypatch.setenv("SHIM_VENDOR", "")
-    inside.settings('vendor = "qwen"\n')
+    local_box.settings('vendor = "qwen"\n')
     assert started() == ("qwen", None)
 
 
 @pytest.mark.parametrize(
     "name", ["nobody", "../qwen", "/bin/sh", "--version", "Qwen", "q" * 33, "qwen\n", "a b"]
 )
-def test_a_name_that_is_no_vendor_is_refused(inside, name):
+def test_a_name_that_is_no_vendor_is_refused(local_box, name):
     with pytest.raises(FrontendError, match="unknown vendor"):
         started(f"--shim-vendor={name}")
 
 
-def test_without_any_vendor_the_hint_lists_what_is_on_path(inside, monkeypatch):
-    qwen = inside.program("qwen", "exit 0\n")
-    monkeypatch.setenv("PATH", str(inside.bin))
+def test_without_any_vendor_the_hint_lists_what_is_on_path(local_box, monkeypatch):
+    qwen = local_box.program("qwen", "exit 0\n")
+    monkeypatch.setenv("PATH", str(local_box.bin))
     with pytest.raises(FrontendError, match="no vendor was chosen") as refused:
         started()
     assert f"qwen ({qwen})" in refused.value.hint
-    assert "SHIM_VENDOR" in refused.value.hint and str(inside.config) in refused.value.hint
+    assert "SHIM_VENDOR" in refused.value.hint and str(local_box.config) in refused.value.hint
 
 
-def test_without_any_vendor_on_path_the_hint_says_so(inside, monkeypatch):
-    monkeypatch.setenv("PATH", str(inside.bin))
+def test_without_any_vendor_on_path_the_hint_says_so(local_box, monkeypatch):
+    monkeypatch.setenv("PATH", str(local_box.bin))
     with pytest.raises(FrontendError) as refused:
         started()
     assert "none of those it knows" in refused.value.hint
@@ -241,7 +241,9 @@ def test_the_terminator_stands_where_a_frontend_waits_for_it(
 
 
 @pytest.mark.parametrize(("vendor", "times"), [("demo", 1), ("claude", 0)])
-def test_mcp_servers_are_read_once_and_for_a_real_claude_never(inside, monkeypatch, vendor, times):
+def test_mcp_servers_are_read_once_and_for_a_real_claude_never(
+    local_box, monkeypatch, vendor, times
+):
     read = []
     monkeypatch.setattr(configs, "load_mcp_configs", lambda words, cwd: read.append(words) or {})
     monkeypatch.setenv("SHIM_BIN", sys.executable)

@@ -345,16 +345,16 @@ async def test_a_frontend_that_left_ends_the_child_and_is_no_error(play, box):
     assert lifeline.gone()
 
 
-def test_a_mistake_between_the_child_and_the_loop_ends_the_child(inside, capfd, monkeypatch):
+def test_a_mistake_between_the_child_and_the_loop_ends_the_child(local_box, capfd, monkeypatch):
     from shim.commands.claude import dropin
 
     def broken(*_):
         raise ZeroDivisionError("a bug of ours")
 
-    lifeline = inside.lifeline()
+    lifeline = local_box.lifeline()
     plan = (["say", lifeline.path, "child"], ["hang"])
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setenv("SHIM_BIN", inside.fake(*plan))
+    monkeypatch.setenv("SHIM_BIN", local_box.fake(*plan))
     monkeypatch.setattr("shim.io.stdout.Stdout", broken)
     assert dropin.main(list(ASK), {}) == 1
     said, _ = capfd.readouterr()
@@ -528,7 +528,7 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
     assert not box.recording.exists()
 
 
-def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(inside, capfd, monkeypatch):
+def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(local_box, capfd, monkeypatch):
     from shim.commands.claude import dropin, refusal
     from shim.conversation import decide
 

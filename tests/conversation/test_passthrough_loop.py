@@ -353,7 +353,7 @@ def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, as
 
 @pytest.mark.parametrize("name", ["read", "hear"])
 def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(
-    real_box, inside, capfd, monkeypatch, name
+    real_box, local_box, capfd, monkeypatch, name
 ):
     from shim.commands.claude import dropin
     from shim.core.adapter.translation import StreamTranslation

@@ -325,10 +325,10 @@ def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
     ]
 
 
-def test_the_drop_in_comes_with_its_bytecode(inside, shim, monkeypatch):
+def test_the_drop_in_comes_with_its_bytecode(local_box, shim, monkeypatch):
     compiled = []
     monkeypatch.setattr(
         "shim.commands.install.dropin.compile_bytecode", lambda: compiled.append(True)
     )
-    assert shim("install", "--to", str(inside.path / "bin"))[0] == 0
+    assert shim("install", "--to", str(local_box.path / "bin"))[0] == 0
     assert compiled == [True]

@@ -549,7 +549,7 @@ def test_many_turns_leave_nothing_behind():
     assert "4 ok, 0 short" in done.stdout
 
 
-def test_a_copy_that_cannot_be_made_does_not_cost_the_original(inside, capfd, monkeypatch):
+def test_a_copy_that_cannot_be_made_does_not_cost_the_original(local_box, capfd, monkeypatch):
     from shim.commands.claude import dropin
     from shim.state import spill
 
@@ -557,11 +557,11 @@ def test_a_copy_that_cannot_be_made_does_not_cost_the_original(inside, capfd, mo
         raise EOFError("marshal data too short")
 
     back = {"type": "result", "id": "c1", "output": "x" * 300_000}
-    path = inside.path / "said"
+    path = local_box.path / "said"
     path.write_text(ndjson(START, CALL, back, text("Hello."), END), encoding="utf-8")
     monkeypatch.setattr(spill.SpillFolder, "store_text", full)
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setenv("SHIM_BIN", inside.program("standin", f"exec cat {path}\n"))
+    monkeypatch.setenv("SHIM_BIN", local_box.program("standin", f"exec cat {path}\n"))
     assert dropin.main(list(ASK), {}) == 0
     check_turns(capfd.readouterr().out.encode(), False)
 

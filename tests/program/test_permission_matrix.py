@@ -69,19 +69,19 @@ ALL_ROWS = (*ROWS, *MCP_ROWS)
 
 
 @pytest.fixture
-def claude(inside, monkeypatch):
+def claude(local_box, monkeypatch):
     """Return what became of each call under a command line over a vendor: None where the turn was
     refused.
     """
     for name in STAND_INS:
-        inside.program(name, "exit 1\n")
-    inside.settings("[vendors.codex]\ntrust = true\n")
+        local_box.program(name, "exit 1\n")
+    local_box.settings("[vendors.codex]\ntrust = true\n")
 
     def run(column: str, words: Sequence[str], calls: Sequence[Call]) -> set[Call] | None:
         started: list[StandIn] = []
         vendor, asks = column.removesuffix(ASKING), column.endswith(ASKING)
         if asks:
-            inside.settings(f'[vendors.{vendor}]\ndriver = "two-way"\n')
+            local_box.settings(f'[vendors.{vendor}]\ndriver = "two-way"\n')
 
         def start(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> StandIn:
             program = (CONVERSATIONS if asks else STAND_INS)[vendor](
@@ -176,8 +176,8 @@ def wider(found: Iterable[tuple[Row, str]]) -> list[str]:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_nothing_runs_that_the_real_claude_would_not_have_run(column, inside, claude):
-    found = list(outcomes(column, inside, claude))
+def test_nothing_runs_that_the_real_claude_would_not_have_run(column, local_box, claude):
+    found = list(outcomes(column, local_box, claude))
     assert len(found) == len(ALL_ROWS)
     assert wider(found) == []
     manual = {row: outcome for (row, name), outcome in told().items() if name == column}
@@ -260,7 +260,7 @@ NARROW = (
     ],
 )
 def test_an_argument_that_a_vendor_is_not_given_is_a_wider_cell(
-    vendor, lost, inside, claude, monkeypatch
+    vendor, lost, local_box, claude, monkeypatch
 ):
     """The matrix fails if the launch code forgets a vendor's argument."""
     program = STAND_INS[vendor]
@@ -273,12 +273,12 @@ def test_an_argument_that_a_vendor_is_not_given_is_a_wider_cell(
 
     monkeypatch.setitem(STAND_INS, vendor, Forgetful)
     narrow = [row for row in ROWS if row.name in NARROW]
-    assert len(narrow) == len(NARROW) and wider(outcomes(vendor, inside, claude, narrow))
+    assert len(narrow) == len(NARROW) and wider(outcomes(vendor, local_box, claude, narrow))
 
 
-def test_a_rule_that_applies_too_late_needs_late_denials(inside, claude):
+def test_a_rule_that_applies_too_late_needs_late_denials(local_box, claude):
     deny = (*BYPASS, "--disallowedTools", "Bash(touch:*)")
     call = Call("Bash", "touch made", "made")
     assert claude("pi", deny, [call]) is None
-    inside.settings("[vendors.pi]\nlate_denials = true\n")
+    local_box.settings("[vendors.pi]\nlate_denials = true\n")
     assert claude("pi", deny, [call]) == {call}, "the call runs, and the turn is stopped afterwards"

@@ -975,7 +975,7 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
     assert lifeline.gone()
 
 
-def test_a_bug_of_ours_ends_in_a_result(inside, capfd, monkeypatch):
+def test_a_bug_of_ours_ends_in_a_result(local_box, capfd, monkeypatch):
     from shim.commands.claude.dropin import main
 
     def bug(*_):

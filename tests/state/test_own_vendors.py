@@ -376,11 +376,11 @@ def test_what_is_no_json_is_not_remembered(text):
         profile_files._parse_json(text.encode("latin-1"))
 
 
-def test_what_was_parsed_is_remembered_until_the_file_changes(inside):
-    path = write(inside)
+def test_what_was_parsed_is_remembered_until_the_file_changes(local_box):
+    path = write(local_box)
     register_profiles(os.environ)
     assert get_adapter("parrot").shutdown.interrupt_signal == "SIGINT"
-    (kept,) = (inside.state / "profiles").iterdir()
+    (kept,) = (local_box.state / "profiles").iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
     remembered = json.loads(kept.read_bytes())
     remembered["table"]["launch"]["interrupt"] = {"signal": "SIGTERM"}
@@ -393,9 +393,9 @@ def test_what_was_parsed_is_remembered_until_the_file_changes(inside):
 @pytest.mark.parametrize(
     "wrong", ["nan", "inf", "2026-11-22", "2026-11-22T10:00:00Z", "99999999999999999999"]
 )
-def test_what_json_cannot_say_is_refused_the_second_time_too(inside, wrong):
+def test_what_json_cannot_say_is_refused_the_second_time_too(local_box, wrong):
     write(
-        inside,
+        local_box,
         PARROT.replace(
             'command = ["parrot", "talk"]', f'command = ["parrot", "talk"]\nlogin = {wrong}'
         ),
@@ -429,25 +429,25 @@ def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
 
 
 @pytest.mark.parametrize("broken", ["", "[]", '{"key": 1}', '{"key": "x", "table": []}', "\xff"])
-def test_a_memory_that_is_broken_is_made_again(inside, broken):
-    write(inside)
+def test_a_memory_that_is_broken_is_made_again(local_box, broken):
+    write(local_box)
     register_profiles(os.environ)
     get_adapter("parrot")
-    (kept,) = (inside.state / "profiles").iterdir()
+    (kept,) = (local_box.state / "profiles").iterdir()
     kept.write_text(broken, encoding="latin-1")
     assert get_adapter("parrot").programs == ("parrot",)
 
 
-def test_a_users_profile_goes_before_a_bundled_one(inside):
-    write(inside, PARROT.replace('id = "parrot"', 'id = "opencode"'), "opencode.toml")
+def test_a_users_profile_goes_before_a_bundled_one(local_box):
+    write(local_box, PARROT.replace('id = "parrot"', 'id = "opencode"'), "opencode.toml")
     register_profiles(os.environ)
     assert get_adapter("opencode").programs == ("parrot",)
     assert get_adapter("kilo").programs == ("kilo",), "what extends the bundled one still does"
 
 
-def test_a_users_profile_may_extend_a_bundled_one(inside):
+def test_a_users_profile_may_extend_a_bundled_one(local_box):
     write(
-        inside,
+        local_box,
         'schema = 1\nid = "mine"\nextends = "opencode"\n[launch]\ncommand = ["mine"]\n',
         "mine.toml",
     )
@@ -458,9 +458,9 @@ def test_a_users_profile_may_extend_a_bundled_one(inside):
     )
 
 
-def test_what_extends_another_may_be_extended_too(inside):
+def test_what_extends_another_may_be_extended_too(local_box):
     write(
-        inside,
+        local_box,
         'schema = 1\nid = "mine"\nextends = "kilo"\n[launch]\ncommand = ["mine"]\n',
         "mine.toml",
     )
@@ -471,9 +471,9 @@ def test_what_extends_another_may_be_extended_too(inside):
     )
 
 
-def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(inside):
+def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(local_box):
     write(
-        inside,
+        local_box,
         'schema = 1\nid = "opencode"\nextends = "opencode"\nunattended = false\n',
         "opencode.toml",
     )
@@ -485,17 +485,17 @@ def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(inside):
 @pytest.mark.parametrize(
     "code", ["import nothing_of_that_name", "1 / 0", "def", "Beak = 3", "class Beak: pass"]
 )
-def test_an_adapter_that_is_none_is_refused_with_its_place(inside, code):
-    path = write(inside, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
+def test_an_adapter_that_is_none_is_refused_with_its_place(local_box, code):
+    path = write(local_box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     (path.parent / "beak.py").write_text(code + "\n")
     register_profiles(os.environ)
     with pytest.raises(FrontendError, match=f'{path}:4: adapter is "beak:Beak", it must be a '):
         get_adapter("parrot")
 
 
-def test_only_a_bundled_profile_can_be_extended(inside):
-    write(inside)
-    path = write(inside, 'schema = 1\nid = "mine"\nextends = "parrot"\n', "mine.toml")
+def test_only_a_bundled_profile_can_be_extended(local_box):
+    write(local_box)
+    path = write(local_box, 'schema = 1\nid = "mine"\nextends = "parrot"\n', "mine.toml")
     register_profiles(os.environ)
     with pytest.raises(
         FrontendError,
@@ -507,18 +507,18 @@ def test_only_a_bundled_profile_can_be_extended(inside):
 @pytest.mark.parametrize(
     "name", ["Parrot.toml", "my bird.toml", "-x.toml", "parrot.toml.bak", ".toml"]
 )
-def test_a_file_whose_name_no_vendor_may_have_is_none(inside, name):
+def test_a_file_whose_name_no_vendor_may_have_is_none(local_box, name):
     before = set(VENDORS)
-    write(inside, name=name)
+    write(local_box, name=name)
     register_profiles(os.environ)
     assert set(VENDORS) == before
 
 
-def test_what_is_learned_of_one_place_is_forgotten_with_the_next(inside):
-    write(inside)
+def test_what_is_learned_of_one_place_is_forgotten_with_the_next(local_box):
+    write(local_box)
     register_profiles(os.environ)
     assert "parrot" in VENDORS
-    register_profiles({**os.environ, "XDG_CONFIG_HOME": str(inside.path / "nowhere")})
+    register_profiles({**os.environ, "XDG_CONFIG_HOME": str(local_box.path / "nowhere")})
     assert "parrot" not in VENDORS
 
 

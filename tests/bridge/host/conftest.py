@@ -13,7 +13,7 @@ from shim.conversation.decide import ConversationStartup
 
 
 @pytest.fixture
-def life_here(inside, hosts, monkeypatch) -> Iterator[HostRuntime]:
+def life_here(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
     """The life of a session in this process, without its conversation. It looks at the time often,
     and is idle soon.
 
@@ -29,7 +29,7 @@ def life_here(inside, hosts, monkeypatch) -> Iterator[HostRuntime]:
     monkeypatch.setattr(life, "MAX_TICK_INTERVAL_S", life.MIN_TICK_INTERVAL_S)
     # it would change the process of the tests
     monkeypatch.setattr(life, "preload_modules", lambda *_: None)
-    inside.settings("bridge_idle = 0.01\n")
+    local_box.settings("bridge_idle = 0.01\n")
     one = hosts.start("go")
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     monkeypatch.setenv("SHIM_BIN", "/bin/true")

@@ -20,9 +20,9 @@ INTACT = cast_of([(0.0, "i", b"hello\n")])
 
 
 @pytest.fixture
-def folder(inside) -> Path:
+def folder(local_box) -> Path:
     """A folder with an intact cast, a damaged one and one that was cut off."""
-    place = inside.path / "casts"
+    place = local_box.path / "casts"
     place.mkdir()
     (place / "a.cast").write_bytes(INTACT)
     (place / "b.cast").write_bytes(INTACT.replace(b"hello", b"jello"))
@@ -78,16 +78,16 @@ def test_a_program_is_told_the_same(shim, folder):
     assert [row["proved"] for row in rows] == [3, 0, 0, 0]
 
 
-def test_what_is_only_odd_is_no_failure(shim, inside):
-    path = inside.path / "odd.cast"
+def test_what_is_only_odd_is_no_failure(shim, local_box):
+    path = local_box.path / "odd.cast"
     path.write_bytes(cast_of([(0.0, "n", {}), (9e6, "n", {})]))
     status, said, _ = shim("cast", "verify", str(path))
     assert status == 0
     assert b"intact, 4 lines\n  line 3: note: a pause of 9000000" in said
 
 
-def test_a_folder_without_casts_is_an_error(shim, inside):
-    status, said, complaint = shim("cast", "verify", str(inside.path))
+def test_a_folder_without_casts_is_an_error(shim, local_box):
+    status, said, complaint = shim("cast", "verify", str(local_box.path))
     assert (status, said) == (1, b"")
     assert "has no casts" in complaint
 
@@ -127,8 +127,8 @@ def secret_cast(**header) -> bytes:
 
 
 @pytest.fixture
-def secrets(inside) -> Path:
-    path = inside.path / "run.cast"
+def secrets(local_box) -> Path:
+    path = local_box.path / "run.cast"
     path.write_bytes(secret_cast())
     return path
 
@@ -156,8 +156,8 @@ def test_what_is_known_and_what_is_said_is_blanked_everywhere(shim, secrets):
 
 
 @pytest.mark.parametrize("kind", fake_secrets.BARE)
-def test_every_kind_that_is_known_is_blanked_in_every_stream(shim, inside, kind):
-    path = inside.path / "run.cast"
+def test_every_kind_that_is_known_is_blanked_in_every_stream(shim, local_box, kind):
+    path = local_box.path / "run.cast"
     said = "".join(
         json.dumps({"text": f"a {secret} b"}) + "\n" for secret in fake_secrets.BARE[kind]
     ).encode()
@@ -207,8 +207,8 @@ def test_a_cast_becomes_the_new_one_only_where_that_is_said(shim, secrets):
     )
 
 
-def test_what_has_no_secret_says_so_and_stays_the_same(shim, inside):
-    path, output = inside.path / "run.cast", inside.path / "clean.cast"
+def test_what_has_no_secret_says_so_and_stays_the_same(shim, local_box):
+    path, output = local_box.path / "run.cast", local_box.path / "clean.cast"
     path.write_bytes(cast_of([(0.0, "i", b"hello\n")], redact="casts"))
     assert (
         shim("cast", "redact", str(path), "-o", str(output))[1]

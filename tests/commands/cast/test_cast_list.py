@@ -22,11 +22,11 @@ COLORS = re.compile(r"\x1b\[(0|1|2|31|32|33|36)m")
 
 
 @pytest.fixture
-def casts(inside):
+def casts(local_box):
     """Write casts into a folder; gives the folder."""
 
     def write(**files):
-        folder = inside.path / "casts"
+        folder = local_box.path / "casts"
         folder.mkdir(exist_ok=True)
         for name, data in files.items():
             (folder / f"{name}.cast").write_bytes(data)
@@ -145,9 +145,9 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
 
 
 @pytest.mark.parametrize("words", [[], ["--output-format", "json"], ["--shim-dialect", "yume"]])
-def test_a_run_that_was_refused_is_listed_as_refused(shim, inside, words):
+def test_a_run_that_was_refused_is_listed_as_refused(shim, local_box, words):
     """Also where the frontend got a sentence only, or another dialect."""
-    path = str(inside.path / "one.cast")
+    path = str(local_box.path / "one.cast")
     run_shim(["claude", "--shim-vendor", "nobody", "--shim-record", path, *words, "-p", "hello"])
     assert [(row["outcome"], row["prompt"]) for row in listed(shim, path)] == [("refused", "hello")]
     drawn = shim("show", path)[1].decode()
@@ -163,7 +163,7 @@ def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
     assert one["state"] == "whole"
 
 
-def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, inside, monkeypatch):
+def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, local_box, monkeypatch):
     folder = casts(one=session((0.0, result())))
     status, _, complaint = shim("cast", "list")
     assert status == 1 and "no recording is named" in complaint and "SHIM_RECORD" in complaint
@@ -173,7 +173,7 @@ def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, inside, 
     status, _, complaint = shim("cast", "list")
     assert status == 1 and "is not a folder" in complaint
     monkeypatch.delenv("SHIM_RECORD")
-    settings = inside.path / "config.toml"
+    settings = local_box.path / "config.toml"
     settings.write_text(f'record = "{folder}/"\n')
     monkeypatch.setenv("SHIM_CONFIG", str(settings))
     assert len(listed(shim)) == 1

@@ -211,12 +211,12 @@ def test_without_a_vendor_the_hint_lists_the_programs_on_path(box):
     ],
 )
 def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(
-    inside, capfd, vendor, mode
+    local_box, capfd, vendor, mode
 ):
     """In this process: only the refusal matters, and it is the same code."""
     from shim.commands.claude.dropin import main
 
-    trap = inside.program("trap", f"touch {inside.path}/started\n")
+    trap = local_box.program("trap", f"touch {local_box.path}/started\n")
     os.environ["SHIM_BIN"] = trap
     try:
         status = main([*ASK, "--permission-mode", mode, "--shim-vendor", vendor], {})
@@ -224,7 +224,7 @@ def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(
         del os.environ["SHIM_BIN"]
     said, complaint = capfd.readouterr()
     assert status == 1
-    assert not (inside.path / "started").exists(), "a vendor was started"
+    assert not (local_box.path / "started").exists(), "a vendor was started"
     assert f"no way to honour the permission mode {mode}" in complaint
     assert [json.loads(line)["type"] for line in said.splitlines()] == [
         "system",
@@ -489,7 +489,7 @@ def test_the_version_is_said_wherever_it_is_asked_for(box, words):
     "word",
     ["auth", "mcp", "doctor", "update", "install", "config", "plugin", "agents", "setup-token"],
 )
-def test_no_subcommand_of_claude_starts_a_vendor(inside, capfd, monkeypatch, word):
+def test_no_subcommand_of_claude_starts_a_vendor(local_box, capfd, monkeypatch, word):
     """F11b"""
     from shim.commands.claude.dropin import main
     from shim.conversation import decide

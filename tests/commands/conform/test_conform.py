@@ -206,7 +206,7 @@ def patient(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
+def valid_observations(tmp_path_factory):
     """What is seen of a fake that keeps every rule."""
     place = Box(tmp_path_factory.mktemp("kept"))
     with pytest.MonkeyPatch.context() as patch:
@@ -245,7 +245,7 @@ def use_forks(monkeypatch):
 
 
 @pytest.fixture
-def forked(monkeypatch):
+def fork_patch(monkeypatch):
     use_forks(monkeypatch)
 
 
@@ -265,7 +265,7 @@ class Watched(dict):
         return super().values()
 
 
-class WatchedSeen(conform_seen.Observations):
+class WatchedObservations(conform_seen.Observations):
     def get_streams(self):
         self.runs.looked_at |= conform_seen.STREAM_RUNS
         return [run for run in dict.values(self.runs) if run.name in conform_seen.STREAM_RUNS]
@@ -275,12 +275,12 @@ def runs_of(rule, kept):
     """The names of the runs that a rule is judged by. Those of sessions need each other."""
     watched = Watched(kept.runs)
     (chosen,) = (one for one in conform.RULES if one.name == rule)
-    conform.evaluate_rule(chosen, WatchedSeen(runs=watched))
+    conform.evaluate_rule(chosen, WatchedObservations(runs=watched))
     return watched.looked_at
 
 
 @pytest.fixture
-def only(kept, monkeypatch):
+def only(valid_observations, monkeypatch):
     """Make no other runs than these; in the place of others stand those of the fake that keeps
     every rule.
     """
@@ -292,7 +292,7 @@ def only(kept, monkeypatch):
             if run.name in names:
                 await hold(bench, folder, run, *rest)
             else:
-                bench.observations.runs[run.name] = kept.runs[run.name]
+                bench.observations.runs[run.name] = valid_observations.runs[run.name]
 
         monkeypatch.setattr(conform._RunPool, "run_command", chosen)
 
@@ -300,7 +300,7 @@ def only(kept, monkeypatch):
 
 
 @pytest.fixture
-def see(inside, forked, monkeypatch):
+def see(local_box, fork_patch, monkeypatch):
     """The verdict of every rule about the fake, by name, after the runs of some chains."""
 
     def seen(defect="", chains=None, patience=PATIENCE, **options):
@@ -321,7 +321,7 @@ def verdicts(findings):
     return {name: finding.verdict for name, finding in findings.items()}
 
 
-def broken(findings):
+def describe_failures(findings):
     return {
         name: f"{finding.detail} {finding.output_text}"
         for name, finding in findings.items()
@@ -332,9 +332,11 @@ def broken(findings):
 # -- the rules -------------------------------------------------------------------------------------
 
 
-def test_a_command_that_keeps_every_rule_passes_every_rule(kept):
-    findings = {rule.name: conform.evaluate_rule(rule, kept) for rule in conform.RULES}
-    assert broken(findings) == {}
+def test_a_command_that_keeps_every_rule_passes_every_rule(valid_observations):
+    findings = {
+        rule.name: conform.evaluate_rule(rule, valid_observations) for rule in conform.RULES
+    }
+    assert describe_failures(findings) == {}
     assert {name for name, verdict in verdicts(findings).items() if verdict == "skipped"} == {
         "api-failures"
     }
@@ -349,10 +351,10 @@ FIRST = {
 
 
 @pytest.mark.parametrize("defect", EDITS)
-def test_a_rule_that_a_transcript_breaks_is_seen(kept, defect):
+def test_a_rule_that_a_transcript_breaks_is_seen(valid_observations, defect):
     rule, _ = DEFECTS[defect]
     seen = conform_seen.Observations(
-        {name: apply_edit(run, EDITS[defect]) for name, run in kept.runs.items()}
+        {name: apply_edit(run, EDITS[defect]) for name, run in valid_observations.runs.items()}
     )
     (chosen,) = [one for one in conform.RULES if one.name == rule]
     finding = conform.evaluate_rule(chosen, seen)
@@ -369,10 +371,10 @@ def test_a_rule_that_a_transcript_breaks_is_seen(kept, defect):
         for defect, (rule, chains) in EXECUTED.items()
     ],
 )
-def test_a_broken_rule_is_seen(see, only, kept, monkeypatch, defect, rule, chains):
+def test_a_broken_rule_is_seen(see, only, valid_observations, monkeypatch, defect, rule, chains):
     monkeypatch.setattr(conform_process, "DESCENDANTS_TIMEOUT_S", 0.2)
     monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.2)
-    names = runs_of(rule, kept)
+    names = runs_of(rule, valid_observations)
     assert names, f"{rule} looks at no run"
     if "sessions" in chains and names & SESSION_RUNS:
         names |= SESSION_RUNS
@@ -403,11 +405,17 @@ def test_an_init_before_any_message_is_seen(see):
     assert see("early-init", CONVERSATION)["init-waits-for-a-message"].verdict == "fail"
 
 
-def test_an_unchanged_transcript_keeps_every_rule(kept):
+def test_an_unchanged_transcript_keeps_every_rule(valid_observations):
     seen = conform_seen.Observations(
-        {name: apply_edit(run, lambda kind, line: [line]) for name, run in kept.runs.items()}
+        {
+            name: apply_edit(run, lambda kind, line: [line])
+            for name, run in valid_observations.runs.items()
+        }
     )
-    assert broken({rule.name: conform.evaluate_rule(rule, seen) for rule in conform.RULES}) == {}
+    assert (
+        describe_failures({rule.name: conform.evaluate_rule(rule, seen) for rule in conform.RULES})
+        == {}
+    )
 
 
 def test_every_rule_has_a_defect_that_breaks_it():
@@ -423,7 +431,7 @@ def test_no_two_rules_have_one_name():
 
 def test_a_failure_of_the_api_is_no_broken_rule(see):
     findings = see("api-failure")
-    assert broken(findings) == {}
+    assert describe_failures(findings) == {}
     assert findings["api-failures"].verdict == "pass"
     assert findings["text"].detail == "the requests to its model failed"
 
@@ -462,7 +470,7 @@ def test_the_real_one_is_not_judged_by_rules_for_drop_ins(see):
     }
     assert lenient == {rule.name for rule in conform.RULES if rule.scope == "drop-in"}
     findings = see("strict-flags", REQUESTS, drop_in=False)
-    assert not lenient & set(findings) and broken(findings) == {}
+    assert not lenient & set(findings) and describe_failures(findings) == {}
 
 
 @pytest.mark.parametrize(
@@ -483,7 +491,7 @@ def test_the_real_one_is_not_judged_by_rules_for_drop_ins(see):
 )
 def test_one_frontend_is_enough(see, frontend, seen, unseen):
     findings = see(**frontend)
-    assert broken(findings) == {}
+    assert describe_failures(findings) == {}
     assert {findings[name].verdict for name in seen | {"version", "no-prompt"}} == {"pass"}
     assert {findings[name].verdict for name in unseen} == {"skipped"}
 
@@ -495,9 +503,9 @@ def test_no_more_runs_are_made_than_are_named(see, monkeypatch):
     assert findings["it-stays"].detail == "not tried: 4 runs were enough"
 
 
-def test_all_runs_that_are_made_are_fewer_than_the_bound(kept):
-    assert not kept.skip_reasons and len(kept.runs) < conform.MAX_RUNS
-    assert set(kept.runs) >= conform_seen.STREAM_RUNS
+def test_all_runs_that_are_made_are_fewer_than_the_bound(valid_observations):
+    assert not valid_observations.skip_reasons and len(valid_observations.runs) < conform.MAX_RUNS
+    assert set(valid_observations.runs) >= conform_seen.STREAM_RUNS
 
 
 # -- commands that harm ----------------------------------------------------------------------------
@@ -507,16 +515,16 @@ def program(box, script):
     return [box.program("claude", script)]
 
 
-def judged(command, patience=0.1, **options):
+def check_command(command, patience=0.1, **options):
     found = conform.check_command(command, os.environ, os.getcwd(), RunOptions(**options), patience)
     return {finding.rule.name: finding for finding in found}
 
 
-def test_a_command_that_hangs_is_given_up_soon_and_ended(inside, monkeypatch):
+def test_a_command_that_hangs_is_given_up_soon_and_ended(local_box, monkeypatch):
     monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.1)
-    lifeline = inside.lifeline()
-    findings = judged(
-        program(inside, f"exec 9>{lifeline.path}; trap '' TERM; while :; do sleep 30; done\n")
+    lifeline = local_box.lifeline()
+    findings = check_command(
+        program(local_box, f"exec 9>{lifeline.path}; trap '' TERM; while :; do sleep 30; done\n")
     )
     assert (
         findings["version"].verdict == "fail" and "waited for in vain" in findings["version"].detail
@@ -527,40 +535,43 @@ def test_a_command_that_hangs_is_given_up_soon_and_ended(inside, monkeypatch):
     assert lifeline.never_or_gone()
 
 
-def test_a_command_that_floods_is_cut_off(inside, monkeypatch):
+def test_a_command_that_floods_is_cut_off(local_box, monkeypatch):
     monkeypatch.setattr(conform_process, "MAX_STDOUT_BYTES", 10_000)
     monkeypatch.setattr(child, "CHUNK_BYTES", 4096)
-    findings = judged(program(inside, "exec yes conform\n"), PATIENCE)
+    findings = check_command(program(local_box, "exec yes conform\n"), PATIENCE)
     assert (
         findings["version"].verdict == "fail"
         and "more than is read of a run" in findings["version"].detail
     )
 
 
-def test_a_flood_of_blank_lines_is_cut_off_too(inside, monkeypatch):
+def test_a_flood_of_blank_lines_is_cut_off_too(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
     monkeypatch.setattr(child, "CHUNK_BYTES", 4096)
     monkeypatch.setattr(conform_process, "MAX_STDOUT_LINES", 1000)
-    assert judged(program(inside, "exec yes ''\n"), PATIENCE)["version"].verdict == "fail"
+    assert check_command(program(local_box, "exec yes ''\n"), PATIENCE)["version"].verdict == "fail"
 
 
-def test_a_flood_of_stderr_holds_nothing_up(inside, monkeypatch):
+def test_a_flood_of_stderr_holds_nothing_up(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
-    findings = judged(
-        program(inside, "yes x | head -c 3000000 >&2; echo '2.1.0 (Claude Code)'\n"), PATIENCE
+    findings = check_command(
+        program(local_box, "yes x | head -c 3000000 >&2; echo '2.1.0 (Claude Code)'\n"), PATIENCE
     )
     assert findings["version"].verdict == "pass"
 
 
-def test_a_command_that_reads_nothing_is_given_up(inside, monkeypatch):
+def test_a_command_that_reads_nothing_is_given_up(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_requests])
     monkeypatch.setattr(conform_runs, "REQUESTS", {"x" * 200_000: ({}, {})})
-    assert judged(program(inside, "exec sleep 30\n"))["initialize"].verdict in ("fail", "skipped")
+    assert check_command(program(local_box, "exec sleep 30\n"))["initialize"].verdict in (
+        "fail",
+        "skipped",
+    )
 
 
-def test_a_command_that_leaves_at_once_breaks_rules_and_keeps_few(inside):
+def test_a_command_that_leaves_at_once_breaks_rules_and_keeps_few(local_box):
     """Silence is not what a rule about answers asks for, however quick and exact it is."""
-    findings = judged(program(inside, "exit 0\n"), PATIENCE)
+    findings = check_command(program(local_box, "exit 0\n"), PATIENCE)
     assert {
         findings[name].verdict for name in ("version", "initialize", "text", "chosen-session")
     } == {"fail"}
@@ -569,63 +580,69 @@ def test_a_command_that_leaves_at_once_breaks_rules_and_keeps_few(inside):
 
 
 @pytest.mark.parametrize("command", [["no-such-command-at-all"], ["/no/such/claude"], []])
-def test_a_command_that_does_not_exist_is_a_sentence(inside, command):
+def test_a_command_that_does_not_exist_is_a_sentence(local_box, command):
     with pytest.raises(ShimError) as caught:
-        judged(command)
+        check_command(command)
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("defect", ["escapes", "deep", "says-escapes", "message-is-text"])
 def test_what_cannot_be_read_breaks_a_rule_and_not_us(see, defect):
     findings = see(defect, CONVERSATION, 1.0)
-    assert defect == "says-escapes" or broken(findings)
+    assert defect == "says-escapes" or describe_failures(findings)
     for finding in findings.values():
         visible(json.dumps(finding.to_json(), ensure_ascii=False))
 
 
-def test_what_a_run_started_is_ended_with_it(inside, monkeypatch):
+def test_what_a_run_started_is_ended_with_it(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
     monkeypatch.setattr(conform_process, "DRAIN_TIMEOUT_S", 0.1)
-    lifeline = inside.lifeline()
-    judged(
-        program(inside, f"(exec 9>{lifeline.path}; exec sleep 60) &\necho '2.1.0 (Claude Code)'\n"),
+    lifeline = local_box.lifeline()
+    check_command(
+        program(
+            local_box, f"(exec 9>{lifeline.path}; exec sleep 60) &\necho '2.1.0 (Claude Code)'\n"
+        ),
         PATIENCE,
     )
     assert lifeline.gone()
 
 
-def test_the_environment_is_passed_on_and_names_the_frontend(inside, monkeypatch):
-    seen = inside.path / "seen"
+def test_the_environment_is_passed_on_and_names_the_frontend(local_box, monkeypatch):
+    seen = local_box.path / "seen"
     monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_mistakes])
     monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", "another")
     monkeypatch.setenv("MINE", "kept")
-    judged(
-        program(inside, f'echo "$HOME,$MINE,$CLAUDE_CODE_ENTRYPOINT" >> {seen}; exit 1\n'), PATIENCE
+    check_command(
+        program(local_box, f'echo "$HOME,$MINE,$CLAUDE_CODE_ENTRYPOINT" >> {seen}; exit 1\n'),
+        PATIENCE,
     )
-    assert set(seen.read_text().split()) == {f"{inside.home},kept,", f"{inside.home},kept,sdk-py"}
+    assert set(seen.read_text().split()) == {
+        f"{local_box.home},kept,",
+        f"{local_box.home},kept,sdk-py",
+    }
 
 
-def test_nothing_is_left_behind(inside, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(inside.path))
+def test_nothing_is_left_behind(local_box, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(local_box.path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_mistakes])
-    before = set(os.listdir(inside.path))
-    judged(program(inside, "pwd > where; mkdir -p x; exit 1\n"), PATIENCE)
-    assert set(os.listdir(inside.path)) == before
-    assert os.listdir(inside.cwd) == []
+    before = set(os.listdir(local_box.path))
+    check_command(program(local_box, "pwd > where; mkdir -p x; exit 1\n"), PATIENCE)
+    assert set(os.listdir(local_box.path)) == before
+    assert os.listdir(local_box.cwd) == []
 
 
-def test_a_file_that_the_command_names_is_found_from_the_other_folder(inside, monkeypatch):
+def test_a_file_that_the_command_names_is_found_from_the_other_folder(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
-    (inside.cwd / "fake.sh").write_text("echo '2.1.0 (Claude Code)'\n")
-    assert judged(["sh", "fake.sh"], PATIENCE)["version"].verdict == "pass"
+    (local_box.cwd / "fake.sh").write_text("echo '2.1.0 (Claude Code)'\n")
+    assert check_command(["sh", "fake.sh"], PATIENCE)["version"].verdict == "pass"
 
 
 # -- the command -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def tried(shim, forked, monkeypatch):
+def run_conform(shim, fork_patch, monkeypatch):
     """`shim conform ARGUMENTS -- FAKE`, with a defect of the fake and the runs of a few chains."""
 
     def run(*arguments, defect="", command=FAKE, chains=SESSIONS):
@@ -636,8 +653,8 @@ def tried(shim, forked, monkeypatch):
     return run
 
 
-def test_a_program_gets_an_object(tried):
-    status, said, complaint = tried("--json")
+def test_a_program_gets_an_object(run_conform):
+    status, said, complaint = run_conform("--json")
     report = json.loads(said)
     assert (status, complaint, report["passed"], report["command"]) == (0, "", True, FAKE)
     assert len(report["rules"]) == len(conform.RULES)
@@ -651,8 +668,8 @@ def test_a_program_gets_an_object(tried):
     assert report["counts"]["MUST"]["pass"] > 20 and "fail" not in report["counts"]["MUST"]
 
 
-def test_a_must_that_is_broken_is_exit_1_with_its_evidence(tried):
-    status, said, _ = tried("--json", defect="other-session")
+def test_a_must_that_is_broken_is_exit_1_with_its_evidence(run_conform):
+    status, said, _ = run_conform("--json", defect="other-session")
     (found,) = [rule for rule in json.loads(said)["rules"] if rule["rule"] == "chosen-session"]
     assert (status, found["verdict"], found["evidence"]["run"]) == (1, "fail", "session")
     assert (
@@ -660,13 +677,13 @@ def test_a_must_that_is_broken_is_exit_1_with_its_evidence(tried):
     )
 
 
-def test_a_should_that_is_broken_is_no_failure(tried):
-    status, said, _ = tried("--json", defect="no-terminator")
+def test_a_should_that_is_broken_is_no_failure(run_conform):
+    status, said, _ = run_conform("--json", defect="no-terminator")
     assert (status, json.loads(said)["counts"]["SHOULD"]["fail"]) == (0, 1)
 
 
-def test_a_person_gets_a_table_that_obeys_nothing(tried):
-    status, said, _ = tried("--timeout", "5", defect="escapes")
+def test_a_person_gets_a_table_that_obeys_nothing(run_conform):
+    status, said, _ = run_conform("--timeout", "5", defect="escapes")
     text = said.decode()
     assert status == 1
     visible(text)
@@ -674,30 +691,30 @@ def test_a_person_gets_a_table_that_obeys_nothing(tried):
     assert "P10" in text and "MUST" in text and "fail" in text and "broken" in text
 
 
-def test_a_command_line_that_is_hostile_obeys_nothing(tried):
-    visible(tried(command=[*FAKE, ESCAPES], chains=MISTAKES)[1].decode())
-    status, _, complaint = tried(command=[f"nobody{ESCAPES}"])
+def test_a_command_line_that_is_hostile_obeys_nothing(run_conform):
+    visible(run_conform(command=[*FAKE, ESCAPES], chains=MISTAKES)[1].decode())
+    status, _, complaint = run_conform(command=[f"nobody{ESCAPES}"])
     assert status == 1 and "hint: " in complaint
     visible(complaint)
 
 
-def test_a_rule_for_drop_ins_is_left_out_for_the_real_one(tried):
-    status, said, _ = tried("--json", "--as", "real", defect="no-terminator")
+def test_a_rule_for_drop_ins_is_left_out_for_the_real_one(run_conform):
+    status, said, _ = run_conform("--json", "--as", "real", defect="no-terminator")
     assert all(rule["applies"] == "both" for rule in json.loads(said)["rules"])
     assert status == 0
 
 
 @pytest.mark.parametrize(("frontend", "made"), [("sdk", False), ("yume", True), ("all", True)])
-def test_how_it_is_started_is_a_choice(tried, frontend, made):
-    rules = json.loads(tried("--json", "--frontend", frontend)[1])["rules"]
+def test_how_it_is_started_is_a_choice(run_conform, frontend, made):
+    rules = json.loads(run_conform("--json", "--frontend", frontend)[1])["rules"]
     (found,) = [rule for rule in rules if rule["rule"] == "chosen-session"]
     assert (found["verdict"] == "pass") == made
 
 
-def test_what_is_asked_is_a_choice(shim, inside, monkeypatch):
+def test_what_is_asked_is_a_choice(shim, local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_outputs, conform_runs.run_ends])
-    seen = inside.path / "seen"
-    command = inside.program("claude", f'printf "%s\n" "$@" >> {seen}; exit 1\n')
+    seen = local_box.path / "seen"
+    command = local_box.program("claude", f'printf "%s\n" "$@" >> {seen}; exit 1\n')
     shim(
         "conform",
         "--prompt",
@@ -740,9 +757,9 @@ def test_ctrl_c_ends_what_runs(box):
     assert lifeline.gone()
 
 
-def test_what_runs_is_ended_though_it_ignores_sigterm_when_we_are_cancelled(inside, monkeypatch):
+def test_what_runs_is_ended_though_it_ignores_sigterm_when_we_are_cancelled(local_box, monkeypatch):
     monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.1)
-    lifeline = inside.lifeline()
+    lifeline = local_box.lifeline()
     script = (
         f"exec 9>{lifeline.path}; trap '' INT TERM; echo up $$ >&9; while :; do sleep 30; done\n"
     )
@@ -751,7 +768,7 @@ def test_what_runs_is_ended_though_it_ignores_sigterm_when_we_are_cancelled(insi
         async with anyio.create_task_group() as tasks:
             run = conform_process.CommandRun("ends", "any", ())
             start = (
-                program(inside, script),
+                program(local_box, script),
                 dict(os.environ),
                 os.getcwd(),
                 conform._close_stdin,
@@ -801,8 +818,8 @@ def check_ours(monkeypatch, vendor, record):
     monkeypatch.setattr(conform, "MAX_PARALLEL_RUNS", 8)
     monkeypatch.setenv("SHIM_VENDOR", vendor)
     monkeypatch.setenv("SHIM_RECORD", record)
-    findings = judged(OURS, 120.0)  # of a machine that is busy with other things too
-    assert broken(findings) == {}
+    findings = check_command(OURS, 120.0)  # of a machine that is busy with other things too
+    assert describe_failures(findings) == {}
     return {name for name, finding in findings.items() if finding.verdict == "skipped"}
 
 
@@ -824,7 +841,7 @@ def names_of(chain):
     class Bench:
         options = RunOptions()
 
-        async def hold(self, name, frontend, *argv, **rest):
+        async def run_command(self, name, frontend, *argv, **rest):
             names.append(name)
             return conform_process.CommandRun(name, frontend, argv)
 
@@ -833,27 +850,30 @@ def names_of(chain):
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_ours_passes_every_rule(inside, forked, kept, monkeypatch, group):
+def test_ours_passes_every_rule(local_box, fork_patch, valid_observations, monkeypatch, group):
     chains, pace = GROUPS[group]
     monkeypatch.setattr(conform, "SCENARIOS", chains)
-    monkeypatch.setenv("SHIM_BIN", inside.demo(pace))
-    assert check_ours(monkeypatch, "demo", "") <= unseen_of(kept, chains) | UNSEEN_IN_DEMO
+    monkeypatch.setenv("SHIM_BIN", local_box.demo(pace))
+    assert (
+        check_ours(monkeypatch, "demo", "")
+        <= unseen_of(valid_observations, chains) | UNSEEN_IN_DEMO
+    )
 
 
-def test_every_rule_is_seen_in_a_group(kept):
+def test_every_rule_is_seen_in_a_group(valid_observations):
     assert {chain for chains, _ in GROUPS.values() for chain in chains} == set(
         conform_runs.SCENARIOS
     )
-    unseen = [unseen_of(kept, chains) for chains, _ in GROUPS.values()]
+    unseen = [unseen_of(valid_observations, chains) for chains, _ in GROUPS.values()]
     assert set.intersection(*unseen) == {"api-failures"}
 
 
 @pytest.mark.full
 def test_ours_passes_every_rule_where_each_conversation_lives_in_a_host(
-    inside, forked, monkeypatch
+    local_box, fork_patch, monkeypatch
 ):
     monkeypatch.setenv("SHIM_BRIDGE", "1")
-    monkeypatch.setenv("SHIM_BIN", inside.demo(0.4))
+    monkeypatch.setenv("SHIM_BIN", local_box.demo(0.4))
     try:
         assert check_ours(monkeypatch, "demo", "") == UNSEEN_IN_DEMO
         assert registry.list_sessions(os.environ), "they lived in hosts"
@@ -862,8 +882,8 @@ def test_ours_passes_every_rule_where_each_conversation_lives_in_a_host(
 
 
 @pytest.mark.full
-def test_what_was_recorded_of_ours_passes_every_rule(inside, monkeypatch):
-    folder = inside.path / "casts"
+def test_what_was_recorded_of_ours_passes_every_rule(local_box, monkeypatch):
+    folder = local_box.path / "casts"
     folder.mkdir(mode=0o700)
     for vendor, record in (("demo", f"{folder}/"), (f"replay:{folder}", "")):
         assert check_ours(monkeypatch, vendor, record) == UNSEEN_IN_DEMO

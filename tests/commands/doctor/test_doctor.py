@@ -27,15 +27,15 @@ SAYS = {
 
 
 @pytest.fixture
-def machine(inside, monkeypatch):
+def machine(local_box, monkeypatch):
     """A PATH of the box's programs alone, with what their scripts need, and a machine that may be
     slow.
     """
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 30)
     for name in ("cat", "head", "sleep"):
-        (inside.bin / name).symlink_to(shutil.which(name))
-    monkeypatch.setenv("PATH", str(inside.bin))
-    return inside
+        (local_box.bin / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", str(local_box.bin))
+    return local_box
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def levels(report, vendor=None):
     return {level for level, _ in findings(report, vendor)}
 
 
-def said(report, words, vendor=None):
+def get_finding(report, words, vendor=None):
     """The one finding that has these words, and how bad it is."""
     (found,) = ((level, text) for level, text in findings(report, vendor) if words in text)
     return found
@@ -90,7 +90,7 @@ def test_a_version_that_was_not_tested_is_said_and_is_no_failure(machine, doctor
         status, report = doctor("codex")
         assert status == 0
         assert (
-            said(
+            get_finding(
                 report,
                 f"version {version} is {place} than what was tested (>=0.169,<0.172)",
                 "codex",
@@ -144,7 +144,7 @@ def test_a_program_that_does_not_say_its_version_is_told_of(
         monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.2)
     machine.program("pi", script)
     status, report = doctor("pi")
-    assert said(report, said_of_it, "pi")[0] == ("problem" if fails else "warning")
+    assert get_finding(report, said_of_it, "pi")[0] == ("problem" if fails else "warning")
     assert status == int(fails)
 
 
@@ -152,19 +152,21 @@ def test_who_has_patience_waits_longer(machine, doctor, monkeypatch):
     """Some programs need seconds to say who they are."""
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.1)
     machine.program("gemini", "sleep 0.5; echo 0.61.0\n")
-    assert "--wait 20" in said(doctor("gemini")[1], "it did not answer in 0.1 s", "gemini")[1]
+    assert (
+        "--wait 20" in get_finding(doctor("gemini")[1], "it did not answer in 0.1 s", "gemini")[1]
+    )
     assert doctor("gemini", "--wait", "60")[1]["vendors"][0]["place"] == "tested"
 
 
 def test_a_program_that_is_not_there_fails_for_who_asked_for_it(machine, doctor):
     status, report = doctor("codex")
     assert status == 1 and not report["works"]
-    level, text = said(report, "no program called codex was found on PATH", "codex")
+    level, text = get_finding(report, "no program called codex was found on PATH", "codex")
     assert level == "problem" and "[vendors.codex] bin" in text
     machine.program("qwen", "echo 0.24.4\n")
     machine.settings('vendor = "qwen"\n')
     status, report = doctor()
-    assert status == 0 and said(report, "no program called codex", "codex")[0] == "note"
+    assert status == 0 and get_finding(report, "no program called codex", "codex")[0] == "note"
 
 
 def test_a_vendor_that_there_is_not_is_refused(machine, shim):
@@ -186,12 +188,12 @@ def test_a_script_whose_interpreter_is_missing_is_not_even_asked(machine, doctor
     status, report = doctor("qwen")
     assert (
         status == 1
-        and "install Node.js" in said(report, "needs node, which is not on PATH", "qwen")[1]
+        and "install Node.js" in get_finding(report, "needs node, which is not on PATH", "qwen")[1]
     )
     assert not any(
         "version" in text or "cannot be run" in text for _, text in findings(report, "qwen")
     )
-    assert "needs /nowhere/python3" in said(doctor("pi")[1], "which is not on PATH", "pi")[1]
+    assert "needs /nowhere/python3" in get_finding(doctor("pi")[1], "which is not on PATH", "pi")[1]
 
 
 def test_a_program_for_one_run_is_that_of_who_answers_and_of_nobody_else(
@@ -216,7 +218,9 @@ def test_a_launcher_that_is_missing_is_named(machine, doctor):
     machine.settings('[vendors.qwen]\nlauncher = ["no-such-launcher", "box"]\n')
     status, report = doctor("qwen")
     assert status == 1
-    assert said(report, "the launcher no-such-launcher was not found", "qwen")[0] == "problem"
+    assert (
+        get_finding(report, "the launcher no-such-launcher was not found", "qwen")[0] == "problem"
+    )
 
 
 def test_a_program_in_the_working_directory_is_not_taken_and_that_is_said(
@@ -226,12 +230,12 @@ def test_a_program_in_the_working_directory_is_not_taken_and_that_is_said(
     monkeypatch.setenv("PATH", f"{machine.cwd}/bin:.")
     status, report = doctor("qwen")
     assert status == 1
-    assert said(report, "the entry . of PATH is not searched: it is relative")[0] == "note"
+    assert get_finding(report, "the entry . of PATH is not searched: it is relative")[0] == "note"
     assert (
-        said(report, f"the entry {machine.cwd}/bin of PATH is not searched: it is inside")[0]
+        get_finding(report, f"the entry {machine.cwd}/bin of PATH is not searched: it is inside")[0]
         == "note"
     )
-    level, text = said(report, f"{machine.cwd}/bin/qwen is on PATH and is not used", "qwen")
+    level, text = get_finding(report, f"{machine.cwd}/bin/qwen is on PATH and is not used", "qwen")
     assert level == "problem" and "[vendors.qwen] bin = " in text
 
 
@@ -243,9 +247,9 @@ def test_who_asks_nobody_is_said_in_plain_words(machine, doctor):
         machine.program(name, f"echo {SAYS[name]}\n")
     _, report = doctor()
     assert (
-        said(report, "kilo asks nobody: it runs every tool that it has, in every session", "kilo")[
-            0
-        ]
+        get_finding(
+            report, "kilo asks nobody: it runs every tool that it has, in every session", "kilo"
+        )[0]
         == "note"
     )
     assert not any("asks nobody" in text for _, text in findings(report, "qwen"))
@@ -253,19 +257,21 @@ def test_who_asks_nobody_is_said_in_plain_words(machine, doctor):
 
 def test_a_trust_gate_is_said_with_what_would_open_it(machine, doctor):
     machine.program("codex", "echo codex-cli 0.169.0\n")
-    level, text = said(doctor("codex")[1], "it decides by itself which folders it trusts", "codex")
+    level, text = get_finding(
+        doctor("codex")[1], "it decides by itself which folders it trusts", "codex"
+    )
     assert (
         level == "note"
         and "`trust = true` under [vendors.codex] adds --skip-git-repo-check" in text
     )
     machine.settings("[vendors.codex]\ntrust = true\n")
-    level, text = said(doctor("codex")[1], "every folder is trusted", "codex")
+    level, text = get_finding(doctor("codex")[1], "every folder is trusted", "codex")
     assert level == "note" and "remove `trust`" in text
 
 
 def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
     machine.program("opencode", "echo 1.18.33\n")
-    assert said(doctor("opencode")[1], "run `opencode auth login`", "opencode")[0] == "note"
+    assert get_finding(doctor("opencode")[1], "run `opencode auth login`", "opencode")[0] == "note"
 
 
 @pytest.mark.parametrize(
@@ -301,13 +307,15 @@ def test_a_missing_login_is_found_where_asking_for_it_is_free(
         program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}' || printf '{answer}\\n'\n"
     )
     status, report = doctor(program)
-    assert said(report, words, program)[0] == level
+    assert get_finding(report, words, program)[0] == level
     assert status == (level == "problem")
 
 
 def test_a_login_that_cannot_be_asked_for_is_no_check_that_passed(machine, doctor):
     machine.program("qwen", '[ "$*" = --version ] && echo 0.24.4 || exit 7\n')
-    level, text = said(doctor("qwen")[1], "whether it is logged in shows when it runs", "qwen")
+    level, text = get_finding(
+        doctor("qwen")[1], "whether it is logged in shows when it runs", "qwen"
+    )
     assert level == "note" and "it said nothing and ended with exit 7" in text
 
 
@@ -334,11 +342,13 @@ def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(
     assert machine.shim("claude", "-p", "hi", *STREAM, environment=environment).cause == "auth"
     (cast,) = folder.iterdir()
     os.utime(cast, ns=(1, 1))
-    level, text = said(doctor("pi")[1], "it was not logged in when it was last recorded", "pi")
+    level, text = get_finding(
+        doctor("pi")[1], "it was not logged in when it was last recorded", "pi"
+    )
     assert level == "warning" and "no API key found" in text and "/login" in text
     good = cast_of_case(case("pi/1.5.2-bash"), vendor_version="1.5.2")
     (folder / "newer.cast").write_bytes(good)
-    assert said(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
+    assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
 
 
 @pytest.fixture
@@ -360,12 +370,12 @@ def write_aged(path, data, age):
 def test_recordings_that_cannot_be_read_are_skipped(recordings, doctor):
     write_aged(recordings / "bad.cast", b"not a recording\n", age=1)
     write_aged(recordings / "login.cast", failed_login("no key"), age=2)
-    assert "no key" in said(doctor("pi")[1], "it was not logged in", "pi")[1]
+    assert "no key" in get_finding(doctor("pi")[1], "it was not logged in", "pi")[1]
 
 
 def test_a_missing_login_of_the_second_vendor_in_a_list_counts_for_that_vendor(recordings, doctor):
     write_aged(recordings / "list.cast", failed_login("no key", first_vendor="qwen"), age=1)
-    assert "no key" in said(doctor("pi")[1], "it was not logged in", "pi")[1]
+    assert "no key" in get_finding(doctor("pi")[1], "it was not logged in", "pi")[1]
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_RECORDINGS", 1), ("MAX_READ_BYTES", 1)])
@@ -373,7 +383,7 @@ def test_only_the_newest_recordings_are_read(recordings, doctor, monkeypatch, li
     monkeypatch.setattr(recorded_logins, limit, value)
     write_aged(recordings / "newer.cast", cast_of_case(case("codex/0.169.0-shell")), age=1)
     write_aged(recordings / "login.cast", failed_login("no key"), age=2)
-    assert said(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
+    assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
 
 
 # -- settings, state, PATH -------------------------------------------------------------------------
@@ -398,7 +408,7 @@ def test_a_mistake_in_the_settings_must_be_fixed(machine, doctor, settings, word
     machine.program("qwen", "echo 0.24.4\n")
     machine.settings(settings)
     status, report = doctor()
-    assert status == 1 and said(report, words)[0] == "problem"
+    assert status == 1 and get_finding(report, words)[0] == "problem"
 
 
 def test_what_would_refuse_a_turn_is_found_by_what_a_turn_does(machine, doctor):
@@ -408,21 +418,21 @@ def test_what_would_refuse_a_turn_is_found_by_what_a_turn_does(machine, doctor):
     (machine.home / ".claude").mkdir()
     (machine.home / ".claude" / "settings.json").write_text("{", encoding="utf-8")
     status, report = doctor("pi")
-    assert (status, said(report, "settings.json", "pi")[0]) == (1, "problem")
+    assert (status, get_finding(report, "settings.json", "pi")[0]) == (1, "problem")
     (machine.home / ".claude" / "settings.json").write_text(
         '{"permissions": {"deny": ["Bash(rm:*)"]}}', encoding="utf-8"
     )
     status, report = doctor("pi")
-    assert (status, said(report, "Bash(rm:*)", "pi")[0]) == (1, "problem")
+    assert (status, get_finding(report, "Bash(rm:*)", "pi")[0]) == (1, "problem")
     assert doctor("pi")[1]["machine"][0]["level"] == "note", "nothing is wrong in our own settings"
 
 
 def test_a_log_that_cannot_be_opened_is_found_and_none_is_left_behind(machine, doctor):
     machine.settings(f'log = "debug:{machine.path}/none/log"\n')
     status, report = doctor()
-    assert (status, said(report, "/none/log cannot be written")[0]) == (1, "problem")
+    assert (status, get_finding(report, "/none/log cannot be written")[0]) == (1, "problem")
     machine.settings(f'log = "debug:{machine.path}/log"\n')
-    assert said(doctor()[1], "the log goes to")[0] == "ok"
+    assert get_finding(doctor()[1], "the log goes to")[0] == "ok"
     assert not (machine.path / "log").exists()
 
 
@@ -439,7 +449,7 @@ def test_an_installed_claude_that_does_not_start_must_be_fixed(machine, doctor):
     old = shlex.split(whole.rpartition("\nexec ")[2])[0]
     Path(file).write_text(whole.replace(old, str(machine.bin / "broken")), encoding="utf-8")
     status, report = doctor()
-    level, text = said(report, "which is ours and does not start: no such thing")
+    level, text = get_finding(report, "which is ours and does not start: no such thing")
     assert (status, level) == (1, "problem") and "shim install" in text
 
 
@@ -448,7 +458,7 @@ def test_a_variant_that_there_is_not_is_told_of(machine, doctor):
     machine.settings('[vendors.acai]\nvariant = "x"')
     assert (
         "auto, instruct, stream-json"
-        in said(doctor("acai")[1], 'vendors.acai.variant is "x"', "acai")[1]
+        in get_finding(doctor("acai")[1], 'vendors.acai.variant is "x"', "acai")[1]
     )
 
 
@@ -459,7 +469,7 @@ def test_a_users_profile_that_is_wrong_is_named_and_the_others_are_looked_at(mac
         'schema = 1\nid = "parrot"\n[launch]\nargv = 7\n', encoding="utf-8"
     )
     status, report = doctor()
-    assert status == 1 and said(report, "parrot.toml:")[0] == "problem"
+    assert status == 1 and get_finding(report, "parrot.toml:")[0] == "problem"
     assert {row["name"] for row in report["vendors"]} == set(VENDORS) - {"parrot"}
     assert doctor("parrot")[0] == 1
     machine.program("qwen", "echo 0.24.4\n")
@@ -471,7 +481,7 @@ def test_a_state_directory_that_others_may_enter_must_be_fixed(machine, doctor):
     machine.state.mkdir(parents=True)
     machine.state.chmod(0o755)
     status, report = doctor("qwen")
-    level, text = said(report, "nothing is kept, so sessions cannot be resumed")
+    level, text = get_finding(report, "nothing is kept, so sessions cannot be resumed")
     assert (status, level) == (1, "problem") and f"chmod 700 {machine.state}" in text
 
 
@@ -483,23 +493,23 @@ def test_a_state_directory_that_is_a_file_must_be_fixed(machine, doctor):
 
 def test_a_state_directory_that_takes_no_file_is_a_problem(machine, doctor, monkeypatch):
     monkeypatch.setattr("shim.commands.doctor.machine.write_file", lambda *_: False)
-    assert said(doctor()[1], "nothing can be written to")[0] == "problem"
+    assert get_finding(doctor()[1], "nothing can be written to")[0] == "problem"
 
 
 def test_a_good_state_directory_is_left_as_it_was(machine, doctor):
     _, report = doctor()
-    assert said(report, "which only you may enter")[0] == "ok"
+    assert get_finding(report, "which only you may enter")[0] == "ok"
     assert os.listdir(machine.state / "probes") == []
 
 
 def test_which_claude_the_path_finds_is_said(machine, doctor):
-    assert said(doctor()[1], "PATH finds no claude")[0] == "note"
+    assert get_finding(doctor()[1], "PATH finds no claude")[0] == "note"
     other = machine.program("claude", "echo '2.1.327 (Claude Code)'\n")
-    assert said(doctor()[1], f"PATH finds {other}, which is not ours")[0] == "note"
+    assert get_finding(doctor()[1], f"PATH finds {other}, which is not ours")[0] == "note"
     (machine.bin / "claude").write_bytes(build_drop_in({"vendor": "demo", "record": "/a folder"}))
     (machine.bin / "claude").chmod(0o755)
     status, report = doctor()
-    assert said(report, "which is ours (vendor demo, record /a folder)")[0] == "ok"
+    assert get_finding(report, "which is ours (vendor demo, record /a folder)")[0] == "ok"
     assert status == 0, "what is baked in is who answers"
 
 
@@ -508,18 +518,18 @@ def test_an_installed_claude_whose_python_is_gone_must_be_fixed(machine, doctor)
     (machine.bin / "claude").write_bytes(data)
     (machine.bin / "claude").chmod(0o755)
     status, report = doctor()
-    level, text = said(report, "which does not exist")
+    level, text = get_finding(report, "which does not exist")
     assert (status, level) == (1, "problem") and "`shim install` again" in text
 
 
 def test_a_folder_of_recordings_that_cannot_be_made_is_told_of(machine, doctor):
     (machine.path / "file").touch()
     machine.settings(f'record = "{machine.path}/file/casts/"\n')
-    assert said(doctor()[1], "runs cannot be recorded in")[0] == "warning"
+    assert get_finding(doctor()[1], "runs cannot be recorded in")[0] == "warning"
     machine.settings(f'record = "{machine.path}/file/casts/"\nrecord_strict = true\n')
-    assert said(doctor()[1], "runs cannot be recorded in")[0] == "problem"
+    assert get_finding(doctor()[1], "runs cannot be recorded in")[0] == "problem"
     machine.settings(f'record = "{machine.path}/casts/"\n')
-    assert said(doctor()[1], "runs are recorded in")[0] == "ok"
+    assert get_finding(doctor()[1], "runs are recorded in")[0] == "ok"
 
 
 # -- who answers -----------------------------------------------------------------------------------
@@ -527,7 +537,7 @@ def test_a_folder_of_recordings_that_cannot_be_made_is_told_of(machine, doctor):
 
 def test_a_machine_without_any_vendor_says_what_to_do(machine, doctor):
     status, report = doctor()
-    level, text = said(report, "no program of any vendor was found on PATH")
+    level, text = get_finding(report, "no program of any vendor was found on PATH")
     assert (status, level) == (1, "problem")
     assert "npm install -g @qwen-code/qwen-code" in text and "shim install --vendor demo" in text
 
@@ -535,7 +545,7 @@ def test_a_machine_without_any_vendor_says_what_to_do(machine, doctor):
 def test_vendors_of_which_none_is_chosen_are_listed(machine, doctor):
     machine.program("qwen", "echo 0.24.4\n")
     status, report = doctor()
-    level, text = said(report, "no vendor is chosen; found: qwen")
+    level, text = get_finding(report, "no vendor is chosen; found: qwen")
     assert (status, level) == (0, "warning") and "shim install --vendor qwen" in text
 
 
@@ -546,14 +556,14 @@ def test_who_is_chosen_has_to_work(machine, doctor, monkeypatch):
     machine.settings('vendor = ["pi", "qwen"]\n')
     status, report = doctor()
     assert status == 0, "of a list the next one answers"
-    assert said(report, "no program called pi", "pi")[0] == "warning"
+    assert get_finding(report, "no program called pi", "pi")[0] == "warning"
     machine.settings('vendor = ["pi", "codex"]\n')
     assert doctor()[0] == 1
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     assert doctor()[0] == 0
     monkeypatch.setenv("SHIM_VENDOR", "pi, qwen")
     status, report = doctor()
-    assert status == 0 and said(report, "no program called pi", "pi")[0] == "warning"
+    assert status == 0 and get_finding(report, "no program called pi", "pi")[0] == "warning"
     monkeypatch.setenv("SHIM_VENDOR", "replay:/somewhere")
     assert doctor()[0] == 0
 
@@ -603,7 +613,7 @@ def test_missing_bytecode_is_a_warning_that_says_how_to_write_it(machine, doctor
         "shim.commands.doctor.machine.list_uncompiled_modules",
         lambda: ["core/reading/ids.py", "core/errors.py"],
     )
-    level, text = said(doctor()[1], "of our modules")
+    level, text = get_finding(doctor()[1], "of our modules")
     assert (
         level == "warning"
         and "the bytecode of 2 of our modules" in text
@@ -611,4 +621,4 @@ def test_missing_bytecode_is_a_warning_that_says_how_to_write_it(machine, doctor
         and "make setup" in text
     )
     monkeypatch.setattr("shim.commands.doctor.machine.list_uncompiled_modules", list)
-    assert said(doctor()[1], "every module has its bytecode")[0] == "ok"
+    assert get_finding(doctor()[1], "every module has its bytecode")[0] == "ok"

@@ -6,9 +6,9 @@ import pytest
 
 
 @pytest.fixture
-def theirs(inside):
+def theirs(local_box):
     """A project whose Python package keeps a claude."""
-    file = inside.path / "project" / "venv" / "claude_agent_sdk" / "_bundled" / "claude"
+    file = local_box.path / "project" / "venv" / "claude_agent_sdk" / "_bundled" / "claude"
     file.parent.mkdir(parents=True)
     file.write_text("theirs")
     return file
@@ -102,11 +102,11 @@ def test_a_file_of_ours_whose_python_is_gone_is_a_problem(shim, theirs, project)
     assert level == "problem" and "does not exist" in text and "again" in fix
 
 
-def test_a_project_without_such_files_starts_the_claude_of_path(shim, inside):
-    said = shim("doctor", "--project", str(inside.cwd))[1].decode()
+def test_a_project_without_such_files_starts_the_claude_of_path(shim, local_box):
+    said = shim("doctor", "--project", str(local_box.cwd))[1].decode()
     assert "keeps a claude of its own; those that are there start the claude of PATH" in said
 
 
-def test_a_project_that_is_no_folder_is_a_mistake(shim, inside):
-    status, _, complaint = shim("doctor", "--project", str(inside.cwd / "x"))
+def test_a_project_that_is_no_folder_is_a_mistake(shim, local_box):
+    status, _, complaint = shim("doctor", "--project", str(local_box.cwd / "x"))
     assert status == 1 and "--project takes a folder" in complaint

@@ -65,15 +65,15 @@ SECRET = "sk-ant-api03-" + "abcdefgh0123456789" * 5  # no key of anybody
 
 
 @pytest.fixture
-def checked(shim, inside):
+def check_profile(shim, local_box):
     """Check a profile over runs: the exit status, and the report."""
 
     def check(*runs, profile=PROFILE, words=("--json",)):
-        place = inside.path / "own.toml"
+        place = local_box.path / "own.toml"
         place.write_text(profile, encoding="utf-8")
         files = []
         for number, events in enumerate(runs):
-            path = inside.path / f"run{number}.ndjson"
+            path = local_box.path / f"run{number}.ndjson"
             lines = [one if isinstance(one, str) else json.dumps(one) for one in events]
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             files.append(str(path))
@@ -84,12 +84,12 @@ def checked(shim, inside):
     return check
 
 
-def found(report, sort, within="findings"):
+def count_findings(report, sort, within="findings"):
     return {one["name"]: one["times"] for one in report[within] if one["sort"] == sort}
 
 
-def test_a_profile_that_reads_everything_has_nothing_to_fix(checked):
-    status, report = checked(WHOLE)
+def test_a_profile_that_reads_everything_has_nothing_to_fix(check_profile):
+    status, report = check_profile(WHOLE)
     assert (status, report["findings"], report["notes"]) == (0, [], [])
     assert (report["vendor"], report["runs"], report["lines"]) == ("own", 1, 6)
     assert report["verbs"] == {
@@ -111,10 +111,10 @@ def test_a_profile_that_reads_everything_has_nothing_to_fix(checked):
         ((HELLO, SAY), "no_end", "run0.ndjson"),
     ],
 )
-def test_what_does_not_fit_is_a_finding_and_exit_1(checked, events, sort, name):
-    status, report = checked(events)
+def test_what_does_not_fit_is_a_finding_and_exit_1(check_profile, events, sort, name):
+    status, report = check_profile(events)
     assert status == 1
-    ((said, times),) = found(report, sort).items()
+    ((said, times),) = count_findings(report, sort).items()
     assert (said.rpartition("/")[2], times) == (name, 1)
     assert {one["sort"] for one in report["findings"]} == {sort}
 
@@ -135,10 +135,13 @@ def test_a_vendor_whose_profile_names_no_session_is_not_asked_for_one(shim):
     }
 
 
-def test_what_no_file_has_and_what_no_rule_reads_are_notes(checked):
-    status, report = checked((HELLO | {"at": 5}, SAY | {"extra": {"deep": [SECRET]}}, BYE))
+def test_what_no_file_has_and_what_no_rule_reads_are_notes(check_profile):
+    status, report = check_profile((HELLO | {"at": 5}, SAY | {"extra": {"deep": [SECRET]}}, BYE))
     assert status == 0
-    assert found(report, "unread_field", "notes") == {"hello: at": 1, "say: extra.deep[*]": 1}
+    assert count_findings(report, "unread_field", "notes") == {
+        "hello: at": 1,
+        "say: extra.deep[*]": 1,
+    }
     unused = [
         one["name"].rpartition("/")[2] for one in report["notes"] if one["sort"] == "unused_rule"
     ]
@@ -146,17 +149,19 @@ def test_what_no_file_has_and_what_no_rule_reads_are_notes(checked):
     assert SECRET not in json.dumps(report)
 
 
-def test_several_runs_are_added_up(checked):
-    status, report = checked((HELLO, {"type": "dance"}, BYE), (HELLO, {"type": "dance"}), WHOLE)
+def test_several_runs_are_added_up(check_profile):
+    status, report = check_profile(
+        (HELLO, {"type": "dance"}, BYE), (HELLO, {"type": "dance"}), WHOLE
+    )
     assert (status, report["runs"], report["lines"]) == (1, 3, 11)
-    assert found(report, "no_rule") == {"dance": 2}
+    assert count_findings(report, "no_rule") == {"dance": 2}
     (dance,) = (one for one in report["findings"] if one["sort"] == "no_rule")
     assert dance["place"].endswith("run0.ndjson:2")
     assert dance["sample"] == '{"type": "dance"}'
 
 
-def test_each_line_is_explained_with_its_rules_and_verbs(checked):
-    status, report = checked((HELLO, RUN, RAN, BYE), words=("--json", "--explain"))
+def test_each_line_is_explained_with_its_rules_and_verbs(check_profile):
+    status, report = check_profile((HELLO, RUN, RAN, BYE), words=("--json", "--explain"))
     assert status == 0
     rows = [
         (
@@ -178,8 +183,8 @@ def test_each_line_is_explained_with_its_rules_and_verbs(checked):
     ]
 
 
-def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(checked):
-    status, said = checked(
+def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(check_profile):
+    status, said = check_profile(
         (HELLO, {"type": f"x{ESCAPES}", "k": ESCAPES}, BYE), words=("--explain",)
     )
     assert status == 1
@@ -188,25 +193,27 @@ def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(checked):
     visible(said)
 
 
-def test_secrets_are_blanked_in_samples_and_values(checked):
+def test_secrets_are_blanked_in_samples_and_values(check_profile):
     line = {"type": "dance", "key": SECRET}
-    _, said = checked((HELLO, line, SAY | {"words": f"key {SECRET}"}, BYE), words=("--explain",))
+    _, said = check_profile(
+        (HELLO, line, SAY | {"words": f"key {SECRET}"}, BYE), words=("--explain",)
+    )
     assert SECRET not in said
     assert said.count("[REDACTED:") >= 3
 
 
-def test_the_children_of_a_cast_are_checked_with_their_stderr(shim, inside):
+def test_the_children_of_a_cast_are_checked_with_their_stderr(shim, local_box):
     own = (
         'schema = 1\nid = "own"\n'
         + LAUNCH
         + RULES
         + "[[stderr]]\nregex = 'at (?P<session_id>s\\d)'\nemit = 'session'\n"
     )
-    (inside.path / "own.toml").write_text(own, encoding="utf-8")
+    (local_box.path / "own.toml").write_text(own, encoding="utf-8")
     lines = "".join(json.dumps(one) + "\n" for one in (SAY, BYE))
     start = ["s", {"child": 1, "turn": 1, "argv": ["own"]}]
     end = ["x", {"child": 1, "code": 0, "signal": None}]
-    cast = inside.path / "run.cast"
+    cast = local_box.path / "run.cast"
     header = {
         "shimcast": 1,
         "started": "2026-11-20T10:00:00.000Z",
@@ -223,23 +230,23 @@ def test_the_children_of_a_cast_are_checked_with_their_stderr(shim, inside):
         [0.2, *end],
     ]
     cast.write_text("".join(json.dumps(one) + "\n" for one in (header, *records)), encoding="utf-8")
-    status, said, _ = shim("vendor", "check", str(inside.path / "own.toml"), str(cast), "--json")
+    status, said, _ = shim("vendor", "check", str(local_box.path / "own.toml"), str(cast), "--json")
     report = json.loads(said)
     assert (status, report["findings"]) == (0, [])
     assert (report["runs"], report["lines"]) == (1, 2)
 
 
-def test_a_file_without_stderr_is_not_blamed_for_an_id_that_stands_there(checked):
+def test_a_file_without_stderr_is_not_blamed_for_an_id_that_stands_there(check_profile):
     profile = PROFILE + "[[stderr]]\nregex = 'at (?P<session_id>s\\d)'\nemit = 'session'\n"
-    status, report = checked((SAY, BYE), profile=profile)
+    status, report = check_profile((SAY, BYE), profile=profile)
     assert (status, report["findings"]) == (0, [])
     assert [one["name"] for one in report["notes"] if one["sort"] == "remark"] == [
         "its session id may stand on stderr, which these files do not have"
     ]
 
 
-def test_a_wrong_profile_is_refused_with_file_line_and_key(shim, inside):
-    place = inside.path / "own.toml"
+def test_a_wrong_profile_is_refused_with_file_line_and_key(shim, local_box):
+    place = local_box.path / "own.toml"
     place.write_text(PROFILE.replace('emit = "thinking"', 'emit = "dance"'), encoding="utf-8")
     status, said, complaint = shim("vendor", "check", str(place), str(place))
     assert (status, said) == (1, b"")
@@ -257,11 +264,11 @@ def test_a_wrong_profile_is_refused_with_file_line_and_key(shim, inside):
         (("demo",), 2, "Missing argument"),
     ],
 )
-def test_what_cannot_be_checked_is_said(shim, inside, words, status, part, monkeypatch):
-    monkeypatch.chdir(inside.path)
-    (inside.path / "f.ndjson").write_text("{}\n", encoding="utf-8")
+def test_what_cannot_be_checked_is_said(shim, local_box, words, status, part, monkeypatch):
+    monkeypatch.chdir(local_box.path)
+    (local_box.path / "f.ndjson").write_text("{}\n", encoding="utf-8")
     left, said, complaint = shim(
-        "vendor", "check", *[str(inside.path / "f.ndjson") if w == "FILE" else w for w in words]
+        "vendor", "check", *[str(local_box.path / "f.ndjson") if w == "FILE" else w for w in words]
     )
     assert (left, said) == (status, b"")
     assert part in complaint.replace("\n", " ")

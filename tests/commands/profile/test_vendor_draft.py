@@ -291,7 +291,7 @@ RUNS = {
 
 
 @cache
-def drafted(vendor, few=False):
+def build_draft(vendor, few=False):
     """The draft from all runs of a vendor's, or from a `few`, the two that it is measured by; and
     the vendor that it describes, without what it guesses of tools."""
     seen = EventCollector()
@@ -308,15 +308,15 @@ def drafted(vendor, few=False):
     )
 
 
-def said(vendor, name, few=False):
+def translate_run(vendor, name, few=False):
     """What a draft says for a run: its text, its calls, and how many results each of them has."""
-    translation = translation_of(drafted(vendor, few)[1])
+    translation = translation_of(build_draft(vendor, few)[1])
     data = translation.feed(case(name).data)
     opened = set(translation.turn.open_calls)
-    return summed(parse(data + translation.close(ChildExit(code=0))), opened)
+    return summarize_lines(parse(data + translation.close(ChildExit(code=0))), opened)
 
 
-def summed(lines, opened=()):
+def summarize_lines(lines, opened=()):
     spoken = [
         line
         for line in lines
@@ -337,7 +337,7 @@ def summed(lines, opened=()):
 
 
 def ours(name):
-    return summed(parse(translate_case(case(name), partial=False)[0]))
+    return summarize_lines(parse(translate_case(case(name), partial=False)[0]))
 
 
 def own_id(identity):
@@ -353,8 +353,8 @@ def own_id(identity):
 def holds(vendor, few):
     """What of a vendor's runs its draft finds; the words are those of the table that is printed."""
     plain, tools, expected = RUNS[vendor]
-    text, *_ = said(vendor, f"{vendor}/{plain}", few)
-    spoken, calls, results = said(vendor, f"{vendor}/{tools}", few)
+    text, *_ = translate_run(vendor, f"{vendor}/{plain}", few)
+    spoken, calls, results = translate_run(vendor, f"{vendor}/{tools}", few)
     our_text, *_ = ours(f"{vendor}/{plain}")
     our_spoken, our_calls, our_results = ours(f"{vendor}/{tools}")
     return {
@@ -391,7 +391,7 @@ def test_every_vendor_with_recordings_is_in_the_table():
 def test_a_draft_leaves_no_line_of_its_files_without_a_rule(vendor):
     """Whatever is not understood is at least named as left out."""
     _, tools, _ = RUNS[vendor]
-    translation = translation_of(drafted(vendor)[1])
+    translation = translation_of(build_draft(vendor)[1])
     translation.feed(case(f"{vendor}/{tools}").data)
     assert translation.diagnostics.unknown_events == {}
 
@@ -426,7 +426,7 @@ BIRD = [
 ]
 
 
-def drafted_from(*runs):
+def draft_from_events(*runs):
     seen = EventCollector()
     for events in runs:
         seen.start_child("run")
@@ -446,19 +446,21 @@ def drafted_from(*runs):
     ids=["chunks", "completion", "bird"],
 )
 def test_other_shapes_are_recognised_too(events, words):
-    _, vendor = drafted_from(events)
-    text, *_ = summed(lines_of(vendor, *events))
+    _, vendor = draft_from_events(events)
+    text, *_ = summarize_lines(lines_of(vendor, *events))
     assert text == words
 
 
 def test_a_draft_shows_each_kind_with_its_fields_and_names_what_a_person_has_to_finish():
     token = "ghp_" + "a1B2" * 9
-    text, vendor = drafted_from([*BIRD, {"type": "moult", "feathers": 3, "of": {"key": token}}])
+    text, vendor = draft_from_events(
+        [*BIRD, {"type": "moult", "feathers": 3, "of": {"key": token}}]
+    )
     assert '# peck (1 event)\n#   type = "peck"\n#   call_id = "p1"' in text
     assert '# TODO "beak" = { name = "…" }   its arguments: cmd' in text
     assert "#   feathers = 3" in text and "# TODO: nothing is made of it." in text
     assert token not in text, "a secret of a run is not said in a draft"
-    assert summed(lines_of(vendor, *BIRD))[1:] == ([("p1", "beak", {"cmd": "ls"})], ["p1"])
+    assert summarize_lines(lines_of(vendor, *BIRD))[1:] == ([("p1", "beak", {"cmd": "ls"})], ["p1"])
 
 
 @each(
@@ -478,7 +480,7 @@ def test_a_draft_shows_each_kind_with_its_fields_and_names_what_a_person_has_to_
     ],
 )
 def test_any_output_gives_a_draft_that_compiles(events):
-    text, _ = drafted_from(events)
+    text, _ = draft_from_events(events)
     visible(text)
     assert "TODO" in text
 
@@ -486,13 +488,13 @@ def test_any_output_gives_a_draft_that_compiles(events):
 # -- the command -----------------------------------------------------------------------------------
 
 
-def test_a_draft_is_written_and_can_be_checked_at_once(shim, inside):
+def test_a_draft_is_written_and_can_be_checked_at_once(shim, local_box):
     files = []
     for number in range(2):
-        path = inside.path / f"run{number}.ndjson"
+        path = local_box.path / f"run{number}.ndjson"
         path.write_text("".join(json.dumps(one) + "\n" for one in BIRD), encoding="utf-8")
         files.append(str(path))
-    place = str(inside.path / "vendors" / "parrot.toml")  # a folder that nobody has made yet
+    place = str(local_box.path / "vendors" / "parrot.toml")  # a folder that nobody has made yet
     status, said_by_it, complaint = shim("vendor", "draft", *files, "-o", place)
     assert (status, complaint) == (0, "")
     assert b"finish its TODO lines" in said_by_it
@@ -505,8 +507,8 @@ def test_a_draft_is_written_and_can_be_checked_at_once(shim, inside):
     assert status == 1 and "exists already" in complaint
 
 
-def test_without_an_output_file_it_is_said_on_stdout(shim, inside):
-    path = inside.path / "run.ndjson"
+def test_without_an_output_file_it_is_said_on_stdout(shim, local_box):
+    path = local_box.path / "run.ndjson"
     path.write_text("".join(json.dumps(one) + "\n" for one in BIRD), encoding="utf-8")
     status, text, _ = shim("vendor", "draft", str(path), "--id", "bird")
     assert status == 0

@@ -15,9 +15,9 @@ ONE, TWO, THREE = (
 
 
 @pytest.fixture
-def kept(inside, monkeypatch):
+def kept(local_box, monkeypatch):
     """Three sessions, the last of them of this folder."""
-    monkeypatch.setenv("SHIM_STATE", str(inside.path / "state"))
+    monkeypatch.setenv("SHIM_STATE", str(local_box.path / "state"))
     now = 1_795_000_000.0
     for age, (each, session) in enumerate(
         [
@@ -29,7 +29,7 @@ def kept(inside, monkeypatch):
         assert store.store_session(each, session, os.environ)
         path = os.path.join(os.environ["SHIM_STATE"], "sessions", f"{each}.json")
         os.utime(path, (now + age, now + age))
-    return inside
+    return local_box
 
 
 def test_each_session_stands_with_the_line_that_goes_on_with_it(shim, kept):

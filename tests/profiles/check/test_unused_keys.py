@@ -129,14 +129,14 @@ def test_the_table_has_exactly_the_keys_without_a_bundled_user(monkeypatch):
 
 
 @pytest.fixture
-def own(inside, monkeypatch):
+def own(local_box, monkeypatch):
     """Read a person's profile; what was written to stderr."""
     monkeypatch.setattr(profile_files, "_warned", set())
     warned = []
     monkeypatch.setattr(profile_files, "warn", warned.append)
 
     def read(text):
-        path = inside.path / "own.toml"
+        path = local_box.path / "own.toml"
         path.write_text(text, encoding="utf-8")
         profile_files.load_adapter("own", str(path), os.environ)
         return str(path), "".join(warned).splitlines()
@@ -185,9 +185,9 @@ def test_keys_that_bundled_profiles_use_are_not_warned_of(own):
     assert own(used.replace('"compacted"\ntrigger = "why"', '"ignore"'))[1] == []
 
 
-def test_the_warning_is_on_stderr_and_in_the_notes_of_a_check(shim, inside, monkeypatch):
+def test_the_warning_is_on_stderr_and_in_the_notes_of_a_check(shim, local_box, monkeypatch):
     monkeypatch.setattr(profile_files, "_warned", set())
-    place, said = inside.path / "own.toml", inside.path / "run.ndjson"
+    place, said = local_box.path / "own.toml", local_box.path / "run.ndjson"
     place.write_text(PROFILE, encoding="utf-8")
     said.write_text(
         "".join(f"{json.dumps(event)}\n" for event in (SAY, {"type": "bye"})), encoding="utf-8"

@@ -294,8 +294,8 @@ def test_a_file_that_is_no_cast_is_an_error(tmp_path):
         exported(export, tmp_path, said(init()))
 
 
-def test_the_command_leaves_out_what_was_said_unless_asked(shim, inside):
-    file = inside.path / "one.cast"
+def test_the_command_leaves_out_what_was_said_unless_asked(shim, local_box):
+    file = local_box.path / "one.cast"
     file.write_bytes(session(*TURN))
     status, plain, _ = shim("export", str(file), "--to", "otel")
     assert status == 0 and b"gen_ai.input.messages" not in plain
@@ -304,9 +304,9 @@ def test_the_command_leaves_out_what_was_said_unless_asked(shim, inside):
     assert (status, said) == (2, b"") and "--to otel" in complaint
 
 
-def test_sending_without_the_extra_says_how_to_get_it(shim, inside, monkeypatch):
+def test_sending_without_the_extra_says_how_to_get_it(shim, local_box, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    file = inside.path / "one.cast"
+    file = local_box.path / "one.cast"
     file.write_bytes(session(*TURN))
     status, said, complaint = shim(
         "export", str(file), "--to", "otel", "--endpoint", "http://127.0.0.1:9"

@@ -47,8 +47,8 @@ def test_without_a_name_the_folder_that_is_recorded_into_is_meant(shim, folder, 
     "words",
     [("show",), ("cast", "list"), ("cast", "stats"), ("cast", "verify"), ("replay", "--check")],
 )
-def test_a_folder_that_is_not_there_is_an_error(shim, inside, words):
-    status, said, complaint = shim(*words, str(inside.path / "nowhere"))
+def test_a_folder_that_is_not_there_is_an_error(shim, local_box, words):
+    status, said, complaint = shim(*words, str(local_box.path / "nowhere"))
     assert (status, said) == (1, b"")
     assert "nowhere" in complaint and ("does not exist" in complaint or "No such file" in complaint)
 
