@@ -34,7 +34,7 @@ LAST_WORDS_SECONDS = 120  # for the guided fuzzer to end by itself
 NO_WHEEL = "not run: atheris has no wheel for Python {version} on {machine}; set PYTHON=python3.11 and `make clean`"
 
 
-def say(text: object) -> None:
+def print_line(text: object) -> None:
     """One line for whoever started it, at once: a run takes minutes."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
@@ -55,9 +55,9 @@ def main() -> int:
     command.add_argument("sentence")
     given = parser.parse_args()
     if given.command == "run":
-        return fuzz(given.seconds, given.seed or int(time.time()))
+        return run_fuzzers(given.seconds, given.seed or int(time.time()))
     return (
-        show(given.input)
+        show_failure(given.input)
         if given.command == "show"
         else keep_as_fixture(given.input, given.name, given.format_summary)
     )
@@ -66,12 +66,12 @@ def main() -> int:
 # -- both fuzzers ----------------------------------------------------------------------------------
 
 
-def fuzz(seconds: int, seed: int) -> int:
+def run_fuzzers(seconds: int, seed: int) -> int:
     """Both fuzzers; 1 when an invariant was broken."""
     FOLDER.mkdir(exist_ok=True)
     for old in [*FOLDER.glob("guided*"), *FOLDER.glob("unguided*")]:
         old.unlink()
-    say(
+    print_line(
         f"seed {seed} · {len(seeds())} seeds · dialects: {', '.join(PRESENT)} · vendors: {', '.join(CHILDREN)}"
     )
     guided, notes, broken = Findings(FOLDER, "guided"), "", ""
@@ -81,32 +81,32 @@ def fuzz(seconds: int, seed: int) -> int:
             version=platform.python_version(), machine=platform.platform(terse=True)
         )
     else:
-        took, notes, broken = _guided(guided, int(seconds * GUIDED), seed)
-    report("guided (atheris)", guided, took, notes)
+        took, notes, broken = _run_guided(guided, int(seconds * GUIDED), seed)
+    print_report("guided (atheris)", guided, took, notes)
     unguided = Findings(FOLDER, "unguided")
     began = time.monotonic()
     from fuzzing import unguided as hypothesis_fuzzer
 
     hypothesis_fuzzer.fuzz(unguided, max(seconds - took, seconds * (1 - GUIDED)), seed)
-    report("unguided (hypothesis)", unguided, time.monotonic() - began, "")
+    print_report("unguided (hypothesis)", unguided, time.monotonic() - began, "")
     total = guided.child_lines() + unguided.child_lines()
     floods = guided.floods + unguided.floods
-    say(f"together: {total:,} child lines, {floods:,} of them repetitions of one line")
+    print_line(f"together: {total:,} child lines, {floods:,} of them repetitions of one line")
     failures = [
         *guided.failures.values(),
         *unguided.failures.values(),
         *([broken] if broken else []),
     ]
     for failure in failures:
-        say(f"BROKEN {failure}")
-    say(
+        print_line(f"BROKEN {failure}")
+    print_line(
         f"{len(failures)} broken invariants"
         + (": `tests/fuzz.py show INPUT` makes one small" if failures else "")
     )
     return 1 if failures else 0
 
 
-def _guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, str]:
+def _run_guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, str]:
     """Run the guided fuzzer: how long it took, its coverage in words, and how it died, if it did."""
     began = time.monotonic()
     command = [
@@ -149,22 +149,24 @@ def _guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, str]:
     return took, words, ""
 
 
-def report(name: str, book: Findings, took: float, notes: str) -> None:
+def print_report(name: str, book: Findings, took: float, notes: str) -> None:
     """One fuzzer's numbers."""
     rate = f", {book.child_lines() / took:,.0f} a second" if took else ""
-    say(f"{name}: {book.child_lines():,} child lines in {book.runs:,} runs, {took:.0f} s{rate}")
-    say(
+    print_line(
+        f"{name}: {book.child_lines():,} child lines in {book.runs:,} runs, {took:.0f} s{rate}"
+    )
+    print_line(
         "  "
         + " · ".join(f"{target} {book.lines[target]:,}" for target in TARGETS if book.lines[target])
     )
     if notes:
-        say(f"  {notes}")
+        print_line(f"  {notes}")
 
 
 # -- one input -------------------------------------------------------------------------------------
 
 
-def _smallest(path: Path) -> Run | None:
+def _find_smallest_run(path: Path) -> Run | None:
     """The run of an input that breaks something, made small; None when none does."""
     for run in read(path.read_bytes(), tuple(TARGETS)):
         broken = fault(run)
@@ -173,15 +175,15 @@ def _smallest(path: Path) -> Run | None:
     return None
 
 
-def show(path: Path) -> int:
+def show_failure(path: Path) -> int:
     """Print what an input breaks, and the smallest run that does; write it beside the input."""
-    run = _smallest(path)
+    run = _find_smallest_run(path)
     if run is None:
-        say("nothing in it breaks an invariant")
+        print_line("nothing in it breaks an invariant")
         return 0
     path.with_name(path.name + "-small").write_bytes(write([run]))
-    say(write([run])[:4000])
-    say((fault(run) or ("", "it is not stable"))[1])
+    print_line(write([run])[:4000])
+    print_line((fault(run) or ("", "it is not stable"))[1])
     return 1
 
 
@@ -189,11 +191,11 @@ def keep_as_fixture(path: Path, name: str, sentence: str) -> int:
     """Make a fixture of the run of an input (mended by now, so it is taken as it is)."""
     (run,) = read(path.read_bytes(), tuple(TARGETS))
     if run.target not in CHILDREN or (odd := special(run)):
-        say(
+        print_line(
             f"a fixture cannot hold this run ({run.target}, {', '.join(odd) if run.target in CHILDREN else ''})"
         )
         return 1
-    say(f"{keep(run, name, sentence)}: now `make accept`, and read the golden")
+    print_line(f"{keep(run, name, sentence)}: now `make accept`, and read the golden")
     return 0
 
 

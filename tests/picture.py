@@ -27,7 +27,7 @@ PROMPT, FOLDER = "make greet.py nicer", "/home/you/hello"
 WIDTH = 84  # columns
 
 
-def drawn() -> Console:
+def draw_demo() -> Console:
     """The console with the whole demo on it."""
     console = Console(
         file=io.StringIO(),
@@ -61,10 +61,10 @@ def drawn() -> Console:
     return console
 
 
-def picture() -> str:
+def render_svg() -> str:
     """The SVG."""
     template = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    svg = drawn().export_svg(
+    svg = draw_demo().export_svg(
         title="shim demo", theme=MONOKAI, code_format=template, unique_id="demo"
     )
     return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"
@@ -72,7 +72,7 @@ def picture() -> str:
 
 def main() -> None:
     """Write the picture."""
-    PICTURE.write_text(picture(), encoding="utf-8")
+    PICTURE.write_text(render_svg(), encoding="utf-8")
     sys.stdout.write(f"{PICTURE}: {PICTURE.stat().st_size} bytes\n")
 
 

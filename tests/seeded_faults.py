@@ -92,14 +92,14 @@ AREAS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class FaultEdit:
     """One place in the code, and what stands there instead."""
 
     module: str
     old: str
     new: str
 
-    def mistake(self) -> str:
+    def explain_mismatch(self) -> str:
         """Why it does not fit the code; "" where it does."""
         path = ROOT / self.module
         if not path.is_file():
@@ -121,7 +121,7 @@ class Fault:
 
     name: str
     area: str
-    places: tuple[Place, ...]
+    places: tuple[FaultEdit, ...]
 
 
 SOUND = Fault("nothing is wrong", "", ())
@@ -133,17 +133,20 @@ def read_faults() -> list[Fault]:
     for path in sorted(FOLDER.glob("*.toml")):
         for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items():
             places = tuple(
-                Place(one["module"], one["old"], one["new"])
+                FaultEdit(one["module"], one["old"], one["new"])
                 for one in (table, *table.get("also", ()))
             )
             found.append(Fault(name, table["area"], places))
     return found
 
 
-def mistakes(faults: Sequence[Fault]) -> list[str]:
+def list_mismatches(faults: Sequence[Fault]) -> list[str]:
     """What of the list does not fit the code or the tests."""
     said = [
-        f"{one.name}: {why}" for one in faults for place in one.places if (why := place.mistake())
+        f"{one.name}: {why}"
+        for one in faults
+        for place in one.places
+        if (why := place.explain_mismatch())
     ]
     said += [
         f"{one.name}: there is no area {one.area!r}" for one in faults if one.area not in AREAS
@@ -169,7 +172,7 @@ def test_modules() -> dict[str, str]:
     }
 
 
-def rounds(area: str, most: int) -> Iterator[list[str]]:
+def plan_rounds(area: str, most: int) -> Iterator[list[str]]:
     """The paths of the tests, those first that should notice a fault of this area, or of any where
     it is "".
     """
@@ -207,7 +210,7 @@ class Copy:
         )
 
     @contextmanager
-    def seeded(self, *faults: Fault) -> Iterator[list[Fault]]:
+    def seed_faults(self, *faults: Fault) -> Iterator[list[Fault]]:
         """With faults in it for a while; gives those that no longer fit, because of the ones before
         them.
         """
@@ -217,25 +220,25 @@ class Copy:
             for path in {self.tree / one.module for one in places}
         }
         try:
-            yield [fault for fault in faults if not all(map(self._seed, fault.places))]
+            yield [fault for fault in faults if not all(map(self._apply_edit, fault.places))]
         finally:
             for path, text in sound.items():
                 path.write_text(text, encoding="utf-8")
 
-    def _seed(self, place: Place) -> bool:
+    def _apply_edit(self, place: FaultEdit) -> bool:
         """Change one place; False where something else stands there."""
         path = self.tree / place.module
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace(place.old, place.new), encoding="utf-8")
         return place.old in text
 
-    def outdated(self, faults: Sequence[Fault]) -> list[str]:
+    def list_missing_names(self, faults: Sequence[Fault]) -> list[str]:
         """What the type checker says of names that are not there, with as many faults at a time as
         fit.
         """
         said: list[str] = []
         while faults:
-            with self.seeded(*faults) as left:
+            with self.seed_faults(*faults) as left:
                 command = [sys.executable, "-m", "mypy", "--cache-dir", str(self.folder / "types")]
                 checked = subprocess.run(
                     command, cwd=self.tree, capture_output=True, text=True, check=False
@@ -249,7 +252,7 @@ class Copy:
             faults = left
         return said
 
-    def tests(self, paths: Sequence[str]) -> tuple[int | None, str]:
+    def run_tests(self, paths: Sequence[str]) -> tuple[int | None, str]:
         """Run some tests: the status and what was said. The status is None where they were not done
         in time.
         """
@@ -272,11 +275,11 @@ class Copy:
             except subprocess.TimeoutExpired:
                 pass
             finally:
-                self._end(process)
+                self._end_processes(process)
             said.seek(0)
             return status, said.read().decode("utf-8", "replace")
 
-    def _end(self, process: "subprocess.Popen[bytes]") -> None:
+    def _end_processes(self, process: "subprocess.Popen[bytes]") -> None:
         """End pytest first, so that its tests end what they have started; then all that a fault let
         live.
         """
@@ -305,7 +308,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FaultResult:
     """What became of a fault, the test that failed first, and the seconds.
 
     The word is `caught`, `hung`, `missed`, or `killed` where somebody else ended pytest, which says
@@ -313,29 +316,29 @@ class Verdict:
     """
 
     fault: Fault
-    word: str
+    outcome: str
     seconds: float
     test: str = ""
 
     def __str__(self) -> str:
         return "\t".join(
-            (self.word, f"{self.seconds:.1f}", self.fault.area, self.fault.name, self.test)
+            (self.outcome, f"{self.seconds:.1f}", self.fault.area, self.fault.name, self.test)
         )
 
 
-def attempt(fault: Fault, copy: Copy, most: int) -> Verdict:
+def try_fault(fault: Fault, copy: Copy, most: int) -> FaultResult:
     """Run the tests over the copy with the fault, `most` rounds of them."""
     began = time.monotonic()
-    with copy.seeded(fault):
-        for paths in rounds(fault.area, most):
-            status, said = copy.tests(paths)
+    with copy.seed_faults(fault):
+        for paths in plan_rounds(fault.area, most):
+            status, said = copy.run_tests(paths)
             if status != 0:
                 word = "hung" if status is None else "caught" if status > 0 else "killed"
-                return Verdict(fault, word, time.monotonic() - began, first_failure(said))
-    return Verdict(fault, "missed", time.monotonic() - began)
+                return FaultResult(fault, word, time.monotonic() - began, find_first_failure(said))
+    return FaultResult(fault, "missed", time.monotonic() - began)
 
 
-def first_failure(said: str) -> str:
+def find_first_failure(said: str) -> str:
     """The first test that failed; of a run that could not begin, its last line."""
     if found := re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE):
         return found[1]
@@ -370,10 +373,10 @@ def main() -> int:
         if not asked.names or one.name in asked.names or one.area in asked.names
     ]
     if asked.list_entries:
-        say(*(f"{one.area}\t{one.name}" for one in faults))
+        print_lines(*(f"{one.area}\t{one.name}" for one in faults))
         return 0
-    if wrong := mistakes(faults):
-        say(*wrong)
+    if wrong := list_mismatches(faults):
+        print_lines(*wrong)
         return 1
     missed = 0
     with (
@@ -382,24 +385,24 @@ def main() -> int:
     ):
         copy = Copy(Path(name).resolve())
         if asked.check:
-            wrong = copy.outdated(faults)
-            say(*wrong or [f"{len(faults)} faults fit"])
+            wrong = copy.list_missing_names(faults)
+            print_lines(*wrong or [f"{len(faults)} faults fit"])
             return int(bool(wrong))
         if asked.sound:
-            verdict = attempt(SOUND, copy, asked.rounds)
-            say("sound" if verdict.word == "missed" else str(verdict))
-            return int(verdict.word != "missed")
+            verdict = try_fault(SOUND, copy, asked.rounds)
+            print_lines("sound" if verdict.outcome == "missed" else str(verdict))
+            return int(verdict.outcome != "missed")
         for fault in faults:
-            verdict = attempt(fault, copy, asked.rounds)
-            missed += verdict.word in ("missed", "killed")
-            say(str(verdict))
+            verdict = try_fault(fault, copy, asked.rounds)
+            missed += verdict.outcome in ("missed", "killed")
+            print_lines(str(verdict))
             file.write(f"{verdict}\n")
             file.flush()
-    say(f"{len(faults) - missed} of {len(faults)} faults were noticed")
+    print_lines(f"{len(faults) - missed} of {len(faults)} faults were noticed")
     return int(missed > 0)
 
 
-def say(*lines: str) -> None:
+def print_lines(*lines: str) -> None:
     """Lines for whoever waits."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()

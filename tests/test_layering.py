@@ -94,7 +94,7 @@ def ours(imported: Iterable[str]) -> set[str]:
     return {name for name in names if name in MODULES}
 
 
-def room(name: str) -> str:
+def find_top_folder(name: str) -> str:
     """The folder at the top in which a module stands, or its own name."""
     return name.partition(".")[0]
 
@@ -136,14 +136,22 @@ def test_the_core_does_no_io():
 
 def test_no_room_imports_one_that_stands_on_it():
     for name, found in import_graph().items():
-        upward = {other for other in found if FLOORS.index(room(other)) > FLOORS.index(room(name))}
-        assert not upward, f"{name} may not import {sorted(upward)}: {room(name)} stands below"
+        upward = {
+            other
+            for other in found
+            if FLOORS.index(find_top_folder(other)) > FLOORS.index(find_top_folder(name))
+        }
+        assert not upward, (
+            f"{name} may not import {sorted(upward)}: {find_top_folder(name)} stands below"
+        )
 
 
 def test_only_what_a_person_sees_draws():
     for name, found in all_imports().items():
         drawing = {imported.partition(".")[0] for imported in found} & FOR_PEOPLE
-        assert not drawing or room(name) in DRAWS, f"{name} may not import {sorted(drawing)}"
+        assert not drawing or find_top_folder(name) in DRAWS, (
+            f"{name} may not import {sorted(drawing)}"
+        )
 
 
 def test_nothing_imports_itself_by_way_of_others():
@@ -165,15 +173,15 @@ def test_only_the_table_knows_the_vendors():
     """No module outside vendors/ names one vendor: what differs is data."""
     for name, found in import_graph().items():
         named = {other for other in found if other.startswith(f"{VENDORS}.")}
-        assert room(name) == VENDORS or not named, (
+        assert find_top_folder(name) == VENDORS or not named, (
             f"{name} may ask the table for a vendor, not import {sorted(named)}"
         )
 
 
 def test_only_the_front_door_knows_the_commands():
     for name, found in import_graph().items():
-        if room(name) not in ("commands", "__main__"):
-            assert not {other for other in found if room(other) == "commands"}, name
+        if find_top_folder(name) not in ("commands", "__main__"):
+            assert not {other for other in found if find_top_folder(other) == "commands"}, name
 
 
 def test_every_module_says_what_it_is():

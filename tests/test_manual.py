@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 import typer
-from picture import PICTURE, picture
+from picture import PICTURE, render_svg
 from support import ROOT, brief, check_turns, parse
 
 from shim import adapters
@@ -310,7 +310,7 @@ def test_the_picture_is_small_and_loads_nothing():
 
 
 def test_the_picture_shows_what_the_demo_draws_today():
-    assert words_of(text_of(PICTURE)) == words_of(picture()), "`make picture` draws it again"
+    assert words_of(text_of(PICTURE)) == words_of(render_svg()), "`make picture` draws it again"
 
 
 # -- shim help -------------------------------------------------------------------------------------

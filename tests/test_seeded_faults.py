@@ -4,14 +4,14 @@ import dataclasses
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-from seeded_faults import attempt, mistakes, read_faults
+from seeded_faults import list_mismatches, read_faults, try_fault
 
 
 def test_every_seeded_fault_still_fits_the_code():
     """When code moves, its faults move with it: a fault that fits nowhere tests nothing."""
     faults = read_faults()
     assert len(faults) >= 200
-    assert mistakes(faults) == []
+    assert list_mismatches(faults) == []
 
 
 def test_a_fault_that_fits_no_longer_is_named():
@@ -19,9 +19,9 @@ def test_a_fault_that_fits_no_longer_is_named():
     moved = dataclasses.replace(
         fault, places=(dataclasses.replace(fault.places[0], old="what never stood there"),)
     )
-    assert [said.startswith(f"{fault.name}: ") for said in mistakes([moved])] == [True]
+    assert [said.startswith(f"{fault.name}: ") for said in list_mismatches([moved])] == [True]
 
 
 def test_a_run_that_somebody_ended_tells_nothing_of_the_tests():
     copy = SimpleNamespace(seeded=lambda fault: nullcontext(), tests=lambda paths: (-9, ""))
-    assert attempt(read_faults()[0], copy, 1).word == "killed"
+    assert try_fault(read_faults()[0], copy, 1).outcome == "killed"

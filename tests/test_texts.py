@@ -3,13 +3,13 @@
 import pytest
 import typer
 from support import ROOT
-from texts import commands, of_profile, prose, sentences
+from texts import find_profile_texts, find_sentences, has_prose, list_commands
 
 from shim.commands.cli import app
 
 
 def test_every_command_has_its_help_page_in_the_file():
-    found = set(commands())
+    found = set(list_commands())
     assert {(), ("run",), ("cast", "list"), ("sessions", "delete")} <= found
     assert {(name,) for name in typer.main.get_command(app).commands} <= found  # type: ignore[attr-defined]
 
@@ -21,7 +21,7 @@ def test_the_sentences_of_a_module_are_found_without_its_documentation(tmp_path)
         '    raise OSError(f"{path!r} cannot be read: "\n'
         '                  "it is a folder", "bin", "a_name another_name")\n'
     )
-    assert list(sentences(path)) == [(6, "{path} cannot be read: it is a folder")]
+    assert list(find_sentences(path)) == [(6, "{path} cannot be read: it is a folder")]
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_the_sentences_of_a_module_are_found_without_its_documentation(tmp_path)
     ],
 )
 def test_a_text_of_a_few_words_is_a_sentence(text, is_prose):
-    assert prose(text) is is_prose
+    assert has_prose(text) is is_prose
 
 
 def test_the_hints_of_profiles_are_among_them():
-    assert list(of_profile({"login": [{"hint": "run it once and log in"}], "bin": "x"})) == [
-        "run it once and log in"
-    ]
+    assert list(
+        find_profile_texts({"login": [{"hint": "run it once and log in"}], "bin": "x"})
+    ) == ["run it once and log in"]
     assert any(
         "does not exist" in said
-        for _, said in sentences(ROOT / "shim" / "recording" / "folders.py")
+        for _, said in find_sentences(ROOT / "shim" / "recording" / "folders.py")
     )

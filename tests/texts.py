@@ -32,18 +32,18 @@ SCRIPT_TEXT = re.compile(r"""(["'`])((?:(?!\1).)*?\w \w(?:(?!\1).)*?)\1""")
 PROSE = re.compile(r"[A-Za-z][\w'’-]*(?:,|:|;)? ")
 
 
-def commands(command: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def list_commands(command: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The words of every command of `shim`, groups first."""
     command = typer.main.get_command(app) if command is None else command
     yield words
     for name, inner in getattr(command, "commands", {}).items():
-        yield from commands(inner, (*words, name))
+        yield from list_commands(inner, (*words, name))
 
 
-def help_pages() -> Iterator[tuple[str, str]]:
+def collect_help_pages() -> Iterator[tuple[str, str]]:
     """Every help page, by the command line that prints it."""
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
-    for words in [*commands(), ("claude",), ("yume-cli",)]:
+    for words in [*list_commands(), ("claude",), ("yume-cli",)]:
         line = [sys.executable, "-m", "shim", *words, "--help"]
         done = subprocess.run(
             line, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
@@ -51,7 +51,7 @@ def help_pages() -> Iterator[tuple[str, str]]:
         yield " ".join(("shim", *words, "--help")), done.stdout + done.stderr
 
 
-def sentences(path: Path) -> Iterator[tuple[int, str]]:
+def find_sentences(path: Path) -> Iterator[tuple[int, str]]:
     """The texts of a module with their lines, without its documentation."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     parts = {
@@ -66,15 +66,15 @@ def sentences(path: Path) -> Iterator[tuple[int, str]]:
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
-            found.append((node.lineno, _joined(node)))
+            found.append((node.lineno, _join_parts(node)))
         elif (
             isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts
         ):
             found.append((node.lineno, node.value))
-    yield from ((line, text) for line, text in sorted(found) if prose(text))
+    yield from ((line, text) for line, text in sorted(found) if has_prose(text))
 
 
-def _joined(node: ast.JoinedStr) -> str:
+def _join_parts(node: ast.JoinedStr) -> str:
     return "".join(
         f"{{{ast.unparse(part.value)}}}"
         if isinstance(part, ast.FormattedValue)
@@ -83,27 +83,29 @@ def _joined(node: ast.JoinedStr) -> str:
     )
 
 
-def prose(text: str) -> bool:
+def has_prose(text: str) -> bool:
     """Whether a text has a few words in a row."""
     return len(text.split()) >= WORDS and len(PROSE.findall(text)) >= WORDS - 1
 
 
-def of_profile(value: Any) -> Iterator[str]:
+def find_profile_texts(value: Any) -> Iterator[str]:
     """The texts of a profile."""
     if isinstance(value, str):
-        yield from [value] if prose(value) else []
+        yield from [value] if has_prose(value) else []
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
-            yield from of_profile(inner)
+            yield from find_profile_texts(inner)
 
 
-def all_sentences() -> Iterator[tuple[str, str]]:
+def collect_sentences() -> Iterator[tuple[str, str]]:
     """Every sentence by its file and line."""
     for path in sorted(SHIM.rglob("*.py")):
-        yield from ((f"{path.relative_to(ROOT)}:{line}", text) for line, text in sentences(path))
+        yield from (
+            (f"{path.relative_to(ROOT)}:{line}", text) for line, text in find_sentences(path)
+        )
     for path in sorted(SHIM.rglob("*.toml")):
         with path.open("rb") as file:
-            found = dict.fromkeys(of_profile(tomllib.load(file)))
+            found = dict.fromkeys(find_profile_texts(tomllib.load(file)))
         yield from ((str(path.relative_to(ROOT)), text) for text in found)
     for path in sorted(SHIM.rglob("*.js")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -114,10 +116,14 @@ def all_sentences() -> Iterator[tuple[str, str]]:
                 )
 
 
-def text() -> str:
+def build_text() -> str:
     """The whole file."""
-    pages = [f"{'=' * COLUMNS}\n$ {line}\n\n{said.rstrip()}\n" for line, said in help_pages()]
-    said = [f"{place}\n{textwrap.indent(one.strip(), '    ')}" for place, one in all_sentences()]
+    pages = [
+        f"{'=' * COLUMNS}\n$ {line}\n\n{said.rstrip()}\n" for line, said in collect_help_pages()
+    ]
+    said = [
+        f"{place}\n{textwrap.indent(one.strip(), '    ')}" for place, one in collect_sentences()
+    ]
     return "\n".join([*pages, f"{'=' * COLUMNS}\nSentences in the code\n", *said])
 
 
@@ -127,7 +133,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=FILE, help="the file to write")
     path = parser.parse_args().to
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text(), encoding="utf-8")
+    path.write_text(build_text(), encoding="utf-8")
     sys.stdout.write(f"{path}: {path.stat().st_size} bytes\n")
 
 

@@ -30,11 +30,13 @@ from shim.story.reading import Recording, parse_json_objects
 
 # the fields of a longer line are not read; such a line is mostly one text
 MAX_LINE_BYTES = 1024 * 1024
-MALFORMED = "malformed_event"  # a repair of the translation: an event lacks what its handler needs
+MALFORMED_REPAIR = (
+    "malformed_event"  # a repair of the translation: an event lacks what its handler needs
+)
 
 
 @dataclass
-class Drift:
+class VendorDrift:
     """What is new in the recordings of one version of a vendor."""
 
     vendor: str
@@ -98,12 +100,12 @@ class ChildReader:
         for event in parse_json_objects(b"\n".join(self._lines.feed(data))):
             self._news.update(new_in(event, self._known, self._words))
 
-    def add_to(self, drift: Drift) -> None:
+    def add_to(self, drift: VendorDrift) -> None:
         """Add what was new to the drift of the version. A field of an untranslated event is not
         added again.
         """
         account = self._translation.diagnostics
-        drift.malformed += account.repairs.get(MALFORMED, 0)
+        drift.malformed += account.repairs.get(MALFORMED_REPAIR, 0)
         drift.events.update(account.unknown_events)
         for name, count in self._news.items():
             kind, colon, _ = name.partition(": ")
@@ -118,7 +120,7 @@ class DriftReport:
     """The drift of many recordings, for each version of each vendor."""
 
     def __init__(self) -> None:
-        self.drifts: dict[tuple[str, str], Drift] = {}
+        self.drifts: dict[tuple[str, str], VendorDrift] = {}
         self._recorded = load_recorded_fields()
 
     def add(self, path: str) -> None:
@@ -160,12 +162,12 @@ class DriftReport:
         if child is None:
             return
         key = (child.vendor, child.version)
-        drift = self.drifts.setdefault(key, Drift(*key))
+        drift = self.drifts.setdefault(key, VendorDrift(*key))
         drift.recordings.add(path)
         child.add_to(drift)
 
 
-def find_drift(paths: Iterable[str]) -> list[Drift]:
+def find_drift(paths: Iterable[str]) -> list[VendorDrift]:
     """Return the drift of recordings, given as files and folders. CastError if one cannot be read."""
     report = DriftReport()
     for path in list_cast_paths(paths):

@@ -55,7 +55,7 @@ def call(identity: str, **more: str) -> str:
     )
 
 
-def told(identity: str, parent: str | None = None) -> str:
+def build_tool_result(identity: str, parent: str | None = None) -> str:
     block = {"type": "tool_result", "tool_use_id": identity, "content": "out"}
     return line("user", message={"role": "user", "content": [block]}, parent_tool_use_id=parent)
 
@@ -84,7 +84,14 @@ END = '{"type":"message_stop"}'
 
 
 def test_a_good_turn_is_passed_byte_for_byte():
-    lines = [INIT, text("hi"), call("t"), told("t"), text("done", identity="msg_2"), result("done")]
+    lines = [
+        INIT,
+        text("hi"),
+        call("t"),
+        build_tool_result("t"),
+        text("done", identity="msg_2"),
+        result("done"),
+    ]
     assert run(*lines) == [*lines, END]
 
 
@@ -97,8 +104,8 @@ def test_two_calls_with_one_id_pass_as_they_came(identity, parent):
     lines = [
         INIT,
         *calls,
-        told(identity, parent),
-        told(identity, parent),
+        build_tool_result(identity, parent),
+        build_tool_result(identity, parent),
         text("done"),
         result("done"),
     ]
@@ -107,7 +114,7 @@ def test_two_calls_with_one_id_pass_as_they_came(identity, parent):
 
 def test_calls_with_one_id_are_answered_if_claude_dies():
     other = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "pwd"}}
-    said = run(INIT, call("t"), assistant(other), told("t"), code=1)
+    said = run(INIT, call("t"), assistant(other), build_tool_result("t"), code=1)
     results = [
         block
         for one in map(json.loads, said)
@@ -178,7 +185,7 @@ def test_the_init_of_another_turn_begins_it():
 
 
 def test_a_result_without_its_call_is_dropped():
-    orphan = told("nobody")
+    orphan = build_tool_result("nobody")
     assert orphan not in run(INIT, orphan, result())
 
 
@@ -194,8 +201,8 @@ def test_a_nested_agents_lines_are_passed():
         INIT,
         call("task"),
         call("n", parent="task"),
-        told("n", parent="task"),
-        told("task"),
+        build_tool_result("n", parent="task"),
+        build_tool_result("task"),
         result(),
     ]
     assert run(*lines) == [*lines, END]
@@ -204,7 +211,7 @@ def test_a_nested_agents_lines_are_passed():
 # -- a frontend that reads to no terminator: a real claude's lines are passed as they came ---------
 
 
-def passed(*lines: str, terminator: str = "none") -> list[str]:
+def run_passthrough(*lines: str, terminator: str = "none") -> list[str]:
     """The lines that a frontend gets in a conversation: each result is said at once, and the child
     stays.
     """
@@ -225,22 +232,24 @@ def test_every_recorded_claude_is_passed_byte_for_byte():
         lines = case.data.decode("utf-8", "surrogateescape").splitlines()
         sound = [one for one in lines if one.startswith("{") and one.isascii()]
         if len(sound) == len(lines):
-            assert passed(*lines) == lines, case.folder.name
+            assert run_passthrough(*lines) == lines, case.folder.name
 
 
 def test_the_results_of_background_work_are_passed_behind_the_first():
     """Contract S20: each has an `init` of its own, and they stand together at the end."""
     another = INIT.replace("opus", "opus ")
     lines = [INIT, another, text("one"), result("one"), text("two"), result("two")]
-    assert passed(*lines) == lines
+    assert run_passthrough(*lines) == lines
     late = [text("late"), result("late")]
-    assert passed(*lines, *late) == lines, "a result that no `init` stands for"
-    assert passed(*lines, terminator="message_stop") == [INIT, *lines[2:4], END], "it ends the turn"
+    assert run_passthrough(*lines, *late) == lines, "a result that no `init` stands for"
+    assert run_passthrough(*lines, terminator="message_stop") == [INIT, *lines[2:4], END], (
+        "it ends the turn"
+    )
 
 
 def test_a_result_without_its_call_and_a_call_without_its_result_are_passed():
-    lines = [INIT, told("nobody"), call("t"), result()]
-    assert passed(*lines) == lines
+    lines = [INIT, build_tool_result("nobody"), call("t"), result()]
+    assert run_passthrough(*lines) == lines
 
 
 def test_a_message_that_is_said_again_before_the_next_init_is_passed():
@@ -256,7 +265,7 @@ def test_a_message_that_is_said_again_before_the_next_init_is_passed():
         text("two"),
         result("two"),
     ]
-    assert passed(*lines) == lines
+    assert run_passthrough(*lines) == lines
 
 
 # -- what a dying claude leaves --------------------------------------------------------------------

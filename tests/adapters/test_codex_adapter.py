@@ -47,7 +47,7 @@ def record(kind, **payload):
 BEGUN = record("task_started", turn_id="t")
 
 
-def changed(identity, changes, status="completed", stdout=SUCCESS, stderr=""):
+def build_file_change(identity, changes, status="completed", stdout=SUCCESS, stderr=""):
     """A line of the record: what was changed."""
     item = {"type": "FileChange", "id": identity, "changes": changes}
     return record(
@@ -114,7 +114,9 @@ WRITE = ("Write", {"file_path": NEW, "content": "line one\nline two\n"})
 
 
 def test_a_change_is_said_with_its_contents_and_what_came_of_it(records):
-    said = lines(records(BEGUN, changed("c1", TWO)), *began_and_ended("item_0", A, NEW), DONE)
+    said = lines(
+        records(BEGUN, build_file_change("c1", TWO)), *began_and_ended("item_0", A, NEW), DONE
+    )
     assert calls(said) == [EDIT, WRITE]
     results = [line for line in said if line["type"] == "user"]
     assert [line["message"]["content"][0]["content"] for line in results] == [SUCCESS.strip()] * 2
@@ -127,7 +129,7 @@ def test_the_record_lies_under_the_date_of_some_clock(records, day):
     assert (
         calls(
             lines(
-                records(BEGUN, changed("c1", TWO), day=day),
+                records(BEGUN, build_file_change("c1", TWO), day=day),
                 *began_and_ended("item_0", A, NEW),
                 DONE,
             )
@@ -139,7 +141,8 @@ def test_the_record_lies_under_the_date_of_some_clock(records, day):
 def test_a_change_in_several_places_is_an_edit_of_each(records):
     diff = "@@ -3,3 +3,3 @@\n line2\n-line3\n+LINE3\n line4\n@@ -39,2 +39,2 @@\n line38\n-line39\n+LINE39\n"
     terms = records(
-        BEGUN, changed("c1", {A: {"type": "update", "unified_diff": diff, "move_path": None}})
+        BEGUN,
+        build_file_change("c1", {A: {"type": "update", "unified_diff": diff, "move_path": None}}),
     )
     said = lines(terms, *began_and_ended("item_0", A), DONE)
     pairs = [(given["old_string"], given["new_string"]) for _, given in calls(said)]
@@ -156,13 +159,15 @@ def test_a_file_that_is_moved_is_said_to_be_elsewhere(records):
         "unified_diff": TWO[A]["unified_diff"],
         "move_path": f"{HERE}/b.txt",
     }
-    said = lines(records(BEGUN, changed("c1", {A: change})), *began_and_ended("item_0", A), DONE)
+    said = lines(
+        records(BEGUN, build_file_change("c1", {A: change})), *began_and_ended("item_0", A), DONE
+    )
     (result,) = (line for line in said if line["type"] == "user")
     assert f"{A} is now {HERE}/b.txt" in result["message"]["content"][0]["content"]
 
 
 def test_a_deleted_file_has_no_contents(records):
-    terms = records(BEGUN, changed("c1", {A: {"type": "delete", "content": "hello\n"}}))
+    terms = records(BEGUN, build_file_change("c1", {A: {"type": "delete", "content": "hello\n"}}))
     assert calls(lines(terms, *began_and_ended("item_0", A, what="delete"), DONE)) == [
         ("Delete", {"file_path": A})
     ]
@@ -170,7 +175,9 @@ def test_a_deleted_file_has_no_contents(records):
 
 def test_a_change_that_failed_says_why(records):
     why = f"Failed to write file {NEW}\n"
-    terms = records(BEGUN, changed("c1", {NEW: TWO[NEW]}, status="failed", stdout="", stderr=why))
+    terms = records(
+        BEGUN, build_file_change("c1", {NEW: TWO[NEW]}, status="failed", stdout="", stderr=why)
+    )
     said = lines(terms, *began_and_ended("item_0", NEW, status="failed"), DONE)
     (block,) = (line["message"]["content"][0] for line in said if line["type"] == "user")
     assert block["is_error"] and block["content"] == why.strip()
@@ -180,7 +187,7 @@ def test_changes_of_the_same_file_are_said_in_their_order(records):
     other = {
         A: {"type": "update", "unified_diff": "@@ -2 +2 @@\n-second\n+2nd\n", "move_path": None}
     }
-    terms = records(BEGUN, changed("c1", {A: TWO[A]}), changed("c2", other))
+    terms = records(BEGUN, build_file_change("c1", {A: TWO[A]}), build_file_change("c2", other))
     said = lines(terms, *began_and_ended("item_0", A), *began_and_ended("item_1", A), DONE)
     assert [given["new_string"] for _, given in calls(said)] == ["HELLO world\nsecond\n", "2nd\n"]
 
@@ -188,16 +195,16 @@ def test_changes_of_the_same_file_are_said_in_their_order(records):
 @pytest.mark.parametrize(
     "before",
     [
-        [BEGUN, changed("c0", {A: TWO[A]}), BEGUN],
-        [BEGUN, changed("c0", {NEW: TWO[NEW]})],
-        [BEGUN, dump(changed("c0", {A: TWO[A]}))[:-9]],
+        [BEGUN, build_file_change("c0", {A: TWO[A]}), BEGUN],
+        [BEGUN, build_file_change("c0", {NEW: TWO[NEW]})],
+        [BEGUN, dump(build_file_change("c0", {A: TWO[A]}))[:-9]],
         [
             BEGUN,
             '{"type":"FileChange"',
             '["type":"FileChange"]',
             dump({"payload": {"item": {"type": "FileChange"}}}),
         ],
-        [BEGUN, record("agent_message", message=dump(changed("c0", {A: TWO[A]})))],
+        [BEGUN, record("agent_message", message=dump(build_file_change("c0", {A: TWO[A]})))],
         [],
     ],
     ids=["an earlier turn's", "another file's", "a cut one", "broken ones", "a quoted one", "none"],
@@ -209,7 +216,7 @@ def test_what_is_not_in_the_record_is_said_as_the_stream_says_it(records, before
 
 
 def test_a_change_that_never_ended_is_said_at_the_end(records):
-    terms = records(BEGUN, changed("c1", TWO))
+    terms = records(BEGUN, build_file_change("c1", TWO))
     for end in ([DONE], []):
         said = lines(terms, item("started", "item_0", A, NEW), *end, code=0 if end else 1)
         assert calls(said) == [("Edit", {"file_path": A}), ("Edit", {"file_path": NEW})]
@@ -217,7 +224,7 @@ def test_a_change_that_never_ended_is_said_at_the_end(records):
 
 
 def test_a_denied_change_is_stopped_when_it_begins(records):
-    terms = records(BEGUN, changed("c1", TWO), judge=judge(deny=("Edit",)))
+    terms = records(BEGUN, build_file_change("c1", TWO), judge=judge(deny=("Edit",)))
     translation = StreamTranslation(
         get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
@@ -227,7 +234,7 @@ def test_a_denied_change_is_stopped_when_it_begins(records):
 
 
 def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records):
-    terms = records(BEGUN, changed("c1", TWO), judge=judge(deny=("Bash",)))
+    terms = records(BEGUN, build_file_change("c1", TWO), judge=judge(deny=("Bash",)))
     assert calls(lines(terms, *began_and_ended("item_0", A, NEW), DONE)) == [EDIT, WRITE]
 
 
@@ -238,7 +245,7 @@ def test_a_change_that_is_none_breaks_nothing(records, changes):
     events = began_and_ended("item_0", A)
     for one in events:
         one["item"]["changes"] = changes
-    said = lines(records(BEGUN, changed("c1", TWO)), *events, DONE)
+    said = lines(records(BEGUN, build_file_change("c1", TWO)), *events, DONE)
     assert brief(said)[-1].startswith("end:success")
 
 
@@ -247,7 +254,7 @@ def test_a_change_that_is_none_breaks_nothing(records, changes):
 )
 def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     """Threats: vendor output, session ids that become file names."""
-    terms = records(BEGUN, changed("c1", TWO))
+    terms = records(BEGUN, build_file_change("c1", TWO))
     translation = StreamTranslation(
         get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
@@ -276,7 +283,7 @@ def test_a_warning_comes_before_the_turn_has_begun(records):
         "type": "item.completed",
         "item": {"id": "item_0", "type": "error", "message": "Model metadata"},
     }
-    terms = records(BEGUN, *called("exec_command", shell("touch x"), EXITED))
+    terms = records(BEGUN, *build_call_records("exec_command", shell("touch x"), EXITED))
     translation = StreamTranslation(
         get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
@@ -302,7 +309,7 @@ EXITED = (
 )
 
 
-def called(name, given, output, identity="c1"):
+def build_call_records(name, given, output, identity="c1"):
     """Two lines of the record: a call and what it gave."""
     more = {"input": given} if name == "apply_patch" else {"arguments": given}
     kind = "custom_tool_call" if name == "apply_patch" else "function_call"
@@ -350,7 +357,7 @@ REJECTED = (
 def test_a_call_that_has_no_item_is_said_with_what_came_of_it(
     records, name, given, output, expected
 ):
-    said = lines(records(BEGUN, *called(name, given, output), cwd=HERE), SAID, DONE)
+    said = lines(records(BEGUN, *build_call_records(name, given, output), cwd=HERE), SAID, DONE)
     assert calls(said) == expected
     results = [line["message"]["content"][0] for line in said if line["type"] == "user"]
     assert all(result["is_error"] and result["content"] in output for result in results)
@@ -361,13 +368,14 @@ def test_a_call_that_has_no_item_is_said_with_what_came_of_it(
 
 
 def test_a_call_without_an_item_is_said_once(records):
-    terms = records(BEGUN, *called("exec_command", shell("touch x"), EXITED))
+    terms = records(BEGUN, *build_call_records("exec_command", shell("touch x"), EXITED))
     assert len(calls(lines(terms, SAID, SAID, DONE))) == 1
 
 
 def test_a_command_that_went_well_did_not_fail(records):
     terms = records(
-        BEGUN, *called("exec_command", shell("true"), EXITED.replace("code 1", "code 0"))
+        BEGUN,
+        *build_call_records("exec_command", shell("true"), EXITED.replace("code 1", "code 0")),
     )
     (block,) = (
         line["message"]["content"][0] for line in lines(terms, DONE) if line["type"] == "user"
@@ -378,15 +386,15 @@ def test_a_command_that_went_well_did_not_fail(records):
 @pytest.mark.parametrize(
     "found",
     [
-        called(
+        build_call_records(
             "exec_command", shell("x"), "Chunk ID: 1\nProcess running with session ID 7\nOutput:\n"
         ),
-        called("write_stdin", "{}", EXITED),
-        called("view_image", "{}", "attached"),
-        called("exec_command", shell("x"), [{"type": "input_image"}]),
-        called("exec_command", shell("x"), EXITED)[1:],
-        called("exec_command", shell("x"), EXITED)[:1],
-        [*called("exec_command", shell("x"), EXITED), BEGUN],
+        build_call_records("write_stdin", "{}", EXITED),
+        build_call_records("view_image", "{}", "attached"),
+        build_call_records("exec_command", shell("x"), [{"type": "input_image"}]),
+        build_call_records("exec_command", shell("x"), EXITED)[1:],
+        build_call_records("exec_command", shell("x"), EXITED)[:1],
+        [*build_call_records("exec_command", shell("x"), EXITED), BEGUN],
     ],
     ids=[
         "still runs",
@@ -403,7 +411,7 @@ def test_what_is_not_certain_to_have_no_item_is_not_said(records, found):
 
 
 def test_a_command_that_has_an_item_is_not_said_again(records):
-    call, output = called("exec_command", shell("x"), EXITED)
+    call, output = build_call_records("exec_command", shell("x"), EXITED)
     done = record("item_completed", item={"type": "CommandExecution", "id": "c1"})
     assert calls(lines(records(BEGUN, call, done, output), SAID, DONE)) == []
 
@@ -411,7 +419,9 @@ def test_a_command_that_has_an_item_is_not_said_again(records):
 def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, tmp_path):
     terms = records(BEGUN)
     (file,) = tmp_path.rglob("*.jsonl")
-    text = "".join(dump(one) + "\n" for one in called("exec_command", shell("touch x"), EXITED))
+    text = "".join(
+        dump(one) + "\n" for one in build_call_records("exec_command", shell("touch x"), EXITED)
+    )
     translation = StreamTranslation(
         get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )

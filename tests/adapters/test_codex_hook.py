@@ -12,7 +12,7 @@ from shim.core.policy.place import Workspace
 HERE = Workspace("/work")
 
 
-def told(name, given, folder="/work"):
+def parse_calls(name, given, folder="/work"):
     return list_calls(
         {"hook_event_name": "PreToolUse", "cwd": folder, "tool_name": name, "tool_input": given},
         HERE,
@@ -24,18 +24,18 @@ def patch(*lines):
 
 
 def test_a_command_is_a_call_of_the_shell():
-    assert told("Bash", {"command": "touch x"}) == [("Bash", {"command": "touch x"})]
+    assert parse_calls("Bash", {"command": "touch x"}) == [("Bash", {"command": "touch x"})]
 
 
 @pytest.mark.parametrize(
     "name", ["spawn_agent", "wait_agent", "multi_agent_v1wait_agent", "multi_agent_v1send_input"]
 )
 def test_what_talks_with_a_subagent_is_a_task(name):
-    assert told(name, {}) == [("Task", {})]
+    assert parse_calls(name, {}) == [("Task", {})]
 
 
 def test_a_command_in_another_folder_says_the_folder():
-    assert told("Bash", {"command": "touch x"}, "/other") == [
+    assert parse_calls("Bash", {"command": "touch x"}, "/other") == [
         ("Bash", {"command": "touch x", "directory": "/other"})
     ]
 
@@ -45,7 +45,7 @@ def test_each_file_of_a_patch_is_a_call():
         *("*** Add File: a", "+x", "*** Update File: sub/b", "*** Move to: ../c", "@@", "-1", "+2"),
         *("*** Delete File: /d", "*** End of File"),
     )
-    assert told("apply_patch", {"command": whole}) == [
+    assert parse_calls("apply_patch", {"command": whole}) == [
         ("Write", {"file_path": "/work/a", "content": "x\n"}),
         ("Write", {"file_path": "/work/../c"}),
         ("Edit", {"file_path": "/work/sub/b", "old_string": "1\n", "new_string": "2\n"}),
@@ -55,7 +55,7 @@ def test_each_file_of_a_patch_is_a_call():
 
 def test_each_part_of_an_edit_is_a_call_with_the_text_before_and_behind():
     whole = patch("*** Update File: b", "@@", " 0", "-1", "+2", "@@ def f", "+3")
-    assert told("apply_patch", {"command": whole}) == [
+    assert parse_calls("apply_patch", {"command": whole}) == [
         ("Edit", {"file_path": "/work/b", "old_string": "0\n1\n", "new_string": "0\n2\n"}),
         ("Edit", {"file_path": "/work/b", "old_string": "", "new_string": "3\n"}),
     ]
@@ -63,21 +63,21 @@ def test_each_part_of_an_edit_is_a_call_with_the_text_before_and_behind():
 
 @pytest.mark.parametrize("line", ["  *** Add File: a", "*** Add File:a", "\t*** Add File: a \r"])
 def test_a_file_is_found_in_a_line_that_codex_reads_kindly(line):
-    assert told("apply_patch", {"command": patch(line, "+x")}) == [
+    assert parse_calls("apply_patch", {"command": patch(line, "+x")}) == [
         ("Write", {"file_path": "/work/a", "content": "x\n"})
     ]
 
 
 def test_what_a_patch_writes_is_no_file_of_its():
-    assert told("apply_patch", {"command": patch("*** Add File: a", "+*** Add File: b")}) == [
-        ("Write", {"file_path": "/work/a", "content": "*** Add File: b\n"})
-    ]
+    assert parse_calls(
+        "apply_patch", {"command": patch("*** Add File: a", "+*** Add File: b")}
+    ) == [("Write", {"file_path": "/work/a", "content": "*** Add File: b\n"})]
 
 
 @pytest.mark.parametrize("mark", ["'EOF'", '"EOF"'])
 def test_a_patch_that_is_a_whole_command_is_a_patch(mark):
     command = f"apply_patch <<{mark}\n{patch('*** Add File: a', '+x')}EOF\n"
-    assert told("Bash", {"command": command}, "/other") == [
+    assert parse_calls("Bash", {"command": command}, "/other") == [
         ("Write", {"file_path": "/other/a", "content": "x\n"})
     ]
 
@@ -94,14 +94,14 @@ def test_a_patch_that_is_a_whole_command_is_a_patch(mark):
     ],
 )
 def test_a_command_that_does_more_than_a_patch_is_a_command(command):
-    assert told("Bash", {"command": command}) == [("Bash", {"command": command})]
+    assert parse_calls("Bash", {"command": command}) == [("Bash", {"command": command})]
 
 
 def test_other_tools_have_claudes_names_or_their_own():
-    assert told("spawn_agent", {"message": "hi"}) == [("Task", {"message": "hi"})]
-    assert told("view_image", {"path": "a.png"}) == [("Read", {"file_path": "/work/a.png"})]
-    assert told("mcp__srv__tool", {"a": 1}) == [("mcp__srv__tool", {"a": 1})]
-    assert told("something_new", {"a": 1}) == [("something_new", {"a": 1})]
+    assert parse_calls("spawn_agent", {"message": "hi"}) == [("Task", {"message": "hi"})]
+    assert parse_calls("view_image", {"path": "a.png"}) == [("Read", {"file_path": "/work/a.png"})]
+    assert parse_calls("mcp__srv__tool", {"a": 1}) == [("mcp__srv__tool", {"a": 1})]
+    assert parse_calls("something_new", {"a": 1}) == [("something_new", {"a": 1})]
 
 
 @each(
@@ -118,10 +118,10 @@ def test_other_tools_have_claudes_names_or_their_own():
 )
 def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, given, folder):
     with pytest.raises(ValueError, match=r"the (event|call|patch)"):
-        told(name, given, folder)
+        parse_calls(name, given, folder)
 
 
-def asking(name, **given):
+def run_asking_hook(name, **given):
     """Whether codex asks about a call, and what the hook says, where it is driven so."""
     told = {"tool_name": name, "tool_input": given, "cwd": HERE.cwd}
     answer = codex_asking_hook.format_answer("", told)
@@ -130,7 +130,7 @@ def asking(name, **given):
 
 
 def test_a_command_is_made_one_that_codex_asks_about():
-    assert asking("Bash", command="touch x", more=1) == (
+    assert run_asking_hook("Bash", command="touch x", more=1) == (
         True,
         {"command": ": claude-shim;touch x", "more": 1},
     )
@@ -139,20 +139,25 @@ def test_a_command_is_made_one_that_codex_asks_about():
 @pytest.mark.parametrize("tool", ["Bash", "apply_patch"])
 def test_a_patch_stays_as_it_is_because_codex_asks_about_it(tool):
     patch = "*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"
-    assert asking(tool, command=patch if tool != "Bash" else f"apply_patch <<'P'\n{patch}P\n") == (
+    assert run_asking_hook(
+        tool, command=patch if tool != "Bash" else f"apply_patch <<'P'\n{patch}P\n"
+    ) == (
         True,
         None,
     )
 
 
 def test_a_patch_with_more_behind_it_is_a_command():
-    assert asking("Bash", command="apply_patch <<'P'\n*** Add File: a\nP\ntouch x")[1] is not None
+    assert (
+        run_asking_hook("Bash", command="apply_patch <<'P'\n*** Add File: a\nP\ntouch x")[1]
+        is not None
+    )
 
 
 def test_codex_asks_about_the_servers_that_were_told_to_and_about_nothing_else():
-    assert asking("mcp__srv__get", path="x") == (True, None)
-    assert asking("mcp__other__get", path="x") == (False, None)
-    assert asking("view_image", path="a.png") == (False, None)
+    assert run_asking_hook("mcp__srv__get", path="x") == (True, None)
+    assert run_asking_hook("mcp__other__get", path="x") == (False, None)
+    assert run_asking_hook("view_image", path="a.png") == (False, None)
 
 
 @pytest.mark.parametrize("mode", ["plan", "dontAsk"])

@@ -39,13 +39,13 @@ def request(mode, place=HERE, judge=HOOK_ARGV, **rules):
     )
 
 
-def words(asked):
+def build_args(asked):
     return list(get_adapter("codex").build_launch(asked).arguments)
 
 
 def settings(asked):
     """codex's settings, as its `-c` words say them one over the other."""
-    given, found = words(asked), {}
+    given, found = build_args(asked), {}
     for flag, word in pairwise(given):
         if flag == "-c":
             key, _, value = word.partition("=")
@@ -79,12 +79,12 @@ def answer(command, call, **more):
 
 
 def test_the_widest_mode_without_rules_is_told_nothing():
-    assert settings(request(BYPASS)) == {} and "--ignore-rules" not in words(request(BYPASS))
+    assert settings(request(BYPASS)) == {} and "--ignore-rules" not in build_args(request(BYPASS))
 
 
 @pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits"])
 def test_a_narrower_mode_has_the_hook_and_no_files_that_widen(mode):
-    given = words(request(mode))
+    given = build_args(request(mode))
     assert {"--ignore-rules", "--dangerously-bypass-hook-trust"} <= set(given)
     assert settings(request(mode))["features.hooks"] is True
     assert settings(request(mode))["web_search"] == "disabled"
@@ -134,7 +134,7 @@ def test_an_open_sandbox_ends_at_the_folders_of_the_turn():
 @pytest.mark.parametrize("kind", ["deny", "ask"])
 def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
     asked = request(BYPASS, **{kind: ["Bash(touch:*)"]})
-    assert "--dangerously-bypass-approvals-and-sandbox" in words(
+    assert "--dangerously-bypass-approvals-and-sandbox" in build_args(
         asked
     ) and "sandbox_mode" not in settings(asked)
     policy, known = parse_policy(shlex.split(hook(asked))[-1], str)
@@ -173,7 +173,7 @@ def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may
 
 def test_too_many_rules_for_an_argument_are_refused():
     with pytest.raises(ModeError, match="so many permission rules"):
-        words(request("default", deny=[f"Bash(command-{number})" for number in range(5000)]))
+        build_args(request("default", deny=[f"Bash(command-{number})" for number in range(5000)]))
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ def test_too_many_rules_for_an_argument_are_refused():
 )
 def test_codex_is_not_started_where_the_hook_may_be_switched_off(asked):
     with pytest.raises(ModeError, match=r"might not start the hook .*: behind a launcher"):
-        words(asked._replace(unheard="behind a launcher it might not see our file"))
-    assert words(
+        build_args(asked._replace(unheard="behind a launcher it might not see our file"))
+    assert build_args(
         request(BYPASS)._replace(policy_bypass="behind a launcher it might not see our file")
     )
 
@@ -217,7 +217,7 @@ def test_a_hook_that_is_killed_refuses_the_call():
     assert code == 2 and "could not be asked" in said
 
 
-def asking(mode, *flags, **rules):
+def build_asking_settings(mode, *flags, **rules):
     """The settings of an app-server, which asks about its calls."""
     asked = request(mode, **rules)._replace(invocation=parse_argv(["-p", "hi", *flags]))
     given, found = codex_rules.build_server_arguments(asked), {}
@@ -246,13 +246,16 @@ ANSWERED = ("--permission-prompt-tool", "stdio")
 def test_a_command_that_a_person_allowed_has_no_sandbox_and_all_others_have_their_own(
     mode, flags, sandbox
 ):
-    assert asking(mode, *flags)["sandbox_mode"] == sandbox
+    assert build_asking_settings(mode, *flags)["sandbox_mode"] == sandbox
 
 
 def test_nothing_is_typed_into_a_program_that_was_asked_about():
-    assert asking(BYPASS)["features.unified_exec_tty"] is False
+    assert build_asking_settings(BYPASS)["features.unified_exec_tty"] is False
 
 
 def test_the_person_is_asked_by_the_model_only_where_there_is_one():
     key = "features.default_mode_request_user_input"
-    assert (key in asking("default", *ANSWERED), key in asking("default")) == (True, False)
+    assert (
+        key in build_asking_settings("default", *ANSWERED),
+        key in build_asking_settings("default"),
+    ) == (True, False)

@@ -20,7 +20,7 @@ from shim.core.policy.rules import parse_rules
 HERE = Workspace("/work")
 
 
-def told(name, given, folder="/work"):
+def parse_calls(name, given, folder="/work"):
     return list_calls({"sessionId": "s", "cwd": folder, "toolName": name, "toolArgs": given}, HERE)
 
 
@@ -72,24 +72,26 @@ def launch(mode, **more):
     ],
 )
 def test_a_call_is_said_in_claudes_words(name, given, expected):
-    assert told(name, given) == [expected]
+    assert parse_calls(name, given) == [expected]
 
 
 def test_a_command_in_another_folder_says_the_folder():
-    assert told("bash", {"command": "ls"}, "/other") == [
+    assert parse_calls("bash", {"command": "ls"}, "/other") == [
         ("Bash", {"command": "ls", "directory": "/other"})
     ]
 
 
 def test_a_search_in_two_places_is_two_calls():
-    assert [given["path"] for _, given in told("grep", {"pattern": "x", "paths": ["a", "/b"]})] == [
+    assert [
+        given["path"] for _, given in parse_calls("grep", {"pattern": "x", "paths": ["a", "/b"]})
+    ] == [
         "/work/a",
         "/b",
     ]
 
 
 def test_a_tool_of_a_server_is_taken_for_all_that_it_may_be():
-    assert [name for name, _ in told("my-srv-make", {})] == [
+    assert [name for name, _ in parse_calls("my-srv-make", {})] == [
         "mcp__my__srv-make",
         "mcp__my-srv__make",
     ]
@@ -109,7 +111,7 @@ def test_a_tool_of_a_server_is_taken_for_all_that_it_may_be():
 )
 def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, given, folder):
     with pytest.raises(ValueError, match=r"the (event|call|patch)"):
-        told(name, given, folder)
+        parse_calls(name, given, folder)
 
 
 def test_its_answer_is_a_decision_of_copilots():

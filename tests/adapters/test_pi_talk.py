@@ -25,7 +25,7 @@ ASKING = ("--permission-prompt-tool", "stdio")
 STARTED = {"disposition": "started"}
 
 
-def running():
+def start_conversation():
     talk = Talk().begun()
     return talk.says(talk.answer_to("prompt", STARTED), START)
 
@@ -41,7 +41,7 @@ def values(told):
 # -- the start -------------------------------------------------------------------------------------
 
 
-def started(mode, **fields):
+def build_launch(mode, **fields):
     vendor = get_adapter("pi").cli.build_two_way()
     request = LaunchRequest(
         parse_argv(()),
@@ -56,7 +56,7 @@ def started(mode, **fields):
 
 @each("mode", ["default", "acceptEdits", "dontAsk", "plan", "bypassPermissions"])
 def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
-    child = started(mode)
+    child = build_launch(mode)
     assert child.arguments[:2] == ("--mode", "rpc") and PERMISSION_EXTENSION in child.arguments
     assert json.loads(child.enforced_environment["PI_GATE"]) == {"asks": True}
     assert (child.stdin, child.needs_stdin_pipe) == (b"", True)
@@ -64,11 +64,11 @@ def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
 
 def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may_run():
     with pytest.raises(ModeError, match="asks before each of its calls: far away"):
-        started("default", unheard="far away")
+        build_launch("default", unheard="far away")
     ruled = Policy(workspace=Workspace("/w", "/h"), deny=parse_rules(("Bash(rm:*)",)))
     with pytest.raises(ModeError):
-        started("bypassPermissions", unheard="far away", policy=ruled)
-    assert "-e" not in started("bypassPermissions", unheard="far away").arguments
+        build_launch("bypassPermissions", unheard="far away", policy=ruled)
+    assert "-e" not in build_launch("bypassPermissions", unheard="far away").arguments
 
 
 # -- a message -------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_a_message_waits_until_the_session_and_the_commands_are_known():
 
 
 def test_a_turn_is_what_pi_says_until_it_has_settled():
-    talk = running().says(reply(text("Hello")), END)
+    talk = start_conversation().says(reply(text("Hello")), END)
     assert talk.stages[-1] is TurnStage.PAUSED
     talk.says(SETTLED)
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
@@ -106,7 +106,7 @@ def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_exten
 
 
 def test_the_end_of_the_last_run_is_not_that_of_the_next():
-    talk = running().says(reply(text("one")), END, SETTLED).finish()
+    talk = start_conversation().says(reply(text("one")), END, SETTLED).finish()
     talk.send_prompt("two").says(SETTLED)
     assert talk.stages.count(TurnStage.VENDOR_DONE) == 1
 
@@ -139,7 +139,7 @@ def test_a_compaction_behind_the_last_reply_is_no_failure():
         "result": {"tokensBefore": 9},
         "willRetry": False,
     }
-    talk = running().says(
+    talk = start_conversation().says(
         reply(text("Hello")), END, {"type": "compaction_start"}, compacted, SETTLED
     )
     (result,) = talk.finish().results
@@ -165,7 +165,7 @@ def test_an_older_pi_is_asked_whether_a_message_runs():
 
 @pytest.mark.parametrize("said", [[], [reply(call(), stop="toolUse")]])
 def test_a_pi_that_leaves_in_the_middle_of_its_run_has_failed_though_its_exit_says_nothing(said):
-    (result,) = running().says(*said).end().results
+    (result,) = start_conversation().says(*said).end().results
     assert result["is_error"]
 
 
@@ -201,7 +201,7 @@ def test_images_go_with_the_message_where_the_model_reads_them():
         "look",
         (MessageBlock("text", "look"), MessageBlock("image", media_type="image/png", data="aGk=")),
     )
-    talk = running().says(reply(text("ok")), SETTLED).finish().send_prompt(picture)
+    talk = start_conversation().says(reply(text("ok")), SETTLED).finish().send_prompt(picture)
     assert talk.told[-1]["images"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
     blind = Talk().begun(model=MODEL | {"input": ["text"]})
     assert blind.speech.accepted_kinds == frozenset()
@@ -211,7 +211,7 @@ def test_images_go_with_the_message_where_the_model_reads_them():
 
 
 def test_a_call_is_asked_about_with_its_input_and_said_once():
-    talk = running().says(reply(call(), stop="toolUse"), question())
+    talk = start_conversation().says(reply(call(), stop="toolUse"), question())
     (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
     talk.answer()
@@ -220,7 +220,7 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
 
 
 def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
-    talk = running().says(question(), question("q2", "c2", "read", path="a.txt"))
+    talk = start_conversation().says(question(), question("q2", "c2", "read", path="a.txt"))
     talk.answer(allow=False, message="rather not")
     assert talk.pending_permissions[0].tool_input == {"file_path": "/w/a.txt"}
     talk.answer(changed={"file_path": "/w/b.txt"})
@@ -232,7 +232,7 @@ def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
 
 @each("tool", ["Task", "TodoWrite", "Skill", "Grep", "read"])
 def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_called_like(tool):
-    talk = running().says(replacing(question(tool=tool, path="a.txt")))
+    talk = start_conversation().says(add_replaced_flag(question(tool=tool, path="a.txt")))
     (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
     judge = PolicyEvaluator(Policy(workspace=Workspace("/w")))
@@ -252,14 +252,14 @@ def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
     talk = Talk(judge=judge).begun()
     talk.says(talk.answer_to("prompt", STARTED), START)
     talk.says(
-        replacing(question(tool="Task", path="x")),
-        replacing(question("q2", "c2", "read", path="secret")),
+        add_replaced_flag(question(tool="Task", path="x")),
+        add_replaced_flag(question("q2", "c2", "read", path="secret")),
     )
-    talk.says(replacing(question("q3", "c3", "read", path="other")))
+    talk.says(add_replaced_flag(question("q3", "c3", "read", path="other")))
     assert [asked.tool for asked in talk.asked] == ["Task", "Read", "mcp__pi__read"]
 
 
-def replacing(asked):
+def add_replaced_flag(asked):
     """A question about a tool that an extension has put in the place of one of pi's."""
     told = json.loads(asked["placeholder"])
     return asked | {
@@ -268,13 +268,13 @@ def replacing(asked):
 
 
 def test_a_change_that_pi_has_no_words_for_does_not_run():
-    talk = running().says(question(tool="grep", pattern="x"))
+    talk = start_conversation().says(question(tool="grep", pattern="x"))
     with pytest.raises(ValueError, match="no words for"):
         talk.answer(changed={"pattern": "x", "output_mode": "count"})
 
 
 def test_a_question_is_answered_once():
-    talk = running().says(question())
+    talk = start_conversation().says(question())
     asked = talk.pending_permissions[0]
     talk.answer()
     talk.pending_permissions.append(asked)
@@ -284,7 +284,7 @@ def test_a_question_is_answered_once():
 
 @each("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
 def test_a_question_that_cannot_be_read_is_refused(said):
-    talk = running().says(question() | {"placeholder": said})
+    talk = start_conversation().says(question() | {"placeholder": said})
     assert talk.pending_permissions == [] and talk.told[-1] == {
         "type": "extension_ui_response",
         "id": "q1",
@@ -297,7 +297,7 @@ def test_a_dialog_of_another_extension_is_closed_and_what_asks_nothing_is_not():
         {"type": "extension_ui_request", "id": "d1", "method": kind}
         for kind in ("select", "notify", "confirm")
     ]
-    talk = running()
+    talk = start_conversation()
     talk.forget()
     assert kinds(talk.says(*dialogs).told) == ["extension_ui_response"] * 2
 
@@ -360,14 +360,14 @@ def test_a_dialog_that_the_person_does_not_answer_is_closed():
 
 
 def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed():
-    talk = running()
+    talk = start_conversation()
     torn = b"noise " + json.dumps(question()).encode() + b"\n"
     talk.hears(*talk.pump.feed(torn))
     assert talk.pending_permissions == [] and talk.told[-1].get("cancelled") is True
 
 
 def test_a_question_between_two_turns_is_put_to_nobody():
-    talk = running().says(reply(text("one")), END, SETTLED)
+    talk = start_conversation().says(reply(text("one")), END, SETTLED)
     talk.hears(*talk.pump.finish())
     (ask,) = talk.pump.skip_bytes(json.dumps(question()).encode() + b"\n")
     assert ask.permission.refusal
@@ -385,7 +385,7 @@ def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
 
 
 def test_a_run_that_was_aborted_is_over_when_pi_says_so():
-    talk = running()
+    talk = start_conversation()
     talk.tell(talk.speech.encode_interrupt()).pump.interrupt()
     talk.says(
         reply(stop="aborted", errorMessage="Request was aborted."), OLD_END, talk.answer_to("abort")
@@ -417,7 +417,7 @@ def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
     ],
 )
 def test_a_model_is_told_by_its_provider_and_its_id(name, told):
-    talk = running()
+    talk = start_conversation()
     talk.forget()
     assert [
         {key: one[key] for key in one if key != "id"}
@@ -435,7 +435,7 @@ def test_its_own_model_is_told_where_pi_chose_one():
 
 
 def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
-    talk = running().says(reply(text("one")), END, SETTLED).finish()
+    talk = start_conversation().says(reply(text("one")), END, SETTLED).finish()
     talk.tell(talk.speech.encode_model("mock/m9")).send_prompt("two")
     talk.says(talk.answer_to("set_model", error="Model not found: mock/m9"))
     assert [one.get("message") for one in talk.told].count("two") == 0 and not talk.speech.is_usable
@@ -451,7 +451,7 @@ def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
 
 
 def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
-    talk = running()
+    talk = start_conversation()
     talk.tell(talk.speech.encode_steering(UserMessage("also this")))
     assert (talk._told[-1]["message"], talk._told[-1]["streamingBehavior"]) == (
         "also this",
@@ -469,7 +469,7 @@ def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
 
 
 def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
-    talk = running()
+    talk = start_conversation()
     talk.tell(talk.speech.encode_steering(UserMessage("also this")))
     talk.says(
         talk.answer_to("prompt", error="Cannot submit a prompt while compaction is in progress.")
@@ -478,7 +478,7 @@ def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
 
 
 def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
-    talk = running()
+    talk = start_conversation()
     talk.tell(talk.speech.encode_steering(UserMessage("also this")))
     talk.says(talk.answer_to("prompt", {"disposition": "queued"}))
     talk.tell(talk.speech.encode_interrupt())
@@ -488,14 +488,16 @@ def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
 
 @pytest.mark.parametrize(("level", "told"), [("low", "low"), ("max", "xhigh")])
 def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, told):
-    talk = running()
+    talk = start_conversation()
     assert talk.tell(talk.speech.encode_effort(level)).told[-1]["level"] == told
     assert talk.speech.encode_effort(None) is None
 
 
 def test_there_is_no_way_into_a_run_that_is_over():
     assert (
-        running().says(reply(text("one")), END, SETTLED).speech.encode_steering(UserMessage("late"))
+        start_conversation()
+        .says(reply(text("one")), END, SETTLED)
+        .speech.encode_steering(UserMessage("late"))
         is None
     )
 

@@ -100,14 +100,16 @@ def test_answers_are_those_of_the_page():
 
 def test_a_sign_of_life_and_a_stop_name_the_session_where_it_has_an_id():
     speech = QwenRfcInput()
-    assert told(speech.encode_heartbeat()) == [{"type": "heartbeat_request"}]
-    assert told(speech.encode_interrupt()) == [{"type": "control/cancel", "reason": "escape"}]
+    assert parse_lines(speech.encode_heartbeat()) == [{"type": "heartbeat_request"}]
+    assert parse_lines(speech.encode_interrupt()) == [
+        {"type": "control/cancel", "reason": "escape"}
+    ]
     speech.set_session(SESSION)
-    assert told(speech.encode_heartbeat()) == [
+    assert parse_lines(speech.encode_heartbeat()) == [
         {"type": "heartbeat_request", "session_id": "session-123"}
     ]
     speech.encode_prompt(UserMessage("one"))
-    assert told(speech.encode_interrupt()) == [
+    assert parse_lines(speech.encode_interrupt()) == [
         {
             "type": "control/cancel",
             "session_id": SESSION,
@@ -120,28 +122,28 @@ def test_a_sign_of_life_and_a_stop_name_the_session_where_it_has_an_id():
 # -- what a conversation says ----------------------------------------------------------------------
 
 
-def told(data):
+def parse_lines(data):
     return [json.loads(line) for line in data.splitlines()]
 
 
 def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
     speech = QwenRfcInput()
     assert speech.encode_greeting(LaunchRequest(parse_argv(()), "")) == b""
-    (first,) = told(speech.encode_prompt(UserMessage("one")))
+    (first,) = parse_lines(speech.encode_prompt(UserMessage("one")))
     speech.set_session(SESSION)
-    (cancel,) = told(speech.encode_interrupt())
-    (second,) = told(speech.encode_prompt(UserMessage("/chat list")))
+    (cancel,) = parse_lines(speech.encode_interrupt())
+    (second,) = parse_lines(speech.encode_prompt(UserMessage("/chat list")))
     assert (first["session_id"], "prompt_id" in first) == ("_new", False)
     assert cancel == {"type": "control/cancel", "session_id": SESSION, "reason": "escape"}
     assert (second["session_id"], second["prompt_id"]) == (SESSION, "session-123########2")
     assert second["input"]["command"]["path"] == ["chat", "list"]
-    assert told(speech.encode_interrupt())[0]["prompt_id"] == "session-123########2"
+    assert parse_lines(speech.encode_interrupt())[0]["prompt_id"] == "session-123########2"
 
 
 def test_another_model_stands_in_the_next_request_and_another_mode_nowhere():
     speech = QwenRfcInput()
     assert speech.encode_model("qwen-large") == b""
-    assert told(speech.encode_prompt(UserMessage("one")))[0]["model"] == "qwen-large"
+    assert parse_lines(speech.encode_prompt(UserMessage("one")))[0]["model"] == "qwen-large"
     assert speech.encode_mode("plan") is None
 
 
@@ -153,10 +155,10 @@ ASKED = PermissionRequest(
 def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
     """It would run the call as it was: the RFC has no place for another input."""
     speech = QwenRfcInput()
-    assert told(speech.encode_decision(ASKED, PermissionDecision(True))) == [
+    assert parse_lines(speech.encode_decision(ASKED, PermissionDecision(True))) == [
         build_answer("r1", "approve")
     ]
-    assert told(speech.encode_decision(ASKED, PermissionDecision(False, message="no"))) == [
+    assert parse_lines(speech.encode_decision(ASKED, PermissionDecision(False, message="no"))) == [
         build_answer("r1", "deny", "no")
     ]
     with pytest.raises(ValueError, match=r'"path":"/b"'):
@@ -168,7 +170,7 @@ def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
 # -- how it is started -----------------------------------------------------------------------------
 
 
-def launched(*words, **more):
+def build_launch(*words, **more):
     vendor = get_adapter("qwen-rfc")
     return vendor.build_launch(
         LaunchRequest(
@@ -180,18 +182,18 @@ def launched(*words, **more):
 
 
 def test_one_message_is_one_request_on_stdin():
-    launch = launched("--model", "qwen-coder")
+    launch = build_launch("--model", "qwen-coder")
     assert launch.arguments == (
         *("--input-format", "stream-json", "--output-format", "stream-json"),
         *("--approval-mode", "default"),
     )
-    (request,) = told(launch.stdin)
+    (request,) = parse_lines(launch.stdin)
     assert (request["session_id"], request["model"]) == ("_new", "qwen-coder")
     assert request["input"]["parts"] == [{"type": "text", "text": "hi"}]
 
 
 def test_fragments_are_another_format_of_its_output():
-    launch = launched("--include-partial-messages")
+    launch = build_launch("--include-partial-messages")
     assert launch.arguments[:4] == (
         "--input-format",
         "stream-json",
@@ -201,13 +203,13 @@ def test_fragments_are_another_format_of_its_output():
 
 
 def test_a_session_goes_on_by_its_id_and_is_never_forked():
-    assert told(launched(resume=SESSION).stdin)[0]["session_id"] == SESSION
+    assert parse_lines(build_launch(resume=SESSION).stdin)[0]["session_id"] == SESSION
     with pytest.raises(FrontendError, match="cannot fork"):
-        launched("--resume", "x", "--fork-session", resume=SESSION)
+        build_launch("--resume", "x", "--fork-session", resume=SESSION)
 
 
 def test_a_child_that_listens_gets_its_messages_later():
-    launch = launched("--model", "qwen-coder", listens=True)
+    launch = build_launch("--model", "qwen-coder", listens=True)
     assert (launch.stdin, launch.arguments[-2:]) == (b"", ("--model", "qwen-coder"))
 
 

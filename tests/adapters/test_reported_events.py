@@ -323,13 +323,13 @@ def test_a_forbidden_call_of_a_subagent_ends_the_turn():
         None,
     )
     events = [*copilot_reply("m1", "Go", TASK), *copilot_reply("m2", "look", VIEW, parent="call_2")]
-    data = b"".join(dumped(event) for event in events)
+    data = b"".join(encode_event(event) for event in events)
     lines = parse(translation.feed(data) + translation.close(ChildExit(code=0), ""))
     result = result_line(lines)
     assert result["is_error"] and result["shim"]["cause"] == "denied"
 
 
-def dumped(event):
+def encode_event(event):
     import json
 
     return json.dumps(event).encode() + b"\n"
@@ -528,7 +528,8 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
         vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse(
-        translation.feed(b"".join(map(dumped, events))) + translation.close(ChildExit(code=0), "")
+        translation.feed(b"".join(map(encode_event, events)))
+        + translation.close(ChildExit(code=0), "")
     )
     assert [block["name"] for _, block in blocks(lines, "tool_use")] == [claude]
 
@@ -554,7 +555,8 @@ def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny
         vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse(
-        translation.feed(b"".join(map(dumped, events))) + translation.close(ChildExit(code=0), "")
+        translation.feed(b"".join(map(encode_event, events)))
+        + translation.close(ChildExit(code=0), "")
     )
     assert (lines[-1].get("shim", {}).get("cause") == "denied") is stopped, lines[-1]
 

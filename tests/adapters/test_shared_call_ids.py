@@ -320,19 +320,22 @@ def piece(
     return {"index": index, "id": identity, "type": "function", "function": function}
 
 
-def given(command: str) -> str:
+def encode_input(command: str) -> str:
     return json.dumps({"command": command})
 
 
 FINISH = chunk(finish="tool_calls")
 CHUNKS = {
     # ollama/ollama#15457, BerriAI/litellm#33678: every call has the index 0.
-    "index": [chunk(piece("a", given(ONE))), chunk(piece("b", given(OTHER))), FINISH],
-    "index in one line": [chunk(piece("a", given(ONE)), piece("b", given(OTHER))), FINISH],
+    "index": [chunk(piece("a", encode_input(ONE))), chunk(piece("b", encode_input(OTHER))), FINISH],
+    "index in one line": [
+        chunk(piece("a", encode_input(ONE)), piece("b", encode_input(OTHER))),
+        FINISH,
+    ],
     # The same with one id: skye-harris/hass_local_openai_llm#92, where the end comes twice, too.
     "index and id": [
-        chunk(piece("a", given(ONE))),
-        chunk(piece("a", given(OTHER))),
+        chunk(piece("a", encode_input(ONE))),
+        chunk(piece("a", encode_input(OTHER))),
         FINISH,
         FINISH,
     ],
@@ -352,15 +355,19 @@ CHUNKS = {
     ],
     # sgl-project/sglang#7048: only the first call has an id.
     "no later id": [
-        chunk(piece("a", given(ONE))),
-        chunk(piece(None, given(OTHER), index=1)),
+        chunk(piece("a", encode_input(ONE))),
+        chunk(piece(None, encode_input(OTHER), index=1)),
         FINISH,
     ],
     # vllm-project/vllm#18412: no id at all, and no index (ollama/ollama#7881).
-    "no id": [chunk(piece(None, given(ONE))), chunk(piece(None, given(OTHER), index=1)), FINISH],
+    "no id": [
+        chunk(piece(None, encode_input(ONE))),
+        chunk(piece(None, encode_input(OTHER), index=1)),
+        FINISH,
+    ],
     "no index": [
-        chunk(piece("a", given(ONE), index=None)),
-        chunk(piece("b", given(OTHER), index=None)),
+        chunk(piece("a", encode_input(ONE), index=None)),
+        chunk(piece("b", encode_input(OTHER), index=None)),
         FINISH,
     ],
 }

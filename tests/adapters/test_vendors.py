@@ -254,7 +254,7 @@ def test_the_text_of_a_reply_that_was_cut_is_not_lost(name, text, partial):
     assert said_words(said) == (text, "")
 
 
-def called(of: Case) -> list[str]:
+def list_call_ids(of: Case) -> list[str]:
     """The ids of all calls that a vendor's run made, of nested agents too, each once."""
     found: dict[str, None] = {}
     for event in events(of):
@@ -288,7 +288,7 @@ def test_every_call_of_the_run_is_said_once(case):
         for block in line["message"]["content"]
     ]
     assert sorted(block["id"] for block in blocks if block["type"] == "tool_use") == sorted(
-        called(case)
+        list_call_ids(case)
     )
 
 

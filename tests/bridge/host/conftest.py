@@ -13,7 +13,7 @@ from shim.conversation.decide import ConversationStartup
 
 
 @pytest.fixture
-def life_here(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
+def host_runtime(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
     """The life of a session in this process, without its conversation. It looks at the time often,
     and is idle soon.
 

@@ -39,7 +39,7 @@ ALLOW = {"behavior": "allow", "updatedInput": {"command": "touch x"}}
 
 
 @pytest.fixture
-def talking(box, hosts):
+def start_qwen_session(box, hosts):
     """A host of a qwen that does what a plan says."""
 
     def begin(child, prompt="go", **wanted):
@@ -62,8 +62,8 @@ def settings(hosts, text):
     hosts.environment["XDG_CONFIG_HOME"] = str(folder.parent)
 
 
-def test_a_question_waits_for_whoever_answers_it(box, hosts, talking):
-    one = talking(asking_child(box, returns("done")))
+def test_a_question_waits_for_whoever_answers_it(box, hosts, start_qwen_session):
+    one = start_qwen_session(asking_child(box, returns("done")))
     with (
         hosts.link(one, client="first") as first,
         hosts.link(one, client="second", role="watch") as watcher,
@@ -97,19 +97,21 @@ def test_a_question_waits_for_whoever_answers_it(box, hosts, talking):
     )
 
 
-def test_without_a_wish_to_be_asked_nobody_is(box, hosts, talking):
+def test_without_a_wish_to_be_asked_nobody_is(box, hosts, start_qwen_session):
     """A session that a frontend began asks what that frontend would have been asked, and no more."""
     child = box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
-    one = talking(child, asks=False)
+    one = start_qwen_session(child, asks=False)
     with hosts.link(one) as link:
         assert until_result(link)[-1]["result"] == "Hello."
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(box, hosts, talking, number):
+def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(
+    box, hosts, start_qwen_session, number
+):
     held = box.lifeline()
     child = box.fake(["say", held.path, "vendor"], *ASKING)
-    one = talking(child)
+    one = start_qwen_session(child)
     held.wait_for("vendor")
     with hosts.link(one) as link:
         question = until(link, "question")
@@ -125,8 +127,8 @@ def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(box, hosts, talk
     assert held.gone() and not os.path.lexists(os.path.join(one.folder, sockets.SOCKET_FILE))
 
 
-def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, talking):
-    one = talking(box.fake(*ASKING))
+def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, start_qwen_session):
+    one = start_qwen_session(box.fake(*ASKING))
     with hosts.link(one) as link:
         until(link, "question")
     heard = exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
@@ -134,8 +136,8 @@ def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, talking):
     assert hosts.ended(one).metadata["state"] == "stopped"
 
 
-def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, talking):
-    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, start_qwen_session):
+    one = start_qwen_session(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
     with hosts.link(one, partial=False) as link:
         until_result(link)
         heard, going = [], True
@@ -174,9 +176,11 @@ def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeyp
     assert now.metadata["state"] == "stopped" and registry.read_metadata(one.folder) == now.metadata
 
 
-def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(box, hosts, talking):
+def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(
+    box, hosts, start_qwen_session
+):
     held = box.lifeline()
-    one = talking(box.fake(["say", held.path, "vendor"], *ASKING))
+    one = start_qwen_session(box.fake(["say", held.path, "vendor"], *ASKING))
     with hosts.link(one) as link:
         until(link, "question")
         os.kill(held.wait_for("vendor"), signal.SIGKILL)
@@ -185,10 +189,12 @@ def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(box, hosts,
     assert now.metadata["state"] == "failed" and "was ended by SIGKILL" in now.metadata["detail"]
 
 
-def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
+def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, start_qwen_session):
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
     gate = box.gate()
-    one = talking(box.fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"]))
+    one = start_qwen_session(
+        box.fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
+    )
     with hosts.link(one) as link:
         gate.open()
         until_result(link)
@@ -198,10 +204,10 @@ def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
     assert now.metadata["state"] == "done"
 
 
-def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, talking):
+def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, start_qwen_session):
     """Its agent may take seconds to go: a message would be lost in them."""
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
-    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hang"]))
+    one = start_qwen_session(box.fake(HELLO, ["hear", "go"], TURN, ["hang"]))
     now = hosts.wait_until(
         one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("done", None)
     )
@@ -211,9 +217,9 @@ def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, t
 
 
 @pytest.mark.anyio
-async def test_a_question_keeps_a_session_alive_without_anybody(life_here):
-    looks, look = [], life_here._metadata.restore_file
-    life_here._metadata.restore_file = lambda: (looks.append(1), look())
+async def test_a_question_keeps_a_session_alive_without_anybody(host_runtime):
+    looks, look = [], host_runtime._metadata.restore_file
+    host_runtime._metadata.restore_file = lambda: (looks.append(1), look())
     question = {
         "subtype": "can_use_tool",
         "tool_name": "Bash",
@@ -222,20 +228,20 @@ async def test_a_question_keeps_a_session_alive_without_anybody(life_here):
     }
 
     def say(**line):
-        assert life_here.runner.on_conversation_lines(ndjson(line).encode()) == ""
+        assert host_runtime.runner.on_conversation_lines(ndjson(line).encode()) == ""
 
     with anyio.fail_after(PATIENCE):
-        async with life_here.serve_clients():
-            *_, message = (await life_here.source.read()).splitlines()
+        async with host_runtime.serve_clients():
+            *_, message = (await host_runtime.source.read()).splitlines()
             say(**json.loads(message), isReplay=True)
             say(type="control_request", request_id="q1", request=question)
             while len(looks) < 30:
                 await anyio.sleep(0.001)
-            assert life_here.end_reason == life.REASON_ENDED, "it ended"
+            assert host_runtime.end_reason == life.REASON_ENDED, "it ended"
             say(type="result", subtype="success", is_error=False, result="Done.")
-            while life_here.end_reason != life.REASON_IDLE:
+            while host_runtime.end_reason != life.REASON_IDLE:
                 await anyio.sleep(0.001)
-            assert await life_here.source.read() == b""
+            assert await host_runtime.source.read() == b""
 
 
 def test_a_real_claude_is_served_like_any_other(box, hosts):
@@ -289,9 +295,9 @@ def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, 
         assert bool(looks) == again
 
 
-def test_a_place_that_is_taken_away_ends_the_host(box, hosts, talking):
+def test_a_place_that_is_taken_away_ends_the_host(box, hosts, start_qwen_session):
     settings(hosts, OFTEN)
-    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    one = start_qwen_session(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
     with hosts.link(one) as link:
         until_result(link)
         os.rename(one.folder, one.folder + "-away")
@@ -346,9 +352,11 @@ def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
     assert path.read_text() == "y"
 
 
-def test_the_facts_of_a_session_follow_its_turns(box, hosts, talking):
+def test_the_facts_of_a_session_follow_its_turns(box, hosts, start_qwen_session):
     gate = box.gate()
-    one = talking(box.fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"]))
+    one = start_qwen_session(
+        box.fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
+    )
     hosts.wait_until(
         one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("working", "busy")
     )
@@ -361,8 +369,8 @@ def test_the_facts_of_a_session_follow_its_turns(box, hosts, talking):
     )
 
 
-def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, talking):
-    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, start_qwen_session):
+    one = start_qwen_session(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
     with hosts.link(one, partial=False) as link:
         until_result(link)
     with hosts.link(one, partial=False) as link:
@@ -376,13 +384,13 @@ def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, talking):
     assert [line["type"] for line in lines(iter(said))].count("result") == 1
 
 
-def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, talking):
+def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, start_qwen_session):
     """The host's timeout is the earlier one, although the host checks other things only once a
     second.
     """
     settings(hosts, "permission_timeout = 0.3\n")
     gate, (hello, go, *rest) = box.gate(), asking_steps(box, returns("no", failed=True))
-    one = talking(box.fake(hello, go, ["wait", gate.path], *rest))
+    one = start_qwen_session(box.fake(hello, go, ["wait", gate.path], *rest))
     with hosts.link(one) as link:
         gate.open()
         question = until(link, "question")
@@ -396,11 +404,11 @@ def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, talking):
     assert '"deny"' in box.record()["stdin"]
 
 
-def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, talking):
+def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, start_qwen_session):
     message = {"kind": "message", "id": "0a0a0a0a-0000-4000-8000-000000000000"}
     message |= {"message": {"role": "user", "content": "go"}}
     child = box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
-    one = talking(child, prompt=None)
+    one = start_qwen_session(child, prompt=None)
     with hosts.link(one) as link:
         link.send_frame_blocking(message)
         until_result(link)
@@ -413,8 +421,10 @@ def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, ta
     assert exchange_frames(one.session_id, [], hosts.environment)[0]["number"] == number
 
 
-def test_a_log_that_is_no_folder_is_told(box, hosts, talking):
-    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION)
+def test_a_log_that_is_no_folder_is_told(box, hosts, start_qwen_session):
+    one = start_qwen_session(
+        box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION
+    )
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     folder = os.path.join(hosts.ended(one).folder, "log")
     os.rename(folder, folder + "-away")

@@ -31,7 +31,7 @@ def raw_at(folder):
     return link
 
 
-def heard(link):
+def read_all(link):
     """All that comes up to the end."""
     said = b""
     try:
@@ -74,7 +74,7 @@ def test_a_process_of_another_user_is_not_heard(hosts):
             os.chdir(one.folder)  # whose path is too long for a socket
             link.connect(sockets.SOCKET_FILE)
             link.sendall(HELLO)
-            return b"heard: " + heard(link)[:200]
+            return b"heard: " + read_all(link)[:200]
 
     assert as_nobody(talk).startswith(b"PermissionError")
     path, opened = one.folder, []
@@ -97,30 +97,30 @@ def test_who_says_no_hello_has_no_place(hosts):
     one = hosts.start()
     with raw(one) as link:
         link.sendall(b"x" * (door.MAX_HELLO_BYTES + 1))
-        assert b"no hello" in heard(link)
+        assert b"no hello" in read_all(link)
     with raw(one) as link:
         link.sendall(b"not json\n")
-        assert b"refused" in heard(link)
+        assert b"refused" in read_all(link)
     with raw(one) as link:
         link.sendall(b'{"kind":"message","id":"1","message":{"role":"user","content":"hi"}}\n')
-        assert b"hello is the first frame" in heard(link)
+        assert b"hello is the first frame" in read_all(link)
     with hosts.link(one) as link:
         assert until(link, "synced")["number"] == 0
 
 
 @pytest.mark.anyio
-async def test_a_silent_client_loses_its_place(life_here, monkeypatch):
+async def test_a_silent_client_loses_its_place(host_runtime, monkeypatch):
     monkeypatch.setattr(door, "HELLO_TIMEOUT_S", 0.05)
-    async with life_here.serve_clients():
-        with raw_at(life_here._folder) as link:
-            assert b"no hello of at most" in await anyio.to_thread.run_sync(heard, link)
+    async with host_runtime.serve_clients():
+        with raw_at(host_runtime._folder) as link:
+            assert b"no hello of at most" in await anyio.to_thread.run_sync(read_all, link)
 
 
 def test_only_so_many_may_come_in(hosts):
     one = hosts.start()
     links = [raw(one) for _ in range(door.MAX_CONNECTIONS)]
     with raw(one) as link:
-        assert door.FULL_REASON.encode() in heard(link)
+        assert door.FULL_REASON.encode() in read_all(link)
     links.pop().close()
     hosts.wait_until(one, lambda now: _let_in(one))
     for link in links:
@@ -189,7 +189,7 @@ def test_whatever_bytes_come_in_the_session_goes_on(hosts):
             with raw(one) as link:
                 link.sendall(HELLO + junk)
                 link.shutdown(socket.SHUT_WR)
-                heard(link)
+                read_all(link)
         stays.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
         )
@@ -214,8 +214,10 @@ def test_a_client_that_only_writes_costs_a_bounded_amount(hosts):
 
 
 @pytest.mark.anyio
-async def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(life_here, hosts, monkeypatch):
-    hub = life_here.runner.hub
+async def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(
+    host_runtime, hosts, monkeypatch
+):
+    hub = host_runtime.runner.hub
     hear = hub.on_client_frame
 
     def fail(client, line):
@@ -225,12 +227,14 @@ async def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(life_here, 
 
     monkeypatch.setattr(hub, "on_client_frame", fail)
     async with (
-        life_here.serve_clients(),
-        await connect_to_session(os.path.basename(life_here._folder), hosts.environment) as stays,
+        host_runtime.serve_clients(),
+        await connect_to_session(
+            os.path.basename(host_runtime._folder), hosts.environment
+        ) as stays,
     ):
-        with raw_at(life_here._folder) as link:
+        with raw_at(host_runtime._folder) as link:
             link.sendall(HELLO + b'{"kind":"fail"}\n')
-            assert b"please report this" in await anyio.to_thread.run_sync(heard, link)
+            assert b"please report this" in await anyio.to_thread.run_sync(read_all, link)
         await stays.send_frame(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
         )

@@ -24,9 +24,9 @@ NODE = shutil.which("node")
 
 
 @pytest.fixture
-def bundled(tmp_path: Path) -> Path:
+def bundled_claude(tmp_path: Path) -> Path:
     """The claude of a Python package."""
-    return made(
+    return write_program(
         tmp_path / "site-packages" / "claude_agent_sdk" / "_bundled" / "claude", "echo theirs\n"
     )
 
@@ -35,12 +35,12 @@ def bundled(tmp_path: Path) -> Path:
 def cli(tmp_path: Path) -> Path:
     """The claude of a package of npm's whose files are modules."""
     package = tmp_path / "node_modules" / "@anthropic-ai" / "claude-code"
-    file = made(package / "cli.js", "console.log('theirs')\n")
+    file = write_program(package / "cli.js", "console.log('theirs')\n")
     (package / "package.json").write_text('{"type": "module"}')
     return file
 
 
-def made(file: Path, text: str) -> Path:
+def write_program(file: Path, text: str) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text if file.suffix == ".js" else f"#!/bin/sh\n{text}")
     file.chmod(0o755)
@@ -51,116 +51,121 @@ def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def test_the_file_that_was_there_is_kept_and_comes_back(bundled):
-    theirs = bundled.read_bytes()
-    placed = install_into(str(bundled), DEMO)
+def test_the_file_that_was_there_is_kept_and_comes_back(bundled_claude):
+    theirs = bundled_claude.read_bytes()
+    placed = install_into(str(bundled_claude), DEMO)
     assert (placed.path, placed.backup, placed.old_backup) == (
-        str(bundled),
-        f"{bundled}.before-shim",
+        str(bundled_claude),
+        f"{bundled_claude}.before-shim",
         None,
     )
-    assert is_drop_in(str(bundled)) and os.access(bundled, os.X_OK)
-    done = uninstall_from(str(bundled))
+    assert is_drop_in(str(bundled_claude)) and os.access(bundled_claude, os.X_OK)
+    done = uninstall_from(str(bundled_claude))
     assert done.restored and done.old_backups == []
-    assert bundled.read_bytes() == theirs and names(bundled.parent) == ["claude"]
+    assert bundled_claude.read_bytes() == theirs and names(bundled_claude.parent) == ["claude"]
 
 
-def test_a_second_time_only_the_settings_change(bundled):
-    install_into(str(bundled), DEMO)
-    placed = install_into(str(bundled), {"vendor": "qwen"})
+def test_a_second_time_only_the_settings_change(bundled_claude):
+    install_into(str(bundled_claude), DEMO)
+    placed = install_into(str(bundled_claude), {"vendor": "qwen"})
     assert placed.old_backup is None and b"theirs" in Path(str(placed.backup)).read_bytes()
-    assert read_install_settings(str(bundled))[1] == {
+    assert read_install_settings(str(bundled_claude))[1] == {
         "vendor": "qwen",
         "replaced": str(placed.backup),
     }
-    assert names(bundled.parent) == ["claude", "claude.before-shim"]
+    assert names(bundled_claude.parent) == ["claude", "claude.before-shim"]
 
 
-def test_to_uninstall_twice_leaves_the_programs_own_file(bundled):
-    install_into(str(bundled), DEMO)
-    uninstall_from(str(bundled))
-    again = uninstall_from(str(bundled))
+def test_to_uninstall_twice_leaves_the_programs_own_file(bundled_claude):
+    install_into(str(bundled_claude), DEMO)
+    uninstall_from(str(bundled_claude))
+    again = uninstall_from(str(bundled_claude))
     assert not again.was_ours and not again.restored
-    assert b"theirs" in bundled.read_bytes()
+    assert b"theirs" in bundled_claude.read_bytes()
 
 
-def test_what_an_update_brought_is_what_comes_back_and_the_older_file_is_kept(bundled):
-    install_into(str(bundled), DEMO)
-    bundled.unlink()  # as pip and npm do
-    made(bundled, "echo newer\n")
-    untouched = uninstall_from(str(bundled))
-    assert not untouched.was_ours and b"newer" in bundled.read_bytes()
-    assert untouched.old_backups == [f"{bundled}.before-shim"]
-    placed = install_into(str(bundled), DEMO)
-    assert placed.old_backup == f"{bundled}.before-shim.1"
-    done = uninstall_from(str(bundled))
-    assert b"newer" in bundled.read_bytes() and b"theirs" in Path(placed.old_backup).read_bytes()
+def test_what_an_update_brought_is_what_comes_back_and_the_older_file_is_kept(bundled_claude):
+    install_into(str(bundled_claude), DEMO)
+    bundled_claude.unlink()  # as pip and npm do
+    write_program(bundled_claude, "echo newer\n")
+    untouched = uninstall_from(str(bundled_claude))
+    assert not untouched.was_ours and b"newer" in bundled_claude.read_bytes()
+    assert untouched.old_backups == [f"{bundled_claude}.before-shim"]
+    placed = install_into(str(bundled_claude), DEMO)
+    assert placed.old_backup == f"{bundled_claude}.before-shim.1"
+    done = uninstall_from(str(bundled_claude))
+    assert (
+        b"newer" in bundled_claude.read_bytes()
+        and b"theirs" in Path(placed.old_backup).read_bytes()
+    )
     assert done.restored and done.old_backups == [placed.old_backup]
 
 
-def test_a_kept_file_comes_back_where_the_package_took_ours_away(bundled):
-    install_into(str(bundled), DEMO)
-    bundled.unlink()
-    assert uninstall_from(str(bundled)).restored
-    assert b"theirs" in bundled.read_bytes()
+def test_a_kept_file_comes_back_where_the_package_took_ours_away(bundled_claude):
+    install_into(str(bundled_claude), DEMO)
+    bundled_claude.unlink()
+    assert uninstall_from(str(bundled_claude)).restored
+    assert b"theirs" in bundled_claude.read_bytes()
 
 
-def test_ours_is_removed_where_somebody_took_the_kept_file_away(bundled):
-    install_into(str(bundled), DEMO)
-    Path(build_backup_path(str(bundled))).unlink()
-    assert install_into(str(bundled), DEMO).backup is None
-    done = uninstall_from(str(bundled))
-    assert done.was_ours and not done.restored and names(bundled.parent) == []
+def test_ours_is_removed_where_somebody_took_the_kept_file_away(bundled_claude):
+    install_into(str(bundled_claude), DEMO)
+    Path(build_backup_path(str(bundled_claude))).unlink()
+    assert install_into(str(bundled_claude), DEMO).backup is None
+    done = uninstall_from(str(bundled_claude))
+    assert done.was_ours and not done.restored and names(bundled_claude.parent) == []
 
 
-def test_nothing_is_lost_where_ours_cannot_be_written(bundled, monkeypatch):
+def test_nothing_is_lost_where_ours_cannot_be_written(bundled_claude, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shim.commands.install.into.write_all", full)
     with pytest.raises(FrontendError, match="cannot be replaced: No space left"):
-        install_into(str(bundled), DEMO)
-    assert names(bundled.parent) == ["claude"] and b"theirs" in bundled.read_bytes()
+        install_into(str(bundled_claude), DEMO)
+    assert names(bundled_claude.parent) == ["claude"] and b"theirs" in bundled_claude.read_bytes()
 
 
-def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(bundled, monkeypatch):
-    install_into(str(bundled), DEMO)
-    bundled.unlink()
-    made(bundled, "echo newer\n")
-    monkeypatch.setattr("shim.commands.install.into._write_dropin", raised)
+def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(
+    bundled_claude, monkeypatch
+):
+    install_into(str(bundled_claude), DEMO)
+    bundled_claude.unlink()
+    write_program(bundled_claude, "echo newer\n")
+    monkeypatch.setattr("shim.commands.install.into._write_dropin", raise_frontend_error)
     with pytest.raises(FrontendError, match="no room"):
-        install_into(str(bundled), DEMO)
-    assert b"newer" in bundled.read_bytes()
-    assert b"theirs" in Path(build_backup_path(str(bundled))).read_bytes()
-    assert len(names(bundled.parent)) == 2
+        install_into(str(bundled_claude), DEMO)
+    assert b"newer" in bundled_claude.read_bytes()
+    assert b"theirs" in Path(build_backup_path(str(bundled_claude))).read_bytes()
+    assert len(names(bundled_claude.parent)) == 2
 
 
-def test_what_cannot_be_put_back_is_told_with_the_commands_that_do_it(bundled, monkeypatch):
-    moves = iter([os.rename, denied])
-    monkeypatch.setattr("shim.commands.install.into._write_dropin", raised)
+def test_what_cannot_be_put_back_is_told_with_the_commands_that_do_it(bundled_claude, monkeypatch):
+    moves = iter([os.rename, raise_permission_error])
+    monkeypatch.setattr("shim.commands.install.into._write_dropin", raise_frontend_error)
     monkeypatch.setattr(
         "shim.commands.install.into.os.rename", lambda old, new: next(moves)(old, new)
     )
     with pytest.raises(
         FrontendError, match="no room; nor can it be put back: Permission denied"
     ) as refused:
-        install_into(str(bundled), DEMO)
-    assert refused.value.hint == f"do it by hand: mv {bundled}.before-shim {bundled}"
+        install_into(str(bundled_claude), DEMO)
+    assert refused.value.hint == f"do it by hand: mv {bundled_claude}.before-shim {bundled_claude}"
 
 
-def raised(*_: object) -> None:
+def raise_frontend_error(*_: object) -> None:
     raise FrontendError("no room")
 
 
-def denied(*_: object) -> None:
+def raise_permission_error(*_: object) -> None:
     raise PermissionError(13, "Permission denied")
 
 
-def test_a_store_that_shares_the_file_keeps_its_own(bundled, tmp_path):
+def test_a_store_that_shares_the_file_keeps_its_own(bundled_claude, tmp_path):
     """uv and pnpm link the files of a package to those of a store."""
     store = tmp_path / "store"
-    os.link(bundled, store)
-    install_into(str(bundled), DEMO)
+    os.link(bundled_claude, store)
+    install_into(str(bundled_claude), DEMO)
     assert b"theirs" in store.read_bytes()
 
 
@@ -168,7 +173,7 @@ def test_a_store_that_shares_the_file_keeps_its_own(bundled, tmp_path):
     ("make", "words", "hint"),
     [
         (lambda file: None, "does not exist", "--project"),
-        (lambda file: made(file / "cli.js", "").rename(file / "x"), "is a folder", "--to"),
+        (lambda file: write_program(file / "cli.js", "").rename(file / "x"), "is a folder", "--to"),
         (lambda file: file.symlink_to("/bin/sh"), "is a link", "--into /"),
         (os.mkfifo, "is none", ""),
     ],
@@ -181,10 +186,10 @@ def test_what_is_no_file_to_replace_is_refused(tmp_path, make, words, hint):
     assert hint in refused.value.hint and not os.path.lexists(build_backup_path(str(file)))
 
 
-def test_a_folder_is_answered_with_the_files_below_it(bundled):
+def test_a_folder_is_answered_with_the_files_below_it(bundled_claude):
     with pytest.raises(FrontendError, match="is a folder") as refused:
-        install_into(str(bundled.parent.parent), DEMO)
-    assert str(bundled) in refused.value.hint
+        install_into(str(bundled_claude.parent.parent), DEMO)
+    assert str(bundled_claude) in refused.value.hint
 
 
 def test_a_file_that_node_starts_becomes_javascript_and_its_settings_are_read(cli):
@@ -224,8 +229,8 @@ def test_every_place_is_found_and_nothing_else(tmp_path):
         "x/claude",
         ".git/claude_agent_sdk/_bundled/claude",
     ):
-        made(tmp_path / place, "")
-    made(tmp_path / "tool" / "own-claude.before-shim", "")
+        write_program(tmp_path / place, "")
+    write_program(tmp_path / "tool" / "own-claude.before-shim", "")
     found = find_claude_files(str(tmp_path))
     assert found.is_complete
     assert found.files == sorted(str(tmp_path / place) for place in (*wanted, "tool/own-claude"))
@@ -250,17 +255,19 @@ def run(command, box, **variables):
     )
 
 
-def test_vendor_claude_is_the_file_that_was_replaced(box, bundled):
-    made(bundled, """echo '{"type":"result","subtype":"success","result":"theirs"}'\n""")
-    install_into(str(bundled), {"vendor": "claude"})
-    assert b"theirs" in run([str(bundled), *ASK], box).stdout
+def test_vendor_claude_is_the_file_that_was_replaced(box, bundled_claude):
+    write_program(
+        bundled_claude, """echo '{"type":"result","subtype":"success","result":"theirs"}'\n"""
+    )
+    install_into(str(bundled_claude), {"vendor": "claude"})
+    assert b"theirs" in run([str(bundled_claude), *ASK], box).stdout
 
 
-def test_a_program_of_the_settings_goes_before_the_file_that_was_replaced(box, bundled):
-    install_into(str(bundled), {"vendor": "claude"})
+def test_a_program_of_the_settings_goes_before_the_file_that_was_replaced(box, bundled_claude):
+    install_into(str(bundled_claude), {"vendor": "claude"})
     mine = box.program("mine", """echo '{"type":"result","subtype":"success","result":"mine"}'\n""")
     box.settings(f'[vendors.claude]\nbin = "{mine}"\n')
-    assert b"mine" in run([str(bundled), *ASK], box).stdout
+    assert b"mine" in run([str(bundled_claude), *ASK], box).stdout
 
 
 @pytest.mark.skipif(NODE is None, reason="there is no node")

@@ -16,12 +16,12 @@ from shim.core.turn.outcome import ChildExit
 from tests.adapters.test_claude_passed import (
     INIT,
     assistant,
+    build_tool_result,
     call,
     line,
     result,
     stream,
     text,
-    told,
 )
 
 GITHUB = f"ghp_{random(36)}"
@@ -72,7 +72,7 @@ def test_only_the_line_with_a_secret_is_written_again():
         text("hello"),
         text(f"use {GITHUB}"),
         call("t"),
-        told("t"),
+        build_tool_result("t"),
         result(f"use {GITHUB}"),
     ]
     said = run(*lines)
@@ -118,7 +118,7 @@ def test_the_input_of_a_call_in_pieces_is_one_piece_without_its_secret():
         delta(partial_json=given_input[start : start + 5])
         for start in range(0, len(given_input), 5)
     ]
-    said = run(INIT, OPEN[0], block, *pieces, call("t"), *STOP, told("t"), result())
+    said = run(INIT, OPEN[0], block, *pieces, call("t"), *STOP, build_tool_result("t"), result())
     (fragment,) = fragments(said, "partial_json")
     assert json.loads(fragment) == {
         "command": f'say "{MARK}"',
@@ -141,7 +141,7 @@ def test_a_question_of_claudes_is_passed_as_it_came():
             "input": {"command": f"echo {GITHUB}"},
         },
     )
-    said = run(INIT, call("t"), question, told("t"), result())
+    said = run(INIT, call("t"), question, build_tool_result("t"), result())
     assert question in said
 
 
