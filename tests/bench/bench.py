@@ -31,12 +31,12 @@ from bench_streams import (
     ENGLISH,
     MEGABYTE,
     STREAMS,
-    Stream,
-    long_turn,
-    one_line,
-    one_reply,
-    text_turn,
-    write,
+    BenchStream,
+    build_line,
+    build_long_turn,
+    build_reply,
+    build_text_turn,
+    write_blocks,
 )
 
 BARE = [sys.executable, "-I", "-c", "pass"]
@@ -64,7 +64,7 @@ print(json.dumps([used.ru_utime + used.ru_stime, used.ru_maxrss, os.waitstatus_t
 # ---- how the product is called: nothing below this part knows more about it
 
 
-def translator(
+def build_translator(
     vendor: str, partial: bool, redact: bool = False
 ) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
     """What `shim translate` drives: bytes in, bytes out; and the end of the child."""
@@ -86,12 +86,12 @@ def translate_command(vendor: str, path: str | None = None, partial: bool = Fals
     ]
 
 
-def install(folder: str, env: dict[str, str]) -> None:
+def install_shim(folder: str, env: dict[str, str]) -> None:
     """The drop-in, as `claude` in this folder."""
     command = [*SHIM, "install", "--to", folder, "--vendor", "demo"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NotRunError(last_line(done.stderr) or f"install: exit {done.returncode}")
+        raise NotRunError(find_error_line(done.stderr) or f"install: exit {done.returncode}")
 
 
 # ---- running things
@@ -108,13 +108,13 @@ class Spent(NamedTuple):
     kilobytes: int
 
 
-def last_line(text: str) -> str:
+def find_error_line(text: str) -> str:
     """The end of an error message; a drawn frame says nothing."""
     lines = [line.strip(" │|") for line in text.splitlines() if any(map(str.isalpha, line))]
     return lines[-1][:90] if lines else ""
 
 
-def run(
+def run_command(
     command: list[str],
     folder: str,
     env: dict[str, str] | None = None,
@@ -137,7 +137,7 @@ def run(
         pass
     answer, _ = launcher.communicate()
     with open(errors, errors="replace") as file:
-        reason = last_line(file.read())
+        reason = find_error_line(file.read())
     if launcher.returncode:
         raise NotRunError(f"{command[0]} could not be started")
     seconds, kilobytes, code = json.loads(answer)
@@ -155,39 +155,43 @@ class Table:
     def __init__(self) -> None:
         self.counts = {"ok": 0, "short": 0, "": 0, "not run": 0}
 
-    def head(self, text: str) -> None:
+    def print_heading(self, text: str) -> None:
         """A heading."""
-        self.put(f"\n{text}\n")
+        self.print_text(f"\n{text}\n")
 
-    def row(self, name: str, measured: str, goal: str = "", met: bool | str | None = None) -> None:
+    def print_row(
+        self, name: str, measured: str, goal: str = "", met: bool | str | None = None
+    ) -> None:
         """One measurement; without a goal it is only told."""
         verdict = met if isinstance(met, str) else "" if met is None else "ok" if met else "short"
         self.counts[verdict] += 1
-        self.put(f"  {name:<37} {measured:<62} {goal:<10} {verdict}".rstrip() + "\n")
+        self.print_text(f"  {name:<37} {measured:<62} {goal:<10} {verdict}".rstrip() + "\n")
 
-    def attempt(self, name: str, measure: Callable[..., None], *arguments: Any) -> None:
+    def print_measurement(self, name: str, measure: Callable[..., None], *arguments: Any) -> None:
         """Measure something, or say why not."""
         try:
             measure(self, name, *arguments)
         except (NotRunError, OSError) as error:
-            self.row(name, str(error)[:90], "", "not run")
+            self.print_row(name, str(error)[:90], "", "not run")
 
-    def end(self) -> int:
+    def print_summary(self) -> int:
         """The last line, and the exit status."""
         met, short, told, broken = (
             self.counts[verdict] for verdict in ("ok", "short", "", "not run")
         )
-        self.put(f"\n{met} ok, {short} short, {told} without a goal, {broken} could not be run\n")
+        self.print_text(
+            f"\n{met} ok, {short} short, {told} without a goal, {broken} could not be run\n"
+        )
         return 1 if broken else 0
 
     @staticmethod
-    def put(text: str) -> None:
+    def print_text(text: str) -> None:
         """Print at once: a full run takes minutes."""
         sys.stdout.write(text)
         sys.stdout.flush()
 
 
-def spread(values: list[float], form: str = ".2f") -> str:
+def format_spread(values: list[float], form: str = ".2f") -> str:
     """Median (lowest–highest)."""
     return f"{statistics.median(values):{form}} ({min(values):{form}}–{max(values):{form}})"
 
@@ -195,11 +199,11 @@ def spread(values: list[float], form: str = ".2f") -> str:
 # ---- a: throughput
 
 
-def inside(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, Any]:
+def measure_slices(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, Any]:
     """Floor and translation by turns on slices of a file, summed up by round; one translation all
     the way through.
     """
-    feed, close = translator(vendor, partial)
+    feed, close = build_translator(vendor, partial)
     share = -(-os.path.getsize(path) // rounds)
     floors, costs, lines_in, lines_out, last = [0.0] * rounds, [0.0] * rounds, 0, 0, b""
     with open(path, "rb") as file:
@@ -235,7 +239,7 @@ def inside(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, Any]
     }
 
 
-def measure_inside(stream: Stream, path: str, partial: bool, rounds: int) -> dict[str, Any]:
+def measure_inside(stream: BenchStream, path: str, partial: bool, rounds: int) -> dict[str, Any]:
     """The same in a process of its own, so that nothing of one vendor is left for the next."""
     command = [
         sys.executable,
@@ -247,15 +251,15 @@ def measure_inside(stream: Stream, path: str, partial: bool, rounds: int) -> dic
     ]
     done = subprocess.run([*command, str(rounds)], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NotRunError(last_line(done.stderr))
+        raise NotRunError(find_error_line(done.stderr))
     found: dict[str, Any] = json.loads(done.stdout)
     if found["ending"]["subtype"] != "success":
         raise NotRunError("the translation of this stream did not end in a success")
     return found
 
 
-def fraction(
-    table: Table, name: str, stream: Stream, path: str, partial: bool, rounds: int
+def measure_fraction(
+    table: Table, name: str, stream: BenchStream, path: str, partial: bool, rounds: int
 ) -> None:
     """One row: the fraction of the floor, and lines per CPU second."""
     found = measure_inside(stream, path, partial, rounds)
@@ -263,8 +267,8 @@ def fraction(
     goal = stream.partial_goal if partial else stream.goal
     lines, speed = found["lines_in"], found["lines_in"] / sum(found["costs"])
     repairs = "".join(f"; {kind}!" for kind in found["ending"]["repairs"])
-    measured = f"{spread(ratios, '.3f')}; {speed:,.0f} lines/s, {found['lines_out'] / lines:.2f} lines out each"
-    table.row(
+    measured = f"{format_spread(ratios, '.3f')}; {speed:,.0f} lines/s, {found['lines_out'] / lines:.2f} lines out each"
+    table.print_row(
         name + (" --partial" if partial else "") + ", of the floor",
         measured + repairs,
         f">= {goal:.2f}" if goal else "",
@@ -272,67 +276,67 @@ def fraction(
     )
 
 
-def against_jq(
-    table: Table, name: str, stream: Stream, path: str, rounds: int, folder: str
+def compare_with_jq(
+    table: Table, name: str, stream: BenchStream, path: str, rounds: int, folder: str
 ) -> None:
     """One row: the whole command's CPU, and jq's on the same bytes, by turns."""
     with open(path, "rb") as file:
         lines = sum(block.count(b"\n") for block in iter(lambda: file.read(BLOCK), b""))
     ours, theirs = [], []
     for _ in range(rounds):
-        ours.append(run(translate_command(stream.vendor, path), folder).seconds)
+        ours.append(run_command(translate_command(stream.vendor, path), folder).seconds)
         if shutil.which("jq"):
-            theirs.append(run(["jq", "-c", ".", path], folder).seconds)
+            theirs.append(run_command(["jq", "-c", ".", path], folder).seconds)
     speed = lines / statistics.median(ours)
     if not theirs:
-        table.row(name + ", the command", f"{speed:,.0f} lines/s; jq is missing here", "> jq")
+        table.print_row(name + ", the command", f"{speed:,.0f} lines/s; jq is missing here", "> jq")
         return
     ratios = [their / our for our, their in zip(ours, theirs, strict=True)]
-    measured = f"{spread(ratios, '.1f')} times; {speed:,.0f} lines/s, jq {lines / statistics.median(theirs):,.0f}"
+    measured = f"{format_spread(ratios, '.1f')} times; {speed:,.0f} lines/s, jq {lines / statistics.median(theirs):,.0f}"
     met = statistics.median(ratios) > 1 if rounds > 1 else None  # a short stream measures the start
-    table.row(name + ", the command", measured, "> jq", met)
+    table.print_row(name + ", the command", measured, "> jq", met)
 
 
-def one_stream(
+def measure_stream(
     table: Table, name: str, options: argparse.Namespace, path: str, folder: str
 ) -> None:
     """The rows of one stream."""
     stream = STREAMS[name]
-    write(long_turn(stream, options.size * MEGABYTE), path)
+    write_blocks(build_long_turn(stream, options.size * MEGABYTE), path)
     for partial in (False, True):
-        fraction(table, name, stream, path, partial, options.rounds)
-    against_jq(table, name, stream, path, options.command_rounds, folder)
+        measure_fraction(table, name, stream, path, partial, options.rounds)
+    compare_with_jq(table, name, stream, path, options.command_rounds, folder)
 
 
-def many_deltas(
+def measure_deltas(
     table: Table, name: str, partial: bool, rounds: int, path: str, folder: str
 ) -> None:
     """One long reply: nothing may grow with what was already said."""
     stream = STREAMS["pi"]
-    write(one_reply(stream, DELTAS), path)
+    write_blocks(build_reply(stream, DELTAS), path)
     costs = [sum(measure_inside(stream, path, partial, 1)["costs"]) for _ in range(rounds)]
-    table.row(name, f"{spread(costs)} s", "< 0.50 s", statistics.median(costs) < 0.5)
-    whole = run(translate_command(stream.vendor, path, partial), folder).seconds
-    table.row("  the command, start and all", f"{whole:.2f} s")
+    table.print_row(name, f"{format_spread(costs)} s", "< 0.50 s", statistics.median(costs) < 0.5)
+    whole = run_command(translate_command(stream.vendor, path, partial), folder).seconds
+    table.print_row("  the command, start and all", f"{whole:.2f} s")
 
 
-def throughput(table: Table, options: argparse.Namespace, folder: str) -> None:
+def measure_throughput(table: Table, options: argparse.Namespace, folder: str) -> None:
     """Part a."""
-    table.head(
+    table.print_heading(
         f"a  throughput, {options.size} MB of each vendor's real event mix; CPU, median (lowest–highest)"
     )
     path = os.path.join(folder, "stream.ndjson")
     for name in options.streams:
-        table.attempt(name, one_stream, options, path, folder)
+        table.print_measurement(name, measure_stream, options, path, folder)
     for name, partial in (("2 MB reply in 100,000 deltas", False), ("the same --partial", True)):
-        table.attempt(name, many_deltas, partial, options.rounds, path, folder)
+        table.print_measurement(name, measure_deltas, partial, options.rounds, path, folder)
     os.unlink(path)
 
 
 # ---- b: start-up
 
 
-def by_turns(
+def measure_commands_ms(
     commands: list[list[str]], times: int, folder: str, env: dict[str, str]
 ) -> list[list[float]]:
     """Milliseconds of CPU of each command, all of them run once per round; the first round only
@@ -340,13 +344,13 @@ def by_turns(
     """
     out = os.path.join(folder, "said")
     rounds = [
-        [run(command, folder, env, out=out).seconds for command in commands]
+        [run_command(command, folder, env, out=out).seconds for command in commands]
         for _ in range(1 + times)
     ]
     return [[seconds * 1000 for seconds in column] for column in zip(*rounds[1:], strict=True)]
 
 
-def above(
+def print_difference(
     table: Table, name: str, goal: int | None, whole: list[float], *parts: list[float]
 ) -> None:
     """One row: what a command costs above others that ran beside it."""
@@ -354,92 +358,107 @@ def above(
     least = min(whole) - sum(map(min, parts))
     median = statistics.median(differences)
     measured = f"{median:.1f} ms, minimum against minimum {least:.1f} ms"
-    table.row(name, measured, f"<= {goal} ms" if goal else "", median <= goal if goal else None)
+    table.print_row(
+        name, measured, f"<= {goal} ms" if goal else "", median <= goal if goal else None
+    )
 
 
-def version_cost(
+def measure_version_cost(
     table: Table, name: str, claude: str, times: int, folder: str, env: dict[str, str]
 ) -> None:
     """What a frontend's probe costs; installs the drop-in."""
-    install(os.path.dirname(claude), env)
-    bare, version = by_turns([BARE, [claude, "--version"]], times, folder, env)
-    table.row("bare python -I -c pass", f"{spread(bare, '.1f')} ms")
-    above(table, name, 15, version, bare)
+    install_shim(os.path.dirname(claude), env)
+    bare, version = measure_commands_ms([BARE, [claude, "--version"]], times, folder, env)
+    table.print_row("bare python -I -c pass", f"{format_spread(bare, '.1f')} ms")
+    print_difference(table, name, 15, version, bare)
 
 
-def turn_cost(
+def measure_turn_cost(
     table: Table, name: str, claude: str, times: int, folder: str, env: dict[str, str]
 ) -> None:
     """What a one-line turn costs, with a vendor that is only a `cat`."""
     vendor = env["SHIM_VENDOR"]
     words, said = os.path.join(folder, f"{vendor}.ndjson"), os.path.join(folder, "said")
-    write(iter([text_turn(STREAMS[vendor])]), words)
-    write(iter([f"#!/bin/sh\nexec cat {shlex.quote(words)}\n".encode()]), env["SHIM_BIN"])
+    write_blocks(iter([build_text_turn(STREAMS[vendor])]), words)
+    write_blocks(iter([f"#!/bin/sh\nexec cat {shlex.quote(words)}\n".encode()]), env["SHIM_BIN"])
     os.chmod(env["SHIM_BIN"], 0o700)
-    run([claude, *TURN_ARGUMENTS], folder, env, out=said)
+    run_command([claude, *TURN_ARGUMENTS], folder, env, out=said)
     with open(said, "rb") as file:
         if b'"subtype":"success"' not in file.read():
             raise NotRunError("the turn did not end in a success")
     commands = [BARE, [env["SHIM_BIN"]], [claude, *TURN_ARGUMENTS]]
-    bare, alone, whole = by_turns(commands, times, folder, env)
-    table.row(f"the stand-in for {vendor} alone", f"{spread(alone, '.1f')} ms")
-    above(table, name, None, whole, bare)
-    above(table, "  without the stand-in's own CPU", 80, whole, bare, alone)
+    bare, alone, whole = measure_commands_ms(commands, times, folder, env)
+    table.print_row(f"the stand-in for {vendor} alone", f"{format_spread(alone, '.1f')} ms")
+    print_difference(table, name, None, whole, bare)
+    print_difference(table, "  without the stand-in's own CPU", 80, whole, bare, alone)
 
 
 def start_up(table: Table, options: argparse.Namespace, folder: str) -> None:
     """Part b."""
-    table.head(f"b  CPU, median difference of {options.starts} runs each, by turns")
+    table.print_heading(f"b  CPU, median difference of {options.starts} runs each, by turns")
     env = {
         key: value for key, value in os.environ.items() if not key.startswith(("SHIM_", "CLAUDE"))
     }
     env |= {"HOME": folder, "SHIM_STATE": os.path.join(folder, "state"), "XDG_CONFIG_HOME": folder}
     claude = os.path.join(folder, "bin", "claude")
-    table.attempt(
-        "claude --version, above bare Python", version_cost, claude, options.starts, folder, env
+    table.print_measurement(
+        "claude --version, above bare Python",
+        measure_version_cost,
+        claude,
+        options.starts,
+        folder,
+        env,
     )
     for vendor in ("acai", "qwen"):
         own = env | {"SHIM_VENDOR": vendor, "SHIM_BIN": os.path.join(folder, f"{vendor}-cli")}
         name = f"a turn ({vendor}), above bare Python"
-        table.attempt(name, turn_cost, claude, options.starts, folder, own)
+        table.print_measurement(name, measure_turn_cost, claude, options.starts, folder, own)
 
 
 # ---- c: memory
 
 
-def peak(
+def measure_peak_memory(
     table: Table, name: str, vendor: str, blocks: Iterator[bytes], goal: int, folder: str
 ) -> None:
     """One row: the most memory a translation held; goal 0 is none."""
-    used = run(translate_command(vendor), folder, blocks=blocks)
+    used = run_command(translate_command(vendor), folder, blocks=blocks)
     megabytes = used.kilobytes / 1024
     met = megabytes <= goal if goal else None
-    table.row(
+    table.print_row(
         name, f"{megabytes:.1f} MB, {used.seconds:.1f} s", f"<= {goal} MB" if goal else "", met
     )
 
 
-def memory(table: Table, options: argparse.Namespace, folder: str) -> None:
+def measure_memory(table: Table, options: argparse.Namespace, folder: str) -> None:
     """Part c."""
-    table.head("c  peak memory of `shim translate` reading a pipe")
-    table.row("bare python -I -c pass", f"{run(BARE, folder).kilobytes / 1024:.1f} MB")
+    table.print_heading("c  peak memory of `shim translate` reading a pipe")
+    table.print_row(
+        "bare python -I -c pass", f"{run_command(BARE, folder).kilobytes / 1024:.1f} MB"
+    )
     for key in options.long_streams:
-        turn = long_turn(STREAMS[key], options.memory_size * MEGABYTE)
+        turn = build_long_turn(STREAMS[key], options.memory_size * MEGABYTE)
         name = f"{key}, {options.memory_size} MB stream"
-        table.attempt(name, peak, STREAMS[key].vendor, turn, MEMORY_GOAL, folder)
+        table.print_measurement(
+            name, measure_peak_memory, STREAMS[key].vendor, turn, MEMORY_GOAL, folder
+        )
     for key in ("acai", "qwen"):
-        line = one_line(STREAMS[key], 100 * MEGABYTE)
-        table.attempt(f"{key}, one line of 100 MB", peak, key, line, 0, folder)
+        line = build_line(STREAMS[key], 100 * MEGABYTE)
+        table.print_measurement(
+            f"{key}, one line of 100 MB", measure_peak_memory, key, line, 0, folder
+        )
 
 
 # ---- d: redaction
 
 
-def redacting(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, list[float]]:
+def measure_redaction_slices(
+    vendor: str, path: str, partial: bool, rounds: int
+) -> dict[str, list[float]]:
     """CPU of three translations of one file, slice by slice and by turns: two that leave secrets,
     one that does not.
     """
-    feeds = [translator(vendor, partial, redact)[0] for redact in (False, True, False)]
+    feeds = [build_translator(vendor, partial, redact)[0] for redact in (False, True, False)]
     share = -(-os.path.getsize(path) // rounds)
     costs = [[0.0] * rounds for _ in feeds]
     with open(path, "rb") as file:
@@ -452,13 +471,13 @@ def redacting(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, l
     return dict(zip(("off", "all", "again"), costs, strict=True))
 
 
-def redaction_cost(
-    table: Table, name: str, stream: Stream, partial: bool, blocks: Iterator[bytes], path: str
+def measure_redaction_cost(
+    table: Table, name: str, stream: BenchStream, partial: bool, blocks: Iterator[bytes], path: str
 ) -> None:
     """One row: how many times the CPU of the same stream with its secrets; the goal is that of a
     stream of deltas.
     """
-    write(blocks, path)
+    write_blocks(blocks, path)
     command = [
         sys.executable,
         os.path.abspath(__file__),
@@ -470,34 +489,41 @@ def redaction_cost(
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NotRunError(last_line(done.stderr))
+        raise NotRunError(find_error_line(done.stderr))
     costs = json.loads(done.stdout)
     ratios = [clean / off for clean, off in zip(costs["all"], costs["off"], strict=True)]
     same = [again / off for again, off in zip(costs["again"], costs["off"], strict=True)]
-    measured = f"{spread(ratios)} times; without it once more {spread(same)}"
+    measured = f"{format_spread(ratios)} times; without it once more {format_spread(same)}"
     goal = 1.5 if "deltas" in name else 0
     met = statistics.median(ratios) <= goal if goal else None
-    table.row(
+    table.print_row(
         name + (" --partial" if partial else ""), measured, f"<= {goal:.2f}" if goal else "", met
     )
 
 
-def redaction(table: Table, options: argparse.Namespace, folder: str) -> None:
+def measure_redaction(table: Table, options: argparse.Namespace, folder: str) -> None:
     """Part d."""
     size = min(options.size, 50)
-    table.head(
+    table.print_heading(
         f"d  redaction: CPU with `redact = all`, times without; {size} MB of each stream, by turns"
     )
     path = os.path.join(folder, "stream.ndjson")
     for name in options.long_streams:
         for partial in (False, True):
-            blocks = long_turn(STREAMS[name], size * MEGABYTE)
-            table.attempt(name, redaction_cost, STREAMS[name], partial, blocks, path)
+            blocks = build_long_turn(STREAMS[name], size * MEGABYTE)
+            table.print_measurement(
+                name, measure_redaction_cost, STREAMS[name], partial, blocks, path
+            )
     for words, fragments in (("words", ENGLISH), ("20 characters", None)):
         for partial in (False, True):
-            blocks = one_reply(STREAMS["pi"], DELTAS, fragments)
-            table.attempt(
-                f"100,000 deltas of {words}", redaction_cost, STREAMS["pi"], partial, blocks, path
+            blocks = build_reply(STREAMS["pi"], DELTAS, fragments)
+            table.print_measurement(
+                f"100,000 deltas of {words}",
+                measure_redaction_cost,
+                STREAMS["pi"],
+                partial,
+                blocks,
+                path,
             )
 
 
@@ -505,11 +531,13 @@ def main() -> int:
     """Measure the parts asked for."""
     if sys.argv[1:2] == ["--redacting"]:
         vendor, path, partial, rounds = sys.argv[2:]
-        sys.stdout.write(json.dumps(redacting(vendor, path, partial == "1", int(rounds))))
+        sys.stdout.write(
+            json.dumps(measure_redaction_slices(vendor, path, partial == "1", int(rounds)))
+        )
         return 0
     if sys.argv[1:2] == ["--inside"]:
         vendor, path, partial, rounds = sys.argv[2:]
-        sys.stdout.write(json.dumps(inside(vendor, path, partial == "1", int(rounds))))
+        sys.stdout.write(json.dumps(measure_slices(vendor, path, partial == "1", int(rounds))))
         return 0
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -531,14 +559,14 @@ def main() -> int:
         options.size = min(options.size, 10)
         options.rounds, options.command_rounds, options.starts, options.memory_size = 3, 1, 7, 100
     table = Table()
-    table.put(
+    table.print_text(
         f"Python {sys.version.split()[0]}, orjson {orjson.__version__}, {os.cpu_count()} CPUs\n"
     )
-    parts = {"a": throughput, "b": start_up, "c": memory, "d": redaction}
+    parts = {"a": measure_throughput, "b": start_up, "c": measure_memory, "d": measure_redaction}
     with tempfile.TemporaryDirectory(prefix="shim-bench-") as folder:
         for part in options.only.split(","):
             parts[part](table, options, folder)
-    return table.end()
+    return table.print_summary()
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 import orjson
-from bench import Table, spread
-from bench_ends import look
+from bench import Table, format_spread
+from bench_ends import read_usage
 from hosting import Hosting, until
 
 from shim.bridge.link import HostConnection
@@ -95,7 +95,7 @@ while True:
 """
 
 
-class Place(Hosting):
+class BenchHosting(Hosting):
     """Hosts whose vendor is a child that does what its prompt says."""
 
     def __init__(self, folder: Path) -> None:
@@ -104,11 +104,11 @@ class Place(Hosting):
         child.chmod(0o700)
         super().__init__(folder, SHIM_BIN=str(child))
 
-    def works(self, calls: int, rate: int = 0, size: int = 100) -> SessionRecord:
+    def start_calls(self, calls: int, rate: int = 0, size: int = 100) -> SessionRecord:
         """A session whose first turn is so many calls."""
         return self.start(json.dumps({"calls": calls, "rate": rate, "bytes": size}))
 
-    def done(self, one: SessionRecord) -> None:
+    def wait_until_done(self, one: SessionRecord) -> None:
         """Wait for the end of its turn."""
         deadline = time.monotonic() + PATIENCE
         while self.now(one).metadata["state"] != "done":
@@ -116,7 +116,7 @@ class Place(Hosting):
             time.sleep(0.05)
 
     @contextmanager
-    def watchers(self, one: SessionRecord, count: int) -> Iterator["subprocess.Popen[bytes]"]:
+    def run_watchers(self, one: SessionRecord, count: int) -> Iterator["subprocess.Popen[bytes]"]:
         """A process with so many connections."""
         command = [
             sys.executable,
@@ -135,10 +135,10 @@ class Place(Hosting):
 
 
 @contextmanager
-def place() -> Iterator[Place]:
+def open_hosting() -> Iterator[BenchHosting]:
     """A state and a home of their own; all hosts are ended with them."""
     folder = tempfile.mkdtemp(prefix="shim-bridge-")
-    hosting = Place(Path(folder))
+    hosting = BenchHosting(Path(folder))
     try:
         yield hosting
     finally:
@@ -146,7 +146,7 @@ def place() -> Iterator[Place]:
         shutil.rmtree(folder)
 
 
-def until_synced(link: HostConnection) -> int:
+def read_until_synced(link: HostConnection) -> int:
     """Read until it is in sync; how many whole lines came."""
     count = 0
     for came in link.read_frames(PATIENCE):
@@ -156,7 +156,7 @@ def until_synced(link: HostConnection) -> int:
     raise AssertionError("never in sync")
 
 
-def lines_of(link: HostConnection) -> Iterator[tuple[float, dict[str, Any]]]:
+def read_lines(link: HostConnection) -> Iterator[tuple[float, dict[str, Any]]]:
     """Whole lines as they come, with the time; the last is the result."""
     for came in link.read_frames(PATIENCE):
         if came["kind"] == "line" and "number" in came:
@@ -176,23 +176,23 @@ def call_of(line: dict[str, Any]) -> str:
 # ---- the parts
 
 
-def sync(table: Table, rounds: int) -> None:
+def measure_sync(table: Table, rounds: int) -> None:
     """Part `sync`."""
-    table.head(
+    table.print_heading(
         f"sync  seconds to be in sync with a session of {LINES:,} lines, medians of {rounds}"
     )
     for size in (100, 2000):
-        with place() as here:
-            one = here.works(LINES // 2, size=size)
-            here.done(one)
+        with open_hosting() as here:
+            one = here.start_calls(LINES // 2, size=size)
+            here.wait_until_done(one)
             taken, costs, bare, written = list[float](), list[float](), list[float](), 0
             pid = here.now(one).metadata["pid"]
             for _ in range(rounds):
-                began, used = time.perf_counter(), cpu(pid) + time.process_time()
+                began, used = time.perf_counter(), read_cpu_seconds(pid) + time.process_time()
                 with here.link(one, role="watch", client="bench") as link:
-                    count = until_synced(link)
+                    count = read_until_synced(link)
                 taken.append(time.perf_counter() - began)
-                costs.append(cpu(pid) + time.process_time() - used)
+                costs.append(read_cpu_seconds(pid) + time.process_time() - used)
                 assert count >= LINES, count
                 began, written = time.perf_counter(), 0
                 for path in sorted(Path(one.folder, "log").glob("*.cast")):
@@ -202,22 +202,20 @@ def sync(table: Table, rounds: int) -> None:
                         orjson.loads(line)
                 bare.append(time.perf_counter() - began)
         cost = f"{statistics.median(costs):.2f} s of CPU"
-        measured = (
-            f"{spread(taken)} s, {cost}; the log ({written / 1e6:.0f} MB) bare {spread(bare)} s"
-        )
-        table.row(f"results of {size:,} bytes", measured, "<= 0.3 s", min(taken) <= 0.3)
+        measured = f"{format_spread(taken)} s, {cost}; the log ({written / 1e6:.0f} MB) bare {format_spread(bare)} s"
+        table.print_row(f"results of {size:,} bytes", measured, "<= 0.3 s", min(taken) <= 0.3)
 
 
-def latency(table: Table, rounds: int) -> None:
+def measure_latency(table: Table, rounds: int) -> None:
     """Part `latency`."""
-    table.head(
+    table.print_heading(
         "latency  milliseconds from the child's write to who reads it, median and 95th of 100"
     )
     for watchers in (0, 20):
-        with place() as here:
+        with open_hosting() as here:
             one = here.start()
             with (
-                here.watchers(one, watchers) if watchers else _nothing(),
+                here.run_watchers(one, watchers) if watchers else _run_no_watchers(),
                 here.link(one, partial=False) as link,
             ):
                 until(link, "synced")
@@ -227,11 +225,11 @@ def latency(table: Table, rounds: int) -> None:
                 )
                 taken = [
                     at * 1000 - int(said) / 1e6
-                    for at, line in lines_of(link)
+                    for at, line in read_lines(link)
                     if (said := call_of(line))
                 ]
         name = "a socket client" + (f", beside {watchers} watchers" if watchers else "")
-        _latencies(table, name, taken, 2.0)
+        _print_latencies(table, name, taken, 2.0)
     with subprocess.Popen(
         [sys.executable, "-IS", "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -244,51 +242,51 @@ def latency(table: Table, rounds: int) -> None:
             for at, line in calls
             if line["type"] == "call"
         ]
-    _latencies(table, "bare: the reader of its pipe", taken, None)
+    _print_latencies(table, "bare: the reader of its pipe", taken, None)
 
 
 @contextmanager
-def _nothing() -> Iterator[None]:
+def _run_no_watchers() -> Iterator[None]:
     yield
 
 
-def _latencies(table: Table, name: str, taken: list[float], goal: float | None) -> None:
+def _print_latencies(table: Table, name: str, taken: list[float], goal: float | None) -> None:
     late = sorted(taken)[len(taken) * 95 // 100]
     measured = f"{statistics.median(taken):.2f} ms, {late:.2f} ms"
     met = None if goal is None else statistics.median(taken) <= goal
-    table.row(name, measured, "" if goal is None else f"<= {goal:g} ms", met)
+    table.print_row(name, measured, "" if goal is None else f"<= {goal:g} ms", met)
 
 
-def cpu(pid: int) -> float:
+def read_cpu_seconds(pid: int) -> float:
     """Seconds of the processor that a process has used."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def throughput(watchers: int, calls: int, rate: int) -> tuple[float, float]:
+def measure_throughput(watchers: int, calls: int, rate: int) -> tuple[float, float]:
     """The child's lines a second, and the host's seconds of the processor for 1,000 of them."""
-    with place() as here:
+    with open_hosting() as here:
         one = here.start()
         with (
-            here.watchers(one, watchers) if watchers else _nothing(),
+            here.run_watchers(one, watchers) if watchers else _run_no_watchers(),
             here.link(one, partial=False) as link,
         ):
             until(link, "synced")
             pid = here.now(one).metadata["pid"]
-            used, began = cpu(pid), 0.0
+            used, began = read_cpu_seconds(pid), 0.0
             plan = json.dumps({"calls": calls, "rate": rate, "bytes": 100})
             link.send_frame_blocking(
                 {"kind": "message", "message": {"role": "user", "content": plan}}
             )
-            for at, line in lines_of(link):
+            for at, line in read_lines(link):
                 began = began or (at if call_of(line) else 0.0)
-            return 2 * calls / (at - began), (cpu(pid) - used) / (2 * calls) * 1000
+            return 2 * calls / (at - began), (read_cpu_seconds(pid) - used) / (2 * calls) * 1000
 
 
-def watchers(table: Table, rounds: int) -> None:
+def measure_watchers(table: Table, rounds: int) -> None:
     """Part `watchers`."""
-    table.head(
+    table.print_heading(
         f"watchers  a child's lines a second, with {WATCHERS} watchers and without, medians of {rounds}"
     )
     for name, calls, rate in (
@@ -297,7 +295,7 @@ def watchers(table: Table, rounds: int) -> None:
     ):
         alone, beside = zip(
             *(
-                (throughput(0, calls, rate), throughput(WATCHERS, calls, rate))
+                (measure_throughput(0, calls, rate), measure_throughput(WATCHERS, calls, rate))
                 for _ in range(rounds)
             ),
             strict=True,
@@ -309,17 +307,19 @@ def watchers(table: Table, rounds: int) -> None:
             f"{rates[0]:,.0f} -> {rates[1]:,.0f}/s ({fall:.0%} less); "
             f"{costs[0]:.2f} -> {costs[1]:.2f} s CPU/1,000"
         )
-        table.row(name, measured, "<= 20 %" if rate else "", fall <= 0.2 if rate else None)
+        table.print_row(name, measured, "<= 20 %" if rate else "", fall <= 0.2 if rate else None)
 
 
-def stopped(table: Table, rounds: int) -> None:
+def measure_stopped_watcher(table: Table, rounds: int) -> None:
     """Part `stopped`."""
-    table.head("stopped  megabytes of a host after a turn, with a stopped watcher and without")
+    table.print_heading(
+        "stopped  megabytes of a host after a turn, with a stopped watcher and without"
+    )
     grown = dict[int, list[float]]()
     for count in (0, 1) * rounds:
-        with place() as here:
+        with open_hosting() as here:
             one = here.start()
-            with here.watchers(one, count) if count else _nothing() as process:
+            with here.run_watchers(one, count) if count else _run_no_watchers() as process:
                 pid = (
                     until(here.link(one, partial=False), "synced") and here.now(one).metadata["pid"]
                 )
@@ -331,17 +331,17 @@ def stopped(table: Table, rounds: int) -> None:
                     link.send_frame_blocking(
                         {"kind": "message", "message": {"role": "user", "content": plan}}
                     )
-                    for _ in lines_of(link):
+                    for _ in read_lines(link):
                         pass
-                grown.setdefault(count, []).append(look(pid).kilobytes / 1024)
+                grown.setdefault(count, []).append(read_usage(pid).kilobytes / 1024)
                 if process is not None:
                     process.send_signal(signal.SIGCONT)
     without, beside = (statistics.median(grown[count]) for count in (0, 1))
     measured = f"{without:.1f} -> {beside:.1f} MB after {LINES:,} lines of 1,000 bytes"
-    table.row("a stopped watcher", measured, "<= 4 MB", beside - without <= 4)
+    table.print_row("a stopped watcher", measured, "<= 4 MB", beside - without <= 4)
 
 
-def memory(pid: int) -> tuple[float, float]:
+def read_memory_mb(pid: int) -> tuple[float, float]:
     """Megabytes of a process: its share of what it has in memory, and all of that."""
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
         sizes = {
@@ -352,34 +352,36 @@ def memory(pid: int) -> tuple[float, float]:
     return sizes["Pss"], sizes["Rss"]
 
 
-def sessions(table: Table, count: int) -> None:
+def measure_sessions(table: Table, count: int) -> None:
     """Part `sessions`."""
-    table.head(
+    table.print_heading(
         f"sessions  megabytes of each of {count} that have answered a prompt: its share (PSS), all of it (RSS)"
     )
-    with place() as here, ThreadPoolExecutor(2) as pool:
+    with open_hosting() as here, ThreadPoolExecutor(2) as pool:
         began = time.perf_counter()
-        hosts = list(pool.map(lambda _: here.works(2), range(count)))
+        hosts = list(pool.map(lambda _: here.start_calls(2), range(count)))
         for one in hosts:
-            here.done(one)
+            here.wait_until_done(one)
         seconds = time.perf_counter() - began
-        found = [memory(here.now(one).metadata["pid"]) for one in hosts]
+        found = [read_memory_mb(here.now(one).metadata["pid"]) for one in hosts]
         shares, wholes = ([each[kind] for each in found] for kind in (0, 1))
-        measured = f"{spread(shares, '.1f')} MB, {spread(wholes, '.1f')} MB; up in {seconds:.0f} s"
-        table.row("a session", measured, "<= 40 MB", max(wholes) <= 40)
+        measured = f"{format_spread(shares, '.1f')} MB, {format_spread(wholes, '.1f')} MB; up in {seconds:.0f} s"
+        table.print_row("a session", measured, "<= 40 MB", max(wholes) <= 40)
     with subprocess.Popen(
         [sys.executable, "-IS", "-c", "input()"], stdin=subprocess.PIPE
     ) as process:
         time.sleep(0.5)
-        share, whole = memory(process.pid)
+        share, whole = read_memory_mb(process.pid)
         process.kill()
-    table.row("bare: a Python that does nothing", f"{share:.1f} MB, {whole:.1f} MB")
+    table.print_row("bare: a Python that does nothing", f"{share:.1f} MB, {whole:.1f} MB")
 
 
-def start(table: Table, rounds: int) -> None:
+def measure_start(table: Table, rounds: int) -> None:
     """Part `start`."""
-    table.head(f"start  milliseconds until a command is back, medians of {rounds} by turns")
-    with place() as here:
+    table.print_heading(
+        f"start  milliseconds until a command is back, medians of {rounds} by turns"
+    )
+    with open_hosting() as here:
         command = [sys.executable, "-I", "-c", ENTRY_CODE, "claude"]
         plan = json.dumps({"calls": 1, "rate": 0, "bytes": 1})
         ways = {
@@ -400,39 +402,41 @@ def start(table: Table, rounds: int) -> None:
                     check=True,
                 )
                 taken[name].append((time.perf_counter() - began) * 1000)
-                for one in hosts_of(here):
-                    here.done(one)
+                for one in list_running_sessions(here):
+                    here.wait_until_done(one)
         for name, values in taken.items():
             goal = "--bg" in name
             met = min(values[1:]) <= 150 if goal else None
-            table.row(name, f"{spread(values[1:], '.0f')} ms", "<= 150 ms" if goal else "", met)
+            table.print_row(
+                name, f"{format_spread(values[1:], '.0f')} ms", "<= 150 ms" if goal else "", met
+            )
 
 
-def hosts_of(here: Place) -> list[SessionRecord]:
+def list_running_sessions(here: BenchHosting) -> list[SessionRecord]:
     """Those that live."""
     from shim.bridge import registry
 
     return [one for one in registry.list_sessions(here.environment) if one.is_running]
 
 
-def left(table: Table, count: int) -> None:
+def measure_leaks(table: Table, count: int) -> None:
     """Part `left`."""
-    table.head(f"left  what {count:,} attachments leave of a host")
-    with place() as here:
-        one = here.works(50)
-        here.done(one)
+    table.print_heading(f"left  what {count:,} attachments leave of a host")
+    with open_hosting() as here:
+        one = here.start_calls(50)
+        here.wait_until_done(one)
         pid = here.now(one).metadata["pid"]
         for number in range(20):
-            _attach(here, one, number)
-        early, files = look(pid), _files(here)
+            _attach_client(here, one, number)
+        early, files = read_usage(pid), _list_files(here)
         began = time.perf_counter()
         for number in range(count):
-            _attach(here, one, number)
+            _attach_client(here, one, number)
         seconds = time.perf_counter() - began
         with here.link(one, partial=False) as link:  # the host has seen all of them go
             until(link, "synced")
         time.sleep(0.2)
-        late, found = look(pid), _files(here) - files
+        late, found = read_usage(pid), _list_files(here) - files
         grown = (late.kilobytes - early.kilobytes) / 1024
         measured = (
             f"descriptors {early.descriptors} -> {late.descriptors}, processes {early.processes} -> {late.processes}, "
@@ -443,29 +447,29 @@ def left(table: Table, count: int) -> None:
             and late.processes <= early.processes
             and not found
         )
-        table.row("a session", measured, "the same", same and grown <= 2)
+        table.print_row("a session", measured, "the same", same and grown <= 2)
 
 
-def _attach(here: Place, one: SessionRecord, number: int) -> None:
+def _attach_client(here: BenchHosting, one: SessionRecord, number: int) -> None:
     with here.link(one, role="drive" if number % 2 else "watch") as link:
         if number % 3:
-            until_synced(link)
+            read_until_synced(link)
         elif number % 2:
             link.send_frame_blocking({"kind": "take", "id": str(number)})
 
 
-def _files(here: Place) -> set[str]:
+def _list_files(here: BenchHosting) -> set[str]:
     return {str(path) for path in here.cwd.parent.rglob("*")}
 
 
 PARTS: dict[str, tuple[Callable[[Table, int], None], int]] = {
-    "sync": (sync, 5),
-    "latency": (latency, 1),
-    "watchers": (watchers, 3),
-    "stopped": (stopped, 1),
-    "sessions": (sessions, SESSIONS),
-    "start": (start, 15),
-    "left": (left, ATTACHMENTS),
+    "sync": (measure_sync, 5),
+    "latency": (measure_latency, 1),
+    "watchers": (measure_watchers, 3),
+    "stopped": (measure_stopped_watcher, 1),
+    "sessions": (measure_sessions, SESSIONS),
+    "start": (measure_start, 15),
+    "left": (measure_leaks, ATTACHMENTS),
 }
 
 
@@ -480,7 +484,7 @@ def main() -> int:
     for name in options.only.split(","):
         measure, rounds = PARTS[name]
         measure(table, rounds)
-    return int(table.end() != 0 or table.counts["short"] > 0)
+    return int(table.print_summary() != 0 or table.counts["short"] > 0)
 
 
 if __name__ == "__main__":

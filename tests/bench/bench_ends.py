@@ -55,7 +55,7 @@ WAYS = ("one way", "two way", "relay")
 
 
 @contextmanager
-def place() -> Iterator[Box]:
+def open_box() -> Iterator[Box]:
     """A box in a folder of its own."""
     folder = tempfile.mkdtemp(prefix="shim-ends-")
     box = Box(Path(folder))
@@ -69,7 +69,7 @@ def place() -> Iterator[Box]:
 # ---- how soon it is gone
 
 
-def tree(box: Box, lifeline: Lifeline, how: str, *, reachable: bool) -> dict[str, str]:
+def build_tree(box: Box, lifeline: Lifeline, how: str, *, reachable: bool) -> dict[str, str]:
     """A vendor that will not die; without `reachable` all of it is in one group."""
     steps: list[list[Any]] = [
         ["ignore", "SIGINT", "SIGTERM", "SIGHUP"],
@@ -84,7 +84,7 @@ def tree(box: Box, lifeline: Lifeline, how: str, *, reachable: bool) -> dict[str
     return {"SHIM_VENDOR": vendor, "SHIM_BIN": box.fake(*steps, ["out", said], ["hang"])}
 
 
-def leave(running: Running) -> None:
+def close_pipes(running: Running) -> None:
     """What a frontend that was killed does: its ends of the pipes are closed."""
     for name in ("stdin", "stdout"):
         pipe = getattr(running.process, name)
@@ -97,9 +97,9 @@ def kill_to_gone(how: str, what: int | None) -> float:
     """Seconds until all of a tree is gone, after a signal to us or, without one, after the frontend
     has left.
     """
-    with place() as box:
+    with open_box() as box:
         lifeline = box.lifeline()
-        environment = tree(box, lifeline, how, reachable=what != signal.SIGKILL)
+        environment = build_tree(box, lifeline, how, reachable=what != signal.SIGKILL)
         words, stdin = (
             (ASK, subprocess.DEVNULL) if how == "one message" else (CONVERSE, subprocess.PIPE)
         )
@@ -109,16 +109,18 @@ def kill_to_gone(how: str, what: int | None) -> float:
             running.read_until(b'"init"')
             lifeline.wait_for("child")
             began = time.monotonic()
-            leave(running) if what is None else running.signal(what)
+            close_pipes(running) if what is None else running.signal(what)
             if not lifeline.gone():
                 return float("inf")
             running.process.wait()
             return time.monotonic() - began
 
 
-def gone(table: Table, rounds: int) -> None:
+def measure_shutdown(table: Table, rounds: int) -> None:
     """Part `gone`."""
-    table.head("gone  seconds from what ends us to the last process of a tree that ignores signals")
+    table.print_heading(
+        "gone  seconds from what ends us to the last process of a tree that ignores signals"
+    )
     ends: list[tuple[str, int | None]] = [
         ("SIGTERM", signal.SIGTERM),
         ("SIGHUP", signal.SIGHUP),
@@ -132,7 +134,7 @@ def gone(table: Table, rounds: int) -> None:
             measured = (
                 f"median {statistics.median(values):.2f} s, max {max(values):.2f} s of {rounds}"
             )
-            table.row(
+            table.print_row(
                 f"{name}, {how}", measured, f"<= {GONE_SECONDS} s", max(values) <= GONE_SECONDS
             )
 
@@ -149,7 +151,7 @@ class Left(NamedTuple):
     zombies: int
 
 
-def look(pid: int) -> Left:
+def read_usage(pid: int) -> Left:
     """What a process holds now."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         kilobytes = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
@@ -164,17 +166,17 @@ def look(pid: int) -> Left:
     return Left(len(os.listdir(f"/proc/{pid}/fd")), kilobytes, len(below), zombies)
 
 
-def at_rest(pid: int, early: Left) -> Left:
+def wait_until_idle(pid: int, early: Left) -> Left:
     """What it holds once the child of its last turn, which ends behind the result, is let go of; a
     leak stays.
     """
     deadline = time.monotonic() + REST_SECONDS
-    while (late := look(pid)).descriptors > early.descriptors and time.monotonic() < deadline:
+    while (late := read_usage(pid)).descriptors > early.descriptors and time.monotonic() < deadline:
         time.sleep(REST_SECONDS / 100)
     return late
 
 
-def files(box: Box) -> set[str]:
+def list_leftover_files(box: Box) -> set[str]:
     """Every file in the box that no turn is meant to leave: no state, transcript or cast, nor the
     stand-in's own.
     """
@@ -190,12 +192,12 @@ def files(box: Box) -> set[str]:
     return {str(path) for path in found if not any(folder in path.parents for folder in kept)}
 
 
-def survivors() -> int:
+def count_survivors() -> int:
     """The processes below us that run, once nothing that we started does: whatever lost its parent
     is ours.
     """
     strays.reap_orphans(set())
-    here = look(os.getpid())
+    here = read_usage(os.getpid())
     return here.processes - here.zombies
 
 
@@ -211,7 +213,7 @@ def run_messages(box: Box, turns: int) -> tuple[int, set[str]]:
     answer = box.path / "answer"
     answer.write_text(ANSWER, encoding="utf-8")
     child = box.program("vendor", f"{ORPHAN}exec cat {answer}\n")
-    before = files(box)
+    before = list_leftover_files(box)
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child, "TMPDIR": str(temporary)}
 
     def one(_: int) -> int:
@@ -221,10 +223,10 @@ def run_messages(box: Box, turns: int) -> tuple[int, set[str]]:
     with ThreadPoolExecutor(2) as pool:
         failed = sum(pool.map(one, range(turns)))
     assert not failed, f"{failed} turns failed"
-    return survivors(), files(box) - before
+    return count_survivors(), list_leftover_files(box) - before
 
 
-def stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
+def build_stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
     """A vendor that answers so many messages."""
     if how == "one way":
         answer = box.path / "answer"
@@ -244,48 +246,48 @@ def stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
     }
 
 
-def answered(running: Running, count: int) -> None:
+def wait_for_results(running: Running, count: int) -> None:
     """Wait until so many results have come; what was read is forgotten."""
     while count:
         said = running.read_on()
         count -= said.count(b'"type":"result"') + said.count(b'"type": "result"')
 
 
-def converse(box: Box, how: str, turns: int) -> tuple[Left, Left, int, set[str]]:
+def run_conversation(box: Box, how: str, turns: int) -> tuple[Left, Left, int, set[str]]:
     """One conversation: what it holds after a tenth of its turns and after all; processes and files
     left behind it.
     """
     temporary = box.path / "tmp"
     temporary.mkdir()
-    environment = stand_in(box, how, turns) | {"TMPDIR": str(temporary)}
-    before = files(box)
+    environment = build_stand_in(box, how, turns) | {"TMPDIR": str(temporary)}
+    before = list_leftover_files(box)
     with box.running(
         *CONVERSE, stdin=subprocess.PIPE, environment=environment, reuse=False
     ) as running:
-        early = look(running.process.pid)
+        early = read_usage(running.process.pid)
         for number in range(turns):
             running.say(USER)
-            answered(running, 1)
+            wait_for_results(running, 1)
             if number == turns // 10:
-                early = look(running.process.pid)
-        late = at_rest(running.process.pid, early)
+                early = read_usage(running.process.pid)
+        late = wait_until_idle(running.process.pid, early)
         assert running.hang_up().status == 0
-    return early, late, survivors(), files(box) - before
+    return early, late, count_survivors(), list_leftover_files(box) - before
 
 
-def left(table: Table, turns: int) -> None:
+def measure_leaks(table: Table, turns: int) -> None:
     """Part `left`."""
-    table.head(f"left  after {turns} turns")
-    with place() as box:
+    table.print_heading(f"left  after {turns} turns")
+    with open_box() as box:
         began = time.monotonic()
         processes, found = run_messages(box, turns)
         seconds = time.monotonic() - began
         measured = f"{processes} processes, {len(found)} files; {seconds:.0f} s"
-        table.row("one message a run", measured, "0, 0", not processes and not found)
+        table.print_row("one message a run", measured, "0, 0", not processes and not found)
     for how in WAYS:
-        with place() as box:
+        with open_box() as box:
             began = time.monotonic()
-            early, late, after, found = converse(box, how, turns)
+            early, late, after, found = run_conversation(box, how, turns)
             seconds = time.monotonic() - began
         grown = (late.kilobytes - early.kilobytes) / 1024
         measured = (
@@ -298,7 +300,7 @@ def left(table: Table, turns: int) -> None:
             and late.zombies <= ZOMBIES
             and late.descriptors <= early.descriptors
         )
-        table.row(
+        table.print_row(
             f"a conversation, {how}", measured, "0, 0, same", clean and grown <= MEMORY_MEGABYTES
         )
 
@@ -319,10 +321,10 @@ def main() -> int:
             signal.signal(number, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited
     parts = options.only.split(",")
     if "gone" in parts:
-        gone(table, options.rounds)
+        measure_shutdown(table, options.rounds)
     if "left" in parts:
-        left(table, options.turns)
-    return int(table.end() != 0 or table.counts["short"] > 0)
+        measure_leaks(table, options.turns)
+    return int(table.print_summary() != 0 or table.counts["short"] > 0)
 
 
 if __name__ == "__main__":

@@ -15,67 +15,67 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import LAUNCHER, SHIM
-from bench_streams import MEGABYTE, STREAMS, case_lines
+from bench_streams import MEGABYTE, STREAMS, read_case_lines
 
 TEXT = b"one line of two hundred megabyte" * (MEGABYTE // 32)
 SESSION = "11111111-1111-4111-8111-111111111111"
 
 
-def dumped(value: object) -> bytes:
+def encode_line(value: object) -> bytes:
     """A line around a text that is too large to be dumped with it."""
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def around(line: object, size: int) -> Iterator[bytes]:
+def fill_line(line: object, size: int) -> Iterator[bytes]:
     """A line with the large text in the place of its `@`."""
-    before, after = dumped(line).split(b"@")
+    before, after = encode_line(line).split(b"@")
     yield before
     for _ in range(size):
         yield TEXT
     yield after
 
 
-def pi_delta(size: int) -> Iterator[bytes]:
+def build_pi_delta(size: int) -> Iterator[bytes]:
     """One text delta, and the end of its reply, which says it again."""
-    yield dumped({"type": "session", "version": 3, "id": SESSION, "cwd": "/w"})
+    yield encode_line({"type": "session", "version": 3, "id": SESSION, "cwd": "/w"})
     update = {"type": "text_delta", "contentIndex": 0, "delta": "@"}
-    yield from around({"type": "message_update", "assistantMessageEvent": update}, size)
+    yield from fill_line({"type": "message_update", "assistantMessageEvent": update}, size)
     message = {
         "role": "assistant",
         "content": [{"type": "text", "text": "@"}],
         "stopReason": "stop",
     }
-    yield from around({"type": "message_end", "message": message}, size)
-    yield dumped({"type": "agent_end", "messages": []})
+    yield from fill_line({"type": "message_end", "message": message}, size)
+    yield encode_line({"type": "agent_end", "messages": []})
 
 
-def qwen_result(size: int) -> Iterator[bytes]:
+def build_qwen_result(size: int) -> Iterator[bytes]:
     """One tool result."""
-    lines = [line + b"\n" for line in case_lines("qwen", "0.24.4-shell")]
+    lines = [line + b"\n" for line in read_case_lines("qwen", "0.24.4-shell")]
     for line in lines:
         event = json.loads(line)
         if event["type"] == "user" and not isinstance(event["message"]["content"], str):
             event["message"]["content"][0]["content"] = "@"
-            yield from around(event, size)
+            yield from fill_line(event, size)
         else:
             yield line
 
 
-def qwen_text(size: int) -> Iterator[bytes]:
+def build_qwen_text(size: int) -> Iterator[bytes]:
     """One whole text."""
-    for line in case_lines("qwen", STREAMS["qwen"].text_case):
+    for line in read_case_lines("qwen", STREAMS["qwen"].text_case):
         event = json.loads(line)
         if event["type"] == "assistant":
             event["message"]["content"] = [{"type": "text", "text": "@"}]
-            yield from around(event, size)
+            yield from fill_line(event, size)
         else:
             yield line + b"\n"
 
 
-LINES = {"pi": pi_delta, "qwen": qwen_text, "qwen-tool": qwen_result}
+LINES = {"pi": build_pi_delta, "qwen": build_qwen_text, "qwen-tool": build_qwen_result}
 
 
-def measure(name: str, size: int, folder: str, inbound: int, partial: bool) -> None:
+def measure_line(name: str, size: int, folder: str, inbound: int, partial: bool) -> None:
     """One row."""
     stream, out, errors = (os.path.join(folder, each) for each in ("stream", "out", "err"))
     config, fake = os.path.join(folder, "config.toml"), os.path.join(folder, "fake")
@@ -117,7 +117,7 @@ def main() -> int:
         for name in LINES:
             for inbound in (0, 2 * size * MEGABYTE):
                 for partial in (False, True):
-                    measure(name, size, folder, inbound, partial)
+                    measure_line(name, size, folder, inbound, partial)
     return 0
 
 

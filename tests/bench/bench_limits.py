@@ -29,7 +29,7 @@ from typing import Any
 
 import orjson
 from bench import SHIM, NotRunError, Table
-from bench_streams import BLOCK, MEGABYTE, STREAMS, Stream, long_turn
+from bench_streams import BLOCK, MEGABYTE, STREAMS, BenchStream, build_long_turn
 
 MEMORY_GOAL = 60  # MB
 RATE = MEGABYTE  # bytes a second of a slow frontend
@@ -39,7 +39,7 @@ END_GOAL = 2.5  # seconds from SIGTERM to the end of all
 STILL_SECONDS = 2.0  # without progress: the child waits for us
 PATIENCE = 600.0
 PIECE = 50_000  # characters of a numbered text
-CLAUDE = Stream(
+CLAUDE = BenchStream(
     "claude",
     ("2.1.327-text", "2.1.327-tool-bash", "2.1.327-tool-read", "2.1.327-tool-edit"),
     None,
@@ -71,12 +71,12 @@ write(".end", [used.ru_maxrss, used.ru_utime + used.ru_stime, os.waitstatus_to_e
 # ---- the stand-in
 
 
-def numbered(count: int) -> str:
+def build_numbered_text(count: int) -> str:
     """A text that no other number has."""
     return f"{count:010d}" * (PIECE // 10)
 
 
-def said(vendor: str, texts: Iterator[str]) -> Iterator[bytes]:
+def build_text_turn(vendor: str, texts: Iterator[str]) -> Iterator[bytes]:
     """A turn of a vendor that says these texts, each by itself."""
     import torture
 
@@ -92,7 +92,7 @@ def said(vendor: str, texts: Iterator[str]) -> Iterator[bytes]:
         yield torture.line(torture.DONE)
 
 
-def called(vendor: str, result: str) -> Iterator[bytes]:
+def build_call_turn(vendor: str, result: str) -> Iterator[bytes]:
     """A turn of a vendor with one call."""
     import torture
 
@@ -104,7 +104,7 @@ def called(vendor: str, result: str) -> Iterator[bytes]:
         yield torture.claude(call, torture.returns("c1", result), torture.says("after"))
 
 
-def long_text(megabytes: int) -> Iterator[str]:
+def generate_long_text(megabytes: int) -> Iterator[str]:
     """Lines that are all different, about so many MB, in pieces."""
     for count in range(0, megabytes * 20_000, 1000):
         yield "".join(
@@ -113,7 +113,7 @@ def long_text(megabytes: int) -> Iterator[str]:
         )
 
 
-def filled(blocks: Iterator[bytes], texts: Iterator[str]) -> Iterator[bytes]:
+def fill_placeholder(blocks: Iterator[bytes], texts: Iterator[str]) -> Iterator[bytes]:
     """The blocks with a text in the place of their mark; a stand-in that held it whole would be
     measured too.
     """
@@ -125,27 +125,28 @@ def filled(blocks: Iterator[bytes], texts: Iterator[str]) -> Iterator[bytes]:
             yield after
 
 
-def stand_in(kind: str, vendor: str, size: int, progress: str) -> None:
+def run_stand_in(kind: str, vendor: str, size: int, progress: str) -> None:
     """Be a vendor's program."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
     import fake_child
 
     blocks: Iterator[bytes] = iter(())
     if kind == "stream":
-        blocks = long_turn(WORDS[vendor], size * MEGABYTE)
+        blocks = build_long_turn(WORDS[vendor], size * MEGABYTE)
     elif kind == "numbers":
-        blocks = said(vendor, map(numbered, range(size * MEGABYTE // PIECE)))
+        blocks = build_text_turn(vendor, map(build_numbered_text, range(size * MEGABYTE // PIECE)))
     elif kind == "line":
-        blocks = filled(
-            said(vendor, iter(("before", MARK, "after"))), ("x" * MEGABYTE for _ in range(size))
+        blocks = fill_placeholder(
+            build_text_turn(vendor, iter(("before", MARK, "after"))),
+            ("x" * MEGABYTE for _ in range(size)),
         )
     elif kind == "result":
-        blocks = filled(called(vendor, MARK), long_text(size))
+        blocks = fill_placeholder(build_call_turn(vendor, MARK), generate_long_text(size))
     elif kind == "stderr":
         noise = b"a line of noise on stderr\n" * (BLOCK // 26)
         for _ in range(size * MEGABYTE // len(noise)):
             os.write(2, noise)
-        blocks = said(vendor, iter(("text",)))
+        blocks = build_text_turn(vendor, iter(("text",)))
     fake_child.serve()
     written = 0
     with open(progress, "wb", buffering=0) as file:
@@ -161,7 +162,7 @@ def stand_in(kind: str, vendor: str, size: int, progress: str) -> None:
 
 
 @dataclass
-class Place:
+class InstalledShim:
     """An installed drop-in, and an environment that leads nowhere else."""
 
     folder: Path
@@ -169,7 +170,7 @@ class Place:
     count: int = 0
 
     @classmethod
-    def make(cls, folder: str) -> "Place":
+    def create(cls, folder: str) -> "InstalledShim":
         """Install it."""
         kept = {
             name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ
@@ -189,7 +190,7 @@ class Place:
         )
         return cls(Path(folder), environment)
 
-    def start(self, arguments: Sequence[str], vendor: str, kind: str, size: int) -> "Running":
+    def start_turn(self, arguments: Sequence[str], vendor: str, kind: str, size: int) -> "Running":
         """The drop-in with a stand-in that does a kind of thing."""
         self.count += 1
         name = str(self.folder / f"run{self.count}")
@@ -244,16 +245,18 @@ class Running:
         self.process = process
         self.stdout = process.stdout.fileno()
         self.read = 0
-        threading.Thread(target=self._drain, args=(process.stderr.fileno(),), daemon=True).start()
+        threading.Thread(
+            target=self._drain_stderr, args=(process.stderr.fileno(),), daemon=True
+        ).start()
 
-    def _drain(self, descriptor: int) -> None:
+    def _drain_stderr(self, descriptor: int) -> None:
         try:
             while os.read(descriptor, BLOCK):
                 pass
         except OSError:
             pass
 
-    def lines(self, rate: int = 0) -> Iterator[bytes]:
+    def read_lines(self, rate: int = 0) -> Iterator[bytes]:
         """Its lines, read at a rate; a conversation is left when its result has come."""
         rest: list[bytes] = []
         while chunk := os.read(self.stdout, BLOCK // 4 if rate else BLOCK):
@@ -267,41 +270,41 @@ class Running:
             rest.append(lines.pop())
             for line in lines:
                 if line.startswith(RESULT):
-                    self.leave()
+                    self.close_stdin()
                 yield line
         if rest != [b""]:
             yield b"".join(rest)
 
-    def leave(self) -> None:
+    def close_stdin(self) -> None:
         """Nothing more will be said to it."""
         if self.process.stdin is not None:
             self.process.stdin.close()
 
-    def progress(self) -> int:
+    def read_progress(self) -> int:
         """How many bytes its child has written."""
         try:
             return int(Path(f"{self._name}.progress").read_bytes() or b"0")
         except OSError:
             return 0
 
-    def pid(self) -> int:
+    def read_pid(self) -> int:
         """The drop-in's own."""
         return int(Path(f"{self._name}.pid").read_text())
 
-    def peak(self) -> float:
+    def read_peak_mb(self) -> float:
         """The most memory that it has held so far, in MB (Linux)."""
-        status = Path(f"/proc/{self.pid()}/status").read_text()
+        status = Path(f"/proc/{self.read_pid()}/status").read_text()
         (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 1024
 
-    def end(self) -> tuple[float, float, int]:
+    def wait_for_end(self) -> tuple[float, float, int]:
         """Wait for it; peak memory in MB, seconds of CPU, exit status."""
         self.process.wait(PATIENCE)
         kilobytes, seconds, status = json.loads(Path(f"{self._name}.end").read_text())
         self.process.stdout.close()  # type: ignore[union-attr]
         return kilobytes / 1024, seconds, status
 
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether its child has made no progress for a while."""
         last, since = -1, time.monotonic()
         begun = since
@@ -309,43 +312,45 @@ class Running:
             if time.monotonic() - begun > PATIENCE / 10:
                 return False
             time.sleep(0.1)
-            if (now := self.progress()) != last:
+            if (now := self.read_progress()) != last:
                 last, since = now, time.monotonic()
         return True
 
 
-def good_end(lines: list[bytes]) -> bool:
+def is_success(lines: list[bytes]) -> bool:
     """Whether a turn ended with a success."""
     results = [line for line in lines if line.startswith(RESULT)]
     return len(results) == 1 and not orjson.loads(results[0])["is_error"]
 
 
-def check(good: bool, complaint: str) -> None:
+def check_condition(good: bool, complaint: str) -> None:
     """NotRunError when what was measured did not do what it should."""
     if not good:
         raise NotRunError(complaint)
 
 
-def memory(table: Table, name: str, peak: float, more: str, good: bool = True) -> None:
+def print_memory_row(table: Table, name: str, peak: float, more: str, good: bool = True) -> None:
     """One row: the peak, beside its goal."""
-    table.row(name, f"{peak:.1f} MB{more}", f"<= {MEMORY_GOAL} MB", peak <= MEMORY_GOAL and good)
+    table.print_row(
+        name, f"{peak:.1f} MB{more}", f"<= {MEMORY_GOAL} MB", peak <= MEMORY_GOAL and good
+    )
 
 
 # ---- the parts
 
 
-def stream(
-    table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int
+def measure_stream(
+    table: Table, name: str, place: InstalledShim, arguments: Sequence[str], vendor: str, size: int
 ) -> None:
     """A long stream, read as fast as it comes."""
-    running = place.start(arguments, vendor, "stream", size)
+    running = place.start_turn(arguments, vendor, "stream", size)
     last = b""
-    for line in running.lines():
+    for line in running.read_lines():
         last = line or last
-    peak, seconds, status = running.end()
-    check(status == 0, f"exit {status}: {last[-200:]!r}")
-    written = running.progress() // MEGABYTE
-    memory(
+    peak, seconds, status = running.wait_for_end()
+    check_condition(status == 0, f"exit {status}: {last[-200:]!r}")
+    written = running.read_progress() // MEGABYTE
+    print_memory_row(
         table,
         name,
         peak,
@@ -353,29 +358,29 @@ def stream(
     )
 
 
-def slow(
-    place: Place, arguments: Sequence[str], vendor: str, size: int, found: dict[str, Any]
+def read_slowly(
+    place: InstalledShim, arguments: Sequence[str], vendor: str, size: int, found: dict[str, Any]
 ) -> None:
     """A frontend that reads 1 MB/s; what it saw goes into `found`."""
-    running = place.start(arguments, vendor, "numbers", size)
+    running = place.start_turn(arguments, vendor, "numbers", size)
     expected, ahead, began, result = 0, 0.0, time.monotonic(), b""
     found["lost"] = True
-    for line in running.lines(RATE):
-        ahead = max(ahead, (running.progress() - running.read) / MEGABYTE)
+    for line in running.read_lines(RATE):
+        ahead = max(ahead, (running.read_progress() - running.read) / MEGABYTE)
         if b'"type":"assistant"' in line[:40]:
             (block,) = orjson.loads(line)["message"]["content"]
-            if block["text"] != numbered(expected):
+            if block["text"] != build_numbered_text(expected):
                 return
             expected += 1
         result = line if line.startswith(RESULT) else result
     found |= {"ahead": ahead, "seconds": time.monotonic() - began}
-    found["peak"], _, status = running.end()
+    found["peak"], _, status = running.wait_for_end()
     found["lost"] = (
         expected != size * MEGABYTE // PIECE or status != 0 or orjson.loads(result)["is_error"]
     )
 
 
-def backpressure(table: Table, place: Place, size: int) -> None:
+def measure_backpressure(table: Table, place: InstalledShim, size: int) -> None:
     """The slow frontends, all at once: they mostly wait."""
     runs = {
         f"{vendor}, {how}": (arguments, vendor)
@@ -384,7 +389,8 @@ def backpressure(table: Table, place: Place, size: int) -> None:
     }
     found: dict[str, dict[str, Any]] = {name: {} for name in runs}
     threads = [
-        threading.Thread(target=slow, args=(place, *runs[name], size, found[name])) for name in runs
+        threading.Thread(target=read_slowly, args=(place, *runs[name], size, found[name]))
+        for name in runs
     ]
     for thread in threads:
         thread.start()
@@ -392,12 +398,14 @@ def backpressure(table: Table, place: Place, size: int) -> None:
         thread.join()
     for name, seen in found.items():
         if "peak" not in seen:
-            table.row(name, "a text was lost or changed", "", "not run")
+            table.print_row(name, "a text was lost or changed", "", "not run")
             continue
         whole = "all of it arrived" if not seen["lost"] else "NOT ALL ARRIVED"
-        memory(table, name, seen["peak"], f", {seen['seconds']:.0f} s; {whole}", not seen["lost"])
+        print_memory_row(
+            table, name, seen["peak"], f", {seen['seconds']:.0f} s; {whole}", not seen["lost"]
+        )
         ahead = seen["ahead"]
-        table.row(
+        table.print_row(
             "  its child is ahead by at most",
             f"{ahead:.1f} MB",
             f"<= {AHEAD_GOAL} MB",
@@ -405,61 +413,65 @@ def backpressure(table: Table, place: Place, size: int) -> None:
         )
 
 
-def never(
-    table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int
+def measure_stalled_reader(
+    table: Table, name: str, place: InstalledShim, arguments: Sequence[str], vendor: str, size: int
 ) -> None:
     """A frontend that does not read at all, and then wants it gone."""
-    running = place.start(arguments, vendor, "numbers", size)
-    check(running.stopped(), "the child was not slowed down")
-    peak, ahead = running.peak(), running.progress() / MEGABYTE
+    running = place.start_turn(arguments, vendor, "numbers", size)
+    check_condition(running.is_stopped(), "the child was not slowed down")
+    peak, ahead = running.read_peak_mb(), running.read_progress() / MEGABYTE
     began = time.monotonic()
-    os.kill(running.pid(), signal.SIGTERM)
-    _, _, status = running.end()
+    os.kill(running.read_pid(), signal.SIGTERM)
+    _, _, status = running.wait_for_end()
     seconds = time.monotonic() - began
-    check(status == 143, f"exit {status} after SIGTERM")
-    memory(table, name, peak, f", the child stopped after {ahead:.1f} MB")
-    table.row("  SIGTERM to the end", f"{seconds:.2f} s", f"<= {END_GOAL} s", seconds <= END_GOAL)
+    check_condition(status == 143, f"exit {status} after SIGTERM")
+    print_memory_row(table, name, peak, f", the child stopped after {ahead:.1f} MB")
+    table.print_row(
+        "  SIGTERM to the end", f"{seconds:.2f} s", f"<= {END_GOAL} s", seconds <= END_GOAL
+    )
 
 
-def noise(
-    table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int
+def measure_stderr_noise(
+    table: Table, name: str, place: InstalledShim, arguments: Sequence[str], vendor: str, size: int
 ) -> None:
     """A flood on stderr before the answer."""
-    running = place.start(arguments, vendor, "stderr", size)
-    lines = [line for line in running.lines() if line]
-    peak, seconds, status = running.end()
-    check(status == 0 and good_end(lines), f"exit {status}")
-    memory(table, name, peak, f", {seconds:.1f} s CPU")
+    running = place.start_turn(arguments, vendor, "stderr", size)
+    lines = [line for line in running.read_lines() if line]
+    peak, seconds, status = running.wait_for_end()
+    check_condition(status == 0 and is_success(lines), f"exit {status}")
+    print_memory_row(table, name, peak, f", {seconds:.1f} s CPU")
 
 
-def long_line(
-    table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int
+def measure_long_line(
+    table: Table, name: str, place: InstalledShim, arguments: Sequence[str], vendor: str, size: int
 ) -> None:
     """A line beyond the limit, between others."""
-    running = place.start(arguments, vendor, "line", size)
-    lines = [line for line in running.lines() if line]
-    peak, seconds, _ = running.end()
+    running = place.start_turn(arguments, vendor, "line", size)
+    lines = [line for line in running.read_lines() if line]
+    peak, seconds, _ = running.wait_for_end()
     texts = [
         block["text"] for line in map(orjson.loads, lines) if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]  # fmt: skip
-    check(texts == ["before", "after"] and good_end(lines), f"said {texts!r}")
-    memory(table, name, peak, f", {seconds:.1f} s CPU; what stands before and behind it arrived")
+    check_condition(texts == ["before", "after"] and is_success(lines), f"said {texts!r}")
+    print_memory_row(
+        table, name, peak, f", {seconds:.1f} s CPU; what stands before and behind it arrived"
+    )
 
 
-def large_result(
-    table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int
+def measure_large_result(
+    table: Table, name: str, place: InstalledShim, arguments: Sequence[str], vendor: str, size: int
 ) -> None:
     """A tool's result that is longer than a line may be."""
-    running = place.start(arguments, vendor, "result", size)
-    lines = [line for line in running.lines() if line]
-    peak, _, status = running.end()
-    check(status == 0, f"exit {status}")
+    running = place.start_turn(arguments, vendor, "result", size)
+    lines = [line for line in running.read_lines() if line]
+    peak, _, status = running.wait_for_end()
+    check_condition(status == 0, f"exit {status}")
     (content,) = (
         block["content"] for line in map(orjson.loads, lines) if line["type"] == "user"
         for block in line["message"]["content"]
     )  # fmt: skip
-    text, longest = "".join(long_text(size)), max(map(len, lines))
+    text, longest = "".join(generate_long_text(size)), max(map(len, lines))
     head, _, rest = content.partition("\n[… ")
     path = rest.partition("; the whole is in ")[2].partition(" …]\n")[0]
     same = (
@@ -469,14 +481,14 @@ def large_result(
     )
     ends = bool(head) and text.startswith(head) and text.endswith(content.rpartition(" …]\n")[2])
     measured = f"longest line {longest:,} bytes, its file {'the same' if same else 'DIFFERENT'}; {peak:.0f} MB"
-    table.row(name, measured, "<= 100,000", longest <= 100_000 and same and ends)
+    table.print_row(name, measured, "<= 100,000", longest <= 100_000 and same and ends)
 
 
 def main() -> int:
     """Measure the parts asked for."""
     if sys.argv[1:2] == ["--be"]:
         kind, vendor, size, progress = sys.argv[2:6]
-        stand_in(kind, vendor, int(size), progress)
+        run_stand_in(kind, vendor, int(size), progress)
         return 0
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -492,15 +504,17 @@ def main() -> int:
     ways = {"one message": ONE, "a conversation": TALK}
     vendors = ("pi", "qwen", "claude")
     with tempfile.TemporaryDirectory(prefix="shim-bench-") as folder:
-        place = Place.make(folder)
+        place = InstalledShim.create(folder)
         if "a" in parts:
-            table.head(f"a  peak memory of the drop-in on {size} MB")
+            table.print_heading(f"a  peak memory of the drop-in on {size} MB")
             for vendor in vendors:
                 for way, arguments in ways.items():
-                    table.attempt(f"{vendor}, {way}", stream, place, arguments, vendor, size)
-                table.attempt(
+                    table.print_measurement(
+                        f"{vendor}, {way}", measure_stream, place, arguments, vendor, size
+                    )
+                table.print_measurement(
                     f"{vendor}, partial",
-                    stream,
+                    measure_stream,
                     place,
                     (*ONE, "--include-partial-messages"),
                     vendor,
@@ -509,38 +523,52 @@ def main() -> int:
             for form in (("json",), ("json", "--verbose"), ("text",)):
                 arguments = ("-p", "hi", "--output-format", *form)
                 for vendor in vendors:
-                    table.attempt(
-                        f"{vendor}, {' '.join(form)}", stream, place, arguments, vendor, size
+                    table.print_measurement(
+                        f"{vendor}, {' '.join(form)}",
+                        measure_stream,
+                        place,
+                        arguments,
+                        vendor,
+                        size,
                     )
         if "b" in parts:
-            table.head(f"b  {wire} MB to a frontend that reads 1 MB/s")
-            backpressure(table, place, wire)
+            table.print_heading(f"b  {wire} MB to a frontend that reads 1 MB/s")
+            measure_backpressure(table, place, wire)
         if "c" in parts:
-            table.head("c  a frontend that never reads")
+            table.print_heading("c  a frontend that never reads")
             for vendor in vendors:
                 for way, arguments in ways.items():
-                    table.attempt(f"{vendor}, {way}", never, place, arguments, vendor, size)
+                    table.print_measurement(
+                        f"{vendor}, {way}", measure_stalled_reader, place, arguments, vendor, size
+                    )
         if "d" in parts:
-            table.head(f"d  {size} MB on the child's stderr")
+            table.print_heading(f"d  {size} MB on the child's stderr")
             for vendor in vendors:
                 for way, arguments in ways.items():
-                    table.attempt(f"{vendor}, {way}", noise, place, arguments, vendor, size)
+                    table.print_measurement(
+                        f"{vendor}, {way}", measure_stderr_noise, place, arguments, vendor, size
+                    )
         if "e" in parts:
-            table.head("e  what is too long")
+            table.print_heading("e  what is too long")
             for vendor in vendors:
                 for way, arguments in ways.items():
-                    table.attempt(
+                    table.print_measurement(
                         f"{vendor}, {way}, a line of 200 MB",
-                        long_line,
+                        measure_long_line,
                         place,
                         arguments,
                         vendor,
                         200,
                     )
-                    table.attempt(
-                        f"{vendor}, {way}, 20 MB result", large_result, place, arguments, vendor, 20
+                    table.print_measurement(
+                        f"{vendor}, {way}, 20 MB result",
+                        measure_large_result,
+                        place,
+                        arguments,
+                        vendor,
+                        20,
                     )
-    return table.end()
+    return table.print_summary()
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ BY_HAND = {"acai": (ACAI, ("acai", "cake")), "codex": (CODEX, ("codex",))}
 CODEX_RUNS = ("text", "reasoning", "shell", "failtool", "applypatch", "mcp", "plan", "parallel")
 
 
-def seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tuple[float, bytes]:
+def measure_seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tuple[float, bytes]:
     """CPU time for all streams, each a turn of its own, and what was said of the last one."""
     began, said = time.process_time(), b""
     for data in streams:
@@ -47,7 +47,7 @@ def seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tuple[float
     return time.process_time() - began, said
 
 
-def streams_of(name: str) -> list[bytes]:
+def build_streams(name: str) -> list[bytes]:
     """One long stream for each fixture: its events again and again, the end once."""
     folders = BY_HAND[name][1]
     cases = [case for case in fixture_cases(*folders) if case.name.partition("/")[0] in folders]
@@ -57,22 +57,26 @@ def streams_of(name: str) -> list[bytes]:
     return [b"".join([*one[:-1] * 20, *one]) for one in lines]
 
 
-def throughput(name: str, pairs: int, partial: bool) -> str:
+def measure_throughput(name: str, pairs: int, partial: bool) -> str:
     """How much longer the rules take: the median of pairs."""
     by_hand, rules = (
         BY_HAND[name][0]._replace(abilities=get_adapter(name).abilities),
         get_adapter(name),
     )
-    streams = streams_of(name)
+    streams = build_streams(name)
     lines = sum(data.count(b"\n") for data in streams)
     for data in streams:
-        assert seconds(by_hand, [data], partial)[1] == seconds(rules, [data], partial)[1], (
-            "both say the same"
-        )
+        assert (
+            measure_seconds(by_hand, [data], partial)[1]
+            == measure_seconds(rules, [data], partial)[1]
+        ), "both say the same"
     found = []
     for number in range(pairs):
         order = (by_hand, rules) if number % 2 else (rules, by_hand)
-        took = {vendor.translator_class: seconds(vendor, streams, partial)[0] for vendor in order}
+        took = {
+            vendor.translator_class: measure_seconds(vendor, streams, partial)[0]
+            for vendor in order
+        }
         found.append((took[by_hand.translator_class], took[rules.translator_class]))
     ratio = statistics.median(two / one for one, two in found)
     best = [min(column) / lines * 1e6 for column in zip(*found, strict=True)]
@@ -100,7 +104,7 @@ print(before * 1000, (time.process_time() - began) * 1000)
 """
 
 
-def loading(name: str, runs: int) -> str:
+def measure_loading(name: str, runs: int) -> str:
     """CPU time that a profile adds to a turn, in a process of its own: before its child is started,
     and behind that.
 
@@ -131,9 +135,9 @@ def main() -> int:
     pairs = QUICK if parser.parse_args().quick else PAIRS
     for name in BY_HAND:
         for partial in (False, True):
-            sys.stdout.write(throughput(name, pairs, partial) + "\n")
+            sys.stdout.write(measure_throughput(name, pairs, partial) + "\n")
     for name in ("acai", "codex", "gemini", "kilo", "kimi", "opencode"):
-        sys.stdout.write(loading(name, 9) + "\n")
+        sys.stdout.write(measure_loading(name, 9) + "\n")
     return 0
 
 

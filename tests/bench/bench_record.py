@@ -18,14 +18,22 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import DELTAS, SHIM, TURN_ARGUMENTS, NotRunError, Table, run, spread
-from bench_streams import ENGLISH, MEGABYTE, STREAMS, Stream, long_turn, one_reply, write
+from bench import DELTAS, SHIM, TURN_ARGUMENTS, NotRunError, Table, format_spread, run_command
+from bench_streams import (
+    ENGLISH,
+    MEGABYTE,
+    STREAMS,
+    BenchStream,
+    build_long_turn,
+    build_reply,
+    write_blocks,
+)
 
 CPU_GOAL, WALL_GOAL = 1.4, 1.05
 KINDS = ("", "none", "casts")  # of recording; "" is none at all
 
 
-def environment(folder: str, kind: str, **more: str) -> dict[str, str]:
+def build_environment(folder: str, kind: str, **more: str) -> dict[str, str]:
     """What a run sees; each recording goes into a file of its own in a folder that is emptied after
     it.
     """
@@ -43,7 +51,7 @@ def environment(folder: str, kind: str, **more: str) -> dict[str, str]:
     )
 
 
-def recorded(folder: str, kind: str, *, size: int = 1) -> int:
+def remove_recordings(folder: str, kind: str, *, size: int = 1) -> int:
     """The bytes of the cast that a run left, which is removed."""
     casts = list(Path(folder, "casts").glob("*.cast")) if kind else []
     total = sum(path.stat().st_size for path in casts)
@@ -54,20 +62,22 @@ def recorded(folder: str, kind: str, *, size: int = 1) -> int:
     return total
 
 
-def cpu(table: Table, name: str, stream: Stream, partial: bool, rounds: int, folder: str) -> None:
+def measure_cpu(
+    table: Table, name: str, stream: BenchStream, partial: bool, rounds: int, folder: str
+) -> None:
     """One stream."""
     words, program = os.path.join(folder, "stream.ndjson"), os.path.join(folder, "vendor")
     size = os.path.getsize(words)
-    write(iter([f"#!/bin/sh\nexec cat {shlex.quote(words)}\n".encode()]), program)
+    write_blocks(iter([f"#!/bin/sh\nexec cat {shlex.quote(words)}\n".encode()]), program)
     os.chmod(program, 0o700)
     command = [*SHIM, "claude", *TURN_ARGUMENTS, *(["--include-partial-messages"] * partial)]
     spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for number in range(1 + rounds):
-        alone = run([program], folder).seconds
+        alone = run_command([program], folder).seconds
         for kind in KINDS:
-            env = environment(folder, kind, SHIM_VENDOR=stream.vendor, SHIM_BIN=program)
-            seconds = run(command, folder, env).seconds - alone
-            recorded(folder, kind, size=size)
+            env = build_environment(folder, kind, SHIM_VENDOR=stream.vendor, SHIM_BIN=program)
+            seconds = run_command(command, folder, env).seconds - alone
+            remove_recordings(folder, kind, size=size)
             if number:
                 spent[kind].append(seconds)
     for kind in KINDS[1:]:
@@ -75,26 +85,26 @@ def cpu(table: Table, name: str, stream: Stream, partial: bool, rounds: int, fol
         median = statistics.median(ratios)
         goal = f"<= {CPU_GOAL}" if kind == "none" else ""
         row = f"{name}{' with partial messages' * partial}, {kind}"
-        table.row(row, f"{spread(ratios)} times {statistics.median(spent['']):.2f} s", goal,
+        table.print_row(row, f"{format_spread(ratios)} times {statistics.median(spent['']):.2f} s", goal,
                   median <= CPU_GOAL if goal else None)  # fmt: skip
 
 
-def wall(table: Table, name: str, rounds: int, folder: str) -> None:
+def measure_wall_time(table: Table, name: str, rounds: int, folder: str) -> None:
     """The demo session."""
     took: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for _ in range(rounds):
         for kind in KINDS:
             began = time.monotonic()
-            run(
+            run_command(
                 [*SHIM, "claude", *TURN_ARGUMENTS],
                 folder,
-                environment(folder, kind, SHIM_VENDOR="demo"),
+                build_environment(folder, kind, SHIM_VENDOR="demo"),
             )
             took[kind].append(time.monotonic() - began)
-            recorded(folder, kind)
+            remove_recordings(folder, kind)
     for kind in KINDS[1:]:
         ratios = [one / other for one, other in zip(took[kind], took[""], strict=True)]
-        table.row(f"{name}, {kind}", f"{spread(ratios, '.3f')} times", f"<= {WALL_GOAL}",
+        table.print_row(f"{name}, {kind}", f"{format_spread(ratios, '.3f')} times", f"<= {WALL_GOAL}",
                   statistics.median(ratios) <= WALL_GOAL)  # fmt: skip
 
 
@@ -113,16 +123,22 @@ def main() -> int:
     table = Table()
     with tempfile.TemporaryDirectory(prefix="shim-bench-") as folder:
         path = os.path.join(folder, "stream.ndjson")
-        table.head(f"cpu   a recorded turn, times one that is not recorded; {size} MB, by turns")
+        table.print_heading(
+            f"cpu   a recorded turn, times one that is not recorded; {size} MB, by turns"
+        )
         for name in options.streams.split(","):
-            write(long_turn(STREAMS[name], size * MEGABYTE), path)
+            write_blocks(build_long_turn(STREAMS[name], size * MEGABYTE), path)
             for partial in (False, True):
-                table.attempt(name, cpu, STREAMS[name], partial, rounds, folder)
-        write(one_reply(STREAMS["pi"], DELTAS, ENGLISH), path)
-        table.attempt("100,000 deltas of words", cpu, STREAMS["pi"], True, rounds, folder)
-        table.head("wall  a session that takes its time, times the same without a recording")
-        table.attempt("the demo session", wall, rounds, folder)
-    return table.end()
+                table.print_measurement(name, measure_cpu, STREAMS[name], partial, rounds, folder)
+        write_blocks(build_reply(STREAMS["pi"], DELTAS, ENGLISH), path)
+        table.print_measurement(
+            "100,000 deltas of words", measure_cpu, STREAMS["pi"], True, rounds, folder
+        )
+        table.print_heading(
+            "wall  a session that takes its time, times the same without a recording"
+        )
+        table.print_measurement("the demo session", measure_wall_time, rounds, folder)
+    return table.print_summary()
 
 
 if __name__ == "__main__":

@@ -31,26 +31,26 @@ SHIM = [sys.executable, "-m", "shim"]
 Events = Iterator[dict[str, object]]
 
 
-def fragments(number: int) -> Events:
+def build_fragments(number: int) -> Events:
     words = [f"word{number % 97} " for _ in range(200)]
     yield start(str(number))
     yield from map(delta, words)
     yield said(text("".join(words)), reply=str(number))
 
 
-def outputs(number: int) -> Events:
+def build_outputs(number: int) -> Events:
     yield said(call(str(number), command=f"cat {number}"), reply=str(number))
     yield returned(str(number), f"line of output {number}\n" * 3000)
 
 
-def texts(number: int) -> Events:
+def build_texts(number: int) -> Events:
     yield said(
         text(f"# Part {number}\n\nSome **bold** words, `code`.\n\n- one\n- two\n" * 40),
         reply=str(number),
     )
 
 
-def edits(number: int) -> Events:
+def build_edits(number: int) -> Events:
     old = "".join(f"line {row}\n" for row in range(60))
     edit = {
         "file_path": f"/repo/{number}.py",
@@ -61,23 +61,23 @@ def edits(number: int) -> Events:
     yield returned(str(number), "updated")
 
 
-def turns(number: int) -> Events:
-    yield from fragments(number)
-    yield from outputs(number)
-    yield from edits(number)
+def build_turns(number: int) -> Events:
+    yield from build_fragments(number)
+    yield from build_outputs(number)
+    yield from build_edits(number)
     yield result(0.01 * number)
 
 
 MIXES: dict[str, Callable[[int], Events]] = {
-    "fragments": fragments,
-    "outputs": outputs,
-    "texts": texts,
-    "edits": edits,
-    "turns": turns,
+    "fragments": build_fragments,
+    "outputs": build_outputs,
+    "texts": build_texts,
+    "edits": build_edits,
+    "turns": build_turns,
 }
 
 
-def write(path: str, mix: Callable[[int], Events]) -> None:
+def write_recording(path: str, mix: Callable[[int], Events]) -> None:
     """A cast of at least CAST_BYTES."""
     encoder, at, number = CastEncoder(), 0.0, 0
     with open(path, "wb") as file:
@@ -99,7 +99,7 @@ def write(path: str, mix: Callable[[int], Events]) -> None:
         file.write(encoder.encode_end(at))
 
 
-def cpu(pid: int) -> float:
+def read_cpu_seconds(pid: int) -> float:
     """Seconds of CPU that a process has used; 0 where nobody says so."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -108,7 +108,7 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(command: list[str], *, terminal: bool) -> tuple[float, float, float, float]:
+def measure_command(command: list[str], *, terminal: bool) -> tuple[float, float, float, float]:
     """Seconds to the first line, of CPU until then, seconds to the end, bytes of memory at most."""
     if terminal:
         import pty
@@ -127,7 +127,7 @@ def measure(command: list[str], *, terminal: bool) -> tuple[float, float, float,
         try:
             while os.read(reads, 1 << 20):
                 if not first[0]:
-                    first[0], spent[0] = time.monotonic() - began, cpu(process.pid)
+                    first[0], spent[0] = time.monotonic() - began, read_cpu_seconds(process.pid)
         except OSError:
             pass  # how a terminal says that nobody writes any more
 
@@ -155,9 +155,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "long.cast")
         for name, mix in MIXES.items():
-            write(path, mix)
+            write_recording(path, mix)
             for words, terminal in (([], False), ([], True), (["--raw"], False)):
-                first, spent, lasted, memory = measure(
+                first, spent, lasted, memory = measure_command(
                     [*SHIM, "show", path, *words], terminal=terminal
                 )
                 what = f"{name}, {'terminal' if terminal else 'pipe'} {' '.join(words)}"

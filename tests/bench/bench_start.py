@@ -23,7 +23,7 @@ GOAL_MS = 20.0
 SLOWER = 1.1
 
 
-class Place:
+class StartBench:
     """A folder with a program that says when it runs, and the commands that come to it."""
 
     def __init__(self, folder: str) -> None:
@@ -32,7 +32,7 @@ class Place:
         with open(self.program, "w", encoding="utf-8") as file:
             file.write(f"#!/bin/sh\necho >{self._fifo}\n")
         os.chmod(self.program, 0o700)
-        self._said = os.open(self._fifo, os.O_RDWR)
+        self._fifo_descriptor = os.open(self._fifo, os.O_RDWR)
         kept = {
             key: value
             for key, value in os.environ.items()
@@ -40,32 +40,34 @@ class Place:
         }
         self._env = kept | {"HOME": folder, "XDG_CONFIG_HOME": folder, "SHIM_BIN": self.program}
 
-    def bare(self) -> float:
+    def time_bare_python(self) -> float:
         """Milliseconds until the program runs, started by a bare Python."""
         code = f"import os; os.execv({self.program!r}, [{self.program!r}])"
-        return self._until_it_runs([sys.executable, "-I", "-c", code], {})
+        return self._time_until_running([sys.executable, "-I", "-c", code], {})
 
-    def turn(self, vendor: str) -> float:
+    def time_turn(self, vendor: str) -> float:
         """Milliseconds until the program runs, started by a turn of `vendor`."""
         command = [sys.executable, "-I", "-c", ENTRY_CODE, "claude", *TURN_ARGUMENTS]
-        return self._until_it_runs(command, {"SHIM_VENDOR": vendor})
+        return self._time_until_running(command, {"SHIM_VENDOR": vendor})
 
-    def unwritten(self, vendor: str) -> float:
+    def time_turn_without_bytecode(self, vendor: str) -> float:
         """The same where Python must not write bytecode, which it hears only without `-I`."""
         command = [sys.executable, "-P", "-c", ENTRY_CODE, "claude", *TURN_ARGUMENTS]
-        return self._until_it_runs(command, {"SHIM_VENDOR": vendor, "PYTHONDONTWRITEBYTECODE": "1"})
+        return self._time_until_running(
+            command, {"SHIM_VENDOR": vendor, "PYTHONDONTWRITEBYTECODE": "1"}
+        )
 
-    def _until_it_runs(self, command: list[str], environment: dict[str, str]) -> float:
+    def _time_until_running(self, command: list[str], environment: dict[str, str]) -> float:
         actions = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
         began = time.perf_counter()
         pid = os.posix_spawn(command[0], command, self._env | environment, file_actions=actions)
-        os.read(self._said, 1)
+        os.read(self._fifo_descriptor, 1)
         took = time.perf_counter() - began
         os.waitpid(pid, 0)
         return took * 1000
 
 
-def median_ms(values: list[float]) -> str:
+def format_median_ms(values: list[float]) -> str:
     """A median, with the least beside it."""
     return f"{statistics.median(values):.1f} ms, minimum {min(values):.1f} ms"
 
@@ -79,12 +81,14 @@ def main() -> int:
     rounds = parser.parse_args().rounds
     table = Table()
     with tempfile.TemporaryDirectory(prefix="shim-start-") as folder:
-        place = Place(folder)
-        table.head(
+        place = StartBench(folder)
+        table.print_heading(
             f"the start of the vendor's program after ours, medians of {rounds} runs, by turns"
         )
-        ways = {"bare": place.bare} | {name: lambda name=name: place.turn(name) for name in VENDORS}
-        ways["unwritten"] = lambda: place.unwritten("pi")
+        ways = {"bare": place.time_bare_python} | {
+            name: lambda name=name: place.time_turn(name) for name in VENDORS
+        }
+        ways["unwritten"] = lambda: place.time_turn_without_bytecode("pi")
         # the first round warms up
         columns = [[run() for run in ways.values()] for _ in range(1 + rounds)][1:]
         taken = dict(
@@ -92,21 +96,23 @@ def main() -> int:
         )
         bare = taken.pop("bare")
         unwritten = taken.pop("unwritten")
-        table.row("bare Python, then the program", median_ms(bare))
+        table.print_row("bare Python, then the program", format_median_ms(bare))
         for name, values in taken.items():
             later = [one - other for one, other in zip(values, bare, strict=True)]
             met = statistics.median(later) <= GOAL_MS
-            table.row(f"{name}, above that", median_ms(later), f"<= {GOAL_MS:g} ms", met)
+            table.print_row(
+                f"{name}, above that", format_median_ms(later), f"<= {GOAL_MS:g} ms", met
+            )
         times = statistics.median(
             one / other for one, other in zip(unwritten, taken["pi"], strict=True)
         )
-        table.row(
+        table.print_row(
             "pi, no bytecode may be written",
             f"{times:.2f} times",
             f"<= {SLOWER:g} times",
             times <= SLOWER,
         )
-    return table.end()
+    return table.print_summary()
 
 
 if __name__ == "__main__":

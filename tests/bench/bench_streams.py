@@ -47,7 +47,7 @@ TAIL_TYPES = frozenset(
 )
 
 
-class Stream(NamedTuple):
+class BenchStream(NamedTuple):
     """One vendor's long turn: whose words, which runs, and the goals as fractions of the floor."""
 
     vendor: str
@@ -57,35 +57,37 @@ class Stream(NamedTuple):
     text_case: str = ""
 
 
-def _stream(
+def _build_stream(
     vendor: str,
     version: str,
     cases: str,
     goal: float | None,
     partial_goal: float | None = None,
     text_case: str = "",
-) -> Stream:
+) -> BenchStream:
     """The stream of runs of one version of a vendor; `cases` are their names, `text_case` the one
     that says a line.
     """
     named = tuple(f"{version}-{case}" for case in cases.split())
-    return Stream(vendor, named, goal, partial_goal, f"{version}-{text_case}" if text_case else "")
+    return BenchStream(
+        vendor, named, goal, partial_goal, f"{version}-{text_case}" if text_case else ""
+    )
 
 
 STREAMS = {
-    "acai": _stream("acai", "0.1.0", "text think shellok parallel", 0.3, 0.15, "text"),
-    "acai-2026": _stream("acai", "2026-04", "text shellok files", 0.3, 0.15),
-    "amp": Stream("amp", ("handmade-tool",), None, None),
-    "cake": _stream("cake", "2026-07", "text think files parallel shellfail", None),
-    "claude": _stream(
+    "acai": _build_stream("acai", "0.1.0", "text think shellok parallel", 0.3, 0.15, "text"),
+    "acai-2026": _build_stream("acai", "2026-04", "text shellok files", 0.3, 0.15),
+    "amp": BenchStream("amp", ("handmade-tool",), None, None),
+    "cake": _build_stream("cake", "2026-07", "text think files parallel shellfail", None),
+    "claude": _build_stream(
         "claude", "2.1.327", "text tool-bash tool-edit tool-read tool-parallel two-blocks", None
     ),
-    "cline": _stream("cline", "3.0.65", "edit failtool parallel", 0.3),
-    "codex": _stream(
+    "cline": _build_stream("cline", "3.0.65", "edit failtool parallel", 0.3),
+    "codex": _build_stream(
         "codex", "0.169.0", "text reasoning shell failtool applypatch mcp plan parallel", 0.2
     ),
-    "copilot": _stream("copilot", "1.0.102", "text edit failtool reasoning parallel", None),
-    "cursor": Stream(
+    "copilot": _build_stream("copilot", "1.0.102", "text edit failtool reasoning parallel", None),
+    "cursor": BenchStream(
         "cursor",
         (
             "shape-2026.08-text-thinking",
@@ -96,16 +98,18 @@ STREAMS = {
         0.37,
         None,
     ),
-    "cursor-deltas": Stream("cursor", ("shape-2026.08-partial-with-tool",), 0.37, 0.3),
-    "demo": Stream("demo", ("session",), None, None),
-    "droid": _stream("droid", "0.225.2", "text edit failtool parallel", None),
-    "gemini": _stream("gemini", "0.61.0", "text shell edit failtool reasoning todo parallel", 0.33),
-    "kilo": _stream("kilo", "7.7.9", "shell text", None),
-    "kimi": _stream("kimi", "1.49.0", "edit failtool text", 0.2),
-    "opencode": _stream(
+    "cursor-deltas": BenchStream("cursor", ("shape-2026.08-partial-with-tool",), 0.37, 0.3),
+    "demo": BenchStream("demo", ("session",), None, None),
+    "droid": _build_stream("droid", "0.225.2", "text edit failtool parallel", None),
+    "gemini": _build_stream(
+        "gemini", "0.61.0", "text shell edit failtool reasoning todo parallel", 0.33
+    ),
+    "kilo": _build_stream("kilo", "7.7.9", "shell text", None),
+    "kimi": _build_stream("kimi", "1.49.0", "edit failtool text", 0.2),
+    "opencode": _build_stream(
         "opencode", "1.18.33", "edit failtool parallel reasoning shell todo text", 0.3
     ),
-    "pi": Stream(
+    "pi": BenchStream(
         "pi",
         (
             "0.87.1-plain",
@@ -125,7 +129,7 @@ STREAMS = {
         0.55,
         "1.5.2-plain",
     ),
-    "qwen": _stream(
+    "qwen": _build_stream(
         "qwen",
         "0.24.4",
         "text reasoning reason-tool read-file shell edit write-file grep parallel",
@@ -133,12 +137,12 @@ STREAMS = {
         0.2,
         "text",
     ),
-    "qwen-rfc": _stream("qwen-rfc", "handmade", "chunk-text tool text", None),
-    "vibe": _stream("vibe", "3.0.2", "edit failtool parallel text", None),
+    "qwen-rfc": _build_stream("qwen-rfc", "handmade", "chunk-text tool text", None),
+    "vibe": _build_stream("vibe", "3.0.2", "edit failtool parallel text", None),
 }
 
 
-def case_lines(vendor: str, case: str) -> list[bytes]:
+def read_case_lines(vendor: str, case: str) -> list[bytes]:
     """The lines one recorded run printed."""
     return [
         line
@@ -147,7 +151,7 @@ def case_lines(vendor: str, case: str) -> list[bytes]:
     ]
 
 
-def place(line: bytes) -> str:
+def classify_line(line: bytes) -> str:
     """Where a line belongs in a long turn: once (`head`, `tail`), repeated (`body`), or nowhere
     (`drop`).
     """
@@ -160,17 +164,17 @@ def place(line: bytes) -> str:
     return "drop" if kind == "stream_event" else "body"
 
 
-def values_of(event: object, keys: frozenset[str]) -> Iterator[str]:
+def collect_values(event: object, keys: frozenset[str]) -> Iterator[str]:
     """Every string that stands under one of these keys, at any depth."""
     if isinstance(event, dict):
         for key, value in event.items():
             if key in keys and isinstance(value, str):
                 yield value
             else:
-                yield from values_of(value, keys)
+                yield from collect_values(value, keys)
     elif isinstance(event, list):
         for item in event:
-            yield from values_of(item, keys)
+            yield from collect_values(item, keys)
 
 
 class Body:
@@ -181,10 +185,10 @@ class Body:
         self.holes: list[int] = []
         self.ids = 0
 
-    def add(self, lines: list[bytes]) -> None:
+    def add_lines(self, lines: list[bytes]) -> None:
         """Append the lines of one run; its ids are its own, whatever another run called its calls."""
         found = sorted(
-            {value for line in lines for value in values_of(orjson.loads(line), ID_KEYS)}
+            {value for line in lines for value in collect_values(orjson.loads(line), ID_KEYS)}
         )
         text = b"\n".join(lines).replace(b"%", b"%%") + b"\n"
         numbers = {orjson.dumps(value): self.ids + index for index, value in enumerate(found)}
@@ -196,13 +200,13 @@ class Body:
 
         self.template += re.sub(b"|".join(map(re.escape, numbers)), hole, text) if numbers else text
 
-    def repetition(self, count: int) -> bytes:
+    def build_repetition(self, count: int) -> bytes:
         """The lines once more, under new ids."""
         first = count * self.ids
         return self.template % tuple([first + hole for hole in self.holes])
 
 
-def long_turn(stream: Stream, size: int) -> Iterator[bytes]:
+def build_long_turn(stream: BenchStream, size: int) -> Iterator[bytes]:
     """About `size` bytes of one turn, in blocks."""
     head: list[bytes] = []
     tail: list[bytes] = []
@@ -210,20 +214,20 @@ def long_turn(stream: Stream, size: int) -> Iterator[bytes]:
     session = b""
     for case in stream.cases:
         placed: dict[str, list[bytes]] = {"head": [], "body": [], "tail": [], "drop": []}
-        for line in case_lines(stream.vendor, case):
-            placed[place(line)].append(line)
+        for line in read_case_lines(stream.vendor, case):
+            placed[classify_line(line)].append(line)
         first = orjson.loads((placed["head"] or placed["body"])[0])
-        own = next(values_of(first, SESSION_KEYS), "").encode()
+        own = next(collect_values(first, SESSION_KEYS), "").encode()
         session = session or own
         head = head or placed["head"]
         tail = [line.replace(own, session) if own else line for line in placed["tail"]]
-        body.add([line.replace(own, session) if own else line for line in placed["body"]])
+        body.add_lines([line.replace(own, session) if own else line for line in placed["body"]])
     waiting = [line + b"\n" for line in head]
     ending = b"".join(line + b"\n" for line in tail)
     said = held = sum(map(len, waiting))
     count = 0
     while said + len(ending) < size:
-        waiting.append(body.repetition(count))
+        waiting.append(body.build_repetition(count))
         count += 1
         said += len(waiting[-1])
         held += len(waiting[-1])
@@ -234,12 +238,12 @@ def long_turn(stream: Stream, size: int) -> Iterator[bytes]:
     yield b"".join(waiting) + ending
 
 
-def text_turn(stream: Stream) -> bytes:
+def build_text_turn(stream: BenchStream) -> bytes:
     """One recorded turn that says a line of text."""
-    return b"".join(line + b"\n" for line in case_lines(stream.vendor, stream.text_case))
+    return b"".join(line + b"\n" for line in read_case_lines(stream.vendor, stream.text_case))
 
 
-def said_text(lines: list[bytes]) -> bytes:
+def find_text(lines: list[bytes]) -> bytes:
     """The text such a turn says, as JSON."""
     for line in lines:
         event = orjson.loads(line)
@@ -257,12 +261,14 @@ ENGLISH = """ The parser reads one line at a time and keeps what it has seen in 
  twice.""".replace("\n", "").split(" ")
 
 
-def one_reply(stream: Stream, deltas: int, words: list[str] | None = None) -> Iterator[bytes]:
+def build_reply(
+    stream: BenchStream, deltas: int, words: list[str] | None = None
+) -> Iterator[bytes]:
     """A pi turn whose text comes in that many deltas of 20 characters, or `words`; whole where the
     run had it whole.
     """
-    lines = case_lines(stream.vendor, stream.text_case)
-    old = said_text(lines)
+    lines = read_case_lines(stream.vendor, stream.text_case)
+    old = find_text(lines)
     fragments = [f"word {index:<14} " for index in range(deltas)]
     if words is not None:
         fragments = [" " + words[index % len(words)] for index in range(deltas)]
@@ -284,10 +290,10 @@ def one_reply(stream: Stream, deltas: int, words: list[str] | None = None) -> It
             )
 
 
-def one_line(stream: Stream, size: int) -> Iterator[bytes]:
+def build_line(stream: BenchStream, size: int) -> Iterator[bytes]:
     """A turn whose one assistant text makes a line of about `size` bytes, in pieces."""
-    lines = case_lines(stream.vendor, stream.text_case)
-    old = said_text(lines)
+    lines = read_case_lines(stream.vendor, stream.text_case)
+    old = find_text(lines)
     swapped = False
     for line in lines:
         if swapped or old not in line:
@@ -301,7 +307,7 @@ def one_line(stream: Stream, size: int) -> Iterator[bytes]:
         yield b'"' + after + b"\n"
 
 
-def write(blocks: Iterator[bytes], path: str) -> int:
+def write_blocks(blocks: Iterator[bytes], path: str) -> int:
     """Blocks into a file; how many bytes that were."""
     with open(path, "wb") as file:
         for block in blocks:

@@ -41,7 +41,7 @@ def test_the_rule_that_lets_a_call_run_lets_no_more_run_than_it_says(tool, argum
     assert find_granting_rule(tool, arguments, "/repo") == rule
 
 
-def asked(**request):
+def build_question(**request):
     return build_permission_prompt("q", {"subtype": "can_use_tool", **request}, "/repo")
 
 
@@ -55,7 +55,7 @@ def test_always_holds_for_this_run_only_whatever_a_real_claude_suggests():
         "rules": [{"toolName": "Bash", "ruleContent": "touch *"}],
         "behavior": "allow",
     }
-    question = asked(
+    question = build_question(
         tool_name="Bash",
         input={},
         permission_suggestions=[suggested | {"destination": "localSettings"}],
@@ -65,7 +65,9 @@ def test_always_holds_for_this_run_only_whatever_a_real_claude_suggests():
 
 
 def test_where_no_rule_would_do_always_is_not_offered():
-    question = asked(tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[])
+    question = build_question(
+        tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[]
+    )
     assert "always" not in question.format_input_prompt()
     assert "updatedPermissions" not in json.dumps(question.build_response("always"))
 
@@ -73,7 +75,9 @@ def test_where_no_rule_would_do_always_is_not_offered():
 def test_a_question_cannot_command_the_terminal():
     assert (
         "\x1b"
-        not in asked(tool_name="Bash", input={"command": "a\x1b]0;x\x07"}).format_input_prompt()
+        not in build_question(
+            tool_name="Bash", input={"command": "a\x1b]0;x\x07"}
+        ).format_input_prompt()
     )
 
 
@@ -97,11 +101,11 @@ RULE = {
 )  # fmt: skip
 def test_always_widens_no_folder_and_no_mode(suggested):
     """Not even where no rule is known: `rm *` has none."""
-    question = asked(
+    question = build_question(
         tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[suggested]
     )
     assert (question.permission_updates, question.rules) == ((), ())
-    question = asked(
+    question = build_question(
         tool_name="Bash",
         input={"command": "rm *"},
         permission_suggestions=[suggested, {**RULE, "mode": "plan"}],
@@ -116,7 +120,7 @@ def test_always_widens_no_folder_and_no_mode(suggested):
     [{"tool_name": "ExitPlanMode"}, {"tool_name": "AskUserQuestion"}, {"subtype": "elicitation"}],
 )
 def test_what_is_a_question_of_its_own_is_never_answered_for_always(request_):
-    assert asked(input={}, **request_).permission_updates == ()
+    assert build_question(input={}, **request_).permission_updates == ()
 
 
 ASKED = {

@@ -41,7 +41,7 @@ ANSWERED = 0.25
 SAYS = says("some words of a vendor that says a lot")
 
 
-def kept(one):
+def read_log_lines(one):
     """The lines that the log has, by number."""
     log = RecordingLog(os.path.join(one.folder, "log"), 10_000)
     found, after = {}, log.first_number - 1
@@ -69,7 +69,7 @@ def chatty(box, hosts):
 
 
 @pytest.fixture
-def living(box):
+def hosting_box(box):
     """The box, whose hosts end with the test."""
     made = HostingBox(box)
     yield made
@@ -91,7 +91,7 @@ def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(host
             now = kill(hosts, one)
             seen += link.read_frames(PATIENCE)
         said = {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}
-        log = kept(one)
+        log = read_log_lines(one)
         assert said.items() <= log.items() and list(log) == list(range(1, len(log) + 1))
         finished = any(b'"type":"result"' in line for line in log.values())
         assert now.metadata["state"] in (("done", "failed") if finished else ("failed",)), (
@@ -112,7 +112,7 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
         until(link, "line", number=20)
     killed = kill(hosts, one)
     assert killed.metadata["state"] == "failed"
-    last = max(kept(one))
+    last = max(read_log_lines(one))
     child = box.fake(
         ["record", str(box.recording)], HELLO, ["hear", "and?"], TURN, ["hear", "never"]
     )
@@ -123,7 +123,7 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
         assert until_result(link)[-1]["subtype"] == "success"
     told = box.record()["arguments"]
     assert INIT["session_id"] in " ".join(told), told
-    now = kept(one)  # the log of a session that lives grows
+    now = read_log_lines(one)  # the log of a session that lives grows
     assert list(now) == list(range(1, max(now) + 1)) and max(now) > last
 
 
@@ -146,7 +146,7 @@ def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_
     )
     now = hosts.ended(one)
     assert now.metadata["state"] == "failed" and "File too large" in now.metadata["detail"]
-    log = kept(one)
+    log = read_log_lines(one)
     assert {
         came["number"]: came["raw"] for came in seen if came["kind"] == "line"
     }.items() <= log.items()
@@ -171,7 +171,7 @@ def test_a_full_disk_ends_the_session(hosts, chatty, tmp_path):
         assert "No space left on device" in seen[-1]["reason"]
         said = {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}
         assert hosts.ended(one).metadata["state"] == "failed" and held.gone()
-        assert said.items() <= kept(one).items()
+        assert said.items() <= read_log_lines(one).items()
         for entry in os.scandir(os.path.join(one.folder, "log")):
             os.unlink(entry)
         assert registry.remove_session(hosts.now(one))
@@ -388,35 +388,35 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.full)])
-def test_frontends_that_are_killed_at_any_moment_cost_nothing(living, kills):
+def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills):
     chance = random.Random(16)
     turn = ["out", ndjson(INIT, says("Done."), result("Done."))]
-    living.vendor(HELLO, *(kills + 2) * (["hear", "go"], turn), ["hear", "never"])
-    with living.box.running(
-        *CONVERSE, stdin=subprocess.PIPE, environment={**living.environment, **BRIDGE}
+    hosting_box.vendor(HELLO, *(kills + 2) * (["hear", "go"], turn), ["hear", "never"])
+    with hosting_box.box.running(
+        *CONVERSE, stdin=subprocess.PIPE, environment={**hosting_box.environment, **BRIDGE}
     ) as first:
         first.say(user("go"))
         first.hang_up()
-    one = living.undriven(living.sessions()[0])
+    one = hosting_box.undriven(hosting_box.sessions()[0])
     words = ("-p", "go", "--resume", one.session_id, *STREAM)
-    before, opened = living.children(one), _descriptors(one)
+    before, opened = hosting_box.children(one), _descriptors(one)
     with connect_to_session_blocking(
-        one.session_id, living.variables, role="watch", partial=False
+        one.session_id, hosting_box.variables, role="watch", partial=False
     ) as stays:
         seen = list[Any]()
         for _ in range(kills):
-            with living.box.running(*words, environment=living.environment) as running:
+            with hosting_box.box.running(*words, environment=hosting_box.environment) as running:
                 seen += stays.read_frames(chance.uniform(0, ANSWERED))
                 running.signal(signal.SIGKILL)
                 running.status()
-        done, deadline = living.claude(*words), time.monotonic() + PATIENCE
+        done, deadline = hosting_box.claude(*words), time.monotonic() + PATIENCE
         # a message of one that was killed is answered just now
         while "is running in the background" in done.stderr:
             assert time.monotonic() < deadline, done
-            done = living.claude(*words)
+            done = hosting_box.claude(*words)
         assert (done.status, done.result["result"]) == (0, "Done.")
         said = [came for came in seen if came["kind"] == "line"]
-        log = kept(living.idle(one))
+        log = read_log_lines(hosting_box.idle(one))
         lines = (came for came in stays.read_frames(PATIENCE) if came["kind"] == "line")
         while len(said) < len(log):
             said.append(next(lines))
@@ -426,7 +426,7 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(living, kills):
         "each message that was taken was answered"
     )
     deadline = time.monotonic() + PATIENCE
-    while living.children(one) != before or _descriptors(one) > opened:
+    while hosting_box.children(one) != before or _descriptors(one) > opened:
         assert time.monotonic() < deadline, "something of a frontend that was killed is left"
 
 

@@ -28,7 +28,7 @@ MESSAGE = {"kind": "message", "message": {"role": "user", "content": "hi"}}
 
 
 @pytest.fixture
-def one(hosts):
+def hosted_session(hosts):
     """A session whose host is forked: in the event loop of a test it would be started, which costs
     more.
     """
@@ -36,14 +36,14 @@ def one(hosts):
 
 
 @pytest.fixture
-def stopped(one, hosts, monkeypatch):
+def halted_session(hosted_session, hosts, monkeypatch):
     """A session whose host is halted."""
-    with hosts.halted(one):
+    with hosts.halted(hosted_session):
         monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
-        yield hosts.now(one)
+        yield hosts.now(hosted_session)
 
 
-async def told(one, environment):
+async def collect_errors(one, environment):
     """What the blocking form says, a question, and the form for a loop."""
     found = []
     with anyio.fail_after(PATIENCE):
@@ -59,23 +59,29 @@ async def told(one, environment):
     return [*found, caught.value]
 
 
-async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(stopped, hosts):
-    for error in await told(stopped, hosts.environment):
-        assert f"does not answer (pid {stopped.metadata['pid']})" in str(error)
-        assert f"kill -CONT {stopped.metadata['pid']}" in error.hint and "respawn" not in error.hint
+async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(halted_session, hosts):
+    for error in await collect_errors(halted_session, hosts.environment):
+        assert f"does not answer (pid {halted_session.metadata['pid']})" in str(error)
+        assert (
+            f"kill -CONT {halted_session.metadata['pid']}" in error.hint
+            and "respawn" not in error.hint
+        )
 
 
-async def test_a_host_that_is_full_says_so_at_once(one, hosts, monkeypatch):
-    hosts.link(one).close()
+async def test_a_host_that_is_full_says_so_at_once(hosted_session, hosts, monkeypatch):
+    hosts.link(hosted_session).close()
     with sockets.open_listener(str(hosts.cwd)) as full, anyio.fail_after(PATIENCE):
         monkeypatch.setattr(
             sockets,
             "connect_to_host",
             partial(_full, full, sockets.connect_to_host, str(hosts.cwd)),
         )
-        for error in await told(hosts.now(one), hosts.environment):
+        for error in await collect_errors(hosts.now(hosted_session), hosts.environment):
             assert "is full: 256 clients are connected already" in str(error)
-            assert "respawn" not in error.hint and f"claude stop {one.short_id}" in error.hint
+            assert (
+                "respawn" not in error.hint
+                and f"claude stop {hosted_session.short_id}" in error.hint
+            )
 
 
 def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts):
@@ -129,9 +135,9 @@ def _full(listening, connect_to, folder, _):
 
 
 async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(
-    one, hosts, monkeypatch
+    hosted_session, hosts, monkeypatch
 ):
-    with hosts.link(one) as link, hosts.halted(one):
+    with hosts.link(hosted_session) as link, hosts.halted(hosted_session):
         monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
         with anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
             while True:  # until the socket has no more room

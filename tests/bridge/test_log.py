@@ -19,11 +19,11 @@ pytestmark = pytest.mark.anyio
 
 class TestMemoryLog(LogSuite):
     @pytest.fixture(autouse=True)
-    def _kept(self):
-        self.kept = []
+    def _entries(self):
+        self.entries = []
 
-    def opened(self, generation):
-        return MemoryLog(generation, self.kept)
+    def open_log(self, generation):
+        return MemoryLog(generation, self.entries)
 
 
 class TestCastLog(LogSuite):
@@ -31,7 +31,7 @@ class TestCastLog(LogSuite):
     def _folder(self, tmp_path):
         self.folder = str(tmp_path / "log")
 
-    def opened(self, generation):
+    def open_log(self, generation):
         return RecordingLog(self.folder, generation)
 
 

@@ -117,10 +117,12 @@ class Installation:
         """Start a session that has answered its first message and has not asked yet. Return its id."""
         body = {"vendor": "qwen", "cwd": str(self.hosts.cwd), "prompt": "go"}
         session = self.ask("POST", "/sessions", body)["session"]
-        self.hosts.wait_until(self.registered(session), lambda now: now.metadata["state"] == "done")
+        self.hosts.wait_until(
+            self.find_session(session), lambda now: now.metadata["state"] == "done"
+        )
         return session
 
-    def registered(self, session):
+    def find_session(self, session):
         return registry.find_session(session, self.hosts.environment)
 
     def until(self, session, happened):
@@ -238,7 +240,7 @@ def test_sessions_and_server_continue_without_their_package(installation, how, s
 def _play_without_imports(installation):
     before = [installation.dump(installation.server.pid)]
     session = installation.begin()
-    pids = [installation.server.pid, installation.registered(session).metadata["pid"]]
+    pids = [installation.server.pid, installation.find_session(session).metadata["pid"]]
     before.append(installation.dump(pids[1]))
     installation.play(session)
     installation.ask("POST", f"/sessions/{session}/interrupt")
@@ -328,11 +330,11 @@ def _lazy_imports():
                 continue
             for function in ast.walk(ast.parse(source)):
                 if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                    names |= set(_imported(function, ast))
+                    names |= set(_list_imports(function, ast))
     return {name for name in names if name.partition(".")[0] != "shim"}
 
 
-def _imported(function, ast):
+def _list_imports(function, ast):
     for node in ast.walk(function):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

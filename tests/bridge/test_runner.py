@@ -22,7 +22,7 @@ class Host:
     """A runner with a log, and what it asked for."""
 
     def __init__(self, folder):
-        self.facts, self.told, self.failed = [], [], []
+        self.metadata_updates, self.sent_lines, self.failed = [], [], []
         self.log = RecordingLog(str(folder / "log"), 1)
         self.hub = Hub(
             HubSession(U),
@@ -32,12 +32,12 @@ class Host:
             now_ms=lambda: 0,
             clock=lambda: 0.0,
         )
-        told, failed = self.told.append, self.failed.append
+        told, failed = self.sent_lines.append, self.failed.append
         self.runner = HubRunner(
             self.hub,
             self.log,
             send_line=told,
-            update_metadata=self.facts.append,
+            update_metadata=self.metadata_updates.append,
             end_session=lambda by: None,
             report_failure=failed,
         )
@@ -67,7 +67,7 @@ def test_facts_that_hold_only_in_between_are_not_kept(host):
     host.hub.open()
     host.hub.send_prompt({"role": "user", "content": "hi"}, U)
     host.runner.run_commands()
-    assert [each["state"] for each in host.facts] == ["working"]
+    assert [each["state"] for each in host.metadata_updates] == ["working"]
 
 
 async def test_what_a_client_did_not_take_at_once_is_written_when_it_takes_more(host):

@@ -102,17 +102,19 @@ class User:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
-    def run(self, *argv: str, said: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *argv: str, stdin_text: str = "", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         """The same to its end."""
         with self.start(*argv, **variables) as process:
-            out, err = process.communicate(said, PATIENCE)
+            out, err = process.communicate(stdin_text, PATIENCE)
         return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
     def shim(
         self, *commands: Sequence[str], **variables: str
     ) -> list[subprocess.CompletedProcess[str]]:
         """`shim WORDS` for each of these commands, to its end."""
-        done = self.run("-I", "-c", COMMANDS, said=json.dumps(commands), **variables)
+        done = self.run("-I", "-c", COMMANDS, stdin_text=json.dumps(commands), **variables)
         assert done.returncode == 0, done
         ended = zip(commands, json.loads(done.stdout), strict=True)
         return [subprocess.CompletedProcess(words, *one) for words, one in ended]
@@ -179,7 +181,7 @@ def test_no_file_socket_or_token_of_a_session_is_open_to_another_user(users):
         "log",
         "tokens.json",
     }
-    assert bob.run("-c", TRIES, said="\n".join(paths)).stdout == ""
+    assert bob.run("-c", TRIES, stdin_text="\n".join(paths)).stdout == ""
     one = alice.facts()
     assert (
         alice.run(

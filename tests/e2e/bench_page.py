@@ -28,8 +28,8 @@ from browser import Browser
 TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "support"), str(TESTS / "bench")]
 
-from bench import Table, spread  # noqa: E402 - after their folders are known
-from bench_bridge import Place, call_of, lines_of, place  # noqa: E402
+from bench import Table, format_spread  # noqa: E402 - after their folders are known
+from bench_bridge import BenchHosting, call_of, open_hosting, read_lines  # noqa: E402
 from hosting import until  # noqa: E402
 from page_driving import Page, Served  # noqa: E402
 
@@ -60,9 +60,9 @@ look();
 """
 
 
-def line(page: Page, here: Place, table: Table) -> None:
+def line(page: Page, here: BenchHosting, table: Table) -> None:
     """Part `line`."""
-    table.head(f"line  milliseconds from the child's write, median and 95th of {CALLS}")
+    table.print_heading(f"line  milliseconds from the child's write, median and 95th of {CALLS}")
     one = here.start()
     page.browser.run("location.hash = arguments[0]", f"s/{one.short_id}")
     page.browser.wait(lambda: page.browser.run("return shown.synced"))
@@ -72,7 +72,7 @@ def line(page: Page, here: Place, table: Table) -> None:
         plan = json.dumps({"calls": CALLS, "rate": RATE, "bytes": 100})
         link.send_frame_blocking({"kind": "message", "message": {"role": "user", "content": plan}})
         direct = [
-            at * 1000 - int(said) / 1e6 for at, line in lines_of(link) if (said := call_of(line))
+            at * 1000 - int(said) / 1e6 for at, line in read_lines(link) if (said := call_of(line))
         ]
     page.browser.wait(lambda: page.browser.run("return Object.keys(seen).length") >= CALLS)
     began = clock_of(page.browser)
@@ -97,14 +97,16 @@ def tell(table: Table, name: str, taken: list[float], goal: float | None) -> Non
     late = sorted(taken)[len(taken) * 95 // 100]
     met = None if goal is None else statistics.median(taken) <= goal
     measured = f"{statistics.median(taken):.2f} ms, {late:.2f} ms"
-    table.row(name, measured, "" if goal is None else f"<= {goal:g} ms", met)
+    table.print_row(name, measured, "" if goal is None else f"<= {goal:g} ms", met)
 
 
-def long(page: Page, here: Place, table: Table, rounds: int) -> None:
+def long(page: Page, here: BenchHosting, table: Table, rounds: int) -> None:
     """Part `open`."""
-    table.head(f"open  seconds until a session of {LINES:,} lines is there, medians of {rounds}")
-    one = here.works(LINES // 2)
-    here.done(one)
+    table.print_heading(
+        f"open  seconds until a session of {LINES:,} lines is there, medians of {rounds}"
+    )
+    one = here.start_calls(LINES // 2)
+    here.wait_until_done(one)
     drawn, bare, size = list[float](), list[float](), 0
     for _ in range(rounds):
         page.browser.run("location.hash = ''")
@@ -112,8 +114,8 @@ def long(page: Page, here: Place, table: Table, rounds: int) -> None:
         milliseconds, size = page.browser.driver.execute_async_script(OPEN, one.short_id)
         drawn.append(milliseconds / 1000)
         bare.append(read(page, one))
-    table.row("drawn by the page", f"{spread(drawn)} s; {size:,} elements")
-    table.row("bare: read by a client", f"{spread(bare)} s")
+    table.print_row("drawn by the page", f"{format_spread(drawn)} s; {size:,} elements")
+    table.print_row("bare: read by a client", f"{format_spread(bare)} s")
 
 
 def read(page: Page, one: SessionRecord) -> float:
@@ -143,10 +145,10 @@ def main() -> int:
     try:
         browser = Browser("127.0.0.1")
     except pytest.skip.Exception as reason:
-        table.row("the page in a browser", str(reason)[:90], "", "not run")
-        return table.end()
+        table.print_row("the page in a browser", str(reason)[:90], "", "not run")
+        return table.print_summary()
     try:
-        with place() as here:
+        with open_hosting() as here:
             served = Served(here.environment)
             try:
                 page = Page(browser, served)
@@ -157,7 +159,7 @@ def main() -> int:
                 served.kill()
     finally:
         browser.close()
-    return int(table.end() != 0 or table.counts["short"] > 0)
+    return int(table.print_summary() != 0 or table.counts["short"] > 0)
 
 
 if __name__ == "__main__":

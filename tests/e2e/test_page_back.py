@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_bridge import Place
+from bench_bridge import BenchHosting
 from box import Box, Gate
 from browser import DESKTOP, Browser
 from hosting import Hosting
@@ -324,12 +324,12 @@ def frames_until(link: Any, wanted: Callable[[dict[str, Any]], bool]) -> list[di
 
 @full
 def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_path):
-    here = Place(tmp_path)
+    here = BenchHosting(tmp_path)
     served = Served(here.environment)
     page = Page(browser, served)
     try:
         page.come_in(size=DESKTOP)
-        one = here.works(400, rate=100)
+        one = here.start_calls(400, rate=100)
         browser.run("location.hash = arguments[0]", f"s/{one.short_id}")
         for number in range(6):
             before = browser.run("return shown.order ? shown.order.length : 0")

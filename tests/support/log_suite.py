@@ -36,12 +36,12 @@ class LogSuite:
     former ones said.
     """
 
-    def opened(self, generation: int) -> SessionLog:
+    def open_log(self, generation: int) -> SessionLog:
         raise NotImplementedError
 
     @pytest.fixture
     def log(self) -> Iterator[SessionLog]:
-        yield self.opened(1)
+        yield self.open_log(1)
 
     def test_a_log_begins_empty(self, log):
         assert (log.first_number, log.last_number) == (1, 0)
@@ -112,15 +112,15 @@ class LogSuite:
 
     def test_numbers_go_on_in_the_next_life(self, log):
         log.append(said(1, 2))
-        after = self.opened(2)
+        after = self.open_log(2)
         assert after.last_number == 2
         after.append(said(3))
         read = after.read(0, 9)
         assert [(entry.generation, entry.number) for entry in read] == [(1, 1), (1, 2), (2, 3)]
 
     def test_a_life_that_said_nothing_leaves_no_hole(self, log):
-        self.opened(2)
-        third = self.opened(3)
+        self.open_log(2)
+        third = self.open_log(3)
         third.append(said(1))
         assert numbers(third.read(0, 9)) == [1]
 

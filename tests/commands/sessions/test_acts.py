@@ -16,7 +16,7 @@ from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, re
 
 
 @pytest.fixture
-def asking(desk):
+def waiting_session(desk):
     """A session that asks whether it may run `touch x`; what its vendor is told is recorded."""
     plan = (
         HELLO,
@@ -33,7 +33,7 @@ def asking(desk):
     return desk.wait_until(one, lambda now: now.metadata["waitingFor"])
 
 
-def told(desk):
+def read_answer(desk):
     """What the vendor was told of its question."""
     (answer,) = [
         json.loads(line)["response"]["response"]
@@ -43,17 +43,17 @@ def told(desk):
     return answer
 
 
-def listed(desk, *words):
+def list_sessions(desk, *words):
     done = desk.shim("bridge", "list", "--json", *words)
     assert done.status == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, asking):
-    (one,) = listed(desk)
+def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, waiting_session):
+    (one,) = list_sessions(desk)
     assert (one["id"], one["session"], one["vendor"]) == (
-        asking.short_id,
-        asking.session_id,
+        waiting_session.short_id,
+        waiting_session.session_id,
         "qwen",
     )
     assert (one["state"], one["status"], one["waitingFor"]) == (
@@ -71,7 +71,7 @@ def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, asking):
         "blocked",
     )
     table = desk.shim("bridge", "list").stdout.decode()
-    assert asking.short_id in table and "asker" in table and "approve" in table
+    assert waiting_session.short_id in table and "asker" in table and "approve" in table
     assert table.rstrip().endswith("shim bridge list --json, or claude attach ID"), (
         "the table cuts a long one"
     )
@@ -88,43 +88,50 @@ def test_a_question_that_is_too_long_for_a_line_says_where_the_rest_is():
     assert told.endswith("more characters: `shim bridge list --json` has all)")
 
 
-def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, asking):
-    with desk.link(asking, role="watch") as watcher:
+def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, waiting_session):
+    with desk.link(waiting_session, role="watch") as watcher:
         done = desk.shim("bridge", "answer", "asker", "allow")
         assert (done.status, done.stdout, done.stderr) == (0, b"allowed\n", "")
         assert until(watcher, "settled")["how"] == "allow"
         assert until_result(watcher)[-1]["result"] == "After."
-    assert told(desk)["behavior"] == "allow"
-    now = desk.wait_until(asking, lambda now: now.metadata["state"] != "working")
+    assert read_answer(desk)["behavior"] == "allow"
+    now = desk.wait_until(waiting_session, lambda now: now.metadata["state"] != "working")
     assert (now.metadata["state"], now.metadata["status"]) == ("done", "idle")
 
 
-def test_a_denial_says_why(desk, asking):
-    done = desk.shim("bridge", "answer", asking.short_id, "deny", "--message", "not here")
+def test_a_denial_says_why(desk, waiting_session):
+    done = desk.shim("bridge", "answer", waiting_session.short_id, "deny", "--message", "not here")
     assert (done.status, done.stdout) == (0, b"denied\n")
-    with desk.link(asking) as link:
+    with desk.link(waiting_session) as link:
         until_result(link)
-    assert "not here" in json.dumps(told(desk))
+    assert "not here" in json.dumps(read_answer(desk))
 
 
-def test_another_input_runs_instead_of_the_asked_one(desk, asking):
+def test_another_input_runs_instead_of_the_asked_one(desk, waiting_session):
     assert (
         desk.shim(
-            "bridge", "answer", asking.short_id, "allow", "--input", '{"command": "touch y"}'
+            "bridge",
+            "answer",
+            waiting_session.short_id,
+            "allow",
+            "--input",
+            '{"command": "touch y"}',
         ).status
         == 0
     )
-    with desk.link(asking) as link:
+    with desk.link(waiting_session) as link:
         until_result(link)
-    assert "touch y" in json.dumps(told(desk))
+    assert "touch y" in json.dumps(read_answer(desk))
 
 
-def test_always_asks_no_more_about_such_calls(desk, asking):
-    with desk.link(asking, role="watch") as watcher:
-        assert desk.shim("bridge", "answer", asking.short_id, "allow", "--always").status == 0
+def test_always_asks_no_more_about_such_calls(desk, waiting_session):
+    with desk.link(waiting_session, role="watch") as watcher:
+        assert (
+            desk.shim("bridge", "answer", waiting_session.short_id, "allow", "--always").status == 0
+        )
         until(watcher, "settled")
     log = next(
-        (desk.box.path / "desk" / "state" / "bridge" / asking.session_id / "log").iterdir()
+        (desk.box.path / "desk" / "state" / "bridge" / waiting_session.session_id / "log").iterdir()
     ).read_text()
     log = log.replace("\\", "")  # a line of it is a text in JSON
     assert (
@@ -133,14 +140,14 @@ def test_always_asks_no_more_about_such_calls(desk, asking):
     )
 
 
-def test_who_comes_too_late_is_told_who_was_first(desk, asking):
+def test_who_comes_too_late_is_told_who_was_first(desk, waiting_session):
     """Two of us at once: one settles it, the other one is told by whom."""
-    (question,) = [each["question"] for each in listed(desk)[0]["questions"]]
+    (question,) = [each["question"] for each in list_sessions(desk)[0]["questions"]]
     done = []
     both = [
         threading.Thread(
             target=lambda how=how: done.append(
-                desk.shim("bridge", "answer", asking.short_id, question, how)
+                desk.shim("bridge", "answer", waiting_session.short_id, question, how)
             )
         )
         for how in ("allow", "deny")
@@ -155,29 +162,31 @@ def test_who_comes_too_late_is_told_who_was_first(desk, asking):
     assert f"the question was settled already: {how}, by shim bridge answer" in second.stderr
 
 
-def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(desk, asking, monkeypatch):
+def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(
+    desk, waiting_session, monkeypatch
+):
     monkeypatch.setattr(acts, "LIST_TIMEOUT_S", 0.0)
     monkeypatch.setattr(os, "environ", desk.environment)
-    with desk.halted(asking) as pid:
+    with desk.halted(waiting_session) as pid:
         goes_on = threading.Timer(0.5, os.kill, (pid, signal.SIGCONT))
         goes_on.start()
-        assert len(acts.list_open_requests(asking)) == 1
+        assert len(acts.list_open_requests(waiting_session)) == 1
         goes_on.join()
 
 
-def test_who_comes_much_later_is_told_so_too(desk, asking):
-    (question,) = [each["question"] for each in listed(desk)[0]["questions"]]
-    assert desk.shim("bridge", "answer", asking.short_id, question, "allow").status == 0
-    late = desk.shim("bridge", "answer", asking.short_id, question, "allow")
+def test_who_comes_much_later_is_told_so_too(desk, waiting_session):
+    (question,) = [each["question"] for each in list_sessions(desk)[0]["questions"]]
+    assert desk.shim("bridge", "answer", waiting_session.short_id, question, "allow").status == 0
+    late = desk.shim("bridge", "answer", waiting_session.short_id, question, "allow")
     assert (
         late.status == 1
         and "the question was settled already: allow, by shim bridge answer" in late.stderr
     )
 
 
-def test_an_answer_without_a_question_names_the_client_that_was_first(desk, asking):
-    assert desk.shim("bridge", "answer", asking.short_id, "deny").status == 0
-    late = desk.shim("bridge", "answer", asking.short_id, "allow")
+def test_an_answer_without_a_question_names_the_client_that_was_first(desk, waiting_session):
+    assert desk.shim("bridge", "answer", waiting_session.short_id, "deny").status == 0
+    late = desk.shim("bridge", "answer", waiting_session.short_id, "allow")
     assert late.status == 1 and "was settled already: deny, by shim bridge answer" in late.stderr
 
 
@@ -221,25 +230,30 @@ def test_an_unknown_session_is_named(desk, words):
     assert done.status == 1 and NO_MATCH_WITH_HINT.format(word="x") in done.stderr
 
 
-def test_what_is_said_is_the_next_message(desk, asking):
-    assert desk.shim("bridge", "answer", asking.short_id, "allow").status == 0
-    with desk.link(asking, role="watch") as watcher:
+def test_what_is_said_is_the_next_message(desk, waiting_session):
+    assert desk.shim("bridge", "answer", waiting_session.short_id, "allow").status == 0
+    with desk.link(waiting_session, role="watch") as watcher:
         until_result(watcher)
         assert (
-            desk.shim("bridge", "say", asking.short_id, "and more").stdout.decode()
-            == f"said to {asking.short_id}\n"
+            desk.shim("bridge", "say", waiting_session.short_id, "and more").stdout.decode()
+            == f"said to {waiting_session.short_id}\n"
         )
         assert until_result(watcher)[-1]["result"] == "More."
 
 
-def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(desk, asking):
+def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(
+    desk, waiting_session
+):
     for text in ("more", "and more"):
-        assert desk.shim("bridge", "say", asking.short_id, text).status == 0
-    stopped = desk.shim("bridge", "stop", asking.short_id).stdout.decode()
-    assert stopped == f"stopped {asking.short_id}; 2 messages were not answered\n"
+        assert desk.shim("bridge", "say", waiting_session.short_id, text).status == 0
+    stopped = desk.shim("bridge", "stop", waiting_session.short_id).stdout.decode()
+    assert stopped == f"stopped {waiting_session.short_id}; 2 messages were not answered\n"
     assert b"2 messages were not answered" in desk.shim("bridge", "list", "--all").stdout
-    assert [each["unanswered"] for each in listed(desk, "--all")] == [2]
-    assert desk.claude("logs", asking.short_id).stdout.count(b"a message was not answered") == 2
+    assert [each["unanswered"] for each in list_sessions(desk, "--all")] == [2]
+    assert (
+        desk.claude("logs", waiting_session.short_id).stdout.count(b"a message was not answered")
+        == 2
+    )
 
 
 def test_who_does_not_drive_is_told_who_does_and_how_to_take_over(desk):
@@ -260,7 +274,9 @@ def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
     with desk.link(one) as link:
         until_result(link)
     assert desk.shim("bridge", "stop", one.short_id).stdout.decode() == f"stopped {one.short_id}\n"
-    assert listed(desk) == [] and [each["alive"] for each in listed(desk, "--all")] == [False]
+    assert list_sessions(desk) == [] and [
+        each["alive"] for each in list_sessions(desk, "--all")
+    ] == [False]
     assert (
         desk.shim("bridge", "say", one.short_id, "again").stdout.decode()
         == f"woke {one.short_id}\n"
@@ -294,7 +310,7 @@ def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):
 
 def test_an_empty_list_says_how_to_begin(desk):
     assert b"`claude --bg PROMPT` begins one" in desk.shim("bridge", "list").stdout
-    assert listed(desk) == []
+    assert list_sessions(desk) == []
 
 
 def test_a_session_without_its_start_is_resumed_by_another_command(desk):

@@ -37,7 +37,7 @@ needs_web = pytest.mark.skipif(
 )
 
 
-def served(environment, cwd, *words):
+def start_server(environment, cwd, *words):
     return start_shim(
         ("bridge", "serve", "--http", "127.0.0.1:0", *words),
         env=environment,
@@ -57,7 +57,7 @@ def get(address, token, **over):
 @needs_web
 def test_what_is_no_terminal_gets_the_address_without_a_token(box):
     token = box.shim("bridge", "token").stdout.decode().strip()
-    with served(box.environment(), box.cwd) as process:
+    with start_server(box.environment(), box.cwd) as process:
         try:
             address = process.stdout.readline().decode().strip()
             assert ADDRESS.fullmatch(address)
@@ -73,7 +73,7 @@ def test_what_is_no_terminal_gets_the_address_without_a_token(box):
 def test_over_tls_it_answers_under_its_name_and_for_nobody_who_does_not_trust_it(box, tmp_path):
     cert, key = certified("localhost", tmp_path)
     token = box.shim("bridge", "token").stdout.decode().strip()
-    with served(
+    with start_server(
         box.environment(), box.cwd, "--name", "localhost", "--tls-cert", cert, "--tls-key", key
     ) as process:
         try:
@@ -95,7 +95,7 @@ def test_an_end_with_an_open_stream_is_quick_and_quiet(desk):
     begun = desk.claude("--bg", "hi")
     assert begun.status == 0
     token = desk.shim("bridge", "token").stdout.decode().strip()
-    with served(desk.environment, desk.cwd) as process:
+    with start_server(desk.environment, desk.cwd) as process:
         try:
             address = process.stdout.readline().decode().strip()
             (session,) = get(f"{address}sessions", token)["sessions"]

@@ -21,7 +21,7 @@ MARK = "[REDACTED:github-token]"
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
 
-def started(partial: bool = False, **terms: Any) -> Stage:
+def start_stage(partial: bool = False, **terms: Any) -> Stage:
     """A redacting stage whose init is said already."""
     stage = Stage(partial=partial, redact=True, **terms)
     stage.turn.start_session(session_id="s")
@@ -29,7 +29,7 @@ def started(partial: bool = False, **terms: Any) -> Stage:
     return stage
 
 
-def ended(stage: Stage) -> list[str]:
+def end_turn(stage: Stage) -> list[str]:
     """The rest of a stream in short; its contract is kept."""
     stage.turn.record_end()
     words = stage.finish()
@@ -47,19 +47,19 @@ def test_only_a_turn_that_was_told_so_redacts():
 
 
 def test_a_secret_split_over_two_deltas_is_caught():
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_text(f"use {GITHUB[:20]}")
     stage.turn.add_text(f"{GITHUB[20:]} now")
     assert stage.brief() == ["start", "open:text", "+use ", f"+{MARK} now"]
-    assert ended(stage)[:2] == [f"text:use {MARK} now", "stop"]
+    assert end_turn(stage)[:2] == [f"text:use {MARK} now", "stop"]
 
 
 def test_a_secret_split_over_forty_deltas_is_caught_and_the_result_says_the_same():
-    stage = started(True)
+    stage = start_stage(True)
     for character in GITHUB:
         stage.turn.add_text(character)
     assert stage.brief() == ["start", "open:text", f"+{MARK}"]
-    words = ended(stage)
+    words = end_turn(stage)
     assert (words[0], words[-2]) == (f"text:{MARK}", f"end:success {MARK}")
 
 
@@ -75,39 +75,42 @@ def test_what_was_held_back_comes_before_whatever_closes_the_block():
         lambda turn: turn.finish(),
     ):
         for held in ("ghp_abc", "gh"):
-            stage = started(True)
+            stage = start_stage(True)
             stage.turn.add_text("a ", block_key=1)
             stage.turn.add_text(held, block_key=1)
             close(stage.turn)
             words = stage.brief()
             assert words[2:4] == ["+a ", f"+{held}"]
-            ended(stage)
+            end_turn(stage)
 
 
 @BOTH
 def test_a_block_that_begins_with_what_is_held_back_is_a_block(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("ghp_")
     stage.turn.add_block("next")
-    assert [word for word in ended(stage) if word.startswith("text")] == ["text:ghp_", "text:next"]
+    assert [word for word in end_turn(stage) if word.startswith("text")] == [
+        "text:ghp_",
+        "text:next",
+    ]
 
 
 @BOTH
 def test_a_held_back_end_belongs_to_the_block_it_came_in(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_thinking("think ghp_", key=0)
     stage.turn.add_text("text ghp_", block_key=1)
     stage.turn.add_thinking("x", key=0)
-    words = [word for word in ended(stage) if word.startswith(("text:", "think:"))]
+    words = [word for word in end_turn(stage) if word.startswith(("text:", "think:"))]
     assert words == ["think:think ghp_", "text:text ghp_", "think:x"]
 
 
 def test_a_block_is_no_part_of_the_secret_in_the_one_before():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_text(f"{GITHUB}")
     stage.turn.end_block()
     stage.turn.add_text("abcdef")
-    assert [word for word in ended(stage) if word.startswith("text:")] == [
+    assert [word for word in end_turn(stage) if word.startswith("text:")] == [
         f"text:{MARK}",
         "text:abcdef",
     ]
@@ -115,55 +118,55 @@ def test_a_block_is_no_part_of_the_secret_in_the_one_before():
 
 @BOTH
 def test_a_reply_that_is_cut_and_comes_again_is_said_once(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text(f"one {GITHUB} two")
     stage.turn.retract_message()
     for piece in ("one ", GITHUB[:10], GITHUB[10:], " two", " three"):
         stage.turn.add_text(piece)
-    said = "".join(word[5:] for word in ended(stage) if word.startswith("text:"))
+    said = "".join(word[5:] for word in end_turn(stage) if word.startswith("text:"))
     assert said == f"one {MARK} two three"
 
 
 @BOTH
 def test_a_snapshot_says_what_is_new_of_the_redacted_text(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     full = f"use {GITHUB} now and sk"
     for end in (4, 10, 30, 45, len(full)):
         stage.turn.update_text(full[:end], 0)
     stage.turn.update_text(full, 0)
     stage.turn.add_text("in deep", 0)
     stage.turn.update_text(full + "in deep", 0)
-    words = ended(stage)
+    words = end_turn(stage)
     assert f"text:use {MARK} now and skin deep" in words
     assert stage.account.repairs == {}
     assert stage.account.redactions == {"github-token": 1}
 
 
 def test_a_snapshot_that_contradicts_is_counted_and_not_said():
-    stage = started()
+    stage = start_stage()
     stage.turn.update_text("one two", 0)
     stage.turn.update_text("three", 0)
-    assert "text:one two" in ended(stage)
+    assert "text:one two" in end_turn(stage)
     assert stage.account.repairs == {"contradicted_block": 1}
 
 
 @BOTH
 @pytest.mark.parametrize("size", [1, 3, 40, 1000, 100_000])
 def test_a_text_longer_than_a_line_is_redacted_before_it_is_cut(partial, size):
-    stage = started(partial, room=700)
+    stage = start_stage(partial, room=700)
     text = f"{'word ' * 50}{GITHUB} " * 20
     for start in range(0, len(text), size):
         stage.turn.add_text(text[start : start + size])
-    said = "".join(word[5:] for word in ended(stage) if word.startswith("text:"))
+    said = "".join(word[5:] for word in end_turn(stage) if word.startswith("text:"))
     assert said == text.replace(GITHUB, MARK)
     assert stage.account.redactions == {"github-token": 20}
 
 
 def test_half_a_character_before_what_is_held_back_keeps_its_other_half():
-    stage = started(True)
+    stage = start_stage(True)
     for piece in ("a \ud83d", "\ude00", " ghp_", "\ud83d", "\ude00"):
         stage.turn.add_text(piece)
-    assert "text:a 😀 ghp_😀" in ended(stage)
+    assert "text:a 😀 ghp_😀" in end_turn(stage)
 
 
 PLANTED = st.sampled_from([(before, secret, behind) for _, before, secret, behind in SECRETS])
@@ -181,10 +184,10 @@ def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, arou
     before, secret, behind = planted
     text = f"{around[0]}\n{before}{secret}{behind}\n{around[1]}"
     places = [0, *sorted({place % (len(text) + 1) for place in at}), len(text)]
-    stage = started(partial)
+    stage = start_stage(partial)
     for start, end in itertools.pairwise(places):
         getattr(stage.turn, kind)(text[start:end])
-    ended(stage)
+    end_turn(stage)
     dumped = json.dumps(secret)[1:-1].encode()
     assert dumped not in stage.bytes
     assert "[REDACTED:" in stage.bytes.decode()
@@ -229,7 +232,7 @@ def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, arou
     ),
 )
 def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps):
-    stage = started(partial)
+    stage = start_stage(partial)
     turn: Any = stage.turn
     for number, (verb, words, key) in enumerate(steps):
         if verb in ("block_end", "message_end", "retract"):
@@ -241,7 +244,7 @@ def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps)
             getattr(turn, verb)(words)
         else:
             getattr(turn, verb)(words, key)
-    ended(stage)
+    end_turn(stage)
     assert GITHUB.encode() not in stage.bytes
 
 
@@ -250,7 +253,7 @@ def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps)
 
 @BOTH
 def test_inputs_and_results_of_calls_are_redacted(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_tool_call(
         "t", "Bash", {"command": f"curl -H 'X: {GITHUB}'", "password": "hunter2"}
     )
@@ -259,7 +262,7 @@ def test_inputs_and_results_of_calls_are_redacted(partial):
     stage.turn.add_tool_result("u", [{"type": "text", "text": GITHUB}])
     stage.turn.add_tool_call("v", "mcp", {})
     stage.turn.add_tool_result("v", {"token": "abc123def"})
-    words = ended(stage)
+    words = end_turn(stage)
     assert (
         GITHUB.encode() not in stage.bytes
         and b"hunter2" not in stage.bytes
@@ -270,7 +273,7 @@ def test_inputs_and_results_of_calls_are_redacted(partial):
 
 
 def test_lines_of_a_nested_agent_are_redacted():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", "Task", {})
     nested = stage.turn.get_subagent("t")
     nested.add_text(f"a {GITHUB}")
@@ -279,14 +282,14 @@ def test_lines_of_a_nested_agent_are_redacted():
     nested.add_tool_result("n", GITHUB)
     nested.add_user_text(GITHUB)
     assert f"t>text:a {MARK}" in stage.brief()
-    ended(stage)
+    end_turn(stage)
     assert GITHUB.encode() not in stage.bytes
 
 
 @BOTH
 def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does(partial):
     asking = [True]
-    stage = started(partial, questions=lambda: asking[0])
+    stage = start_stage(partial, questions=lambda: asking[0])
     stage.turn.add_tool_call("t", "Bash", {"command": f"asked {GITHUB}"})
     nested = stage.turn.get_subagent("t")
     nested.add_tool_call("n", "Bash", {"command": f"nested {GITHUB}"})
@@ -300,17 +303,17 @@ def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does
     asking[0] = False
     stage.turn.add_tool_call("u", "Bash", {"command": GITHUB})
     stage.turn.add_text(GITHUB)
-    ended(stage)
+    end_turn(stage)
     assert GITHUB.encode() not in stage.bytes[said:]
 
 
 def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
-    stage = started()
+    stage = start_stage()
     for call in ("t", "u"):
         stage.turn.add_tool_call(call, "Task", {})
     stage.turn.get_subagent("t").add_tool_call("n", "Bash", {})
     stage.turn.get_subagent("u").add_tool_result("n", f"got {GITHUB}")
-    ended(stage)
+    end_turn(stage)
     assert GITHUB.encode() not in stage.bytes and MARK.encode() in stage.bytes
 
 
@@ -330,7 +333,7 @@ def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
     ],
 )
 def test_errors_and_lines_beside_the_conversation_are_redacted(end):
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("open", "Bash", {"command": "x"})
     end(stage.turn)
     stage.turn.close(ChildExit(code=0), "")
@@ -341,11 +344,11 @@ def test_errors_and_lines_beside_the_conversation_are_redacted(end):
 
 
 def test_the_result_counts_what_was_left_out_only_where_something_was():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_block("nothing")
     stage.turn.record_end()
     assert "redacted" not in stage.result()["shim"]
-    stage = started()
+    stage = start_stage()
     stage.turn.add_block(f"{GITHUB} {GITHUB} Bearer {random(30)}")
     stage.turn.record_end()
     assert stage.result()["shim"]["redacted"] == {"github-token": 2, "bearer-token": 1}
@@ -354,7 +357,7 @@ def test_the_result_counts_what_was_left_out_only_where_something_was():
 
 def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
     kept = []
-    stage = started(keep=lambda text: kept.append(text) or "/path", room=3000)
+    stage = start_stage(keep=lambda text: kept.append(text) or "/path", room=3000)
     stage.turn.add_tool_call("t", "Bash", {"command": "x"})
     stage.turn.add_tool_result("t", "line\n" * 2000 + GITHUB)
     assert kept and GITHUB not in kept[0] and MARK in kept[0]
@@ -364,7 +367,7 @@ def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
 
 
 def test_a_question_has_the_calls_own_input():
-    stage = started()
+    stage = start_stage()
     given = {"command": f"echo {GITHUB}", "password": "hunter2"}
     stage.turn.request_permission("r", "t", "Bash", given, ("shell", given))
     (asked,) = stage.turn.pending_permissions
@@ -373,7 +376,7 @@ def test_a_question_has_the_calls_own_input():
 
 
 def test_a_hook_is_asked_about_the_calls_own_input():
-    stage = started()
+    stage = start_stage()
     stage.turn.hook_events = []
     given = {"command": f"echo {GITHUB}"}
     stage.turn.add_tool_call("t", "Bash", given)
@@ -386,7 +389,7 @@ def test_a_hook_is_asked_about_the_calls_own_input():
 # -- whole vendors ---------------------------------------------------------------------------------
 
 
-def joined(said: bytes) -> list[Any]:
+def join_fragments(said: bytes) -> list[Any]:
     """Lines without ids, fragments of one block joined: a text may be held back, but what it says
     is the same.
     """
@@ -421,9 +424,9 @@ def test_a_stream_without_secrets_says_the_same(case):
     plain, _ = translate_case(case, partial=False)
     said, translation = translate_case(case, partial=False, redact=True)
     # a dropped line may take a number
-    assert said == plain or (case.passthrough and joined(said) == joined(plain))
+    assert said == plain or (case.passthrough and join_fragments(said) == join_fragments(plain))
     assert translation.diagnostics.redactions == {}
     plain, _ = translate_case(case, partial=True)
     said, _ = translate_case(case, partial=True, redact=True)
     check_turns(said, True, passthrough=case.passthrough)
-    assert joined(said) == joined(plain)
+    assert join_fragments(said) == join_fragments(plain)

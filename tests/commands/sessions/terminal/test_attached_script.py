@@ -130,7 +130,7 @@ def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session
     for word, how in WORDS.items():
         gates[word].open()
         answered.append(next_question(hosts, one, answered))
-        ended = shim("claude", "attach", one.short_id, said=f"{word}\n")
+        ended = shim("claude", "attach", one.short_id, stdin_text=f"{word}\n")
         assert (ended.returncode, ended.stderr) == (0, ""), word
         _, asked, rest = ended.stdout.rpartition("? may it run Bash touch x")
         assert asked and f"→ {how} after" in rest, (word, ended.stdout)
@@ -153,7 +153,7 @@ def test_a_call_that_is_open_when_a_client_leaves_is_not_said_to_be_unanswered(
 def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(session, hosts, shim):
     one = session(["hear", "go"], TURN, *SECOND)
     done(hosts, one)
-    ended = shim("claude", "attach", one.short_id, said="second")
+    ended = shim("claude", "attach", one.short_id, stdin_text="second")
     assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
     with hosts.link(one) as link:
         while until(link, "line")["line"].get("result") != "World.":
@@ -190,9 +190,9 @@ def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, shim, tm
 def test_a_script_that_may_not_drive_fails_and_says_who_drives(session, hosts, shim):
     one = session(["hear", "go"], TURN, *SECOND)
     with hosts.link(one, client="the page"):
-        ended = shim("claude", "attach", one.short_id, said="second\n")
+        ended = shim("claude", "attach", one.short_id, stdin_text="second\n")
         assert ended.returncode == 1 and "✗ the page drives" in ended.stdout
-        ended = shim("claude", "attach", one.short_id, said="/take\nsecond\n")
+        ended = shim("claude", "attach", one.short_id, stdin_text="/take\nsecond\n")
         assert ended.returncode == 0
 
 
