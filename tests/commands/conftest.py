@@ -18,11 +18,11 @@ class Desk(Hosting):
         super().__init__(box.path / "desk", **variables)
         self.box = box
 
-    def claude(self, *words: str, stdin: bytes = b"", **variables: str) -> Done:
+    def run_claude(self, *words: str, stdin: bytes = b"", **variables: str) -> Done:
         """`claude WORDS`, to its end."""
-        return self.shim("claude", *words, stdin=stdin, **variables)
+        return self.run_shim("claude", *words, stdin=stdin, **variables)
 
-    def shim(self, *words: str, stdin: bytes = b"", **variables: str) -> Done:
+    def run_shim(self, *words: str, stdin: bytes = b"", **variables: str) -> Done:
         """`shim WORDS`, to its end."""
         return run_shim(words, stdin=stdin, env=self.environment | variables, cwd=self.cwd)
 

@@ -91,14 +91,14 @@ def test_a_reader_that_has_seen_enough_is_no_failure(box, words):
 
 
 @pytest.fixture
-def recorded(local_box):
+def recording(local_box):
     path = local_box.path / "run.ndjson"
     path.write_text(ANSWER, encoding="utf-8")
     return str(path)
 
 
-def test_a_file_is_translated(shim, recorded):
-    status, said, complaint = shim("translate", "demo", recorded)
+def test_a_file_is_translated(shim, recording):
+    status, said, complaint = shim("translate", "demo", recording)
     check_turns(said, False)
     assert (status, complaint) == (0, "")
 
@@ -110,8 +110,8 @@ def test_stdin_is_translated(box):
         check_turns(done.stdout, False)
 
 
-def test_partial_messages_come_as_they_are_asked_for(shim, recorded):
-    _, said, _ = shim("translate", "demo", recorded, "--partial")
+def test_partial_messages_come_as_they_are_asked_for(shim, recording):
+    _, said, _ = shim("translate", "demo", recording, "--partial")
     check_turns(said, True)
     assert b"stream_event" in said
 
@@ -120,16 +120,16 @@ def test_partial_messages_come_as_they_are_asked_for(shim, recorded):
     ("name", "last"),
     [("message_stop", b'{"type":"message_stop"}\n'), ("dollar", b"$\n"), ("none", None)],
 )
-def test_the_terminator_is_a_choice(shim, recorded, name, last):
-    _, said, _ = shim("translate", "demo", recorded, "--terminator", name)
+def test_the_terminator_is_a_choice(shim, recording, name, last):
+    _, said, _ = shim("translate", "demo", recording, "--terminator", name)
     assert said.endswith(last) if last else json.loads(said.splitlines()[-1])["type"] == "result"
 
 
 @pytest.mark.parametrize(
     ("how", "cause"), [("0", "clean"), ("3", "exit_code"), ("SIGKILL", "signal"), ("-9", "signal")]
 )
-def test_how_the_child_ended_is_said(shim, recorded, how, cause):
-    status, said, _ = shim("translate", "demo", recorded, f"--exit={how}")
+def test_how_the_child_ended_is_said(shim, recording, how, cause):
+    status, said, _ = shim("translate", "demo", recording, f"--exit={how}")
     assert status == 0, "exit 0 whenever the input was read"
     assert parse(said)[-2]["shim"]["cause"] == cause
 
@@ -150,9 +150,9 @@ def test_ids_that_count_make_two_runs_the_same(shim):
     assert STABLE_SESSION_ID.encode() in shim("translate", "demo", os.devnull, "--stable-ids")[1]
 
 
-def test_the_session_id_is_a_choice(shim, recorded):
+def test_the_session_id_is_a_choice(shim, recording):
     assert (
-        parse(shim("translate", "demo", recorded, "--session-id", U.upper())[1])[0]["session_id"]
+        parse(shim("translate", "demo", recording, "--session-id", U.upper())[1])[0]["session_id"]
         == U
     )
 
@@ -177,15 +177,15 @@ def test_the_account_is_one_object_on_stderr(shim, local_box):
         (("--stderr", "/nowhere"), "/nowhere"),
     ],
 )
-def test_a_wrong_value_is_exit_2_and_named(shim, recorded, words, named):
-    status, said, complaint = shim("translate", "demo", recorded, *words)
+def test_a_wrong_value_is_exit_2_and_named(shim, recording, words, named):
+    status, said, complaint = shim("translate", "demo", recording, *words)
     assert (status, said) == (2, b"")
     assert named in complaint
 
 
-def test_a_file_that_is_not_there_is_exit_2_and_a_vendor_that_is_not_there_exit_1(shim, recorded):
+def test_a_file_that_is_not_there_is_exit_2_and_a_vendor_that_is_not_there_exit_1(shim, recording):
     assert shim("translate", "demo", "/nowhere/at/all")[0] == 2
-    status, said, complaint = shim("translate", "nobody", recorded)
+    status, said, complaint = shim("translate", "nobody", recording)
     assert (status, said) == (1, b"")
     assert "unknown vendor 'nobody'" in complaint and "hint: " in complaint
 

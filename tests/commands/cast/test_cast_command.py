@@ -338,7 +338,7 @@ HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x1b[38;5;201m[red]evil[/red]\u202e\x9b3
 
 
 @pytest.fixture(params=["piped", "terminal"])
-def watched(request, box):
+def run_cast(request, box):
     """Run `shim cast …` and give back its status and what a person sees of it, with our own colours
     taken out.
     """
@@ -406,26 +406,26 @@ def hostile(box) -> str:
     return str(path)
 
 
-def test_what_is_verified_obeys_nothing(watched, hostile):
+def test_what_is_verified_obeys_nothing(run_cast, hostile):
     lines = f'[0.1,{json.dumps(HOSTILE)},""]\n{{{HOSTILE}\n{HOSTILE}\n'.encode()
     Path(hostile).write_bytes(cast_of([], end=False) + lines)
-    status, said = watched("verify", hostile)
+    status, said = run_cast("verify", hostile)
     assert status == 1
     assert "[red]evil[/red]" in said and "evil[bold]\\x1b[38;5;201m\\x9b2J.cast" in said
 
 
-def test_what_is_redacted_obeys_nothing(watched, hostile):
-    status, said = watched("redact", hostile, "--text", HOSTILE, "-o", f"{hostile}[red].cast")
+def test_what_is_redacted_obeys_nothing(run_cast, hostile):
+    status, said = run_cast("redact", hostile, "--text", HOSTILE, "-o", f"{hostile}[red].cast")
     assert status == 0
     assert "evil[bold]\\x1b[38;5;201m\\x9b2J.cast[red].cast: " in said
     for words in (("--pattern", f"({HOSTILE}"), ("--text", "[/]")):
-        status, said = watched("redact", hostile, *words, "--in-place")
+        status, said = run_cast("redact", hostile, *words, "--in-place")
         assert status == 1 and ("no regular expression" in said or "[/]" in said)
 
 
-def test_what_is_cut_obeys_nothing(watched, hostile, box):
+def test_what_is_cut_obeys_nothing(run_cast, hostile, box):
     to = f"{box.path}/to [red]\x1b[38;5;201m"
-    status, said = watched("fixture", hostile, "--to", to, "--redact", "none")
+    status, said = run_cast("fixture", hostile, "--to", to, "--redact", "none")
     assert status == 1 and "2 of its children fit" in said and "evil[bold]\\x1b" in said
     path = box.path / "one.cast"
     child = {"child": 1, "turn": 1, "argv": [HOSTILE], "cwd": HOSTILE}
@@ -434,7 +434,7 @@ def test_what_is_cut_obeys_nothing(watched, hostile, box):
             [(0.0, "s", child), (0.1, "e", HOSTILE.encode())], vendor_version=HOSTILE, vendor="pi"
         )
     )
-    status, said = watched("fixture", str(path), "--to", to, "--redact", "none")
+    status, said = run_cast("fixture", str(path), "--to", to, "--redact", "none")
     assert status == 0 and "to [red]\\x1b[38;5;201m/pi/one" in said
     facts = Path(to, "pi", "one", "case.toml").read_text(encoding="utf-8")
     assert facts.replace("\n", "").isprintable()

@@ -35,7 +35,7 @@ def casts(local_box):
     return write
 
 
-def asking(prompt, **header):
+def build_header(prompt, **header):
     """A header for a session with this prompt."""
     return {"argv": [*HEADER["argv"][:-1], "--", prompt], **header}
 
@@ -47,7 +47,7 @@ def rows_of(said):
     return lines
 
 
-def listed(shim, *words):
+def list_rows(shim, *words):
     status, said, complaint = shim("cast", "list", *words, "--json")
     assert (status, complaint) == (0, "")
     return json.loads(said)
@@ -61,7 +61,7 @@ def test_a_session_is_a_row(shim, casts):
             (2.0, answer("a", failed=True)),
             (3.0, answer("b")),
             (4.0, result(total_cost_usd=0.5, usage={"output_tokens": 7})),
-            **asking("mend it"),
+            **build_header("mend it"),
         )
     )
     status, said, _ = shim("cast", "list", folder)
@@ -79,7 +79,7 @@ def test_a_session_is_a_row(shim, casts):
         "one.cast",
     ]
     assert [word.strip() for word in line.split("  ") if word.strip()] == words
-    (row,) = listed(shim, folder)
+    (row,) = list_rows(shim, folder)
     assert (row["turns"], row["calls"], row["failed_calls"], row["cost_usd"]) == (1, 2, 1, 0.5)
     assert (row["state"], row["outcome"], row["tokens"]) == ("whole", "ok", {"output_tokens": 7})
     assert row["duration_s"] == 4.0 and row["file"].endswith("one.cast")
@@ -93,7 +93,7 @@ def test_rows_are_in_the_order_of_time(shim, casts):
         c=b"nothing\n",
         d=session((0.0, ended), started="2025-01-01T00:00:00.000Z"),
     )
-    assert [os.path.basename(row["file"])[0] for row in listed(shim, folder)] == [
+    assert [os.path.basename(row["file"])[0] for row in list_rows(shim, folder)] == [
         "d",
         "b",
         "a",
@@ -117,7 +117,7 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
     os.symlink("/nowhere", os.path.join(folder, "gone.cast"))
     rows = {
         os.path.basename(row["file"])[:-5]: (row["state"], row["outcome"])
-        for row in listed(shim, folder)
+        for row in list_rows(shim, folder)
     }
     assert rows == {
         "broken": ("damaged", "ok"),
@@ -149,7 +149,9 @@ def test_a_run_that_was_refused_is_listed_as_refused(shim, local_box, words):
     """Also where the frontend got a sentence only, or another dialect."""
     path = str(local_box.path / "one.cast")
     run_shim(["claude", "--shim-vendor", "nobody", "--shim-record", path, *words, "-p", "hello"])
-    assert [(row["outcome"], row["prompt"]) for row in listed(shim, path)] == [("refused", "hello")]
+    assert [(row["outcome"], row["prompt"]) for row in list_rows(shim, path)] == [
+        ("refused", "hello")
+    ]
     drawn = shim("show", path)[1].decode()
     assert "nobody" in drawn and '"type"' not in drawn
 
@@ -157,7 +159,7 @@ def test_a_run_that_was_refused_is_listed_as_refused(shim, local_box, words):
 def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
     folder = casts(one=session((0.0, result())))
     (gone, one) = sorted(
-        listed(shim, f"{folder}/gone.cast", f"{folder}/one.cast"), key=lambda row: row["state"]
+        list_rows(shim, f"{folder}/gone.cast", f"{folder}/one.cast"), key=lambda row: row["state"]
     )
     assert gone["state"] == "unreadable" and "No such file" in gone["problem"]
     assert one["state"] == "whole"
@@ -168,7 +170,7 @@ def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, local_bo
     status, _, complaint = shim("cast", "list")
     assert status == 1 and "no recording is named" in complaint and "SHIM_RECORD" in complaint
     monkeypatch.setenv("SHIM_RECORD", folder + "/")
-    assert len(listed(shim)) == 1
+    assert len(list_rows(shim)) == 1
     monkeypatch.setenv("SHIM_RECORD", folder + "/one.cast")
     status, _, complaint = shim("cast", "list")
     assert status == 1 and "is not a folder" in complaint
@@ -176,12 +178,12 @@ def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, local_bo
     settings = local_box.path / "config.toml"
     settings.write_text(f'record = "{folder}/"\n')
     monkeypatch.setenv("SHIM_CONFIG", str(settings))
-    assert len(listed(shim)) == 1
+    assert len(list_rows(shim)) == 1
 
 
 def test_a_long_prompt_is_cut_to_one_line(shim, casts):
-    folder = casts(one=session((0.0, result()), **asking("first\nsecond " + "x" * 5000)))
-    (row,) = listed(shim, folder)
+    folder = casts(one=session((0.0, result()), **build_header("first\nsecond " + "x" * 5000)))
+    (row,) = list_rows(shim, folder)
     assert row["prompt"].startswith("first second xxx") and len(row["prompt"]) == 200
     (line,) = rows_of(shim("cast", "list", folder)[1])
     assert "…" in line
@@ -193,7 +195,9 @@ def test_nothing_that_stands_in_a_recording_is_obeyed(shim, casts, monkeypatch, 
     failed = result(is_error=True, shim={"cause": words})
     folder = casts(
         one=session(
-            (0.0, init(model=words)), (1.0, failed), **asking(words, vendor=words, started=words)
+            (0.0, init(model=words)),
+            (1.0, failed),
+            **build_header(words, vendor=words, started=words),
         ),
         two=f"{words}\n".encode(),
     )
@@ -219,7 +223,7 @@ def _terminal():
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 250])
 def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
     folder = casts(
-        one=cast_of_case(case("pi/1.5.2-bash"), **asking("please " * 40)),
+        one=cast_of_case(case("pi/1.5.2-bash"), **build_header("please " * 40)),
         two=cast_of([], vendor="a-vendor-with-a-long-name"),
         three=b"nothing\n",
     )
@@ -238,7 +242,7 @@ def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
 
 @pytest.mark.parametrize("secret", SECRETS[:5])
 def test_a_secret_in_a_prompt_is_not_listed(shim, casts, secret):
-    folder = casts(one=session((0.0, result()), **asking(f"use {secret} now")))
+    folder = casts(one=session((0.0, result()), **build_header(f"use {secret} now")))
     for words in ((), ("--json",)):
         assert secret.encode() not in shim("cast", "list", folder, *words)[1]
 

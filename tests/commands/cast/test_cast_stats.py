@@ -8,7 +8,7 @@ import pytest
 from exporting import answer, assistant, init, result, session
 from telling import call
 
-from tests.commands.cast.test_cast_list import COLORS, _terminal, asking, casts  # noqa: F401 - a fixture
+from tests.commands.cast.test_cast_list import COLORS, _terminal, build_header, casts  # noqa: F401 - a fixture
 from tests.program.test_threats import ESCAPES, visible
 
 DENIED = {"permission_denials": [{"tool_name": "Bash", "tool_use_id": "d", "tool_input": {}}]}
@@ -40,14 +40,14 @@ def folder(casts):  # noqa: F811
     )
 
 
-def added(shim, *words):
+def read_stats(shim, *words):
     status, said, complaint = shim("cast", "stats", *words, "--json")
     assert (status, complaint) == (0, "")
     return json.loads(said)
 
 
 def test_runs_are_added_up_for_each_vendor_and_tool(shim, folder):
-    report = added(shim, folder)
+    report = read_stats(shim, folder)
     assert report["all"]["runs"] == 5
     assert report["all"]["states"] == {"whole": 3, "cut off": 1, "unreadable": 1}
     pi = report["vendors"]["pi"]
@@ -213,7 +213,7 @@ def test_markup_and_escapes_of_a_recording_are_text(shim, casts, monkeypatch):  
             (1.0, assistant("m1", call("a", words))),
             (2.0, answer("a")),
             (3.0, result(is_error=True, shim={"cause": words, "repairs": {words: 2}})),
-            **asking("hi", vendor=words),
+            **build_header("hi", vendor=words),
         )
     )
     page = shim("cast", "stats", folder, "--to", "html")[1].decode()

@@ -17,7 +17,7 @@ from tests.recording.test_replay import STREAM, TALK, kept, qwen_cast, response,
 PI = case("pi/1.5.2-bash")
 
 
-def recorded(box, data, *words, stdin=b""):
+def record_cast(box, data, *words, stdin=b""):
     """A cast with what the drop-in says for it, as the recorder would have made it."""
     header, records = read_cast(data)
     assert header.header is not None
@@ -41,7 +41,7 @@ def recorded(box, data, *words, stdin=b""):
 def hello(tmp_path_factory):
     """Return a recording of a greeting by the current drop-in."""
     place = Box(tmp_path_factory.mktemp("hello"))
-    yield recorded(place, cast_of_case(PI), "-p", *STREAM, "hello")
+    yield record_cast(place, cast_of_case(PI), "-p", *STREAM, "hello")
     place.close()
 
 
@@ -88,14 +88,14 @@ FORMATS = [
 
 @pytest.mark.parametrize("words", FORMATS, ids=" ".join)
 def test_what_is_said_today_is_what_was_said_then(box, words, report):
-    data = recorded(box, cast_of_case(PI), "-p", "--output-format", *words, "say hello")
+    data = record_cast(box, cast_of_case(PI), "-p", "--output-format", *words, "say hello")
     status, found = report(kept(box, data))
     assert found["casts"][0]["outcome"] == "ok", found
     assert status == 0 and found["ok"] == 1 and found["casts"][0]["lines"] > 0
 
 
 def test_a_prompt_from_stdin_is_given_again(box, report):
-    data = recorded(box, cast_of_case(PI), "-p", *STREAM, stdin=b"say\nhello\n")
+    data = record_cast(box, cast_of_case(PI), "-p", *STREAM, stdin=b"say\nhello\n")
     assert report(kept(box, data))[1]["ok"] == 1
 
 
@@ -112,7 +112,7 @@ def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report,
 def test_a_session_that_went_on_is_checked_though_nobody_knows_it_here(box, report):
     session = "33333333-3333-4333-8333-333333333333"
     data = cast_of_case(PI, argv=["-p", *STREAM, "--resume", session, "hello"])
-    said = recorded(box, data, "-p", *STREAM, "--resume", session, "hello")
+    said = record_cast(box, data, "-p", *STREAM, "--resume", session, "hello")
     assert b"No conversation" not in said
     assert report(kept(box, said))[1]["ok"] == 1
 

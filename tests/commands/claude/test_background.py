@@ -14,9 +14,9 @@ FIRST = re.compile(r"^backgrounded · ([0-9a-f]{8})")
 U = "11111111-2222-4333-8444-555555555555"
 
 
-def begun(desk, *words, stdin=b"", **variables):
+def start_background_session(desk, *words, stdin=b"", **variables):
     """The session that `claude --bg WORDS` begins, and what it said."""
-    done = desk.claude("--bg", *words, stdin=stdin, **variables)
+    done = desk.run_claude("--bg", *words, stdin=stdin, **variables)
     assert done.status == 0, done.stderr
     found = FIRST.match(done.stdout.decode())
     assert found
@@ -26,7 +26,7 @@ def begun(desk, *words, stdin=b"", **variables):
 
 def test_it_says_the_id_and_what_to_type(desk):
     """B1: a client reads the id from the first line; it is how the session's UUID begins."""
-    one, done = begun(desk, "write it")
+    one, done = start_background_session(desk, "write it")
     assert done.stderr == ""
     assert done.stdout.decode() == (
         f"backgrounded · {one.short_id}\n"
@@ -41,7 +41,7 @@ def test_it_says_the_id_and_what_to_type(desk):
 
 def test_a_name_is_said_and_kept(desk):
     """B2"""
-    one, done = begun(desk, "write it", "--name", "my job")
+    one, done = start_background_session(desk, "write it", "--name", "my job")
     assert done.stdout.decode().startswith(f"backgrounded · {one.short_id} · my job\n")
     assert one.metadata["name"] == "my job"
 
@@ -49,7 +49,7 @@ def test_a_name_is_said_and_kept(desk):
 @pytest.mark.parametrize("words", [(), ("",)])
 def test_without_a_prompt_it_waits_for_one(desk, words):
     """B2"""
-    one, done = begun(desk, *words)
+    one, done = start_background_session(desk, *words)
     assert done.stdout.decode().startswith(
         f"backgrounded · {one.short_id} (idle — send a prompt to start)\n"
     )
@@ -67,12 +67,12 @@ def test_without_a_prompt_it_waits_for_one(desk, words):
 )
 def test_the_prompt_is_the_first_word_or_what_stdin_says(desk, words, stdin, name):
     """B8"""
-    one, _ = begun(desk, *words, stdin=stdin)
+    one, _ = start_background_session(desk, *words, stdin=stdin)
     assert one.metadata["name"] == name
 
 
 def test_an_id_that_is_given_is_ignored_with_a_warning(desk):
-    one, done = begun(desk, "hi", "--session-id", U)
+    one, done = start_background_session(desk, "hi", "--session-id", U)
     assert one.session_id != U
     assert done.stderr.startswith(
         "warning: --bg manages the session id; ignoring --session-id (use --resume <id>"
@@ -81,7 +81,7 @@ def test_an_id_that_is_given_is_ignored_with_a_warning(desk):
 
 def test_it_is_refused_with_print(desk):
     """B7"""
-    done = desk.claude("-p", "hi", "--bg")
+    done = desk.run_claude("-p", "hi", "--bg")
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith("--bg and --print conflict:")
 
@@ -89,12 +89,12 @@ def test_it_is_refused_with_print(desk):
 def test_it_is_switched_off_with_the_list_of_agents(desk):
     off = {"CLAUDE_CODE_DISABLE_AGENT_VIEW": "1"}
     assert (
-        desk.claude("--bg", "hi", **off).stderr
+        desk.run_claude("--bg", "hi", **off).stderr
         == "'--bg' is disabled by CLAUDE_CODE_DISABLE_AGENT_VIEW.\n"
     )
-    done = desk.claude("agents", "--json", **off)
+    done = desk.run_claude("agents", "--json", **off)
     assert done.stderr == "'claude agents --json' is disabled by CLAUDE_CODE_DISABLE_AGENT_VIEW.\n"
-    assert desk.claude("stop", "x", **off).status == 1
+    assert desk.run_claude("stop", "x", **off).status == 1
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_it_is_switched_off_with_the_list_of_agents(desk):
 )
 def test_what_can_be_known_to_fail_is_refused_before_it_begins(desk, words, variables, why):
     """The real one says rc 0, and the session fails later (B4, B20)."""
-    done = desk.claude("--bg", "hi", *words, **variables)
+    done = desk.run_claude("--bg", "hi", *words, **variables)
     assert (done.status, done.stdout) == (1, b"")
     assert why in done.stderr
     assert registry.list_sessions(desk.environment) == []
 
 
 def test_a_state_folder_that_cannot_be_written_is_named(desk):
-    done = desk.claude("--bg", "hi", SHIM_STATE="/proc/nowhere")
+    done = desk.run_claude("--bg", "hi", SHIM_STATE="/proc/nowhere")
     assert (
         done.status == 1
         and "no session can live on its own" in done.stderr
@@ -131,10 +131,12 @@ def test_a_state_folder_that_cannot_be_written_is_named(desk):
 
 @pytest.mark.parametrize("whole", [True, False], ids=["uuid", "short id"])
 def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
-    one, _ = begun(desk, "hi", "--permission-mode", "plan", "--agent", "mine")
+    one, _ = start_background_session(desk, "hi", "--permission-mode", "plan", "--agent", "mine")
     desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
-    assert desk.claude("stop", one.short_id).status == 0
-    again, done = begun(desk, "go on", "--resume", one.session_id if whole else one.short_id)
+    assert desk.run_claude("stop", one.short_id).status == 0
+    again, done = start_background_session(
+        desk, "go on", "--resume", one.session_id if whole else one.short_id
+    )
     assert again.session_id == one.session_id and again.metadata["generation"] == 2
     assert (
         done.stderr
@@ -150,9 +152,11 @@ def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
 
 def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_folder(desk, tmp_path):
     (desk.cwd / "s.json").write_text('{"permissions": {"deny": ["WebFetch"]}}')
-    one, _ = begun(desk, "hi", "--settings", "s.json", "--disallowedTools", "Read(./x/y)")
+    one, _ = start_background_session(
+        desk, "hi", "--settings", "s.json", "--disallowedTools", "Read(./x/y)"
+    )
     desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
-    assert desk.claude("stop", one.short_id).status == 0
+    assert desk.run_claude("stop", one.short_id).status == 0
     words = [
         "claude",
         "--bg",
@@ -181,20 +185,20 @@ def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_fol
 def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_given(desk):
     file = desk.cwd / "s.json"
     file.write_text("{}")
-    one, _ = begun(desk, "hi", "--settings", "s.json")
+    one, _ = start_background_session(desk, "hi", "--settings", "s.json")
     desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
-    assert desk.claude("stop", one.short_id).status == 0
+    assert desk.run_claude("stop", one.short_id).status == 0
     file.rename(desk.cwd / "t.json")
-    refused = desk.claude("--bg", "go on", "--resume", one.session_id)
+    refused = desk.run_claude("--bg", "go on", "--resume", one.session_id)
     assert (refused.status, refused.stdout) == (1, b"")
     assert (
         f"begun with --settings, whose file {file} is gone" in refused.stderr
         and "put it back" in refused.stderr
     )
     assert (
-        begun(desk, "go on", "--resume", one.session_id, "--settings", "t.json")[0].metadata[
-            "generation"
-        ]
+        start_background_session(desk, "go on", "--resume", one.session_id, "--settings", "t.json")[
+            0
+        ].metadata["generation"]
         == 2
     )
 
@@ -202,14 +206,14 @@ def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_
 def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
     file = desk.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"], "allow": ["Read"]}}')
-    one, _ = begun(desk, "hi", "--settings", "s.json")
+    one, _ = start_background_session(desk, "hi", "--settings", "s.json")
     with desk.link(one) as link:
         until_result(link)
-    copy, _ = begun(desk, "other", "--resume", one.session_id)
+    copy, _ = start_background_session(desk, "other", "--resume", one.session_id)
     flag, said = registry.read_start_data(copy.folder)["arguments"]
     assert (flag, json.loads(said)) == ("--settings", {"permissions": {"deny": ["Bash"]}})
-    assert desk.claude("stop", one.short_id).status == 0
-    again, _ = begun(
+    assert desk.run_claude("stop", one.short_id).status == 0
+    again, _ = start_background_session(
         desk,
         "go on",
         "--resume",
@@ -230,12 +234,12 @@ def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_
 ):
     file = desk.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"]}}')
-    one, _ = begun(desk, "hi", "--settings", "s.json")
+    one, _ = start_background_session(desk, "hi", "--settings", "s.json")
     with desk.link(one) as link:
         until_result(link)
-    assert desk.claude("stop", one.short_id).status == 0
+    assert desk.run_claude("stop", one.short_id).status == 0
     file.write_text(said)
-    refused = desk.claude("--bg", "go on", "--resume", one.session_id, "--settings", "{}")
+    refused = desk.run_claude("--bg", "go on", "--resume", one.session_id, "--settings", "{}")
     assert (
         (refused.status, refused.stdout) == (1, b"")
         and "not" in refused.stderr
@@ -244,23 +248,25 @@ def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_
 
 
 def test_a_printed_session_goes_on_in_the_background(desk):
-    printed = desk.claude("-p", "hi", "--output-format", "json")
+    printed = desk.run_claude("-p", "hi", "--output-format", "json")
     session = json.loads(printed.stdout)["session_id"]
-    one, done = begun(desk, "go on", "--resume", session)
+    one, done = start_background_session(desk, "go on", "--resume", session)
     assert (one.session_id, done.stderr) == (session, "")
 
 
 def test_a_living_session_is_copied(desk):
-    one, _ = begun(desk, "hi")
+    one, _ = start_background_session(desk, "hi")
     with desk.link(one) as link:
         until_result(link)
-    copy, done = begun(desk, "other", "--resume", one.session_id)
+    copy, done = start_background_session(desk, "other", "--resume", one.session_id)
     assert copy.session_id != one.session_id
     assert done.stderr == (
         f"note: session {one.short_id} is already running in the background, so this started a copy as {copy.short_id}. "
         f"`claude attach {one.short_id}` opens the original.\n"
     )
-    forked, done = begun(desk, "other", "--resume", one.session_id, "--fork-session")
+    forked, done = start_background_session(
+        desk, "other", "--resume", one.session_id, "--fork-session"
+    )
     assert forked.session_id not in (one.session_id, copy.session_id) and done.stderr == ""
     assert registry.read_start_data(forked.folder)["forked"] == one.session_id
 
@@ -275,10 +281,12 @@ def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
         "Write",
         "--dangerously-skip-permissions",
     )
-    one, _ = begun(desk, "hi", *flags)
+    one, _ = start_background_session(desk, "hi", *flags)
     with desk.link(one) as link:
         until_result(link)
-    copy, _ = begun(desk, "other", "--resume", one.session_id, "--disallowedTools", "Edit", *fork)
+    copy, _ = start_background_session(
+        desk, "other", "--resume", one.session_id, "--disallowedTools", "Edit", *fork
+    )
     assert registry.read_start_data(copy.folder)["arguments"] == [
         *("--disallowedTools=Write", "--disallowedTools=Edit", "--managed-settings", managed)
     ]
@@ -286,19 +294,19 @@ def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
 
 @pytest.mark.parametrize("flags", [(), ("--fork-session",)], ids=["resumed", "forked"])
 def test_a_living_session_that_has_nothing_to_copy_says_so(desk, flags):
-    one, _ = begun(desk)
-    done = desk.claude("--bg", "other", "--resume", one.session_id, *flags)
+    one, _ = start_background_session(desk)
+    done = desk.run_claude("--bg", "other", "--resume", one.session_id, *flags)
     assert (done.status, done.stdout) == (1, b"")
     assert f"session {one.short_id} has not ended its first turn" in done.stderr
 
 
 def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
-    one, _ = begun(desk, "hi")
+    one, _ = start_background_session(desk, "hi")
     with desk.link(one) as link:
         until_result(link)
     (transcript,) = desk.box.path.rglob(f".claude/projects/*/{one.session_id}.jsonl")
     last = read_message_uuids(str(transcript))[-1]
-    copy, _ = begun(
+    copy, _ = start_background_session(
         desk, "other", "--resume", one.session_id, "--fork-session", "--resume-session-at", last
     )
     kept = registry.read_start_data(copy.folder)
@@ -307,8 +315,10 @@ def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
 
 
 def test_the_last_session_of_the_folder_is_copied(desk):
-    session = json.loads(desk.claude("-p", "hi", "--output-format", "json").stdout)["session_id"]
-    one, done = begun(desk, "go on", "--continue")
+    session = json.loads(desk.run_claude("-p", "hi", "--output-format", "json").stdout)[
+        "session_id"
+    ]
+    one, done = start_background_session(desk, "go on", "--continue")
     assert registry.read_start_data(one.folder)["forked"] == session
     assert done.stderr.startswith(
         f"note: started a copy of that conversation as {one.short_id}. To continue a session"
@@ -316,12 +326,12 @@ def test_the_last_session_of_the_folder_is_copied(desk):
 
 
 def test_a_dialect_of_the_installation_is_no_matter_of_a_session_of_its_own(desk):
-    one, _ = begun(desk, "hi", SHIM_DIALECT="yume")
+    one, _ = start_background_session(desk, "hi", SHIM_DIALECT="yume")
     with desk.link(one) as link:
         assert until_result(link)[-1]["result"] == "Hello."
 
 
 def test_it_can_be_explained_and_begins_nothing_then(desk):
-    done = desk.claude("--bg", "hi", "--shim-explain")
+    done = desk.run_claude("--bg", "hi", "--shim-explain")
     assert done.status == 0 and b"demo" in done.stdout
     assert registry.list_sessions(desk.environment) == []

@@ -39,7 +39,7 @@ def demo(box):
     }
 
 
-def refused(box, *words, **environment):
+def run_refused_turn(box, *words, **environment):
     """A turn that must not start: the stand-in of every vendor would leave a file."""
     trap = box.program("trap", f"touch {box.path}/started\n")
     done = box.claude(*words, **({"SHIM_BIN": trap} | environment))
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_started_is_not_found_too(box):
     "words", [STREAM, ("--output-format", "json"), ("--output-format", "json", "--verbose")]
 )
 def test_every_json_format_says_why_it_cannot_start(box, words):
-    done = refused(box, "-p", "hi", *words, SHIM_VENDOR="nobody")
+    done = run_refused_turn(box, "-p", "hi", *words, SHIM_VENDOR="nobody")
     said = [json.loads(line) for line in done.stdout.splitlines()]
     result = [
         line
@@ -194,7 +194,7 @@ def test_every_json_format_says_why_it_cannot_start(box, words):
 
 def test_without_a_vendor_the_hint_lists_the_programs_on_path(box):
     box.program("pi", "exit 0\n")
-    done = refused(box, *ASK)
+    done = run_refused_turn(box, *ASK)
     assert (done.status, done.cause) == (1, "refused")
     assert f"pi ({box.bin}/pi)" in done.stderr
 
@@ -234,7 +234,7 @@ def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(
 
 
 def test_a_refusal_names_the_mode_in_one_line(box):
-    done = refused(box, *ASK, "--permission-mode", "plan", SHIM_VENDOR="acai")
+    done = run_refused_turn(box, *ASK, "--permission-mode", "plan", SHIM_VENDOR="acai")
     assert (done.status, done.cause) == (1, "refused")
     assert len(done.stderr.splitlines()) == 2  # the sentence, and its hint
 
@@ -242,7 +242,7 @@ def test_a_refusal_names_the_mode_in_one_line(box):
 @pytest.mark.parametrize("words", [(), ("",), ("  ",)], ids=["none", "empty", "blank"])
 def test_without_a_prompt_the_real_ones_sentence(box, words):
     """F4, contract 11"""
-    done = refused(box, "-p", *words, *STREAM, SHIM_VENDOR="demo")
+    done = run_refused_turn(box, "-p", *words, *STREAM, SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(
         "Error: Input must be provided either through stdin or as a prompt argument when using --print"
@@ -251,21 +251,23 @@ def test_without_a_prompt_the_real_ones_sentence(box, words):
 
 def test_a_prompt_that_a_flag_swallowed_is_named(box):
     """P6, F4"""
-    done = refused(box, "-p", *STREAM, "--disallowedTools", "Bash", "go", SHIM_VENDOR="demo")
+    done = run_refused_turn(
+        box, "-p", *STREAM, "--disallowedTools", "Bash", "go", SHIM_VENDOR="demo"
+    )
     assert (done.status, done.stdout) == (1, b"")
     assert '"go" was read as a value of --disallowedTools, not as a prompt' in done.stderr
     assert "put a prompt before --disallowedTools or after --" in done.stderr
 
 
 def test_a_bad_argument_is_exit_1_and_nothing_on_stdout(box):
-    done = refused(box, "-p", "hi", "--output-format", "xml", SHIM_VENDOR="demo")
+    done = run_refused_turn(box, "-p", "hi", "--output-format", "xml", SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
     assert "Allowed choices are text, json, stream-json." in done.stderr
 
 
 def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
     box.settings("terminator = 3\n")
-    done = refused(box, *ASK, SHIM_VENDOR="demo")
+    done = run_refused_turn(box, *ASK, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused")
     assert f"{box.config}:1: terminator is 3, it must be a string" in done.stderr
 
@@ -288,7 +290,7 @@ def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
 )
 def test_a_typo_in_the_settings_refuses_the_turn_with_file_and_line(box, toml, said):
     box.settings(toml + "\n")
-    done = refused(box, *ASK, SHIM_VENDOR="acai", SHIM_BIN=box.fake(["out", ANSWER]))
+    done = run_refused_turn(box, *ASK, SHIM_VENDOR="acai", SHIM_BIN=box.fake(["out", ANSWER]))
     assert (done.status, done.cause) == (1, "refused")
     assert said.replace("FILE", str(box.config)) in done.stderr
     assert said.replace("FILE", str(box.config)) in done.result["errors"][0]
@@ -299,7 +301,7 @@ def test_a_typo_in_the_settings_refuses_the_turn_with_file_and_line(box, toml, s
     [("--shim-vendr", "--shim-vendor"), ("--shim-dialect2=yume", "--shim-dialect")],
 )
 def test_an_unknown_flag_of_ours_is_refused_with_what_was_meant(box, flag, meant):
-    done = refused(box, flag, "demo", *ASK, SHIM_VENDOR="demo")
+    done = run_refused_turn(box, flag, "demo", *ASK, SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
     assert (
         f"error: unknown option '{flag.partition('=')[0]}', did you mean `{meant}`?" in done.stderr
@@ -311,7 +313,7 @@ def test_an_unknown_flag_of_ours_is_refused_with_what_was_meant(box, flag, meant
     "flags", [("--permision-mode", "plan"), ("--permision-mode=plan",), ("--disallowed-tool=Bash",)]
 )
 def test_a_misspelled_permission_flag_is_refused_with_a_result(box, flags):
-    done = refused(box, *ASK, *flags, SHIM_VENDOR="demo")
+    done = run_refused_turn(box, *ASK, *flags, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused")
     assert f"error: unknown option '{flags[0].partition('=')[0]}', did you mean `" in done.stderr
     assert "did you mean `" in done.result["errors"][0]
@@ -319,7 +321,7 @@ def test_a_misspelled_permission_flag_is_refused_with_a_result(box, flags):
 
 @pytest.mark.parametrize("word", ["--permission-mode plan", "--disallowedTools Bash"])
 def test_a_permission_flag_with_its_value_in_one_word_is_refused_with_a_result(box, word):
-    done = refused(box, *ASK, word, SHIM_VENDOR="demo")
+    done = run_refused_turn(box, *ASK, word, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused") and "are one argument" in done.result[
         "errors"
     ][0]
@@ -328,13 +330,13 @@ def test_a_permission_flag_with_its_value_in_one_word_is_refused_with_a_result(b
 def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_background_session(
     box,
 ):
-    text = refused(box, "-p", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
+    text = run_refused_turn(box, "-p", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
     assert (text.status, text.stdout) == (1, b"") and "--permission-mode" in text.stderr
-    one = refused(
+    one = run_refused_turn(
         box, "-p", "hi", "--output-format", "json", "--permision-mode", "plan", SHIM_VENDOR="demo"
     )
     assert one.status == 1 and json.loads(one.stdout)["is_error"]
-    apart = refused(box, "--bg", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
+    apart = run_refused_turn(box, "--bg", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
     assert (apart.status, apart.stdout.strip()) == (1, b"") and "--permission-mode" in apart.stderr
 
 
@@ -348,7 +350,7 @@ def test_another_unknown_flag_is_a_warning_and_the_turn_runs(box, demo):
 
 
 def test_an_unknown_mode_is_refused_with_all_that_are_allowed(box):
-    done = refused(box, *ASK, "--permission-mode", "plam", SHIM_VENDOR="demo")
+    done = run_refused_turn(box, *ASK, "--permission-mode", "plam", SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
     assert (
         "Allowed choices are acceptEdits, auto, bypassPermissions, manual, dontAsk, plan.\n"
@@ -370,7 +372,7 @@ def test_an_unknown_mode_is_refused_with_all_that_are_allowed(box):
 )
 def test_servers_that_cannot_be_read_are_refused_as_the_real_one_refuses_them(box, config, said):
     (box.cwd / "there.json").write_text("{bad")
-    done = refused(box, *ASK, "--mcp-config", config, SHIM_VENDOR="demo")
+    done = run_refused_turn(box, *ASK, "--mcp-config", config, SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr == f"Error: Invalid MCP configuration:\n{said}\n"
 
@@ -398,7 +400,7 @@ def test_a_session_of_another_vendor_is_refused(box):
         *ASK, "--session-id", U, SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", STANDINS["qwen"])
     )
     assert first.status == 0
-    done = refused(box, *ASK, "--resume", U, "--shim-vendor", "pi")
+    done = run_refused_turn(box, *ASK, "--resume", U, "--shim-vendor", "pi")
     assert (done.status, done.cause) == (1, "refused")
     assert "belongs to qwen" in done.stderr
 
@@ -481,7 +483,7 @@ def test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end(box
 )
 def test_the_version_is_said_wherever_it_is_asked_for(box, words):
     """P1"""
-    done = refused(box, *words, SHIM_VENDOR="demo")
+    done = run_refused_turn(box, *words, SHIM_VENDOR="demo")
     assert (done.status, done.stdout, done.stderr) == (0, b"2.1.332 (Claude Code)\n", "")
 
 
@@ -502,7 +504,7 @@ def test_no_subcommand_of_claude_starts_a_vendor(local_box, capfd, monkeypatch, 
 
 def test_auth_status_says_logged_in(box):
     """F11b"""
-    done = refused(box, "auth", "status", "--json", SHIM_VENDOR="qwen")
+    done = run_refused_turn(box, "auth", "status", "--json", SHIM_VENDOR="qwen")
     status = json.loads(done.stdout)
     assert done.status == 0
     assert status["loggedIn"] is True
@@ -510,7 +512,7 @@ def test_auth_status_says_logged_in(box):
 
 
 def test_help_lists_claudes_flags_and_starts_nothing(box):
-    done = refused(box, "--help", SHIM_VENDOR="demo")
+    done = run_refused_turn(box, "--help", SHIM_VENDOR="demo")
     assert done.status == 0
     assert b"--output-format <format>" in done.stdout
 
@@ -832,7 +834,7 @@ def test_the_log_never_touches_stdout(box, demo, to_file):
     assert not to_file or stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
-def logged(done):
+def read_log_events(done):
     return {line["event"]: line for line in map(json.loads, done.stderr.splitlines())}
 
 
@@ -840,7 +842,7 @@ def test_a_debug_log_has_the_command_the_times_the_end_of_stderr_and_what_chose_
     child = box.fake(["read"], ["complain", "deep trouble\n"], ["out", ANSWER])
     environment = {"SHIM_VENDOR": "pi", "SHIM_BIN": child, "SHIM_ARGS": "--api-key hush"}
     done = box.claude(*ASK, "--shim-log", "debug", **environment)
-    found = logged(done)
+    found = read_log_events(done)
     assert (
         found["vendor chosen"]["place"] == "SHIM_VENDOR"
         and found["vendor chosen"]["level"] == "debug"
@@ -856,7 +858,7 @@ def test_a_debug_log_has_the_command_the_times_the_end_of_stderr_and_what_chose_
 
 
 def test_an_info_log_has_none_of_that(box, demo):
-    assert set(logged(box.claude(*ASK, "--shim-log", "info", **demo))) == {
+    assert set(read_log_events(box.claude(*ASK, "--shim-log", "info", **demo))) == {
         "child started",
         "turn ended",
     }
@@ -888,11 +890,11 @@ def test_who_was_told_to_end_waits_for_no_recording(monkeypatch, status, told):
 
     class Recorder:
         def close(self, stopped):
-            self.told = stopped()
+            self.was_stopped = stopped()
             return True
 
     recorder = Recorder()
     started = SimpleNamespace(recorder=recorder, run=lambda signals: status)
     monkeypatch.setattr(dropin.SignalRecorder, "start_listening", lambda signals: None)
     assert dropin.run_conversation(Invocation(), lambda: started, {}, ()) == status
-    assert recorder.told is told
+    assert recorder.was_stopped is told

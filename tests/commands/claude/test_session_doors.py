@@ -18,7 +18,7 @@ LISTED = "Run 'claude agents' to list running sessions."
 
 
 @pytest.fixture
-def one(desk):
+def session(desk):
     """A session whose first turn is over."""
     begun = desk.start("hi", name="my job")
     with desk.link(begun) as link:
@@ -28,7 +28,7 @@ def one(desk):
 
 def agents(desk, *words):
     """What `claude agents --json WORDS` lists."""
-    done = desk.claude("agents", "--json", *words)
+    done = desk.run_claude("agents", "--json", *words)
     assert (done.status, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
@@ -37,11 +37,11 @@ def agents(desk, *words):
 
 
 def test_without_sessions_the_list_is_empty_and_nothing_is_made(desk):
-    assert desk.claude("agents", "--json", "--all").stdout == b"[]\n"
+    assert desk.run_claude("agents", "--json", "--all").stdout == b"[]\n"
     assert os.listdir(desk.environment["SHIM_STATE"]) == []
 
 
-def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, one):
+def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, session):
     """B15, B18"""
     (listed,) = agents(desk)
     wanted = [
@@ -58,28 +58,30 @@ def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, one):
     ]
     assert list(listed) == [key for key in wanted if key in listed]
     known = {
-        "pid": one.metadata["pid"],
-        "id": one.short_id,
+        "pid": session.metadata["pid"],
+        "id": session.short_id,
         "cwd": str(desk.cwd),
         "kind": "background",
     }
     assert known.items() <= listed.items()
-    assert listed["sessionId"] == one.session_id and listed["name"] == "my job"
-    assert listed["startedAt"] == one.metadata["started"]
-    assert desk.claude("agents", "--json").stdout.startswith(b'[\n  {\n    "pid": ')
+    assert listed["sessionId"] == session.session_id and listed["name"] == "my job"
+    assert listed["startedAt"] == session.metadata["started"]
+    assert desk.run_claude("agents", "--json").stdout.startswith(b'[\n  {\n    "pid": ')
 
 
-def test_an_ended_session_is_listed_with_all(desk, one):
+def test_an_ended_session_is_listed_with_all(desk, session):
     """B16, B18: without a process it has no pid and no status, and its time is that of its making."""
-    desk.claude("respawn", one.short_id)
+    desk.run_claude("respawn", session.short_id)
     assert (
-        agents(desk)[0]["startedAt"] == desk.now(one).metadata["started"] > one.metadata["created"]
+        agents(desk)[0]["startedAt"]
+        == desk.now(session).metadata["started"]
+        > session.metadata["created"]
     )
-    desk.claude("stop", one.short_id)
+    desk.run_claude("stop", session.short_id)
     assert agents(desk) == []
     (listed,) = agents(desk, "--all")
     assert "pid" not in listed and "status" not in listed
-    assert listed["startedAt"] == one.metadata["created"]
+    assert listed["startedAt"] == session.metadata["created"]
 
 
 @pytest.mark.parametrize("prompt", ["hi", None])
@@ -87,20 +89,20 @@ def test_a_session_has_a_pid_and_a_status_as_soon_as_it_is_listed(desk, prompt):
     """The real claude does the same, also after each `respawn` and before the host's Python has
     started.
     """
-    desk.claude("--bg", *([prompt] if prompt else []))
+    desk.run_claude("--bg", *([prompt] if prompt else []))
     for _ in range(3):
         (listed,) = agents(desk)
         assert os.path.exists(f"/proc/{listed['pid']}")
         assert listed["status"] in (("busy", "idle") if prompt else ("idle",))
-        assert desk.claude("respawn", listed["id"]).status == 0
+        assert desk.run_claude("respawn", listed["id"]).status == 0
 
 
 def test_a_session_is_stopped_before_its_host_handles_signals(desk):
     """The pid is already listed, and the host handles the signal when it has started."""
     for _ in range(3):
-        desk.claude("--bg", "hi")
+        desk.run_claude("--bg", "hi")
         (listed,) = agents(desk)
-        assert desk.claude("stop", listed["id"]).stdout == f"stopped {listed['id']}\n".encode()
+        assert desk.run_claude("stop", listed["id"]).stdout == f"stopped {listed['id']}\n".encode()
     assert {each["state"] for each in agents(desk, "--all")} <= {"stopped", "done"}
 
 
@@ -114,38 +116,47 @@ def damage(one, data):
 
 
 @pytest.mark.parametrize("data", [b"", bytes(300), None], ids=["empty", "zeroed", "missing"])
-def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, one, data):
-    desk.claude("stop", one.short_id)
-    damage(one, data)
+def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, session, data):
+    desk.run_claude("stop", session.short_id)
+    damage(session, data)
     (listed,) = agents(desk, "--all")
-    assert (listed["id"], listed["state"], listed["cwd"]) == (one.short_id, "failed", str(desk.cwd))
-    table = desk.shim("bridge", "list", "--all").stdout.decode()
-    assert "damaged" in table and one.short_id in table and "host.json" in table
-    assert b"Hello." in desk.claude("logs", one.short_id).stdout
-    assert desk.claude("stop", one.short_id).status == 0
-    assert desk.claude("respawn", one.short_id).stdout == f"restarted {one.short_id}\n".encode()
-    again = desk.wait_until(one, lambda now: now.is_running)
+    assert (listed["id"], listed["state"], listed["cwd"]) == (
+        session.short_id,
+        "failed",
+        str(desk.cwd),
+    )
+    table = desk.run_shim("bridge", "list", "--all").stdout.decode()
+    assert "damaged" in table and session.short_id in table and "host.json" in table
+    assert b"Hello." in desk.run_claude("logs", session.short_id).stdout
+    assert desk.run_claude("stop", session.short_id).status == 0
+    assert (
+        desk.run_claude("respawn", session.short_id).stdout
+        == f"restarted {session.short_id}\n".encode()
+    )
+    again = desk.wait_until(session, lambda now: now.is_running)
     assert again.metadata["generation"] == 2 and not registry.is_damaged(again.metadata)
-    desk.claude("stop", one.short_id)
-    damage(one, data)
-    assert desk.claude("rm", one.short_id).stdout == f"removed {one.short_id}\n".encode()
+    desk.run_claude("stop", session.short_id)
+    damage(session, data)
+    assert (
+        desk.run_claude("rm", session.short_id).stdout == f"removed {session.short_id}\n".encode()
+    )
     assert agents(desk, "--all") == []
 
 
 def test_a_session_without_a_name_is_called_by_its_id_while_it_lives(desk):
     one = desk.start()
     assert [each["name"] for each in agents(desk)] == [one.short_id]
-    desk.claude("stop", one.short_id)
+    desk.run_claude("stop", one.short_id)
     assert "name" not in agents(desk, "--all")[0]
 
 
-def test_the_list_of_a_folder_has_those_at_or_below_it(desk, one):
+def test_the_list_of_a_folder_has_those_at_or_below_it(desk, session):
     """B16"""
     below = desk.cwd / "below"
     below.mkdir()
     other = desk.start("hi", cwd=str(below))
     assert [each["id"] for each in agents(desk, "--cwd", str(desk.cwd))] == [
-        one.short_id,
+        session.short_id,
         other.short_id,
     ]
     assert [each["id"] for each in agents(desk, "--cwd", "below")] == [other.short_id]
@@ -153,7 +164,7 @@ def test_the_list_of_a_folder_has_those_at_or_below_it(desk, one):
     assert agents(desk, "--cwd", str(desk.cwd)[:-1]) == []
 
 
-def test_a_killed_host_is_listed_as_failed(desk, one):
+def test_a_killed_host_is_listed_as_failed(desk, session):
     """B17, and never as working."""
     desk.environment["SHIM_BIN"] = desk.box.fake(["hang"])
     begun = desk.start("hi")
@@ -162,7 +173,7 @@ def test_a_killed_host_is_listed_as_failed(desk, one):
     desk.ended(begun)
     (listed,) = [each for each in agents(desk, "--all") if each["id"] == begun.short_id]
     assert listed["state"] == "failed" and "pid" not in listed
-    assert [each["id"] for each in agents(desk)] == [one.short_id]
+    assert [each["id"] for each in agents(desk)] == [session.short_id]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +195,7 @@ def test_a_killed_host_is_listed_as_failed(desk, one):
 )
 def test_what_the_real_one_refuses_is_refused_in_its_words(desk, words, said):
     """B15"""
-    done = desk.claude("agents", *words)
+    done = desk.run_claude("agents", *words)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(said)
 
@@ -196,40 +207,40 @@ def test_flags_for_sessions_that_are_begun_in_the_list_change_nothing(desk):
 # -- logs, stop, rm, respawn -----------------------------------------------------------------------
 
 
-def test_logs_draws_what_was_said_also_of_an_ended_session(desk, one):
-    living = desk.claude("logs", one.short_id)
+def test_logs_draws_what_was_said_also_of_an_ended_session(desk, session):
+    living = desk.run_claude("logs", session.short_id)
     assert (living.status, living.stderr) == (0, "")
     assert "Hello." in living.stdout.decode() and "\x1b" not in living.stdout.decode()
     assert "cut off" not in living.stdout.decode()
-    desk.claude("stop", one.short_id)
-    assert "Hello." in desk.claude("logs", "my jo").stdout.decode()
+    desk.run_claude("stop", session.short_id)
+    assert "Hello." in desk.run_claude("logs", "my jo").stdout.decode()
 
 
 def test_logs_give_the_reason_of_a_session_that_failed_before_its_first_line(desk):
     desk.environment |= {"SHIM_VENDOR": "codex", "SHIM_BIN": str(desk.box.path / "missing")}
     failed = desk.start("go", vendor="codex")
     desk.ended(failed)
-    shown = desk.claude("logs", failed.short_id).stdout.decode()
+    shown = desk.run_claude("logs", failed.short_id).stdout.decode()
     assert "the session failed before its first line" in shown and "missing" in shown
 
 
-def test_stop_ends_a_session_and_keeps_what_it_said(desk, one):
+def test_stop_ends_a_session_and_keeps_what_it_said(desk, session):
     """B26: repeated it says the same."""
     for _ in range(2):
-        done = desk.claude("stop", one.short_id[:4])
+        done = desk.run_claude("stop", session.short_id[:4])
         assert (done.status, done.stdout.decode(), done.stderr) == (
             0,
-            f"stopped {one.short_id}\n",
+            f"stopped {session.short_id}\n",
             "",
         )
-    assert not desk.now(one).is_running and os.path.isdir(f"{one.folder}/log")
+    assert not desk.now(session).is_running and os.path.isdir(f"{session.folder}/log")
 
 
 def test_stop_ends_a_session_that_is_only_beginning(desk):
     begun = start_host(
         SessionSpec(prompt={"role": "user", "content": "hi"}, cwd=str(desk.cwd)), desk.environment
     )
-    assert desk.claude("kill", begun.short_id).stdout.decode() == f"stopped {begun.short_id}\n"
+    assert desk.run_claude("kill", begun.short_id).stdout.decode() == f"stopped {begun.short_id}\n"
     assert not desk.now(begun).is_running
 
 
@@ -245,45 +256,51 @@ def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
     assert (now.is_running, now.metadata["state"]) == (False, "stopped")
 
 
-def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, one):
+def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, session):
     """The facts of a living host name a process that is not it: nobody is told anything for them."""
     from shim.bridge import stop
 
-    os.kill(one.metadata["pid"], signal.SIGKILL)
-    desk.ended(one)
-    registry.write_metadata(one.folder, {**one.metadata, "pid": os.getpid(), "state": "working"})
-    assert stop.stop_hosts([one], desk.environment) == []
+    os.kill(session.metadata["pid"], signal.SIGKILL)
+    desk.ended(session)
+    registry.write_metadata(
+        session.folder, {**session.metadata, "pid": os.getpid(), "state": "working"}
+    )
+    assert stop.stop_hosts([session], desk.environment) == []
 
 
-def test_rm_ends_and_forgets_a_session_but_not_its_conversation(desk, one):
+def test_rm_ends_and_forgets_a_session_but_not_its_conversation(desk, session):
     """B27, B29"""
-    done = desk.claude("rm", one.short_id)
-    assert (done.status, done.stdout.decode(), done.stderr) == (0, f"removed {one.short_id}\n", "")
-    assert agents(desk, "--all") == [] and not os.path.exists(one.folder)
-    again = desk.claude("rm", one.short_id)
-    assert (again.status, again.stderr) == (1, f"No session matching '{one.short_id}'\n")
-    assert desk.claude("-p", "hi", "--resume", one.session_id).status == 0
-
-
-def test_respawn_begins_the_next_life(desk, one):
-    """B28"""
-    done = desk.claude("respawn", one.short_id)
+    done = desk.run_claude("rm", session.short_id)
     assert (done.status, done.stdout.decode(), done.stderr) == (
         0,
-        f"restarted {one.short_id}\n",
+        f"removed {session.short_id}\n",
         "",
     )
-    again = desk.wait_until(one, lambda now: now.is_running and now.metadata["pid"])
-    assert again.metadata["generation"] == 2 and again.metadata["pid"] != one.metadata["pid"]
-    assert desk.claude("respawn", "--all").stdout.decode() == f"restarted {one.short_id}\n"
-    assert desk.now(one).metadata["generation"] == 3
+    assert agents(desk, "--all") == [] and not os.path.exists(session.folder)
+    again = desk.run_claude("rm", session.short_id)
+    assert (again.status, again.stderr) == (1, f"No session matching '{session.short_id}'\n")
+    assert desk.run_claude("-p", "hi", "--resume", session.session_id).status == 0
 
 
-def test_a_copy_goes_on_as_itself_in_its_next_life(desk, one):
-    copy = desk.start("more", forked=one.session_id)
+def test_respawn_begins_the_next_life(desk, session):
+    """B28"""
+    done = desk.run_claude("respawn", session.short_id)
+    assert (done.status, done.stdout.decode(), done.stderr) == (
+        0,
+        f"restarted {session.short_id}\n",
+        "",
+    )
+    again = desk.wait_until(session, lambda now: now.is_running and now.metadata["pid"])
+    assert again.metadata["generation"] == 2 and again.metadata["pid"] != session.metadata["pid"]
+    assert desk.run_claude("respawn", "--all").stdout.decode() == f"restarted {session.short_id}\n"
+    assert desk.now(session).metadata["generation"] == 3
+
+
+def test_a_copy_goes_on_as_itself_in_its_next_life(desk, session):
+    copy = desk.start("more", forked=session.session_id)
     with desk.link(copy) as link:
         until_result(link)
-    desk.claude("stop", copy.short_id)
+    desk.run_claude("stop", copy.short_id)
     again = respawn_session(desk.now(copy), desk.environment, {"role": "user", "content": "again"})
     with desk.link(again, partial=False) as link:
         said = until_result(link)
@@ -291,7 +308,7 @@ def test_a_copy_goes_on_as_itself_in_its_next_life(desk, one):
 
 
 def test_respawn_of_all_without_any_says_so(desk):
-    assert desk.claude("respawn", "--all").stdout == b"no running sessions to restart\n"
+    assert desk.run_claude("respawn", "--all").stdout == b"no running sessions to restart\n"
 
 
 @pytest.mark.parametrize(
@@ -318,16 +335,16 @@ def test_respawn_of_all_without_any_says_so(desk):
 )
 def test_a_wrong_call_is_told_in_the_words_of_the_real_one(desk, words, said):
     """B23 to B25"""
-    done = desk.claude(*words.split())
+    done = desk.run_claude(*words.split())
     assert (done.status, done.stdout, done.stderr) == (1, b"", f"{said}\n")
 
 
 # -- daemon ----------------------------------------------------------------------------------------
 
 
-def test_the_daemon_does_not_run_and_its_status_says_what_stands_in_its_place(desk, one):
+def test_the_daemon_does_not_run_and_its_status_says_what_stands_in_its_place(desk, session):
     """B38: programs look for the first line."""
-    done = desk.claude("daemon", "status")
+    done = desk.run_claude("daemon", "status")
     assert (done.status, done.stderr) == (1, "")
     assert (
         done.stdout.startswith(b"not running\n")
@@ -336,27 +353,29 @@ def test_the_daemon_does_not_run_and_its_status_says_what_stands_in_its_place(de
     assert b"running:     1\n" in done.stdout
 
 
-def test_daemon_stop_ends_all_sessions_only_with_any(desk, one):
+def test_daemon_stop_ends_all_sessions_only_with_any(desk, session):
     """B39 to B41"""
-    asked = desk.claude("daemon", "stop")
+    asked = desk.run_claude("daemon", "stop")
     assert asked.status == 1 and asked.stderr.startswith(
         "no background service is installed, but 1 background session"
     )
-    kept = desk.claude("daemon", "stop", "--any", "--keep-workers")
-    assert kept.status == 0 and kept.stdout.startswith(b"stopped\n") and desk.now(one).is_running
-    ended = desk.claude("daemon", "stop", "--any")
+    kept = desk.run_claude("daemon", "stop", "--any", "--keep-workers")
+    assert (
+        kept.status == 0 and kept.stdout.startswith(b"stopped\n") and desk.now(session).is_running
+    )
+    ended = desk.run_claude("daemon", "stop", "--any")
     assert (ended.status, ended.stdout) == (0, b"stopped (ended 1 background session)\n")
-    assert not desk.now(one).is_running
-    assert desk.claude("daemon", "stop", "--any").stdout == b"no daemon running\n"
+    assert not desk.now(session).is_running
+    assert desk.run_claude("daemon", "stop", "--any").stdout == b"no daemon running\n"
 
 
-def test_daemon_logs_says_what_hosts_said_beside_their_lines(desk, one):
-    with open(f"{one.folder}/stderr.log", "a", encoding="utf-8") as file:
+def test_daemon_logs_says_what_hosts_said_beside_their_lines(desk, session):
+    with open(f"{session.folder}/stderr.log", "a", encoding="utf-8") as file:
         file.write("a warning\x1b[2J\n")
     assert (
-        desk.claude("daemon", "logs")
+        desk.run_claude("daemon", "logs")
         .stdout.decode()
-        .endswith(f"[{one.short_id}] a warning\\x1b[2J\n")
+        .endswith(f"[{session.short_id}] a warning\\x1b[2J\n")
     )
 
 
@@ -377,7 +396,7 @@ def test_daemon_logs_says_what_hosts_said_beside_their_lines(desk, one):
 )
 def test_no_daemon_is_ever_started(desk, words, status, said):
     """B37, B43"""
-    done = desk.claude(*words.split())
+    done = desk.run_claude(*words.split())
     assert done.status == status and (done.stderr or done.stdout.decode()).startswith(said)
 
 
@@ -397,13 +416,13 @@ def screen(desk):
     return drawn
 
 
-def test_on_a_terminal_agents_are_a_table_and_logs_have_colours(desk, one, screen):
+def test_on_a_terminal_agents_are_a_table_and_logs_have_colours(desk, session, screen):
     status, drawn = screen("agents")
-    assert status == 0 and one.short_id in drawn and "my job" in drawn and "\x1b[" in drawn
-    status, drawn = screen("logs", one.short_id)
+    assert status == 0 and session.short_id in drawn and "my job" in drawn and "\x1b[" in drawn
+    status, drawn = screen("logs", session.short_id)
     assert status == 0 and "Hello." in drawn and "\x1b[" in drawn
-    status, drawn = screen("stop", one.short_id)
-    assert (status, drawn) == (0, f"stopped {one.short_id}\r\n")
+    status, drawn = screen("stop", session.short_id)
+    assert (status, drawn) == (0, f"stopped {session.short_id}\r\n")
     assert "no session runs in the background" in screen("agents")[1]
     status, drawn = screen("--bg", "--name", "other")
     assert (
@@ -426,8 +445,8 @@ def test_a_name_is_shown_and_not_obeyed(desk, screen):
         _, drawn = screen(*words)
         assert "\x1b]" not in drawn and "\x1b[2J" not in drawn and "\u202e" not in drawn, words
     for words in (("bridge", "list"), ("bridge", "stop", "job"), ("doctor", "demo")):
-        done = desk.shim(*words)
+        done = desk.run_shim(*words)
         assert "\x1b" not in done.stdout.decode() + done.stderr, words
-    assert other.short_id in desk.shim("bridge", "list").stdout.decode()
-    assert "[red]x[/red]" in desk.shim("bridge", "list").stdout.decode()
+    assert other.short_id in desk.run_shim("bridge", "list").stdout.decode()
+    assert "[red]x[/red]" in desk.run_shim("bridge", "list").stdout.decode()
     assert {each["name"] for each in agents(desk)} == {HOSTILE}

@@ -7,7 +7,7 @@ import json
 import pytest
 from box import ASK, CONVERSE
 
-from tests.commands.claude.test_dropin import refused
+from tests.commands.claude.test_dropin import run_refused_turn
 from tests.conversation.test_conversation import IDLE, results, stdin, user
 
 UPPER = "ABCDEF12-3456-4789-8ABC-DEF123456789"
@@ -110,7 +110,7 @@ def test_a_turn_is_not_dropped_from_a_session(box, run):
     ],
 )
 def test_a_resume_point_needs_a_session(box, flags, text):
-    done = refused(box, *ASK, *flags, SHIM_VENDOR="demo")
+    done = run_refused_turn(box, *ASK, *flags, SHIM_VENDOR="demo")
     assert (done.status, done.stdout, done.stderr.strip()) == (1, b"", text)
 
 

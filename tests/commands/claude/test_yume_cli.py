@@ -39,7 +39,7 @@ def user(words):
     return {"type": "user", "content": words}
 
 
-def staying(box, child, *words, vendor="demo", stdin=subprocess.PIPE):
+def start_with_open_stdin(box, child, *words, vendor="demo", stdin=subprocess.PIPE):
     """`yume-cli start` while it runs, with stdin open."""
     environment = {"SHIM_BIN": child}
     return box.running(
@@ -73,7 +73,7 @@ def test_the_child_works_in_the_given_folder(box):
 
 
 def test_a_prompt_with_nobody_behind_stdin(box):
-    with staying(
+    with start_with_open_stdin(
         box, box.fake(["out", ANSWER]), "--prompt", "x", stdin=subprocess.DEVNULL
     ) as running:
         check_flat(running.finish().stdout)
@@ -87,7 +87,7 @@ def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
 def test_every_line_is_flushed_when_it_comes(box):
     gate = box.gate()
     child = box.fake(["out", ndjson(START, text("now"))], ["wait", gate.path], ["out", ndjson(END)])
-    with staying(box, child, "--prompt", "x") as running:
+    with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b'"content":"now"')
         gate.open()
         check_flat(running.finish().stdout)
@@ -151,7 +151,7 @@ def test_a_huge_result_is_cut_with_the_whole_in_a_file(box):
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def resumed(box):
+def read_child_args(box):
     """The id with which the last child was told to go on."""
     return box.record()["arguments"]
 
@@ -162,9 +162,9 @@ def test_the_tabs_id_is_known_again_with_every_turn(box):
             box, "--session-id", "sess-123", *session, "--prompt", prompt, child=_session(box)
         )
         assert done.init["session_id"] == done.result["session_id"] == "sess-123"
-    assert resumed(box) == ["vendor-1"]
+    assert read_child_args(box) == ["vendor-1"]
     start(box, "--session-id", "sess-123", "--prompt", "three", child=_session(box))
-    assert resumed(box) == ["vendor-1"], "without --resume it is the same tab all the same"
+    assert read_child_args(box) == ["vendor-1"], "without --resume it is the same tab all the same"
 
 
 def _session(box):
@@ -328,7 +328,7 @@ def test_r10_a_vendor_that_is_not_logged_in_is_a_system_error(box):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_in_a_result(box, number):
     child = box.fake(["out", ndjson(START, text("half"))], ["exit_on", "SIGINT", 1], ["hang"])
-    with staying(box, child, "--prompt", "x") as running:
+    with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b"half")
         running.signal(number)
         done = running.finish()
@@ -415,7 +415,7 @@ def test_r11_a_vendor_that_stays_is_told_again(box):
         ["out", ndjson(says("half"), result("half"))],
         ["hear", "never"],
     )
-    with staying(box, child, vendor="qwen") as running:
+    with start_with_open_stdin(box, child, vendor="qwen") as running:
         running.say(user("go"))
         running.read_until(b"message_stop")
         done = running.hang_up()
@@ -432,7 +432,7 @@ def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
     child = box.fakes(
         [["out", ndjson(begin, text("one"), END)]], [["record", str(box.recording)], second]
     )
-    with staying(box, child, "--session-id", "tab-1") as running:
+    with start_with_open_stdin(box, child, "--session-id", "tab-1") as running:
         running.say(user("first"), "$")
         running.read_until(b"message_stop")
         running.say(user("second"))
@@ -457,7 +457,7 @@ def test_frames_that_are_there_before_we_are_are_heard(box):
     "words", [b"half \\ud83d", b"caf\xe9", b"a\tb"], ids=["half a character", "bytes", "a tab"]
 )
 def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, words):
-    with staying(box, box.fake(["read"], ["out", ANSWER])) as running:
+    with start_with_open_stdin(box, box.fake(["read"], ["out", ANSWER])) as running:
         running.process.stdin.write(b'{"type":"user","content":"%b"}\n' % words)
         running.process.stdin.flush()
         running.read_until(b'"message_stop"')
@@ -473,7 +473,7 @@ def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
         ],
         [["out", ndjson(START | {"session": "v"}, text("next"), END)]],
     )
-    with staying(box, child) as running:
+    with start_with_open_stdin(box, child) as running:
         running.say({"type": "interrupt"}, user("one"))
         running.read_until(b"half")
         running.say({"type": "interrupt"})
@@ -487,7 +487,7 @@ def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
 
 def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
     child = box.fake(["out", ndjson(START, text("half"))], ["exit_on", "SIGINT", 1], ["hang"])
-    with staying(box, child, "--prompt", "x") as running:
+    with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b"half")
         running.say({"type": "interrupt"})
         (turn,) = check_flat(running.finish().stdout)
@@ -497,7 +497,7 @@ def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
 def test_a_mode_that_a_vendor_cannot_honour_refuses_the_turns_that_follow(box):
     box.settings('[vendors.pi]\ndriver = "one-way"\n')
     child = box.prints("pi", "pi/1.5.2-plain")
-    with staying(box, child, vendor="pi") as running:
+    with start_with_open_stdin(box, child, vendor="pi") as running:
         running.say({"type": "set_permission_mode", "mode": "interactive"}, user("x"))
         done = running.hang_up()
     (turn,) = check_flat(done.stdout)
@@ -514,7 +514,9 @@ AFTER = ["out", ndjson(returns("made it"), says("After."), result("After."))]
 def test_an_approved_call_runs(box, prompt):
     child = box.fake(*BOTH, AFTER, ["record", str(box.recording)], ["hear", "never"])
     words = ("--prompt", "go") if prompt else ()
-    with staying(box, child, "--permission-mode", "interactive", *words, vendor="qwen") as running:
+    with start_with_open_stdin(
+        box, child, "--permission-mode", "interactive", *words, vendor="qwen"
+    ) as running:
         if not prompt:
             running.say(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
@@ -536,7 +538,9 @@ def test_r14_a_denied_call_has_an_error_for_its_result(box):
         ndjson(returns("the vendor's words", failed=True), says("Then not."), result("Then not.")),
     ]
     child = box.fake(*BOTH, denied, ["record", str(box.recording)], ["hear", "never"])
-    with staying(box, child, "--permission-mode", "interactive", vendor="qwen") as running:
+    with start_with_open_stdin(
+        box, child, "--permission-mode", "interactive", vendor="qwen"
+    ) as running:
         running.say(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
         running.say({"type": "tool_approval", "id": "call_1", "approved": False})
@@ -547,7 +551,9 @@ def test_r14_a_denied_call_has_an_error_for_its_result(box):
 def test_r14_a_frontend_that_hangs_up_denies(box):
     denied = ["out", ndjson(returns("no", failed=True), says("Then not."), result("Then not."))]
     child = box.fake(*BOTH, denied, ["hear", "never"])
-    with staying(box, child, "--permission-mode", "interactive", vendor="qwen") as running:
+    with start_with_open_stdin(
+        box, child, "--permission-mode", "interactive", vendor="qwen"
+    ) as running:
         running.say(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
         (turn,) = check_flat(running.hang_up().stdout)
@@ -579,7 +585,7 @@ def test_r14_an_approval_that_never_comes_is_a_denial(box):
 def test_without_interactive_nobody_is_asked(box):
     denied = ["out", ndjson(returns("no", failed=True), says("Then not."), result("Then not."))]
     child = box.fake(*BOTH, denied, ["hear", "never"])
-    with staying(box, child, vendor="qwen") as running:
+    with start_with_open_stdin(box, child, vendor="qwen") as running:
         running.say(user("go"))
         (turn,) = check_flat(running.hang_up().stdout)
     assert any("nobody here can be asked" in word for word in short(turn))
@@ -612,7 +618,7 @@ def test_secrets_are_left_out_unless_it_is_said_otherwise_and_counted_on_stderr(
 
 
 def test_a_call_that_the_frontend_is_asked_about_is_shown_as_it_is(box):
-    with staying(
+    with start_with_open_stdin(
         box, _secretive(box), "--permission-mode", "interactive", vendor="qwen"
     ) as running:
         running.say(user("go"))
@@ -627,7 +633,7 @@ def test_a_call_that_the_frontend_is_asked_about_is_shown_as_it_is(box):
 
 
 def test_a_call_that_nobody_is_asked_about_says_no_secrets(box):
-    with staying(box, _secretive(box), vendor="qwen") as running:
+    with start_with_open_stdin(box, _secretive(box), vendor="qwen") as running:
         running.say(user("go"))
         done = running.hang_up()
     assert len(check_flat(done.stdout)) == 1 and SECRET.encode() not in done.stdout
@@ -637,12 +643,12 @@ def test_a_session_of_a_vendor_that_stays_is_its_own(box):
     child = box.fake(
         HELLO, ["hear", "go"], ["out", ndjson(INIT, says("x"), result("x"))], ["hear", "never"]
     )
-    with staying(box, child, "--session-id", OWN, vendor="qwen") as running:
+    with start_with_open_stdin(box, child, "--session-id", OWN, vendor="qwen") as running:
         running.say(user("go"))
         assert running.hang_up().init["session_id"] == OWN
 
 
-def _recorded(name):
+def _split_recording(name):
     """The lines of a recording before and behind the answer that it waited for."""
     with open(_fixture(name), encoding="utf-8") as file:
         lines = file.readlines()
@@ -652,12 +658,16 @@ def _recorded(name):
 
 @pytest.mark.parametrize("approved", [True, False])
 def test_a_real_claude_asks_and_is_answered(box, approved):
-    before, behind = _recorded(f"claude/2.1.327-perm-stdio-{'allow' if approved else 'deny'}")
+    before, behind = _split_recording(
+        f"claude/2.1.327-perm-stdio-{'allow' if approved else 'deny'}"
+    )
     child = box.fake(
         HELLO, ["hear", '"user"'], ["out", before], ["hear", "control_response"], ["out", behind],
         ["record", str(box.recording)], ["hear", "never"],
     )  # fmt: skip
-    with staying(box, child, "--permission-mode", "interactive", vendor="claude") as running:
+    with start_with_open_stdin(
+        box, child, "--permission-mode", "interactive", vendor="claude"
+    ) as running:
         running.say(user("go"))
         call = json.loads(next(line for line in before.splitlines() if "can_use_tool" in line))[
             "request"
@@ -783,7 +793,7 @@ def test_a_cut_answer_of_a_vendor_without_sessions_begins_no_other_one_silently(
         ["record", str(box.recording)],
         ["out", ndjson(init, says_other, other)],
     ]
-    with staying(box, box.fakes(cut, fresh), vendor="qwen") as running:
+    with start_with_open_stdin(box, box.fakes(cut, fresh), vendor="qwen") as running:
         running.say(user("one"))
         running.read_until(b'"message_stop"')
         running.say(user("two"))

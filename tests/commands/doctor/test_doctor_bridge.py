@@ -21,7 +21,7 @@ def test_without_sessions_it_says_how_one_begins(desk):
 def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
     monkeypatch.setattr(machine, "WELCOME_TIMEOUT_S", PATIENCE)
     ended, died, living = desk.start(), desk.start(), desk.start()
-    desk.claude("stop", ended.short_id)
+    desk.run_claude("stop", ended.short_id)
     pid = desk.wait_until(died, lambda now: now.metadata["pid"]).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
     desk.ended(died)
@@ -71,8 +71,14 @@ def test_of_a_session_that_lives_the_line_attaches_to_it(desk):
     one = desk.start("hi")
     with desk.link(one) as link:
         until_result(link)
-    assert f"  claude attach {one.short_id}  (it lives)\n" in desk.shim("sessions").stdout.decode()
-    assert [row["alive"] for row in json.loads(desk.shim("sessions", "--json").stdout)] == [True]
-    desk.claude("stop", one.short_id)
-    assert "shim run --resume" in desk.shim("sessions").stdout.decode()
-    assert [row["alive"] for row in json.loads(desk.shim("sessions", "--json").stdout)] == [False]
+    assert (
+        f"  claude attach {one.short_id}  (it lives)\n" in desk.run_shim("sessions").stdout.decode()
+    )
+    assert [row["alive"] for row in json.loads(desk.run_shim("sessions", "--json").stdout)] == [
+        True
+    ]
+    desk.run_claude("stop", one.short_id)
+    assert "shim run --resume" in desk.run_shim("sessions").stdout.decode()
+    assert [row["alive"] for row in json.loads(desk.run_shim("sessions", "--json").stdout)] == [
+        False
+    ]

@@ -44,7 +44,7 @@ def read_answer(desk):
 
 
 def list_sessions(desk, *words):
-    done = desk.shim("bridge", "list", "--json", *words)
+    done = desk.run_shim("bridge", "list", "--json", *words)
     assert done.status == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -64,13 +64,13 @@ def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, waiting_s
     (question,) = one["questions"]
     assert question["request"]["tool_name"] == "Bash"
     assert question["request"]["input"] == {"command": "touch x"}
-    (agent,) = json.loads(desk.claude("agents", "--json").stdout)
+    (agent,) = json.loads(desk.run_claude("agents", "--json").stdout)
     assert (agent["status"], agent["waitingFor"], agent["state"]) == (
         "waiting",
         "permission prompt",
         "blocked",
     )
-    table = desk.shim("bridge", "list").stdout.decode()
+    table = desk.run_shim("bridge", "list").stdout.decode()
     assert waiting_session.short_id in table and "asker" in table and "approve" in table
     assert table.rstrip().endswith("shim bridge list --json, or claude attach ID"), (
         "the table cuts a long one"
@@ -90,7 +90,7 @@ def test_a_question_that_is_too_long_for_a_line_says_where_the_rest_is():
 
 def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, waiting_session):
     with desk.link(waiting_session, role="watch") as watcher:
-        done = desk.shim("bridge", "answer", "asker", "allow")
+        done = desk.run_shim("bridge", "answer", "asker", "allow")
         assert (done.status, done.stdout, done.stderr) == (0, b"allowed\n", "")
         assert until(watcher, "settled")["how"] == "allow"
         assert until_result(watcher)[-1]["result"] == "After."
@@ -100,7 +100,9 @@ def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, waiting_sessi
 
 
 def test_a_denial_says_why(desk, waiting_session):
-    done = desk.shim("bridge", "answer", waiting_session.short_id, "deny", "--message", "not here")
+    done = desk.run_shim(
+        "bridge", "answer", waiting_session.short_id, "deny", "--message", "not here"
+    )
     assert (done.status, done.stdout) == (0, b"denied\n")
     with desk.link(waiting_session) as link:
         until_result(link)
@@ -109,7 +111,7 @@ def test_a_denial_says_why(desk, waiting_session):
 
 def test_another_input_runs_instead_of_the_asked_one(desk, waiting_session):
     assert (
-        desk.shim(
+        desk.run_shim(
             "bridge",
             "answer",
             waiting_session.short_id,
@@ -127,7 +129,8 @@ def test_another_input_runs_instead_of_the_asked_one(desk, waiting_session):
 def test_always_asks_no_more_about_such_calls(desk, waiting_session):
     with desk.link(waiting_session, role="watch") as watcher:
         assert (
-            desk.shim("bridge", "answer", waiting_session.short_id, "allow", "--always").status == 0
+            desk.run_shim("bridge", "answer", waiting_session.short_id, "allow", "--always").status
+            == 0
         )
         until(watcher, "settled")
     log = next(
@@ -147,7 +150,7 @@ def test_who_comes_too_late_is_told_who_was_first(desk, waiting_session):
     both = [
         threading.Thread(
             target=lambda how=how: done.append(
-                desk.shim("bridge", "answer", waiting_session.short_id, question, how)
+                desk.run_shim("bridge", "answer", waiting_session.short_id, question, how)
             )
         )
         for how in ("allow", "deny")
@@ -176,8 +179,10 @@ def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(
 
 def test_who_comes_much_later_is_told_so_too(desk, waiting_session):
     (question,) = [each["question"] for each in list_sessions(desk)[0]["questions"]]
-    assert desk.shim("bridge", "answer", waiting_session.short_id, question, "allow").status == 0
-    late = desk.shim("bridge", "answer", waiting_session.short_id, question, "allow")
+    assert (
+        desk.run_shim("bridge", "answer", waiting_session.short_id, question, "allow").status == 0
+    )
+    late = desk.run_shim("bridge", "answer", waiting_session.short_id, question, "allow")
     assert (
         late.status == 1
         and "the question was settled already: allow, by shim bridge answer" in late.stderr
@@ -185,22 +190,22 @@ def test_who_comes_much_later_is_told_so_too(desk, waiting_session):
 
 
 def test_an_answer_without_a_question_names_the_client_that_was_first(desk, waiting_session):
-    assert desk.shim("bridge", "answer", waiting_session.short_id, "deny").status == 0
-    late = desk.shim("bridge", "answer", waiting_session.short_id, "allow")
+    assert desk.run_shim("bridge", "answer", waiting_session.short_id, "deny").status == 0
+    late = desk.run_shim("bridge", "answer", waiting_session.short_id, "allow")
     assert late.status == 1 and "was settled already: deny, by shim bridge answer" in late.stderr
 
 
 def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
     one = desk.start()
     desk.wait_until(one, lambda now: now.metadata["pid"])
-    done = desk.shim("bridge", "answer", one.short_id, "allow")
+    done = desk.run_shim("bridge", "answer", one.short_id, "allow")
     assert done.status == 1 and f"session {one.short_id} asks nothing" in done.stderr
-    unknown = desk.shim("bridge", "answer", one.short_id, "nonsense", "allow")
+    unknown = desk.run_shim("bridge", "answer", one.short_id, "nonsense", "allow")
     assert unknown.status == 1 and "no question of this session has this id" in unknown.stderr
-    desk.claude("stop", one.short_id)
+    desk.run_claude("stop", one.short_id)
     assert (
         f"session {one.short_id} has ended"
-        in desk.shim("bridge", "answer", one.short_id, "allow").stderr
+        in desk.run_shim("bridge", "answer", one.short_id, "allow").stderr
     )
 
 
@@ -217,7 +222,7 @@ def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
     ],
 )
 def test_a_wrong_call_is_refused_before_anything_is_looked_for(desk, words):
-    done = desk.shim("bridge", *words)
+    done = desk.run_shim("bridge", *words)
     assert done.status == 2
     assert all(
         f"Invalid value for {word}:" in done.stderr for word in words if word.startswith("--")
@@ -226,16 +231,16 @@ def test_a_wrong_call_is_refused_before_anything_is_looked_for(desk, words):
 
 @pytest.mark.parametrize("words", [("answer", "x", "allow"), ("say", "x", "hi"), ("stop", "x")])
 def test_an_unknown_session_is_named(desk, words):
-    done = desk.shim("bridge", *words)
+    done = desk.run_shim("bridge", *words)
     assert done.status == 1 and NO_MATCH_WITH_HINT.format(word="x") in done.stderr
 
 
 def test_what_is_said_is_the_next_message(desk, waiting_session):
-    assert desk.shim("bridge", "answer", waiting_session.short_id, "allow").status == 0
+    assert desk.run_shim("bridge", "answer", waiting_session.short_id, "allow").status == 0
     with desk.link(waiting_session, role="watch") as watcher:
         until_result(watcher)
         assert (
-            desk.shim("bridge", "say", waiting_session.short_id, "and more").stdout.decode()
+            desk.run_shim("bridge", "say", waiting_session.short_id, "and more").stdout.decode()
             == f"said to {waiting_session.short_id}\n"
         )
         assert until_result(watcher)[-1]["result"] == "More."
@@ -245,13 +250,15 @@ def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(
     desk, waiting_session
 ):
     for text in ("more", "and more"):
-        assert desk.shim("bridge", "say", waiting_session.short_id, text).status == 0
-    stopped = desk.shim("bridge", "stop", waiting_session.short_id).stdout.decode()
+        assert desk.run_shim("bridge", "say", waiting_session.short_id, text).status == 0
+    stopped = desk.run_shim("bridge", "stop", waiting_session.short_id).stdout.decode()
     assert stopped == f"stopped {waiting_session.short_id}; 2 messages were not answered\n"
-    assert b"2 messages were not answered" in desk.shim("bridge", "list", "--all").stdout
+    assert b"2 messages were not answered" in desk.run_shim("bridge", "list", "--all").stdout
     assert [each["unanswered"] for each in list_sessions(desk, "--all")] == [2]
     assert (
-        desk.claude("logs", waiting_session.short_id).stdout.count(b"a message was not answered")
+        desk.run_claude("logs", waiting_session.short_id).stdout.count(
+            b"a message was not answered"
+        )
         == 2
     )
 
@@ -259,13 +266,13 @@ def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(
 def test_who_does_not_drive_is_told_who_does_and_how_to_take_over(desk):
     one = desk.start()
     with desk.link(one, client="somebody") as driver:
-        refused = desk.shim("bridge", "say", one.short_id, "hi")
+        refused = desk.run_shim("bridge", "say", one.short_id, "hi")
         assert (
             refused.status == 1
             and "(somebody drives it)" in refused.stderr
             and "--take" in refused.stderr
         )
-        assert desk.shim("bridge", "say", one.short_id, "hi", "--take").status == 0
+        assert desk.run_shim("bridge", "say", one.short_id, "hi", "--take").status == 0
         assert until(driver, "driver")["client"] != "somebody"
 
 
@@ -273,12 +280,14 @@ def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
     one = desk.start("hi")
     with desk.link(one) as link:
         until_result(link)
-    assert desk.shim("bridge", "stop", one.short_id).stdout.decode() == f"stopped {one.short_id}\n"
+    assert (
+        desk.run_shim("bridge", "stop", one.short_id).stdout.decode() == f"stopped {one.short_id}\n"
+    )
     assert list_sessions(desk) == [] and [
         each["alive"] for each in list_sessions(desk, "--all")
     ] == [False]
     assert (
-        desk.shim("bridge", "say", one.short_id, "again").stdout.decode()
+        desk.run_shim("bridge", "say", one.short_id, "again").stdout.decode()
         == f"woke {one.short_id}\n"
     )
     with desk.link(one, after=None) as link:
@@ -295,21 +304,21 @@ def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):
     one = desk.start("hi", cwd=str(folder))
     with desk.link(one) as link:
         until_result(link)
-    assert desk.shim("bridge", "stop", one.short_id).status == 0
+    assert desk.run_shim("bridge", "stop", one.short_id).status == 0
     desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": "/nowhere/qwen"}
-    refused = desk.shim("bridge", "say", one.short_id, "again")
+    refused = desk.run_shim("bridge", "say", one.short_id, "again")
     assert (refused.status, refused.stdout) == (1, b"")
     assert (
         f"session {one.short_id} could not be woken" in refused.stderr
         and "/nowhere/qwen" in refused.stderr
     )
     folder.rmdir()
-    refused = desk.shim("bridge", "say", one.short_id, "again")
+    refused = desk.run_shim("bridge", "say", one.short_id, "again")
     assert (refused.status, refused.stdout) == (1, b"") and "is gone" in refused.stderr
 
 
 def test_an_empty_list_says_how_to_begin(desk):
-    assert b"`claude --bg PROMPT` begins one" in desk.shim("bridge", "list").stdout
+    assert b"`claude --bg PROMPT` begins one" in desk.run_shim("bridge", "list").stdout
     assert list_sessions(desk) == []
 
 
@@ -320,13 +329,13 @@ def test_a_session_without_its_start_is_resumed_by_another_command(desk):
     one = desk.start("hi")
     with desk.link(one) as link:
         until_result(link)
-    desk.claude("stop", one.short_id)
+    desk.run_claude("stop", one.short_id)
     assert (
         f"`claude attach {one.short_id}` goes on"
-        in desk.shim("bridge", "watch", one.short_id).stdout.decode()
+        in desk.run_shim("bridge", "watch", one.short_id).stdout.decode()
     )
     os.unlink(os.path.join(one.folder, "start.json"))
-    done = desk.shim("bridge", "watch", one.short_id)
+    done = desk.run_shim("bridge", "watch", one.short_id)
     assert "Hello." in done.stdout.decode()
     assert f"`claude --bg --resume {one.session_id}` goes on" in done.stdout.decode()
-    assert f"--resume {one.session_id}" in desk.claude("respawn", one.short_id).stderr
+    assert f"--resume {one.session_id}" in desk.run_claude("respawn", one.short_id).stderr

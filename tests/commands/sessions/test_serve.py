@@ -92,9 +92,9 @@ def test_over_tls_it_answers_under_its_name_and_for_nobody_who_does_not_trust_it
 
 @needs_web
 def test_an_end_with_an_open_stream_is_quick_and_quiet(desk):
-    begun = desk.claude("--bg", "hi")
+    begun = desk.run_claude("--bg", "hi")
     assert begun.status == 0
-    token = desk.shim("bridge", "token").stdout.decode().strip()
+    token = desk.run_shim("bridge", "token").stdout.decode().strip()
     with start_server(desk.environment, desk.cwd) as process:
         try:
             address = process.stdout.readline().decode().strip()

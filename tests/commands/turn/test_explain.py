@@ -21,7 +21,7 @@ def files(box):
 
 
 @pytest.fixture
-def explained(box):
+def run_explain(box):
     """`shim explain --json -- ARGS`, and that neither a program was started nor a file was made."""
 
     def explain(*arguments, status=0, **environment):
@@ -42,8 +42,8 @@ def explained(box):
     return explain
 
 
-def test_the_whole_command_is_shown(explained):
-    found = explained("-p", "do it", "--shim-vendor", "qwen", "--permission-mode", "plan")
+def test_the_whole_command_is_shown(run_explain):
+    found = run_explain("-p", "do it", "--shim-vendor", "qwen", "--permission-mode", "plan")
     assert found["argv"][0].endswith("/program")
     assert found["argv"][(place := found["argv"].index("--approval-mode")) : place + 2] == [
         "--approval-mode",
@@ -56,9 +56,9 @@ def test_the_whole_command_is_shown(explained):
     ]
 
 
-def test_it_is_the_command_that_a_turn_starts(box, explained):
+def test_it_is_the_command_that_a_turn_starts(box, run_explain):
     flags = ("-p", "do it now", "--shim-vendor", "pi", "--model", "m1", "--permission-mode", "plan")
-    found = explained(*flags)
+    found = run_explain(*flags)
     child = box.fake(["read"], ["record", str(box.recording)])
     box.claude(*flags, SHIM_BIN=child)
     ran = box.record()
@@ -78,23 +78,23 @@ def test_it_is_the_command_that_a_turn_starts(box, explained):
     ],
 )
 def test_the_place_that_names_the_vendor_is_said(
-    box, explained, place, arguments, environment, toml
+    box, run_explain, place, arguments, environment, toml
 ):
     box.settings(toml)
-    found = explained("-p", "x", *arguments, **environment)
+    found = run_explain("-p", "x", *arguments, **environment)
     assert (found["vendor"], found["named_by"]) == ("qwen", place)
     assert found["settings"]["file"] == str(box.config) and found["settings"]["file_exists"]
 
 
-def test_what_was_installed_is_used_by_the_command_too(box, explained):
+def test_what_was_installed_is_used_by_the_command_too(box, run_explain):
     assert box.shim("install", "--vendor", "qwen", "--to", str(box.bin)).status == 0
-    found = explained("-p", "x")
+    found = run_explain("-p", "x")
     assert (found["vendor"], found["named_by"]) == ("qwen", "`shim install`")
     assert found["settings"]["installed"]["vendor"] == "qwen"
 
 
-def test_secrets_are_blanked(explained):
-    found = explained(
+def test_secrets_are_blanked(run_explain):
+    found = run_explain(
         *(
             "-p",
             "x",
@@ -111,19 +111,19 @@ def test_secrets_are_blanked(explained):
     assert "[REDACTED:argument]" in found["argv"]
 
 
-def test_what_the_environment_gains_and_loses_is_said(explained):
-    found = explained("-p", "x", "--shim-vendor", "qwen", CLAUDECODE="1", ANTHROPIC_API_KEY="k")
+def test_what_the_environment_gains_and_loses_is_said(run_explain):
+    found = run_explain("-p", "x", "--shim-vendor", "qwen", CLAUDECODE="1", ANTHROPIC_API_KEY="k")
     assert {"CLAUDECODE", "ANTHROPIC_API_KEY", "SHIM_BIN"} <= set(found["environment"]["removed"])
     assert found["environment"]["set"]["SHIM_DEPTH"] == "1"
 
 
-def test_each_rule_has_its_place_and_its_way(box, explained):
+def test_each_rule_has_its_place_and_its_way(box, run_explain):
     settings = box.home / ".claude" / "settings.json"
     settings.parent.mkdir()
     settings.write_text(
         json.dumps({"permissions": {"deny": ["Bash(rm:*)"], "allow": ["WebFetch"]}})
     )
-    found = explained("-p", "x", "--shim-vendor", "qwen", "--disallowedTools", "Write")
+    found = run_explain("-p", "x", "--shim-vendor", "qwen", "--disallowedTools", "Write")
     rules = {one["rule"]: one for one in found["rules"]}
     assert (
         rules["Bash(rm:*)"]["from"] == str(settings)
@@ -137,13 +137,15 @@ def test_each_rule_has_its_place_and_its_way(box, explained):
     assert (found["driver"], found["asks_frontend"]) == ("two-way", False)
 
 
-def test_a_rule_that_has_no_effect_says_so(explained):
-    (rule,) = explained("-p", "x", "--shim-vendor", "opencode", "--allowedTools", "Bash(")["rules"]
+def test_a_rule_that_has_no_effect_says_so(run_explain):
+    (rule,) = run_explain("-p", "x", "--shim-vendor", "opencode", "--allowedTools", "Bash(")[
+        "rules"
+    ]
     assert rule["how"].startswith("no effect: ")
 
 
-def test_a_file_that_the_child_would_be_given_is_shown_and_not_written(explained):
-    found = explained(
+def test_a_file_that_the_child_would_be_given_is_shown_and_not_written(run_explain):
+    found = run_explain(
         "-p",
         "x",
         "--shim-vendor",
@@ -157,16 +159,16 @@ def test_a_file_that_the_child_would_be_given_is_shown_and_not_written(explained
     assert any(path in word for word in found["argv"]) and "run_shell_command" in text
 
 
-def test_a_turn_that_would_be_refused_says_why(explained):
-    found = explained(
+def test_a_turn_that_would_be_refused_says_why(run_explain):
+    found = run_explain(
         "-p", "x", "--shim-vendor", "gemini", "--disallowedTools", "Bash(rm:*)", status=1
     )
     assert "gemini cannot be kept to Bash(rm:*)" in found["refused"] and found["hint"]
     assert found["vendor"] == "gemini"
 
 
-def test_of_a_list_each_vendor_that_is_passed_over_is_named(box, explained):
-    found = explained("-p", "x", SHIM_BIN="/nowhere", SHIM_VENDOR="qwen,demo")
+def test_of_a_list_each_vendor_that_is_passed_over_is_named(box, run_explain):
+    found = run_explain("-p", "x", SHIM_BIN="/nowhere", SHIM_VENDOR="qwen,demo")
     assert found["vendor"] == "demo" and found["list"] == ["qwen", "demo"]
     (skipped,) = found["passed_over"]
     assert skipped["vendor"] == "qwen"
@@ -207,7 +209,7 @@ def test_the_turn_is_not_explained_where_the_words_are_the_prompt(box):
     assert done.status == 0 and b"Hello." in done.stdout
 
 
-def test_a_variable_that_is_named_like_a_secret_has_no_value(box, explained):
+def test_a_variable_that_is_named_like_a_secret_has_no_value(box, run_explain):
     box.settings('[vendors.qwen]\nenv = { MY_TOKEN = "hush", PLAIN = "shown" }\n')
-    given = explained("-p", "x", "--shim-vendor", "qwen")["environment"]["set"]
+    given = run_explain("-p", "x", "--shim-vendor", "qwen")["environment"]["set"]
     assert (given["MY_TOKEN"], given["PLAIN"]) == ("[REDACTED:variable]", "shown")

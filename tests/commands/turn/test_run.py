@@ -124,7 +124,7 @@ def test_a_reader_that_has_seen_enough_ends_the_turn(box):
 # -- questions -------------------------------------------------------------------------------------
 
 
-def asking(box, command="touch x", *, again=()):
+def build_asking_child(box, command="touch x", *, again=()):
     """A qwen that asks about a shell command and records what it was told; `again` are further
     questions.
     """
@@ -139,7 +139,7 @@ def asking(box, command="touch x", *, again=()):
     )
 
 
-def decided(box):
+def read_decisions(box):
     """The answers that the vendor was given."""
     lines = map(json.loads, box.record()["stdin"].splitlines())
     return [
@@ -153,14 +153,14 @@ def decided(box):
     ("typed", "behaviour"), [("y", "allow"), ("n", "deny"), ("a", "allow"), ("maybe\ny", "allow")]
 )
 def test_the_person_at_the_terminal_answers_the_question(box, keyboard, typed, behaviour):
-    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=asking(box)) as terminal:
+    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box)) as terminal:
         terminal.until("? may it run Bash touch x")
         terminal.until("y = yes, n = no, a = always allow Bash(touch x) in this run: ")
         terminal.type(typed + "\n")
         terminal.until("allowed after" if behaviour == "allow" else "denied after")
         assert terminal.end() == 0
         assert terminal.clean
-    assert decided(box) == [behaviour]
+    assert read_decisions(box) == [behaviour]
 
 
 def test_after_always_the_same_call_is_asked_about_no_more(box, keyboard):
@@ -168,21 +168,23 @@ def test_after_always_the_same_call_is_asked_about_no_more(box, keyboard):
         ["out", ndjson(returns("ok"), calls("call_2"), asks("call_2", question="q2"))],
         ["hear", '"q2"'],
     ]
-    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=asking(box, again=again)) as terminal:
+    with keyboard(
+        "run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box, again=again)
+    ) as terminal:
         terminal.until("a = always")
         terminal.type("always\n")
         assert terminal.end() == 0
         assert terminal.plain.count("? may it run") == 1
-    assert decided(box) == ["allow", "allow"]
+    assert read_decisions(box) == ["allow", "allow"]
 
 
 def test_what_was_typed_before_the_question_is_no_answer(box, keyboard):
-    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=asking(box)) as terminal:
+    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box)) as terminal:
         terminal.type("y\ny\n")
         terminal.until("n = no")
         terminal.type("n\n")
         assert terminal.end() == 0
-    assert decided(box) == ["deny"]
+    assert read_decisions(box) == ["deny"]
 
 
 def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
@@ -204,11 +206,11 @@ def test_a_terminal_without_echo_has_no_echo_after_the_turn(box, keyboard):
 
 
 def test_the_end_of_the_input_denies(box, keyboard):
-    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=asking(box)) as terminal:
+    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box)) as terminal:
         terminal.until("n = no")
         terminal.type(CTRL_D)
         assert terminal.end() == 0
-    assert decided(box) == ["deny"]
+    assert read_decisions(box) == ["deny"]
 
 
 def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
@@ -228,9 +230,11 @@ def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
 
 
 def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
-    done = box.shim("run", "-v", "qwen", "hi", environment=box.environment(SHIM_BIN=asking(box)))
+    done = box.shim(
+        "run", "-v", "qwen", "hi", environment=box.environment(SHIM_BIN=build_asking_child(box))
+    )
     shown = done.stdout.decode()
-    assert done.status == 0 and decided(box) == ["deny"]
+    assert done.status == 0 and read_decisions(box) == ["deny"]
     assert "⊘ ended with 1 denied call" in shown and "✓ done" not in shown
     assert (
         "to allow it: shim run --allow 'Bash(touch x)' …; on a terminal, shim run asks you" in shown
@@ -238,7 +242,7 @@ def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
 
 
 def test_a_call_that_a_rule_denies_is_named_without_a_rule_that_would_not_help(box):
-    environment = box.environment(SHIM_BIN=asking(box))
+    environment = box.environment(SHIM_BIN=build_asking_child(box))
     box.settings('[tools]\ndeny = ["Bash(touch:*)"]\n')
     shown = box.shim("run", "-v", "qwen", "hi", environment=environment).stdout.decode()
     assert "Bash was denied: Bash(touch:*)" in shown and "to allow it" not in shown
@@ -252,9 +256,9 @@ def test_a_rule_of_the_command_line_spares_the_question(box):
         "--allow",
         "Bash(touch x)",
         "hi",
-        environment=box.environment(SHIM_BIN=asking(box)),
+        environment=box.environment(SHIM_BIN=build_asking_child(box)),
     )
-    assert done.status == 0 and decided(box) == ["allow"]
+    assert done.status == 0 and read_decisions(box) == ["allow"]
     assert "✓ done" in done.stdout.decode()
 
 
@@ -311,7 +315,7 @@ def test_a_permission_mode_is_given_to_the_vendor(box):
         "--permission-mode",
         "plan",
         "hi",
-        environment=box.environment(SHIM_BIN=asking(box)),
+        environment=box.environment(SHIM_BIN=build_asking_child(box)),
     )
     assert done.status == 0
     assert box.record()["arguments"].count("plan") == 1

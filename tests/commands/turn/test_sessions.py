@@ -15,7 +15,7 @@ ONE, TWO, THREE = (
 
 
 @pytest.fixture
-def kept(local_box, monkeypatch):
+def sessions_box(local_box, monkeypatch):
     """Three sessions, the last of them of this folder."""
     monkeypatch.setenv("SHIM_STATE", str(local_box.path / "state"))
     now = 1_795_000_000.0
@@ -32,7 +32,7 @@ def kept(local_box, monkeypatch):
     return local_box
 
 
-def test_each_session_stands_with_the_line_that_goes_on_with_it(shim, kept):
+def test_each_session_stands_with_the_line_that_goes_on_with_it(shim, sessions_box):
     status, said, complaint = shim("sessions")
     lines = said.decode().splitlines()
     assert (status, complaint) == (0, "")
@@ -61,7 +61,7 @@ def test_the_line_goes_on_with_the_session(box):
     assert again["session_id"] == session["session_id"] and again["updated"] > session["updated"]
 
 
-def test_a_session_is_forgotten_by_the_beginning_of_its_id_or_by_its_age(shim, kept):
+def test_a_session_is_forgotten_by_the_beginning_of_its_id_or_by_its_age(shim, sessions_box):
     assert shim("sessions", "delete", "2222")[1] == b"forgot 1 session\n"
     assert TWO not in shim("sessions")[1].decode()
     assert shim("sessions", "delete", "--older", "0")[1] == b"forgot 2 sessions\n"
@@ -69,14 +69,14 @@ def test_a_session_is_forgotten_by_the_beginning_of_its_id_or_by_its_age(shim, k
 
 
 @pytest.mark.parametrize("given", ["999999", "1", "../../config", ""])
-def test_what_names_no_session_or_many_deletes_none(shim, kept, given):
+def test_what_names_no_session_or_many_deletes_none(shim, sessions_box, given):
     status, said, complaint = shim("sessions", "delete", given)
     assert (status, said) == (1, b"") and "no session begins with" in complaint
     assert len(json.loads(shim("sessions", "--json")[1])) == 3
 
 
 def test_what_a_vendor_called_a_model_or_a_folder_cannot_command_the_terminal_or_the_shell(
-    shim, kept
+    shim, sessions_box
 ):
     words = "/x'; touch /tmp/evil; '\x1b]52;c;ZXZpbA==\x07"
     assert store.store_session(ONE, StoredSession("qwen", "q", words, words), os.environ)

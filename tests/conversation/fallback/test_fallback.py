@@ -39,15 +39,15 @@ def impatient_several(memory_box, monkeypatch):
     return Several(memory_box)
 
 
-def tried(line):
+def list_attempts(line):
     """Who was asked before, and why each did not answer, as a line of ours says it."""
     return [(it["vendor"], it["cause"]) for it in line["shim"].get("tried", [])]
 
 
-def answered(done: Done) -> str:
+def get_answering_vendor(done: Done) -> str:
     """Who answered: the init, the result and the text say the same."""
     (vendor,) = {line["shim"]["vendor"] for line in (done.init, done.result)}
-    assert tried(done.init) == tried(done.result)
+    assert list_attempts(done.init) == list_attempts(done.result)
     check_turns(done.stdout, False)
     return vendor
 
@@ -71,7 +71,11 @@ def test_the_next_vendor_answers_where_one(several, how):
     several.prints("ant", *events, code=1)
     several.answers("bee", "cow")
     done = several.box.claude(*ASK)
-    assert (done.status, answered(done), tried(done.init)) == (0, "bee", [("ant", cause)])
+    assert (done.status, get_answering_vendor(done), list_attempts(done.init)) == (
+        0,
+        "bee",
+        [("ant", cause)],
+    )
     assert brief(done.lines) == ["init", "text:I am bee.", "end:success I am bee.", "."]
     assert (done.init["model"], done.init["tools"]) == ("bee-model", ["Bash"])
     assert not several.recording("cow").exists()
@@ -92,14 +96,18 @@ def test_the_next_vendor_answers_where_one_dies_at_once(several, steps, cause):
     several.box.fake(*steps, name="ant")
     several.answers("bee")
     done = several.box.claude(*ASK)
-    assert (done.status, answered(done), tried(done.init)) == (0, "bee", [("ant", cause)])
+    assert (done.status, get_answering_vendor(done), list_attempts(done.init)) == (
+        0,
+        "bee",
+        [("ant", cause)],
+    )
 
 
 def test_the_next_vendor_answers_where_one_is_not_there(several):
     several.answers("cow")
     done = several.box.claude(*ASK)
-    assert (done.status, answered(done)) == (0, "cow")
-    assert tried(done.init) == [("ant", "not_found"), ("bee", "not_found")]
+    assert (done.status, get_answering_vendor(done)) == (0, "cow")
+    assert list_attempts(done.init) == [("ant", "not_found"), ("bee", "not_found")]
     assert "no program called ant was found on PATH" in done.init["shim"]["tried"][0]["reason"]
 
 
@@ -111,7 +119,11 @@ def test_the_next_vendor_answers_where_one_cannot_be_executed(real_several):
     assert os.access(broken, os.X_OK)
     real_several.answers("bee")
     done = real_several.box.claude(*ASK)
-    assert (done.status, answered(done), tried(done.init)) == (0, "bee", [("ant", "not_found")])
+    assert (done.status, get_answering_vendor(done), list_attempts(done.init)) == (
+        0,
+        "bee",
+        [("ant", "not_found")],
+    )
     assert (
         "its interpreter /nowhere/interpreter does not exist"
         in done.init["shim"]["tried"][0]["reason"]
@@ -123,7 +135,7 @@ def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_it
     several.answers("ant", "bee")
     several.settings("ant", "demo", "bee")
     done = several.box.claude(*ASK, "--permission-mode", "plan")
-    assert (answered(done), tried(done.init)) == ("demo", [("ant", "refused")])
+    assert (get_answering_vendor(done), list_attempts(done.init)) == ("demo", [("ant", "refused")])
     assert done.init["permissionMode"] == "plan"
     assert not several.recording("ant").exists() and not several.recording("bee").exists()
 
@@ -134,14 +146,14 @@ def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
     several.answers("ant", "bee")
     given = json.dumps({"permissions": {"defaultMode": "plan"}})
     done = several.box.claude(*ASK, "--settings", given)
-    assert (answered(done), tried(done.init)) == ("demo", [("ant", "refused")])
+    assert (get_answering_vendor(done), list_attempts(done.init)) == ("demo", [("ant", "refused")])
     assert done.init["permissionMode"] == "plan"
 
 
 def test_a_mode_that_no_vendor_of_the_list_can_honour_is_refused(several):
     several.answers("ant", "bee", "cow")
     done = several.box.claude(*ASK, "--permission-mode", "plan")
-    assert (done.status, done.cause, tried(done.result)) == (
+    assert (done.status, done.cause, list_attempts(done.result)) == (
         1,
         "refused",
         [("ant", "refused"), ("bee", "refused")],
@@ -182,7 +194,7 @@ def test_no_other_vendor_is_asked_where_one_fails(several, when):
     several.prints("ant", *events, code=code)
     several.answers("bee")
     done = several.box.claude(*ASK)
-    assert (done.status, answered(done), tried(done.result)) == (1, "ant", [])
+    assert (done.status, get_answering_vendor(done), list_attempts(done.result)) == (1, "ant", [])
     assert not several.recording("bee").exists()
 
 
@@ -190,7 +202,9 @@ def test_an_answer_without_a_word_is_an_answer(several):
     several.prints("ant", hello("a-1"), BYE)
     several.answers("bee")
     done = several.box.claude(*ASK)
-    assert (done.status, answered(done)) == (0, "ant") and not several.recording("bee").exists()
+    assert (done.status, get_answering_vendor(done)) == (0, "ant") and not several.recording(
+        "bee"
+    ).exists()
 
 
 def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(several):
@@ -198,7 +212,7 @@ def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(sever
     several.box.fake(["complain", "Workspace Trust Required\n"], ["leave", 1], name="cursor-agent")
     several.answers("ant")
     done = several.box.claude(*ASK)
-    assert (done.status, answered(done), done.cause) == (1, "cursor", "refused")
+    assert (done.status, get_answering_vendor(done), done.cause) == (1, "cursor", "refused")
 
 
 # -- all of them -----------------------------------------------------------------------------------
@@ -208,8 +222,8 @@ def test_when_nobody_answers_the_one_result_names_each_and_why(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.prints("cow", LIMITED, code=1)
     done = several.box.claude(*ASK)
-    assert done.status == 1 and answered(done) == "cow"
-    assert tried(done.result) == [("ant", "auth"), ("bee", "not_found")]
+    assert done.status == 1 and get_answering_vendor(done) == "cow"
+    assert list_attempts(done.result) == [("ant", "auth"), ("bee", "not_found")]
     assert (done.cause, done.result["is_error"]) == ("rate_limit", True)
     for words in (
         "429",
@@ -225,7 +239,7 @@ def test_when_none_is_there_the_status_says_so_in_text(several):
     assert [line.split(" cannot")[0] for line in done.stderr.splitlines()][:2] == ["ant", "bee"]
     assert "no program called cow" in done.stderr
     done = several.box.claude(*ASK)
-    assert (done.status, done.cause, tried(done.result)) == (
+    assert (done.status, done.cause, list_attempts(done.result)) == (
         1,
         "not_found",
         [("ant", "not_found"), ("bee", "not_found")],
@@ -251,7 +265,7 @@ def test_secrets_in_the_words_of_a_vendor_are_left_out_where_they_are_everywhere
     several.answers("bee")
     assert key in several.box.claude(*ASK).stdout.decode()
     done = several.box.claude(*ASK, SHIM_REDACT="all")
-    assert answered(done) == "bee" and key not in done.stdout.decode() + done.stderr
+    assert get_answering_vendor(done) == "bee" and key not in done.stdout.decode() + done.stderr
 
 
 # -- what each vendor is given ---------------------------------------------------------------------
@@ -273,7 +287,12 @@ def test_a_prefix_names_the_one_vendor_that_is_asked(several):
     several.prints("bee", UNAUTHORIZED, code=1)
     several.answers("ant", "cow")
     done = several.box.claude(*ASK, "--model", "bee:m1")
-    assert (done.status, answered(done), done.cause, tried(done.result)) == (1, "bee", "auth", [])
+    assert (done.status, get_answering_vendor(done), done.cause, list_attempts(done.result)) == (
+        1,
+        "bee",
+        "auth",
+        [],
+    )
 
 
 def test_a_list_that_was_installed_is_a_list(real_several):
@@ -281,14 +300,14 @@ def test_a_list_that_was_installed_is_a_list(real_several):
     real_several.answers("bee")
     real_several.box.settings("")
     done = real_several.box.shim("--installed", "vendor=ant,bee", "claude", *ASK)
-    assert (answered(done), tried(done.result)) == ("bee", [("ant", "auth")])
+    assert (get_answering_vendor(done), list_attempts(done.result)) == ("bee", [("ant", "auth")])
 
 
 def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
     several.answers("bee")
     other = several.box.fake(["out", ndjson(UNAUTHORIZED)])
     done = several.box.claude(*ASK, SHIM_BIN=other, SHIM_ARGS="--only-of-ant")
-    assert answered(done) == "bee"
+    assert get_answering_vendor(done) == "bee"
     assert "--only-of-ant" not in json.loads(several.recording("bee").read_text())["arguments"]
 
 
@@ -299,7 +318,11 @@ def test_a_program_of_the_settings_that_is_not_there_is_what_the_turn_of_the_las
     several.answers("bee")
     several.settings(more='[vendors.bee]\nbin = "/none/bee"\n')
     done = several.box.claude(*ASK, SHIM_VENDOR="ant,bee")
-    assert (done.status, answered(done), tried(done.result)) == (1, "bee", [("ant", "auth")])
+    assert (done.status, get_answering_vendor(done), list_attempts(done.result)) == (
+        1,
+        "bee",
+        [("ant", "auth")],
+    )
     assert "bee: the program /none/bee was not found" in done.result["errors"][0]
 
 
@@ -313,7 +336,7 @@ def test_the_other_formats_have_the_answer_alone(several):
     assert (done.status, done.stdout) == (0, b"I am bee.\n")
     done = several.box.claude("-p", "hi", "--output-format", "json")
     found = json.loads(done.stdout)
-    assert (found["result"], tried(found)) == ("I am bee.", [("ant", "auth")])
+    assert (found["result"], list_attempts(found)) == ("I am bee.", [("ant", "auth")])
     done = several.box.claude("-p", "hi", "--output-format", "json", "--verbose")
     assert [it["type"] for it in json.loads(done.stdout)] == ["system", "assistant", "result"]
 
@@ -337,7 +360,7 @@ def test_yume_is_told_of_one_turn_too(several):
         "result",
         "message_stop",
     ]
-    assert tried(done.lines[0]) == tried(done.lines[-2]) == [("ant", "rate_limit")]
+    assert list_attempts(done.lines[0]) == list_attempts(done.lines[-2]) == [("ant", "rate_limit")]
 
 
 def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(real_several):
@@ -345,10 +368,14 @@ def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(real_several)
     real_several.answers("bee")
     environment = real_several.box.environment()
     done = real_several.box.shim("yume-cli", "start", "--prompt", "hi", environment=environment)
-    assert (done.status, tried(done.result)) == (0, [("ant", "rate_limit")])
+    assert (done.status, list_attempts(done.result)) == (0, [("ant", "rate_limit")])
     words = "--prompt", "hi", "--provider", "ant"
     done = real_several.box.shim("yume-cli", "start", *words, environment=environment)
-    assert (done.status, done.result["shim"]["vendor"], tried(done.result)) == (1, "ant", [])
+    assert (done.status, done.result["shim"]["vendor"], list_attempts(done.result)) == (
+        1,
+        "ant",
+        [],
+    )
 
 
 def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(real_several):
@@ -357,7 +384,7 @@ def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(rea
     real_several.answers("bee")
     words = "start", "--prompt", "hi", "--permission-mode", "interactive"
     done = real_several.box.shim("yume-cli", *words, environment=real_several.box.environment())
-    assert (done.status, tried(done.result)) == (0, [("pi", "refused")])
+    assert (done.status, list_attempts(done.result)) == (0, [("pi", "refused")])
 
 
 FRAMES = [
@@ -376,7 +403,7 @@ def test_who_asks_nobody_is_not_asked_for_one_whose_calls_were_to_wait(several):
     several.box.fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
     several.answers("bee", "cow")
     done = converse(several, *FRAMES, SHIM_DIALECT="yume")
-    assert tried(done.lines[0]) == [("qwen", "auth"), ("bee", "refused")]
+    assert list_attempts(done.lines[0]) == [("qwen", "auth"), ("bee", "refused")]
     assert not several.recording("bee").exists()
 
 
@@ -388,7 +415,7 @@ def test_calls_that_are_to_wait_are_asked_about_by_the_next_vendor_that_can(seve
         HELLO, ["hear", '"user"'], ["out", QWEN], ["hear", "nothing more"], name="qwen"
     )
     done = converse(several, *FRAMES, SHIM_DIALECT="yume")
-    assert tried(done.lines[0]) == [("ant", "refused")] and done.status == 0
+    assert list_attempts(done.lines[0]) == [("ant", "refused")] and done.status == 0
     done = converse(several, *FRAMES, SHIM_DIALECT="yume", SHIM_VENDOR="ant")
     assert (done.status, done.lines[-2]["shim"]["cause"]) == (1, "refused")
     assert b"cannot be run in the mode interactive" in done.stdout
@@ -399,16 +426,19 @@ def test_a_session_goes_on_with_the_vendor_that_answered(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")
     done = several.box.claude(*ASK, "--session-id", U)
-    assert answered(done) == "bee" and done.init["session_id"] == U
+    assert get_answering_vendor(done) == "bee" and done.init["session_id"] == U
     several.answers("ant")
     done = several.box.claude("-p", "and now?", *ASK[2:], "--resume", U)
-    assert (answered(done), tried(done.init)) == ("bee", [])
+    assert (get_answering_vendor(done), list_attempts(done.init)) == ("bee", [])
     assert json.loads(several.recording("bee").read_text())["arguments"] == [
         "--resume",
         "bee-1",
         "and now?",
     ]
-    assert answered(several.box.claude("-p", "and again?", *ASK[2:], "--continue")) == "bee"
+    assert (
+        get_answering_vendor(several.box.claude("-p", "and again?", *ASK[2:], "--continue"))
+        == "bee"
+    )
 
 
 def test_a_session_of_one_vendor_is_not_gone_on_with_by_another(several):
@@ -416,7 +446,7 @@ def test_a_session_of_one_vendor_is_not_gone_on_with_by_another(several):
     several.box.claude(*ASK, "--session-id", U)
     several.prints("ant", LIMITED, code=1)
     done = several.box.claude("-p", "and now?", *ASK[2:], "--resume", U)
-    assert (done.status, answered(done), done.cause) == (1, "ant", "rate_limit")
+    assert (done.status, get_answering_vendor(done), done.cause) == (1, "ant", "rate_limit")
 
 
 def test_the_transcript_has_the_turn_of_the_one_that_answered(several):
@@ -468,7 +498,7 @@ def test_the_next_vendor_answers_a_message_in_a_mode_that_the_first_one_lacks(se
     done = converse(
         several, control("1", "initialize"), user("one"), flags=["--permission-mode=auto"]
     )
-    assert (vendors(done), tried(done.result)) == (["demo", "demo"], [("ant", "refused")])
+    assert (vendors(done), list_attempts(done.result)) == (["demo", "demo"], [("ant", "refused")])
     assert not several.recording("ant").exists()
 
 
@@ -477,7 +507,7 @@ def test_a_conversation_stays_with_the_one_that_answered(several):
     several.answers("bee")
     done = converse(several, control("1", "initialize"), user("one"), user("two"))
     assert done.status == 0 and vendors(done) == ["bee"] * 4
-    assert [tried(line) for line in results(done)] == [[("ant", "auth")], []]
+    assert [list_attempts(line) for line in results(done)] == [[("ant", "auth")], []]
     assert json.loads(several.recording("bee").read_text())["arguments"] == ["--resume", "bee-1"]
     assert len({line["session_id"] for line in done.lines if "session_id" in line}) == 1
     assert responses(done)["1"]["subtype"] == "success"
@@ -496,7 +526,7 @@ def test_while_none_has_answered_each_message_is_asked_of_all(several):
     several.prints("bee", LIMITED, code=1)
     done = converse(several, user("one"), user("two"), user("three"))
     assert vendors(done) == ["bee", "bee", "ant", "ant", "ant", "ant"]
-    assert [tried(line) for line in results(done)] == [[("ant", "auth")], [], []]
+    assert [list_attempts(line) for line in results(done)] == [[("ant", "auth")], [], []]
     assert [line["is_error"] for line in results(done)] == [True, False, False]
     assert len({line["session_id"] for line in done.lines if "session_id" in line}) == 1
     models = [line["model"] for line in done.lines if line.get("subtype") == "init"]
@@ -528,7 +558,7 @@ def test_a_vendor_that_stays_is_passed_over_like_any_other(several):
     several.box.fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
     several.answers("bee")
     done = converse(several, user("one"), user("two"))
-    assert vendors(done) == ["bee"] * 4 and tried(results(done)[0]) == [("qwen", "auth")]
+    assert vendors(done) == ["bee"] * 4 and list_attempts(results(done)[0]) == [("qwen", "auth")]
 
 
 def test_a_vendor_that_stays_may_answer_for_one_that_does_not(several):
@@ -537,7 +567,9 @@ def test_a_vendor_that_stays_may_answer_for_one_that_does_not(several):
     turn = [["hear", '"user"'], ["out", QWEN]]
     several.box.fake(HELLO, *turn, *turn, ["hear", "nothing more"], name="qwen")
     done = converse(several, user("one"), user("two"), flags=("--permission-prompt-tool", "stdio"))
-    assert vendors(done) == ["qwen"] * 4 and tried(results(done)[0]) == [("ant", "rate_limit")]
+    assert vendors(done) == ["qwen"] * 4 and list_attempts(results(done)[0]) == [
+        ("ant", "rate_limit")
+    ]
 
 
 def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(real_several):
@@ -552,7 +584,7 @@ def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(real_se
     )
     done = converse(real_several, user("one"), user("two"), user("three"))
     assert vendors(done) == ["qwen"] * 6
-    assert [tried(line) for line in results(done)] == [[("ant", "rate_limit")]] * 3
+    assert [list_attempts(line) for line in results(done)] == [[("ant", "rate_limit")]] * 3
     assert [line["shim"]["cause"] for line in results(done)] == ["vendor_error"] * 3
 
 
@@ -590,7 +622,7 @@ def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, tal
     several.box.prints("claude", "claude/2.1.327-api-err429")
     several.answers("bee")
     done = converse(several, user("one")) if talks else several.box.claude(*ASK)
-    assert (done.status, vendors(done), tried(done.init)) == (
+    assert (done.status, vendors(done), list_attempts(done.init)) == (
         0,
         ["bee", "bee"],
         [("claude", "rate_limit")],
@@ -677,7 +709,7 @@ def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
         lifeline.wait_for("there")
         running.signal(number)
         done = running.finish()
-    assert (done.status, done.cause, answered(done)) == (status, cause, "ant")
+    assert (done.status, done.cause, get_answering_vendor(done)) == (status, cause, "ant")
     assert lifeline.gone() and not several.recording("bee").exists()
 
 
@@ -709,7 +741,7 @@ def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_
         assert b'"vendor":"ant"' in running.read_until(b"\n")
         gate.open()
         done = running.finish()
-    assert (answered(done), done.cause) == (
+    assert (get_answering_vendor(done), done.cause) == (
         "ant",
         "rate_limit",
     ) and not impatient_several.recording("bee").exists()
@@ -723,7 +755,11 @@ def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(i
     )
     impatient_several.answers("bee")
     done = impatient_several.box.claude(*ASK)
-    assert (done.status, answered(done), tried(done.result)) == (0, "bee", [("ant", "rate_limit")])
+    assert (done.status, get_answering_vendor(done), list_attempts(done.result)) == (
+        0,
+        "bee",
+        [("ant", "rate_limit")],
+    )
     assert "said nothing in 5 s but that it waits" in done.result["shim"]["tried"][0]["reason"]
     assert lifeline.never_or_gone()
 
@@ -736,7 +772,7 @@ def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
     )
     impatient_several.answers("bee")
     done = impatient_several.box.claude(*ASK)
-    assert (answered(done), tried(done.result)) == (
+    assert (get_answering_vendor(done), list_attempts(done.result)) == (
         "bee",
         [("ant", "rate_limit")],
     ) and lifeline.never_or_gone()
@@ -784,7 +820,10 @@ def test_a_recording_shows_both_children_and_plays_the_one_that_answered(real_se
     assert children == ["ant", *["cow"] * (1 + talks)] and notes == [("ant", True), ("bee", False)]
     assert real_several.box.shim("replay", "--check", str(cast)).status == 0
     again = real_several.box.claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
-    assert (answered(again), tried(again.init)) == ("cow", [("ant", "auth"), ("bee", "not_found")])
+    assert (get_answering_vendor(again), list_attempts(again.init)) == (
+        "cow",
+        [("ant", "auth"), ("bee", "not_found")],
+    )
     assert again.result["result"] == results(done)[0]["result"] == "I am cow."
 
 
@@ -807,7 +846,7 @@ def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several
     real_several.prints("ant", UNAUTHORIZED, code=1)
     cast = real_several.box.path / "run.cast"
     done = real_several.box.claude(*ASK, SHIM_RECORD=str(cast))
-    assert (done.cause, tried(done.result)) == ("not_found", [("ant", "auth")])
+    assert (done.cause, list_attempts(done.result)) == ("not_found", [("ant", "auth")])
     checked = real_several.box.shim("replay", "--check", str(cast))
     assert checked.status == 0 and b"no child answered in it" in checked.stdout
 
@@ -851,6 +890,6 @@ def test_a_recording_of_a_child_that_stayed_and_failed_says_the_same_again(real_
     real_several.box.fake(HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
     cast = str(real_several.box.path / "run.cast")
     done = converse(real_several, user("one"), user("two"), SHIM_RECORD=cast)
-    assert [tried(line) for line in results(done)] == [[("ant", "rate_limit")]] * 2
+    assert [list_attempts(line) for line in results(done)] == [[("ant", "rate_limit")]] * 2
     checked = real_several.box.shim("replay", "--check", cast)
     assert checked.status == 0, checked.stdout.decode()

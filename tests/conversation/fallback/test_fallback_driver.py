@@ -19,29 +19,29 @@ from shim.state.config import DEFAULT_TIMEOUTS_S
 from tests.conversation.test_message_loop import Paper
 
 
-class Launched:
+class VendorLauncher:
     """What the drivers ask of a launcher."""
 
-    echo = False
+    replays_messages = False
     timeouts = DEFAULT_TIMEOUTS_S
-    make_pump = ChildStream
+    create_stream = ChildStream
 
     def __init__(self, name):
-        self.vendor = SimpleNamespace(name=name, unattended=False)
-        self.standing = SimpleNamespace(tried=())
+        self.adapter = SimpleNamespace(name=name, unattended=False)
+        self.resume_state = SimpleNamespace(tried=())
         self.recorder = None
 
     @property
-    def turns(self):
+    def turn_lifecycle(self):
         return self
 
-    def pump(self, previous):
-        return self.make_pump(open_translation("demo", partial=False, stable=True))
+    def open_stream(self, previous):
+        return self.create_stream(open_translation("demo", partial=False, stable=True))
 
-    def remember(self, translation):
+    def store_session(self, translation):
         pass
 
-    def note_account(self, translation):
+    def record_diagnostics(self, translation):
         pass
 
 
@@ -50,17 +50,17 @@ class Vendor(ChildDriver):
 
     def __init__(self, launcher, output, words=""):
         super().__init__(launcher, output)
-        self._words = words
+        self._text = words
         self.fails = False  # behind its words
         self.turns = 0
         self.leaving = anyio.Event()
-        self.left = anyio.Event()
+        self.exit_allowed = anyio.Event()
 
     async def run_turn(self, message):
         self.turns += 1
         self.stream = self.launcher.turn_lifecycle.open_stream(self.stream)
-        if self._words:
-            self.stream.turn.add_block(self._words)
+        if self._text:
+            self.stream.turn.add_block(self._text)
             if self.fails:
                 self.stream.turn.record_failure("the disk is full")
             else:
@@ -78,15 +78,15 @@ class Vendor(ChildDriver):
     async def stop(self):
         """Takes until it is let go."""
         self.leaving.set()
-        await self.left.wait()
+        await self.exit_allowed.wait()
 
 
-def listed():
+def build_fallback():
     """A list of two vendors, and the output of its one driver."""
     paper = Paper()
     drivers = {
-        "ant": Vendor(Launched("ant"), paper),
-        "bee": Vendor(Launched("bee"), paper, "I am bee."),
+        "ant": Vendor(VendorLauncher("ant"), paper),
+        "bee": Vendor(VendorLauncher("bee"), paper, "I am bee."),
     }
     candidates = FallbackChain(
         tuple(drivers), (), lambda name: Candidate(drivers[name].launcher, persistent=False)
@@ -99,20 +99,20 @@ def listed():
 
 @pytest.mark.anyio
 async def test_an_interrupt_between_two_vendors_asks_no_other_one():
-    two = listed()
+    two = build_fallback()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
             await two.ant.leaving.wait()
             await two.driver.interrupt()
-            two.ant.left.set()
+            two.ant.exit_allowed.set()
     (turn,) = check_turns(two.paper.said, False)
     assert result_of(turn)["shim"]["cause"] == "interrupted" and two.bee.turns == 0
 
 
 @pytest.mark.anyio
 async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
-    two = listed()
+    two = build_fallback()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
@@ -127,9 +127,9 @@ async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
 
 @pytest.mark.anyio
 async def test_a_vendor_that_has_spoken_keeps_the_conversation_though_its_turn_failed():
-    two = listed()
+    two = build_fallback()
     two.bee.fails = True
-    two.ant.left.set()
+    two.ant.exit_allowed.set()
     with anyio.fail_after(PATIENCE):
         for words in ("hi", "go on"):
             await two.driver.run_turn(UserMessage(words))
@@ -138,13 +138,13 @@ async def test_a_vendor_that_has_spoken_keeps_the_conversation_though_its_turn_f
 
 @pytest.mark.anyio
 async def test_the_next_vendor_is_asked_when_the_one_before_has_gone():
-    two = listed()
+    two = build_fallback()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
             await two.ant.leaving.wait()
             assert two.bee.turns == 0
-            two.ant.left.set()
+            two.ant.exit_allowed.set()
     assert (two.ant.turns, two.bee.turns) == (1, 1) and b"I am bee." in two.paper.said
     # given to its turn, and then it was over
     assert [it.vendor for it in two.bee.launcher.resume_state.tried] == []

@@ -29,7 +29,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.core.yume.pen import YumeEncoder
 
 
-def unanswered(case):
+def find_failed_attempt(case):
     """What the translation of a case says of who may answer in its place, and whether anything was
     said in it.
     """
@@ -52,14 +52,14 @@ def outcome(case):
     if not case.passthrough and outcome(case) in ("auth", "rate_limit")
 )
 def test_whoever_is_not_let_in_before_it_said_a_word_may_be_answered_for(case):
-    why, spoken = unanswered(case)
+    why, spoken = find_failed_attempt(case)
     assert (why is None) is spoken
     assert why is None or (why.vendor, why.cause) == (case.vendor, outcome(case))
 
 
 @over(case for case in fixture_cases() if not case.passthrough and outcome(case) is None)
 def test_nobody_answers_for_a_vendor_that_did(case):
-    assert unanswered(case)[0] is None
+    assert find_failed_attempt(case)[0] is None
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def yume():
     return YumeEncoder(IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY))
 
 
-def held(pen=None):
+def build_buffered_stream(pen=None):
     """A hold that has begun, and the pump of the demo vendor whose lines go through it."""
     hold = FallbackBuffer()
     hold.start()
@@ -141,7 +141,7 @@ def held(pen=None):
     return hold, BufferedChildStream(hold, translation)
 
 
-def fed(pump, *events):
+def feed_events(pump, *events):
     """What a pump gives for events of the demo vendor."""
     return pump.feed(ndjson(*events).encode())
 
@@ -150,7 +150,7 @@ def fed(pump, *events):
 def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
     pen = make()
     for forgotten in (True, False):
-        _, pump = held(pen)
+        _, pump = build_buffered_stream(pen)
         pump.turn.start_session(session_id="s", model=f"model-{forgotten}")
         if forgotten:
             assert b"init" in pen.take_bytes()
@@ -166,24 +166,24 @@ def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
 
 
 def test_what_is_held_comes_with_the_first_word_and_so_does_the_session():
-    hold, pump = held()
-    said, commands = fed(pump, BEGUN)
+    hold, pump = build_buffered_stream()
+    said, commands = feed_events(pump, BEGUN)
     assert said == b"" and not any(isinstance(it, StoreSession) for it in commands)
-    said, commands = fed(pump, text("Hello."), END)
+    said, commands = feed_events(pump, text("Hello."), END)
     assert said.count(b'"init"') == 1 and commands[0] == StoreSession("s") and not hold.is_active
     assert hold.failed_attempt is None
 
 
 def test_what_a_child_is_told_is_never_held():
-    _, pump = held()
+    _, pump = build_buffered_stream()
     pump.translation._translator.outbox.append(b"line\n")
-    assert SendToChild(b"line\n") in fed(pump, BEGUN)[1]
+    assert SendToChild(b"line\n") in feed_events(pump, BEGUN)[1]
 
 
 def test_no_more_is_held_than_is_bounded(monkeypatch):
     monkeypatch.setattr(held_pump, "MAX_BUFFERED_BYTES", 5000)
-    hold, pump = held()
-    fed(pump, BEGUN)
+    hold, pump = build_buffered_stream()
+    feed_events(pump, BEGUN)
     assert hold.is_active
     said, _ = pump.feed(b"\n" * 5001)
     assert b'"init"' in said and not hold.is_active
@@ -191,8 +191,8 @@ def test_no_more_is_held_than_is_bounded(monkeypatch):
 
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(stays):
-    hold, pump = held()
-    fed(pump, BEGUN)
+    hold, pump = build_buffered_stream()
+    feed_events(pump, BEGUN)
     pump.stop_turn("nobody is logged in", "auth")
     assert (pump.finish() if stays else pump.close(ChildExit(code=1))) == (b"", ())
     assert (
@@ -203,13 +203,13 @@ def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(stays):
 
 
 def test_a_vendor_that_cannot_start_is_passed_over_and_another_mistake_is_said():
-    hold, pump = held()
+    hold, pump = build_buffered_stream()
     assert pump.refuse_turn(VendorError("it is not there")) == b""
     assert (
         hold.failed_attempt == create_failed_attempt("demo", "not_found", "it is not there")
         and not hold.child_started
     )
-    hold, pump = held()
+    hold, pump = build_buffered_stream()
     assert (
         b"a wrong setting" in pump.refuse_turn(FrontendError("a wrong setting"))
         and hold.failed_attempt is None
@@ -217,16 +217,16 @@ def test_a_vendor_that_cannot_start_is_passed_over_and_another_mistake_is_said()
 
 
 def test_the_end_of_a_turn_is_not_held():
-    hold, pump = held()
-    fed(pump, BEGUN)
+    hold, pump = build_buffered_stream()
+    feed_events(pump, BEGUN)
     said, commands = pump.close(None)
     assert b'"init"' in said and b'"result"' in said and hold.failed_attempt is None
     assert [type(it) for it in commands] == [RunHooks, StoreSession]
 
 
 def test_a_vendor_that_is_given_the_turn_is_not_passed_over_any_more():
-    hold, pump = held()
-    fed(pump, BEGUN)
+    hold, pump = build_buffered_stream()
+    feed_events(pump, BEGUN)
     said, _ = pump.release()
     assert b'"init"' in said
     pump.stop_turn("nobody is logged in", "auth")

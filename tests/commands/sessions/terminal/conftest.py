@@ -23,7 +23,7 @@ def hosts(tmp_path) -> Iterator[Hosting]:
 
 
 @pytest.fixture
-def session(hosts: Hosting, box: Box) -> Callable[..., SessionRecord]:
+def start_session(hosts: Hosting, box: Box) -> Callable[..., SessionRecord]:
     """Begin a session of a stand-in for qwen that does these steps once it was greeted."""
 
     def begin(*steps: object, prompt: str | None = "go", **wanted: object) -> SessionRecord:
@@ -35,7 +35,7 @@ def session(hosts: Hosting, box: Box) -> Callable[..., SessionRecord]:
 
 
 @pytest.fixture
-def attached(hosts: Hosting) -> Callable[..., AbstractContextManager[Any]]:
+def attach_terminal(hosts: Hosting) -> Callable[..., AbstractContextManager[Any]]:
     """Attach a `Terminal` of its own to a session."""
 
     def attach(

@@ -42,11 +42,13 @@ def message(words):
     return {"kind": "message", "id": words, "message": {"role": "user", "content": words}}
 
 
-def test_what_was_said_is_there_and_the_next_message_is_answered(session, attached, hosts):
-    one = session(
+def test_what_was_said_is_there_and_the_next_message_is_answered(
+    start_session, attach_terminal, hosts
+):
+    one = start_session(
         ["hear", "go"], TURN, ["hear", "second"], ["out", ndjson(says("World."), result("World."))]
     )
-    with attached(one) as terminal:
+    with attach_terminal(one) as terminal:
         terminal.until("> go")
         terminal.until("Hello.")
         terminal.until("✓ done")
@@ -59,9 +61,9 @@ def test_what_was_said_is_there_and_the_next_message_is_answered(session, attach
     assert hosts.now(one).is_running
 
 
-def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(session, attached, hosts):
-    one = session(["hear", "go"], TURN)
-    with attached(one) as terminal:
+def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(start_session, attach_terminal, hosts):
+    one = start_session(["hear", "go"], TURN)
+    with attach_terminal(one) as terminal:
         terminal.until("✓ done")
         terminal.type("x" + CTRL_Z + CTRL_D)
         terminal.until("> x")
@@ -69,9 +71,11 @@ def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(session, attached, 
         assert terminal.end() == 0 and terminal.clean
 
 
-def test_a_paste_without_its_end_mark_does_not_block_the_keys(session, attached, monkeypatch):
-    one = session(["hear", "go"], TURN)
-    with attached(one) as terminal:
+def test_a_paste_without_its_end_mark_does_not_block_the_keys(
+    start_session, attach_terminal, monkeypatch
+):
+    one = start_session(["hear", "go"], TURN)
+    with attach_terminal(one) as terminal:
         terminal.until("✓ done")
         terminal.type("\x1b[200~lost")
         terminal.until("> lost")  # after PASTE_SECONDS of silence
@@ -80,9 +84,11 @@ def test_a_paste_without_its_end_mark_does_not_block_the_keys(session, attached,
         assert terminal.end() == 0 and terminal.clean
 
 
-def test_four_lines_that_are_pasted_without_marks_are_one_message(session, attached, hosts):
-    one = session(["hear", "go"], TURN, ["hear", "one"], TURN)
-    with hosts.link(one, role="watch") as watcher, attached(one) as terminal:
+def test_four_lines_that_are_pasted_without_marks_are_one_message(
+    start_session, attach_terminal, hosts
+):
+    one = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
+    with hosts.link(one, role="watch") as watcher, attach_terminal(one) as terminal:
         terminal.until("✓ done")
         terminal.type("one\rtwo\rthree\rfour\r")
         replayed = until_prompt(watcher, "one")
@@ -92,14 +98,14 @@ def test_four_lines_that_are_pasted_without_marks_are_one_message(session, attac
 
 
 def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(
-    session, attached, hosts
+    start_session, attach_terminal, hosts
 ):
     """A terminal delivers a long paste in pieces of a few kilobytes, and some pieces end at the end
     of a line.
     """
-    one = session(["hear", "go"], TURN, ["hear", "begins"], TURN)
+    one = start_session(["hear", "go"], TURN, ["hear", "begins"], TURN)
     lines = ["begins here", *["x" * 63] * 1000]
-    with hosts.link(one, role="watch") as watcher, attached(one) as terminal:
+    with hosts.link(one, role="watch") as watcher, attach_terminal(one) as terminal:
         terminal.until("✓ done")
         writer = Thread(target=lambda: [terminal.type(f"{line}\r") for line in lines])
         writer.start()
@@ -111,10 +117,10 @@ def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(
 
 
 def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
-    session, attached, hosts
+    start_session, attach_terminal, hosts
 ):
-    one = session(["hear", "go"], TURN, ["hear", "one"], TURN)
-    with hosts.link(one, role="watch") as watcher, attached(one) as terminal:
+    one = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
+    with hosts.link(one, role="watch") as watcher, attach_terminal(one) as terminal:
         terminal.until("✓ done")
         for piece in ("one", " more\rtwo\r", "three\r"):
             terminal.type(piece)
@@ -125,8 +131,10 @@ def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="job control needs a shell that has it")
-def test_a_terminal_that_is_attached_in_the_background_continues_in_the_foreground(session, hosts):
-    one = session(["hear", "go"], TURN)
+def test_a_terminal_that_is_attached_in_the_background_continues_in_the_foreground(
+    start_session, hosts
+):
+    one = start_session(["hear", "go"], TURN)
     command = shlex.join([sys.executable, "-m", "shim", "claude", "attach", one.short_id])
     env = hosts.environment | {"PS1": "ready> ", "PYTHONPATH": str(ROOT)}
     shell = ["bash", "--norc", "--noprofile", "-i"]
@@ -160,7 +168,7 @@ def until_prompt(link, beginning):
             return content
 
 
-def test_a_question_is_answered_with_a_key(session, attached, box):
+def test_a_question_is_answered_with_a_key(start_session, attach_terminal, box):
     """The key "a" comes last, because later calls would not be asked about."""
     behaviours = {"y": "allow", "n": "deny", "a": "allow"}
     steps = []
@@ -172,8 +180,8 @@ def test_a_question_is_answered_with_a_key(session, attached, box):
             ["out", ndjson(returns("done", identity=key))],
         ]
     end = (["record", str(box.recording)], ["out", ndjson(says("After."), result("After."))])
-    one = session(["hear", '"user"'], ["out", ndjson(INIT)], *steps, *end)
-    with attached(one) as terminal:
+    one = start_session(["hear", '"user"'], ["out", ndjson(INIT)], *steps, *end)
+    with attach_terminal(one) as terminal:
         for key, behaviour in behaviours.items():
             terminal.until("? may it run Bash touch x")
             terminal.until(KEYS)
@@ -185,9 +193,11 @@ def test_a_question_is_answered_with_a_key(session, attached, box):
     assert [answer["behavior"] for answer in answers] == list(behaviours.values())
 
 
-def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(session, attached, hosts):
-    one = session(*QUESTION, *ENDED)
-    with hosts.link(one, client="the page") as page, attached(one) as terminal:
+def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(
+    start_session, attach_terminal, hosts
+):
+    one = start_session(*QUESTION, *ENDED)
+    with hosts.link(one, client="the page") as page, attach_terminal(one) as terminal:
         question = until(page, "question")["question"]
         terminal.until(KEYS)
         page.send_frame_blocking(
@@ -198,7 +208,9 @@ def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(session, at
         assert KEYS not in terminal.plain[terminal.plain.index("→ allowed") :]
 
 
-def test_keys_that_are_typed_when_a_question_comes_are_a_message(session, attached, box, hosts):
+def test_keys_that_are_typed_when_a_question_comes_are_a_message(
+    start_session, attach_terminal, box, hosts
+):
     gate = box.gate()
     steps = [
         ["hear", "go"],
@@ -206,8 +218,8 @@ def test_keys_that_are_typed_when_a_question_comes_are_a_message(session, attach
         ["wait", gate.path],
         ["out", ndjson(calls(), asks())],
     ]
-    one = session(*steps)
-    with attached(one) as terminal:
+    one = start_session(*steps)
+    with attach_terminal(one) as terminal:
         terminal.until("I look.")
         terminal.type("ye")
         terminal.until("> ye")
@@ -220,9 +232,9 @@ def test_keys_that_are_typed_when_a_question_comes_are_a_message(session, attach
         assert hosts.now(one).metadata["waitingFor"] == "permission prompt"
 
 
-def test_one_drives_and_another_takes_over(session, attached, hosts):
-    one = session(["hear", "go"], TURN, ["hear", "mine"], TURN)
-    with hosts.link(one, client="the page") as page, attached(one) as terminal:
+def test_one_drives_and_another_takes_over(start_session, attach_terminal, hosts):
+    one = start_session(["hear", "go"], TURN, ["hear", "mine"], TURN)
+    with hosts.link(one, client="the page") as page, attach_terminal(one) as terminal:
         terminal.until("the page drives · Ctrl-T takes over")
         terminal.type("mine\r")
         terminal.until("✗ the page drives")
@@ -237,10 +249,12 @@ def test_one_drives_and_another_takes_over(session, attached, hosts):
         assert until(page, "driver", client="the page")
 
 
-def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(session, attached, hosts):
-    one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED],
+def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(
+    start_session, attach_terminal, hosts
+):
+    one = start_session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED],
                   ["hear", "second"], ["out", ndjson(says("World."), result("World."))])  # fmt: skip
-    with attached(one) as terminal:
+    with attach_terminal(one) as terminal:
         terminal.until("I look.")
         terminal.until("Ctrl-C interrupts")
         terminal.type(CTRL_C)
@@ -251,18 +265,20 @@ def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(session, at
         assert hosts.now(one).is_running
 
 
-def test_ctrl_c_twice_leaves_and_the_session_goes_on(session, attached, hosts):
-    one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))])
-    with attached(one) as terminal:
+def test_ctrl_c_twice_leaves_and_the_session_goes_on(start_session, attach_terminal, hosts):
+    one = start_session(["hear", "go"], ["out", ndjson(INIT, says("I look."))])
+    with attach_terminal(one) as terminal:
         terminal.until("I look.")
         terminal.type(CTRL_C + CTRL_C)
         assert terminal.end() == 0 and terminal.clean
     assert hosts.now(one).is_running
 
 
-def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(session, attached, hosts):
-    one = session(["hear", "go"], TURN)
-    with attached(one) as terminal:
+def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(
+    start_session, attach_terminal, hosts
+):
+    one = start_session(["hear", "go"], TURN)
+    with attach_terminal(one) as terminal:
         terminal.until("✓ done")
         os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
         terminal.until(
@@ -271,12 +287,12 @@ def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(session, atta
         assert terminal.end() == 0 and terminal.clean
 
 
-def test_a_session_that_has_ended_is_woken(session, attached, hosts):
-    one = session(["hear", "go"], TURN)
+def test_a_session_that_has_ended_is_woken(start_session, attach_terminal, hosts):
+    one = start_session(["hear", "go"], TURN)
     hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
     os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
     hosts.ended(one)
-    with attached(one, "bridge", "attach") as terminal:
+    with attach_terminal(one, "bridge", "attach") as terminal:
         terminal.until(f"Waking session {one.short_id}…")
         terminal.until("Hello.")
         terminal.type("go\r")
@@ -286,9 +302,9 @@ def test_a_session_that_has_ended_is_woken(session, attached, hosts):
     assert hosts.now(one).metadata["generation"] == 2
 
 
-def test_a_host_that_is_killed_is_said_to_be(session, attached, hosts):
-    one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))])
-    with attached(one) as terminal:
+def test_a_host_that_is_killed_is_said_to_be(start_session, attach_terminal, hosts):
+    one = start_session(["hear", "go"], ["out", ndjson(INIT, says("I look."))])
+    with attach_terminal(one) as terminal:
         terminal.until("I look.")
         os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
         terminal.until(
@@ -297,18 +313,18 @@ def test_a_host_that_is_killed_is_said_to_be(session, attached, hosts):
         assert terminal.end() == 1 and terminal.clean
 
 
-def test_a_terminal_that_is_killed_does_no_harm(session, attached, hosts):
-    one = session(
+def test_a_terminal_that_is_killed_does_no_harm(start_session, attach_terminal, hosts):
+    one = start_session(
         ["hear", "go"],
         ["out", ndjson(INIT, says("I look."))],
         ["hear", "interrupt"],
         ["out", CANCELLED],
     )
-    with attached(one) as terminal:
+    with attach_terminal(one) as terminal:
         terminal.until("I look.")
         terminal.process.kill()
         terminal.process.wait()
-    with attached(one) as terminal:
+    with attach_terminal(one) as terminal:
         terminal.until("I look.")
         terminal.type(CTRL_C)
         terminal.until("■ interrupted")
@@ -317,19 +333,19 @@ def test_a_terminal_that_is_killed_does_no_harm(session, attached, hosts):
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_that_ends_the_terminal_leaves_it_clean_and_the_session_alive(
-    session, attached, hosts, name, status
+    start_session, attach_terminal, hosts, name, status
 ):
-    one = session(["hear", "go"], TURN)
-    with attached(one) as terminal:
+    one = start_session(["hear", "go"], TURN)
+    with attach_terminal(one) as terminal:
         terminal.until("✓ done")
         terminal.process.send_signal(getattr(signal, name))
         assert terminal.end() == status and terminal.clean
     assert hosts.now(one).is_running
 
 
-def test_a_window_that_becomes_narrower_is_drawn_anew(session, attached, hosts):
-    one = session(["hear", "go"], TURN)
-    with attached(one) as terminal:
+def test_a_window_that_becomes_narrower_is_drawn_anew(start_session, attach_terminal, hosts):
+    one = start_session(["hear", "go"], TURN)
+    with attach_terminal(one) as terminal:
         terminal.until("✓ done")
         terminal.type("a line that is longer than the window becomes")
         terminal.until("becomes")
@@ -343,14 +359,16 @@ def test_a_window_that_becomes_narrower_is_drawn_anew(session, attached, hosts):
         assert terminal.end() == 0 and terminal.clean
 
 
-def test_a_terminal_without_colours_gets_none(session, attached):
-    one = session(*QUESTION)
-    with attached(one, NO_COLOR="1") as terminal:
+def test_a_terminal_without_colours_gets_none(start_session, attach_terminal):
+    one = start_session(*QUESTION)
+    with attach_terminal(one, NO_COLOR="1") as terminal:
         terminal.until(KEYS)
         assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.drawn)
 
 
-def test_a_terminal_that_stands_still_goes_on_where_it_was(session, attached, hosts, box):
+def test_a_terminal_that_stands_still_goes_on_where_it_was(
+    start_session, attach_terminal, hosts, box
+):
     """It is dropped from what the host holds for it, and reads the log instead."""
     gate = box.gate()
     words = []
@@ -359,9 +377,9 @@ def test_a_terminal_that_stands_still_goes_on_where_it_was(session, attached, ho
             calls(f"c{number}", f"echo {number}"),
             returns("x" * 20_000, identity=f"c{number}"),
         ]
-    one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["wait", gate.path],
+    one = start_session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["wait", gate.path],
                   ["out", ndjson(*words, says("The end."), result("The end."))])  # fmt: skip
-    with attached(one) as terminal:
+    with attach_terminal(one) as terminal:
         terminal.until("I look.")
         terminal.process.send_signal(signal.SIGSTOP)
         gate.open()

@@ -50,7 +50,7 @@ def shim(hosts):
 
 
 @pytest.fixture
-def started(hosts):
+def run_program(hosts):
     """Start `shim WORDS` with pipes; it is killed where a test leaves it."""
 
     @contextmanager
@@ -85,7 +85,7 @@ def done(hosts, one):
     return hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
 
 
-def waiting(hosts, one):
+def wait_for_question(hosts, one):
     return hosts.wait_until(one, lambda now: now.metadata["status"] == "waiting")
 
 
@@ -111,7 +111,9 @@ WORDS = {
 }
 
 
-def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session, hosts, shim, box):
+def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(
+    start_session, hosts, shim, box
+):
     """With each word that is an answer; "a" comes last, because later calls would not be asked
     about.
     """
@@ -120,7 +122,7 @@ def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session
         question = ndjson(calls(word), asks(word, question=f"q-{word}"))
         steps += [["wait", gates[word].path], ["out", question], ["hear", "control_response"]]
         steps.append(["out", ndjson(returns("done", identity=word))])
-    one = session(
+    one = start_session(
         ["hear", "go"],
         ["out", ndjson(INIT)],
         *steps,
@@ -139,10 +141,10 @@ def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session
 
 
 def test_a_call_that_is_open_when_a_client_leaves_is_not_said_to_be_unanswered(
-    session, hosts, shim
+    start_session, hosts, shim
 ):
-    one = session(*QUESTION, *ENDED)
-    waiting(hosts, one)
+    one = start_session(*QUESTION, *ENDED)
+    wait_for_question(hosts, one)
     for words in (("attach", one.short_id), ("logs", one.short_id)):
         shown = shim("claude", *words).stdout
         assert "● Bash  touch x" in shown and "unanswered" not in shown
@@ -150,8 +152,10 @@ def test_a_call_that_is_open_when_a_client_leaves_is_not_said_to_be_unanswered(
     assert "● Bash  touch x" in shim("claude", "logs", one.short_id).stdout
 
 
-def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(session, hosts, shim):
-    one = session(["hear", "go"], TURN, *SECOND)
+def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(
+    start_session, hosts, shim
+):
+    one = start_session(["hear", "go"], TURN, *SECOND)
     done(hosts, one)
     ended = shim("claude", "attach", one.short_id, stdin_text="second")
     assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
@@ -160,16 +164,16 @@ def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(session
             pass
 
 
-def test_nothing_on_stdin_shows_the_session_and_leaves(session, hosts, shim):
-    one = session(["hear", "go"], TURN)
+def test_nothing_on_stdin_shows_the_session_and_leaves(start_session, hosts, shim):
+    one = start_session(["hear", "go"], TURN)
     done(hosts, one)
     ended = shim("claude", "attach", one.short_id)
     assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout
     assert hosts.now(one).is_running
 
 
-def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, shim, tmp_path):
-    one = session(["hear", "go"], TURN, *SECOND, *SECOND)
+def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(start_session, hosts, shim, tmp_path):
+    one = start_session(["hear", "go"], TURN, *SECOND, *SECOND)
     done(hosts, one)
     path = tmp_path / "lines"
     path.write_text("second\n")
@@ -187,8 +191,8 @@ def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, shim, tm
                     pass
 
 
-def test_a_script_that_may_not_drive_fails_and_says_who_drives(session, hosts, shim):
-    one = session(["hear", "go"], TURN, *SECOND)
+def test_a_script_that_may_not_drive_fails_and_says_who_drives(start_session, hosts, shim):
+    one = start_session(["hear", "go"], TURN, *SECOND)
     with hosts.link(one, client="the page"):
         ended = shim("claude", "attach", one.short_id, stdin_text="second\n")
         assert ended.returncode == 1 and "✗ the page drives" in ended.stdout
@@ -196,8 +200,8 @@ def test_a_script_that_may_not_drive_fails_and_says_who_drives(session, hosts, s
         assert ended.returncode == 0
 
 
-def test_a_closed_stdin_is_refused_with_a_sentence(session, hosts):
-    one = session(["hear", "go"], TURN)
+def test_a_closed_stdin_is_refused_with_a_sentence(start_session, hosts):
+    one = start_session(["hear", "go"], TURN)
     done(hosts, one)
     ended = run_shim(
         ("claude", "attach", one.short_id),
@@ -211,15 +215,15 @@ def test_a_closed_stdin_is_refused_with_a_sentence(session, hosts):
     )
 
 
-def test_a_host_that_hangs_does_not_hang_a_script(session, hosts, started):
-    one = session(["hear", "go"], TURN)
+def test_a_host_that_hangs_does_not_hang_a_script(start_session, hosts, run_program):
+    one = start_session(["hear", "go"], TURN)
     done(hosts, one)
     code = (
         "import os, sys; from shim.commands.sessions.terminal import attach, seat; from shim.bridge import registry\n"
         "seat.PATIENCE_SECONDS = 0.1; one = registry.look_up(sys.argv[1], os.environ)\n"
         "sys.exit(attach.attach(one, os.environ))"
     )
-    with started(one.session_id, command=(sys.executable, "-c", code)) as process:
+    with run_program(one.session_id, command=(sys.executable, "-c", code)) as process:
         read_to(process, "done")
         os.kill(hosts.now(one).metadata["pid"], signal.SIGSTOP)
         try:
@@ -232,14 +236,14 @@ def test_a_host_that_hangs_does_not_hang_a_script(session, hosts, started):
     )
 
 
-def test_sigint_interrupts_the_turn_of_a_script_too(session, hosts, started):
-    one = session(
+def test_sigint_interrupts_the_turn_of_a_script_too(start_session, hosts, run_program):
+    one = start_session(
         ["hear", "go"],
         ["out", ndjson(INIT, says("I look."))],
         ["hear", "interrupt"],
         ["out", CANCELLED],
     )
-    with started("claude", "attach", one.short_id) as process:
+    with run_program("claude", "attach", one.short_id) as process:
         read_to(process, "I look.")
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=PATIENCE)
@@ -247,8 +251,8 @@ def test_sigint_interrupts_the_turn_of_a_script_too(session, hosts, started):
     hosts.wait_until(one, lambda now: now.metadata["status"] == "idle")
 
 
-def test_a_terminal_that_can_do_nothing_is_served_by_lines(session, hosts):
-    one = session(*QUESTION, *ENDED)
+def test_a_terminal_that_can_do_nothing_is_served_by_lines(start_session, hosts):
+    one = start_session(*QUESTION, *ENDED)
     with on_terminal(
         [*SHIM, "claude", "attach", one.short_id],
         env=hosts.environment | {"TERM": "dumb"},
@@ -265,10 +269,10 @@ def test_a_terminal_that_can_do_nothing_is_served_by_lines(session, hosts):
 # -- watching --------------------------------------------------------------------------------------
 
 
-def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
-    one = session(*QUESTION, *ENDED)
-    waiting(hosts, one)
-    with started("bridge", "watch", one.short_id) as process:
+def test_who_watches_sees_all_and_drives_nothing(start_session, hosts, run_program):
+    one = start_session(*QUESTION, *ENDED)
+    wait_for_question(hosts, one)
+    with run_program("bridge", "watch", one.short_id) as process:
         process.stdin.write("y\n")
         process.stdin.flush()
         read_to(process, "? may it run Bash touch x")
@@ -291,10 +295,10 @@ def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
     assert hosts.now(one).is_running
 
 
-def test_the_frames_of_a_session_can_be_read_by_a_program(session, hosts, started):
-    one = session(["hear", "go"], TURN)
+def test_the_frames_of_a_session_can_be_read_by_a_program(start_session, hosts, run_program):
+    one = start_session(["hear", "go"], TURN)
     done(hosts, one)
-    with started("bridge", "watch", "--json", one.short_id) as process:
+    with run_program("bridge", "watch", "--json", one.short_id) as process:
         frames = [json.loads(line) for line in read_to(process, '"kind":"synced"').splitlines()]
         assert frames[0]["kind"] == "welcome" and frames[0]["session"] == one.session_id
         assert "result" in [frame["line"]["type"] for frame in frames if frame["kind"] == "line"]
@@ -303,8 +307,8 @@ def test_the_frames_of_a_session_can_be_read_by_a_program(session, hosts, starte
     assert json.loads(rest.splitlines()[-1])["kind"] == "bye" and process.returncode == 0
 
 
-def test_a_session_that_has_ended_is_watched_from_its_log(session, hosts, shim):
-    one = session(["hear", "go"], TURN)
+def test_a_session_that_has_ended_is_watched_from_its_log(start_session, hosts, shim):
+    one = start_session(["hear", "go"], TURN)
     done(hosts, one)
     os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
     hosts.ended(one)
@@ -321,9 +325,9 @@ def test_a_session_that_has_ended_is_watched_from_its_log(session, hosts, shim):
     assert not hosts.now(one).is_running
 
 
-def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(session, hosts, shim):
-    one = session(*QUESTION, *ENDED)
-    waiting(hosts, one)
+def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(start_session, hosts, shim):
+    one = start_session(*QUESTION, *ENDED)
+    wait_for_question(hosts, one)
     os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
     hosts.ended(one)
     shown = shim("bridge", "watch", one.short_id).stdout
@@ -331,22 +335,22 @@ def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(session, 
 
 
 def test_a_call_that_is_open_when_the_host_is_killed_is_said_to_be_unanswered_to_who_watches(
-    session, hosts, started
+    start_session, hosts, run_program
 ):
-    one = session(*QUESTION, *ENDED)
-    waiting(hosts, one)
-    with started("bridge", "watch", one.short_id) as process:
+    one = start_session(*QUESTION, *ENDED)
+    wait_for_question(hosts, one)
+    with run_program("bridge", "watch", one.short_id) as process:
         read_to(process, "? may it run Bash touch x")
         os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
         shown, said = process.communicate(timeout=PATIENCE)
     assert "Bash touch x · unanswered" in shown and "was killed" in said
 
 
-def test_a_reader_that_has_seen_enough_ends_the_watching(session, hosts, started):
-    one = session(["hear", "go"], TURN)
+def test_a_reader_that_has_seen_enough_ends_the_watching(start_session, hosts, run_program):
+    one = start_session(["hear", "go"], TURN)
     done(hosts, one)
     for words in (("bridge", "watch"), ("bridge", "watch", "--json"), ("claude", "attach")):
-        with started(*words, one.short_id) as process:
+        with run_program(*words, one.short_id) as process:
             assert os.read(process.stdout.fileno(), 10)
             process.stdout.close()
             assert process.wait(PATIENCE) == 0, words

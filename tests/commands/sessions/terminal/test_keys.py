@@ -8,15 +8,15 @@ from shim.commands.sessions.terminal import keys
 from shim.commands.sessions.terminal.keys import KeyParser, LineEditor, TypedText
 
 
-def pressed(*chunks: bytes) -> list[str]:
+def read_keys(*chunks: bytes) -> list[str]:
     taken = KeyParser()
     return [key for chunk in chunks for key in taken.feed(chunk)]
 
 
-def typed(*chunks: bytes) -> tuple[LineEditor, list[str]]:
+def type_keys(*chunks: bytes) -> tuple[LineEditor, list[str]]:
     """The editor, and the messages that were ended."""
     editor, said = LineEditor(), []
-    for key in pressed(*chunks):
+    for key in read_keys(*chunks):
         if (done := editor.press_key(key)) is not None:
             said.append(done)
     return editor, said
@@ -32,27 +32,27 @@ def typed(*chunks: bytes) -> tuple[LineEditor, list[str]]:
     ],
 )  # fmt: skip
 def test_a_key_is_known_by_its_bytes_also_when_they_come_one_by_one(data, key):
-    assert pressed(data) == [key]
+    assert read_keys(data) == [key]
     if not data.startswith(b"\x1b"):
         return
-    assert pressed(data[:2], *(data[at : at + 1] for at in range(2, len(data)))) == [key]
+    assert read_keys(data[:2], *(data[at : at + 1] for at in range(2, len(data)))) == [key]
 
 
 def test_what_is_no_key_is_left_out():
-    assert pressed(b"\x1b[200;x", b"\x1bx\x00\x1b[15~a") == ["a"]
-    assert pressed(b"\x1b", b"y") == ["y"]  # Esc, then y
-    assert len(pressed(b"\x1b[" + b"1" * 500, b"A")) == 2  # no order is so long: it is text
+    assert read_keys(b"\x1b[200;x", b"\x1bx\x00\x1b[15~a") == ["a"]
+    assert read_keys(b"\x1b", b"y") == ["y"]  # Esc, then y
+    assert len(read_keys(b"\x1b[" + b"1" * 500, b"A")) == 2  # no order is so long: it is text
 
 
 def test_a_character_in_two_pieces_is_one():
-    assert pressed("é".encode()[:1], "é".encode()[1:] + b"\xff") == ["é�"]
+    assert read_keys("é".encode()[:1], "é".encode()[1:] + b"\xff") == ["é�"]
 
 
 @pytest.mark.parametrize("cut", range(1, 25))
 def test_a_paste_is_text_wherever_it_is_cut_and_obeys_nothing(cut):
     data = b"\x1b[200~y\r\nrm\x1b[A\x03\x1b[201~z"
-    assert "".join(pressed(data[:cut], data[cut:])) in ("y\nrm[Az",)
-    assert all(isinstance(key, TypedText) for key in pressed(data[:cut], data[cut:]))
+    assert "".join(read_keys(data[:cut], data[cut:])) in ("y\nrm[Az",)
+    assert all(isinstance(key, TypedText) for key in read_keys(data[:cut], data[cut:]))
 
 
 def test_a_paste_without_its_end_mark_is_ended_by_ctrl_c_or_from_outside():
@@ -80,7 +80,7 @@ def test_a_paste_without_its_end_mark_is_ended_by_ctrl_c_or_from_outside():
     ],
 )
 def test_lines_that_come_at_once_are_one_paste(data, expected):
-    assert pressed(data) == expected
+    assert read_keys(data) == expected
 
 
 def test_many_lines_that_come_at_once_take_time_in_proportion_to_their_length():
@@ -105,30 +105,30 @@ def test_many_lines_that_come_at_once_take_time_in_proportion_to_their_length():
 
 def test_a_paste_that_never_ends_is_bounded_and_still_ends(monkeypatch):
     monkeypatch.setattr(keys, "MAX_PASTE_CHARS", 10)
-    assert pressed(b"\x1b[200~" + b"x" * 50, b"y" * 50 + b"\x1b[20", b"1~z") == ["x" * 10, "z"]
+    assert read_keys(b"\x1b[200~" + b"x" * 50, b"y" * 50 + b"\x1b[20", b"1~z") == ["x" * 10, "z"]
 
 
 def test_a_line_is_edited_and_done_with_enter():
-    editor, said = typed(b"helo you", b"\x1b[D" * 5, b"l\x05!", b"\x17", b"there\r")
+    editor, said = type_keys(b"helo you", b"\x1b[D" * 5, b"l\x05!", b"\x17", b"there\r")
     assert said == ["hello there"]
     assert (editor.text, editor.cursor) == ("", 0)
 
 
 def test_the_arrow_up_brings_back_what_was_said():
-    editor, said = typed(b"one\r", b"two\r", b"\x1b[A\x1b[A\x1b[A")
+    editor, said = type_keys(b"one\r", b"two\r", b"\x1b[A\x1b[A\x1b[A")
     assert (editor.text, said) == ("one", ["one", "two"])
-    for key in pressed(b"\x1b[B"):
+    for key in read_keys(b"\x1b[B"):
         editor.press_key(key)
     assert editor.text == "two"
 
 
 def test_a_message_may_have_several_lines():
-    assert typed(b"a\nb\x1b\rc\r")[1] == ["a\nb\nc"]
+    assert type_keys(b"a\nb\x1b\rc\r")[1] == ["a\nb\nc"]
 
 
 def test_a_line_does_not_grow_without_end(monkeypatch):
     monkeypatch.setattr(keys, "MAX_LINE_CHARS", 5)
-    assert typed(b"abcdefgh", b"ij")[0].text == "abcde"
+    assert type_keys(b"abcdefgh", b"ij")[0].text == "abcde"
 
 
 @pytest.mark.parametrize(
@@ -137,5 +137,5 @@ def test_a_line_does_not_grow_without_end(monkeypatch):
      (b"\x1b[H\x1b[C\x1b[3~", "oe two", 1)],
 )  # fmt: skip
 def test_keys_that_edit(data, text, place):
-    editor, _ = typed(b"one two", data)
+    editor, _ = type_keys(b"one two", data)
     assert (editor.text, editor.cursor) == (text, place)
