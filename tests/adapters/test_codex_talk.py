@@ -160,7 +160,7 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
 )
 def test_no_thread_is_opened_where_another_hook_may_decide(answer, said):
     talk = Talk().prompt().says(GREETED, CONFIG, answer)
-    assert not talk.speech.is_usable and "thread/start" not in methods(talk)
+    assert not talk.child_input.is_usable and "thread/start" not in methods(talk)
     (turn,) = check_turns(talk.end().lines, partial=False)
     assert said in turn[-2]["errors"][0]
 
@@ -185,14 +185,18 @@ def test_the_model_the_effort_and_the_system_prompts_are_told():
 
 def test_another_model_comes_with_the_next_message():
     talk = Talk().begun().says(done()).end()
-    assert talk.speech.encode_model("m2") == b""
-    assert json.loads(talk.speech.encode_prompt(UserMessage("next")))["params"]["model"] == "m2"
-    assert talk.speech.encode_model(None) == b""
-    assert json.loads(talk.speech.encode_prompt(UserMessage("next")))["params"]["model"] == "m1"
+    assert talk.child_input.encode_model("m2") == b""
+    assert (
+        json.loads(talk.child_input.encode_prompt(UserMessage("next")))["params"]["model"] == "m2"
+    )
+    assert talk.child_input.encode_model(None) == b""
+    assert (
+        json.loads(talk.child_input.encode_prompt(UserMessage("next")))["params"]["model"] == "m1"
+    )
 
 
 def test_its_own_model_is_not_known_where_another_one_was_asked_for():
-    assert Talk("--model", "m2").begun().speech.encode_model(None) is None
+    assert Talk("--model", "m2").begun().child_input.encode_model(None) is None
 
 
 def test_an_image_is_given_as_it_is():
@@ -215,7 +219,7 @@ def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_mo
             GREETED, CONFIG, LISTED, {"id": 4, "error": {"code": -32600, "message": "no rollout"}}
         )
     )
-    assert not talk.speech.is_usable
+    assert not talk.child_input.is_usable
     assert "turn/start" not in methods(talk)
     (turn,) = check_turns(talk.end().lines, partial=False)
     assert turn[-2]["errors"] == ["no rollout"]
@@ -329,7 +333,7 @@ def test_the_model_is_told_why_a_call_was_denied():
     assert answer["result"] == {"decision": "decline"}
     assert (reason["method"], reason["params"]["expectedTurnId"]) == ("turn/steer", "u1")
     assert reason["params"]["input"][0]["text"] == "The call was denied: use the other one"
-    assert talk.speech.pop_undelivered_count() == 0
+    assert talk.child_input.pop_undelivered_count() == 0
 
 
 def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
@@ -464,7 +468,7 @@ def test_between_two_turns_questions_and_answers_are_read():
 
 def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
     talk = Talk().begun().says(delta("Hel"))
-    talk.told += talk.speech.encode_interrupt()
+    talk.told += talk.child_input.encode_interrupt()
     assert talk.last()["params"] == {"threadId": "t1", "turnId": "u1"}
     talk.pump.interrupt()
     (turn,) = check_turns(talk.says(done("interrupted")).end().lines, partial=False)
@@ -473,17 +477,17 @@ def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
 
 def test_a_turn_without_a_name_is_stopped_when_it_has_one():
     talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
-    assert talk.speech.encode_interrupt() == b""
+    assert talk.child_input.encode_interrupt() == b""
     assert talk.says(BEGUN).last()["method"] == "turn/interrupt"
 
 
 def test_a_message_is_said_into_the_turn_that_runs():
     talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
-    assert talk.speech.encode_steering(UserMessage("more")) is None
+    assert talk.child_input.encode_steering(UserMessage("more")) is None
     talk.says(BEGUN)
-    talk.told += talk.speech.encode_steering(UserMessage("more"))
+    talk.told += talk.child_input.encode_steering(UserMessage("more"))
     assert talk.last()["params"]["expectedTurnId"] == "u1"
-    talk.told += talk.speech.encode_steering(UserMessage("even more"))
+    talk.told += talk.child_input.encode_steering(UserMessage("even more"))
     talk.says(
         {"id": 6, "result": {"turnId": "u1"}},
         {"id": 7, "error": {"code": -32600, "message": "no active turn"}},
@@ -495,9 +499,12 @@ def test_a_message_is_said_into_the_turn_that_runs():
             for thread in ("t1", "t9")
         )
     )
-    assert (talk.speech.pop_undelivered_count(), talk.speech.pop_undelivered_count()) == (1, 0)
+    assert (talk.child_input.pop_undelivered_count(), talk.child_input.pop_undelivered_count()) == (
+        1,
+        0,
+    )
     talk.says(done())
-    assert talk.speech.encode_steering(UserMessage("late")) is None
+    assert talk.child_input.encode_steering(UserMessage("late")) is None
 
 
 @pytest.mark.parametrize(
@@ -510,7 +517,7 @@ def test_a_message_is_said_into_the_turn_that_runs():
     ],
 )
 def test_another_mode_needs_another_child_where_its_sandbox_is_another_one(flags, mode, same):
-    assert Talk(*flags).begun().speech.encode_mode(mode) == (b"" if same else None)
+    assert Talk(*flags).begun().child_input.encode_mode(mode) == (b"" if same else None)
 
 
 # -- items that come again, and how they ended -----------------------------------------------------

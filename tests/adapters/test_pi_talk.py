@@ -386,7 +386,7 @@ def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
 
 def test_a_run_that_was_aborted_is_over_when_pi_says_so():
     talk = start_conversation()
-    talk.tell(talk.speech.encode_interrupt()).pump.interrupt()
+    talk.tell(talk.child_input.encode_interrupt()).pump.interrupt()
     talk.says(
         reply(stop="aborted", errorMessage="Request was aborted."), OLD_END, talk.answer_to("abort")
     )
@@ -421,7 +421,7 @@ def test_a_model_is_told_by_its_provider_and_its_id(name, told):
     talk.forget()
     assert [
         {key: one[key] for key in one if key != "id"}
-        for one in talk.tell(talk.speech.encode_model(name)).told
+        for one in talk.tell(talk.child_input.encode_model(name)).told
     ] == told
 
 
@@ -436,9 +436,11 @@ def test_its_own_model_is_told_where_pi_chose_one():
 
 def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
     talk = start_conversation().says(reply(text("one")), END, SETTLED).finish()
-    talk.tell(talk.speech.encode_model("mock/m9")).send_prompt("two")
+    talk.tell(talk.child_input.encode_model("mock/m9")).send_prompt("two")
     talk.says(talk.answer_to("set_model", error="Model not found: mock/m9"))
-    assert [one.get("message") for one in talk.told].count("two") == 0 and not talk.speech.is_usable
+    assert [one.get("message") for one in talk.told].count(
+        "two"
+    ) == 0 and not talk.child_input.is_usable
     assert "Model not found" in json.dumps(talk.end().results[-1])
 
 
@@ -452,7 +454,7 @@ def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
 
 def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
     talk = start_conversation()
-    talk.tell(talk.speech.encode_steering(UserMessage("also this")))
+    talk.tell(talk.child_input.encode_steering(UserMessage("also this")))
     assert (talk._told[-1]["message"], talk._told[-1]["streamingBehavior"]) == (
         "also this",
         "steer",
@@ -470,34 +472,37 @@ def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
 
 def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
     talk = start_conversation()
-    talk.tell(talk.speech.encode_steering(UserMessage("also this")))
+    talk.tell(talk.child_input.encode_steering(UserMessage("also this")))
     talk.says(
         talk.answer_to("prompt", error="Cannot submit a prompt while compaction is in progress.")
     )
-    assert (talk.speech.pop_undelivered_count(), talk.speech.pop_undelivered_count()) == (1, 0)
+    assert (talk.child_input.pop_undelivered_count(), talk.child_input.pop_undelivered_count()) == (
+        1,
+        0,
+    )
 
 
 def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
     talk = start_conversation()
-    talk.tell(talk.speech.encode_steering(UserMessage("also this")))
+    talk.tell(talk.child_input.encode_steering(UserMessage("also this")))
     talk.says(talk.answer_to("prompt", {"disposition": "queued"}))
-    talk.tell(talk.speech.encode_interrupt())
+    talk.tell(talk.child_input.encode_interrupt())
     talk.says(talk.answer_to("clear_queue", {"steering": ["also this"], "followUp": []}))
-    assert talk.speech.pop_undelivered_count() == 1
+    assert talk.child_input.pop_undelivered_count() == 1
 
 
 @pytest.mark.parametrize(("level", "told"), [("low", "low"), ("max", "xhigh")])
 def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, told):
     talk = start_conversation()
-    assert talk.tell(talk.speech.encode_effort(level)).told[-1]["level"] == told
-    assert talk.speech.encode_effort(None) is None
+    assert talk.tell(talk.child_input.encode_effort(level)).told[-1]["level"] == told
+    assert talk.child_input.encode_effort(None) is None
 
 
 def test_there_is_no_way_into_a_run_that_is_over():
     assert (
         start_conversation()
         .says(reply(text("one")), END, SETTLED)
-        .speech.encode_steering(UserMessage("late"))
+        .child_input.encode_steering(UserMessage("late"))
         is None
     )
 

@@ -10,7 +10,7 @@ from box import ASK, CONVERSE, ndjson
 
 from tests.conversation.test_conversation import causes, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
-from tests.conversation.test_two_way import ASKING, answer, question, told, user_texts
+from tests.conversation.test_two_way import ASKING, answer, question, read_child_stdin, user_texts
 
 OWN = "session-7"
 HELLO = {
@@ -111,7 +111,7 @@ def test_two_messages_are_two_requests_of_one_session(box, talk):
         running.say(user("two"))
         done = running.hang_up()
     assert (done.status, texts(done)) == (0, ["First.", "Second."])
-    first, second = without_heartbeats(told(box))
+    first, second = without_heartbeats(read_child_stdin(box))
     assert (first["session_id"], first["input"]["parts"]) == (
         "_new",
         [{"type": "text", "text": "one"}],
@@ -167,7 +167,7 @@ def test_an_allowed_call_runs(box, talk):
         done = running.hang_up()
     assert (asked["request"]["tool_name"], asked["request"]["tool_use_id"]) == ("Bash", "tool-1")
     approved = {"subtype": "success", "result": {"behavior": "approve", "message": ""}}
-    assert without_heartbeats(told(box))[-1] == {
+    assert without_heartbeats(read_child_stdin(box))[-1] == {
         "type": "control_response",
         "request_id": "req-1",
         "response": approved,
@@ -239,7 +239,7 @@ def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
     first, second = results(done)
     assert (first["shim"]["cause"], second["result"]) == ("interrupted", "Hello.")
     assert responses(done)["i1"]["subtype"] == "success"
-    assert without_heartbeats(told(box))[-1] == {
+    assert without_heartbeats(read_child_stdin(box))[-1] == {
         "type": "control/cancel",
         "session_id": OWN,
         "reason": "escape",
@@ -310,7 +310,7 @@ def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(bo
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert texts(done) == ["After."]
-    asked = [line for line in told(box) if line.get("type") == "heartbeat_request"]
+    asked = [line for line in read_child_stdin(box) if line.get("type") == "heartbeat_request"]
     assert len(asked) >= 4 and asked[0]["session_id"] == OWN
 
 
@@ -333,7 +333,7 @@ def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
     assert texts(done) == ["First.", "Second."]
     arguments = box.record()["arguments"]
     assert arguments[arguments.index("--approval-mode") + 1] == "plan"
-    assert without_heartbeats(told(box))[0]["session_id"] == OWN
+    assert without_heartbeats(read_child_stdin(box))[0]["session_id"] == OWN
 
 
 def test_a_system_prompt_stands_before_the_first_message(box, talk):
@@ -351,7 +351,7 @@ def test_a_system_prompt_stands_before_the_first_message(box, talk):
         running.say(user("two"))
         running.read_until(b"Second.")
         running.hang_up()
-    said = [line["input"]["parts"][0]["text"] for line in without_heartbeats(told(box))]
+    said = [line["input"]["parts"][0]["text"] for line in without_heartbeats(read_child_stdin(box))]
     assert said == ["Be brief.\n\none", "two"]
 
 
@@ -363,7 +363,7 @@ def test_one_message_is_asked_and_answered_by_one_process(box):
     )
     done = box.claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
     assert (done.status, done.result["result"], done.init["tools"]) == (0, "There.", ["Bash"])
-    (request,) = told(box)
+    (request,) = read_child_stdin(box)
     assert request["input"] == {
         "origin": "user",
         "parts": [{"type": "text", "text": "hi"}],
@@ -483,7 +483,7 @@ def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, tal
         running.read_until(b'"request_id":"b"')
         running.say(user("three"))
         running.hang_up()
-    (prompt,) = [line for line in told(box) if "three" in json.dumps(line)]
+    (prompt,) = [line for line in read_child_stdin(box) if "three" in json.dumps(line)]
     assert prompt["model"] == "model-b"
 
 

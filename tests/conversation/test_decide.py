@@ -17,7 +17,7 @@ U = "11111111-2222-4333-8444-555555555555"
 STREAM = ("--output-format", "stream-json", "--verbose")
 
 
-def started(*words, installed=()):
+def resolve_vendor(*words, installed=()):
     """The vendor and the model of an invocation."""
     start = ConversationStartup(parse_argv(words), dict(installed))
     return start.adapter.name, start.invocation.model
@@ -47,7 +47,7 @@ def test_the_vendor_is_named_by_the_first_that_says(local_box, monkeypatch, firs
         monkeypatch.setenv("SHIM_VENDOR", NAMES["environment"])
     local_box.settings(f'vendor = "{NAMES["settings"]}"\n')
     installed = {"vendor": NAMES["installed"]} if "installed" in speaking else {}
-    assert started(*words, installed=installed)[0] == NAMES[first]
+    assert resolve_vendor(*words, installed=installed)[0] == NAMES[first]
 
 
 @pytest.mark.parametrize(
@@ -66,81 +66,81 @@ def test_the_vendor_is_named_by_the_first_that_says(local_box, monkeypatch, firs
 )
 def test_a_model_may_name_the_vendor_before_a_colon(local_box, monkeypatch, model, expected):
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    assert started(*(["--model", model] if model else [])) == expected
+    assert resolve_vendor(*(["--model", model] if model else [])) == expected
 
 
 def test_of_a_list_of_vendors_the_first_that_is_there_is_taken(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     local_box.settings('vendor = ["qwen", "pi", "cursor"]\n')
     local_box.program("cursor-agent", "exit 0\n")
-    assert started() == ("cursor", None)
+    assert resolve_vendor() == ("cursor", None)
     local_box.program("pi", "exit 0\n")
-    assert started() == ("pi", None)
+    assert resolve_vendor() == ("pi", None)
     local_box.program("qwen", "exit 0\n")
-    assert started() == ("qwen", None)
+    assert resolve_vendor() == ("qwen", None)
 
 
 def test_a_list_may_also_be_said_in_the_environment(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     monkeypatch.setenv("SHIM_VENDOR", "qwen, pi")
     local_box.program("pi", "exit 0\n")
-    assert started() == ("pi", None)
+    assert resolve_vendor() == ("pi", None)
 
 
 def test_a_list_may_also_be_said_at_the_installation(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     local_box.program("pi", "exit 0\n")
-    assert started(installed={"vendor": "qwen,pi"}) == ("pi", None)
+    assert resolve_vendor(installed={"vendor": "qwen,pi"}) == ("pi", None)
 
 
 def test_a_flag_names_one_vendor(local_box):
     with pytest.raises(FrontendError, match="unknown vendor"):
-        started("--shim-vendor", "qwen,pi")
+        resolve_vendor("--shim-vendor", "qwen,pi")
 
 
 def test_a_list_is_not_longer_than_anybody_waits_for(local_box):
     local_box.settings(f"vendor = {list(VENDORS)[:9]}")
     with pytest.raises(FrontendError, match="the list has 9 vendors; at most 8 are allowed"):
-        started()
+        resolve_vendor()
 
 
 def test_a_name_in_a_list_that_is_no_vendor_is_refused_though_another_could_answer(local_box):
     local_box.settings('vendor = ["demo", "nobody"]')
     with pytest.raises(FrontendError, match='vendor is "nobody", it must be one of'):
-        started()
+        resolve_vendor()
 
 
 def test_a_vendor_that_is_listed_twice_is_asked_once(local_box):
     local_box.settings('vendor = ["demo", "demo"]')
-    assert started(*STREAM) == ("demo", None)
+    assert resolve_vendor(*STREAM) == ("demo", None)
 
 
 def test_a_model_is_that_of_the_first_vendor_of_a_list(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     local_box.settings('vendor = ["qwen", "demo"]')
-    assert started("--model", "m1") == ("demo", None)
+    assert resolve_vendor("--model", "m1") == ("demo", None)
     local_box.program("qwen", "exit 0\n")
-    assert started("--model", "m1") == ("qwen", "m1")
+    assert resolve_vendor("--model", "m1") == ("qwen", "m1")
 
 
 def test_a_model_that_is_one_vendors_is_given_to_no_other(local_box, capfd):
     store.store_session(U, store.StoredSession("demo", "vendors-own"), local_box.environment())
-    assert started("--resume", U, "--model", "qwen:m1") == ("demo", None)
-    assert started("--shim-vendor", "demo", "--model", "qwen:m1") == ("demo", None)
-    assert started("--shim-vendor", "demo", "--model", "demo:m1") == ("demo", "m1")
+    assert resolve_vendor("--resume", U, "--model", "qwen:m1") == ("demo", None)
+    assert resolve_vendor("--shim-vendor", "demo", "--model", "qwen:m1") == ("demo", None)
+    assert resolve_vendor("--shim-vendor", "demo", "--model", "demo:m1") == ("demo", "m1")
     assert capfd.readouterr().err == "the model m1 is qwen's and is not given to demo\n" * 2
 
 
 def test_a_model_prefix_names_one_vendor_whatever_list_there_is(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     local_box.settings('vendor = ["pi", "demo"]')
-    assert started("--model", "qwen:m1") == ("qwen", "m1")
+    assert resolve_vendor("--model", "qwen:m1") == ("qwen", "m1")
 
 
 def test_an_empty_name_says_nothing(local_box, monkeypatch):
     monkeypatch.setenv("SHIM_VENDOR", "")
     local_box.settings('vendor = "qwen"\n')
-    assert started() == ("qwen", None)
+    assert resolve_vendor() == ("qwen", None)
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ def test_an_empty_name_says_nothing(local_box, monkeypatch):
 )
 def test_a_name_that_is_no_vendor_is_refused(local_box, name):
     with pytest.raises(FrontendError, match="unknown vendor"):
-        started(f"--shim-vendor={name}")
+        resolve_vendor(f"--shim-vendor={name}")
 
 
 def test_without_any_vendor_the_hint_lists_what_is_on_path(local_box, monkeypatch):
     qwen = local_box.program("qwen", "exit 0\n")
     monkeypatch.setenv("PATH", str(local_box.bin))
     with pytest.raises(FrontendError, match="no vendor was chosen") as refused:
-        started()
+        resolve_vendor()
     assert f"qwen ({qwen})" in refused.value.hint
     assert "SHIM_VENDOR" in refused.value.hint and str(local_box.config) in refused.value.hint
 
@@ -163,7 +163,7 @@ def test_without_any_vendor_the_hint_lists_what_is_on_path(local_box, monkeypatc
 def test_without_any_vendor_on_path_the_hint_says_so(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     with pytest.raises(FrontendError) as refused:
-        started()
+        resolve_vendor()
     assert "none of those it knows" in refused.value.hint
 
 

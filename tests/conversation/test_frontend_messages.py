@@ -20,8 +20,8 @@ from tests.conversation.test_two_way import (
     answer,
     asking_child,
     question,
+    read_child_stdin,
     returns,
-    told,
 )
 
 ONE = "11111111-1111-4111-8111-111111111111"
@@ -37,12 +37,12 @@ REPLAY = ("--replay-user-messages",)
 HOOKS = {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h0"]}]}
 
 
-def said(text, **fields):
+def build_user_message(text, **fields):
     return {"type": "user", "message": {"role": "user", "content": text}, **fields}
 
 
 def context(text, **fields):
-    return said(text, shouldQuery=False, **fields)
+    return build_user_message(text, shouldQuery=False, **fields)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def two_turns(box):
 
 def prompts(box):
     """Return the texts that a child has received."""
-    return [line["message"]["content"] for line in told(box) if line["type"] == "user"]
+    return [line["message"]["content"] for line in read_child_stdin(box) if line["type"] == "user"]
 
 
 # -- an answer to a permission prompt --------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_an_allowed_call_without_another_input_runs_as_it_was_asked(box, talk, b
         running.say(answer(question(running)["request_id"], behavior="allow", **body))
         done = running.hang_up()
     assert results(done)[0]["permission_denials"] == []
-    assert told(box)[-1]["response"]["response"]["behavior"] == "allow"
+    assert read_child_stdin(box)[-1]["response"]["response"]["behavior"] == "allow"
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 3])
@@ -88,7 +88,10 @@ def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
         running.say(answer(question(running)["request_id"], behavior="allow", updatedInput=value))
         done = running.hang_up()
     assert len(results(done)[0]["permission_denials"]) == 1
-    assert "it must be an object or be left out" in told(box)[-1]["response"]["response"]["message"]
+    assert (
+        "it must be an object or be left out"
+        in read_child_stdin(box)[-1]["response"]["response"]["message"]
+    )
 
 
 # -- a message that comes twice --------------------------------------------------------------------
@@ -98,16 +101,20 @@ def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
 def test_a_repeated_message_is_answered_once(box, talk, vendor):
     child = two_turns(box) if vendor == "qwen" else box.fake(["read"], ["out", ANSWER])
     with talk(child, vendor=vendor) as running:
-        running.say(said("one", uuid=ONE), said("one", uuid=ONE), said("two", uuid=TWO))
+        running.say(
+            build_user_message("one", uuid=ONE),
+            build_user_message("one", uuid=ONE),
+            build_user_message("two", uuid=TWO),
+        )
         done = running.hang_up()
     assert len(results(done)) == 2 and kinds(done).count("init") == 2
 
 
 def test_a_repeated_message_is_echoed_if_the_frontend_wants_echoes(box, talk):
     with talk(two_turns(box), *REPLAY) as running:
-        running.say(said("one", uuid=ONE))
+        running.say(build_user_message("one", uuid=ONE))
         running.line_with(b'"type":"result"')
-        running.say(said("another text", uuid=ONE))
+        running.say(build_user_message("another text", uuid=ONE))
         done = running.hang_up()
     echoes = [line for line in done.lines if line["type"] == "user"]
     assert [(line["uuid"], line["message"]["content"]) for line in echoes] == [
@@ -119,7 +126,11 @@ def test_a_repeated_message_is_echoed_if_the_frontend_wants_echoes(box, talk):
 
 def test_message_ids_are_compared_case_sensitively(box, talk):
     with talk(two_turns(box)) as running:
-        running.say(said("one", uuid="my-id"), said("one", uuid="MY-ID"), said("one", uuid="my-id"))
+        running.say(
+            build_user_message("one", uuid="my-id"),
+            build_user_message("one", uuid="MY-ID"),
+            build_user_message("one", uuid="my-id"),
+        )
         done = running.hang_up()
     assert len(results(done)) == 2
 
@@ -134,7 +145,7 @@ def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session
         with box.running(
             *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment
         ) as running:
-            running.say(said("one", uuid=ONE))
+            running.say(build_user_message("one", uuid=ONE))
             return running.hang_up()
 
     assert len(results(run("--session-id", U))) == 1
@@ -148,7 +159,13 @@ def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session
 
 def test_context_messages_reach_the_model_with_the_next_message(box, talk):
     with talk(two_turns(box), *REPLAY) as running:
-        running.say(context("c1"), context("c2"), said("go"), context("c3"), said("last"))
+        running.say(
+            context("c1"),
+            context("c2"),
+            build_user_message("go"),
+            context("c3"),
+            build_user_message("last"),
+        )
         done = running.hang_up()
     assert prompts(box) == ["c1\nc2\ngo", "c3\nlast"]
     assert [line["num_turns"] for line in results(done)] == [0, 0, 1, 0, 1]
@@ -167,7 +184,7 @@ def test_context_messages_reach_the_model_with_the_next_message(box, talk):
 def test_context_reaches_a_vendor_with_a_child_for_each_message(box, talk):
     child = box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
     with talk(child, vendor="demo") as running:
-        running.say(context("c1"), said("go"))
+        running.say(context("c1"), build_user_message("go"))
         done = running.hang_up()
     assert [line["num_turns"] for line in results(done)] == [0, 1]
     assert box.record()["stdin"] == "c1\ngo"
@@ -198,7 +215,7 @@ def test_context_at_the_end_of_stdin_starts_no_child(box, talk):
 @pytest.mark.parametrize("value", [True, None, 0, "false", [], {}])
 def test_only_should_query_false_makes_a_message_context(box, talk, value):
     with talk(two_turns(box)) as running:
-        running.say(said("go", shouldQuery=value))
+        running.say(build_user_message("go", shouldQuery=value))
         done = running.hang_up()
     assert [line["num_turns"] for line in results(done)] == [1]
 
@@ -230,7 +247,7 @@ def test_only_should_query_false_makes_a_message_context(box, talk, value):
 @pytest.mark.parametrize("vendor", ["qwen", "demo"])
 def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, text, kind):
     with talk(box.program("trap", f"touch {box.path}/started\n"), vendor=vendor) as running:
-        running.say(control("i", "initialize", hooks=HOOKS), said("go"))
+        running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         asked = running.line_with(b'"hook_callback"')
         assert (asked["request"]["input"]["prompt"], bool(asked["request"]["tool_use_id"])) == (
             "go",
@@ -255,7 +272,7 @@ def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, 
 )
 def test_a_message_is_sent_after_its_hook_has_accepted_it(box, talk, body):
     with talk(two_turns(box)) as running:
-        running.say(control("i", "initialize", hooks=HOOKS), said("go"))
+        running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         asked = running.line_with(b'"hook_callback"')
         running.say(answer(asked["request_id"], **body))
         done = running.hang_up()
@@ -264,10 +281,10 @@ def test_a_message_is_sent_after_its_hook_has_accepted_it(box, talk, body):
 
 def test_the_message_after_a_refused_one_is_sent(box, talk):
     with talk(two_turns(box)) as running:
-        running.say(control("i", "initialize", hooks=HOOKS), said("go"))
+        running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         running.say(answer(running.line_with(b'"hook_callback"')["request_id"], decision="block"))
         running.line_with(b'"type":"result"')
-        running.say(said("more"))
+        running.say(build_user_message("more"))
         running.say(answer(running.line_with(b'"hook_callback"')["request_id"]))
         done = running.hang_up()
     assert prompts(box) == ["more"] and [line["num_turns"] for line in results(done)] == [0, 1]
@@ -275,7 +292,7 @@ def test_the_message_after_a_refused_one_is_sent(box, talk):
 
 def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
     with talk(box.program("trap", f"touch {box.path}/started\n")) as running:
-        running.say(control("i", "initialize", hooks=HOOKS), said("go"))
+        running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         running.line_with(b'"hook_callback"')
         running.say(control("stop", "interrupt"))
         done = running.hang_up()
@@ -286,7 +303,7 @@ def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
 
 def test_the_end_of_stdin_does_not_refuse_the_message(box, talk):
     with talk(two_turns(box)) as running:
-        running.say(control("i", "initialize", hooks=HOOKS), said("go"))
+        running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         done = running.hang_up()
     assert [line["num_turns"] for line in results(done)] == [1]
 
@@ -296,14 +313,15 @@ def test_the_end_of_stdin_does_not_refuse_the_message(box, talk):
 
 def test_the_origin_of_a_message_is_in_its_result(box, talk):
     with talk(two_turns(box)) as running:
-        running.say(said("one", origin={"kind": "human"}), said("two"))
+        running.say(build_user_message("one", origin={"kind": "human"}), build_user_message("two"))
         done = running.hang_up()
     assert [line.get("origin") for line in results(done)] == [{"kind": "human"}, None]
 
 
 def test_a_byte_order_mark_before_a_line_is_skipped(box):
     stdin = b"".join(
-        b"\xef\xbb\xbf" + json.dumps(said(text)).encode() + b"\n" for text in ("one", "two")
+        b"\xef\xbb\xbf" + json.dumps(build_user_message(text)).encode() + b"\n"
+        for text in ("one", "two")
     )
     child = box.fake(["read"], ["out", IDLE])
     done = box.claude(*CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=child, stdin=stdin)
@@ -316,7 +334,7 @@ def test_a_byte_order_mark_before_a_line_is_skipped(box):
 
 def test_the_context_usage_has_the_documented_shape(box, talk):
     with talk(two_turns(box)) as running:
-        running.say(control("before", "get_context_usage"), said("one"))
+        running.say(control("before", "get_context_usage"), build_user_message("one"))
         running.line_with(b'"type":"result"')
         running.say(control("after", "get_context_usage"), control("skills", "reload_skills"))
         done = running.hang_up()
@@ -394,10 +412,10 @@ def test_a_message_of_a_session_over_its_budget_is_not_sent(box, talk):
     printed = str(FIXTURES / "pi" / "1.5.2-plain" / "vendor.ndjson")
     child = box.fake(["read"], ["record", str(box.recording)], ["cat", printed])
     with talk(child, "--max-budget-usd", "0.0000001", vendor="pi") as running:
-        running.say(said("one"))
+        running.say(build_user_message("one"))
         running.line_with(b'"type":"result"')
         box.recording.unlink()
-        running.say(said("two"))
+        running.say(build_user_message("two"))
         done = running.hang_up()
     assert done.status == 1 and not box.recording.exists()
     assert [line["subtype"] for line in results(done)] == ["error_max_budget_usd"] * 2

@@ -28,7 +28,7 @@ SERVER = ("--mcp-config", json.dumps({"mcpServers": {"calc": {"type": "sdk", "na
 NUMBERS = {"a": 2, "b": 3}
 
 
-def called(**arguments):
+def build_tool_call(**arguments):
     use = {"type": "tool_use", "id": "call_1", "name": ADD, "input": arguments or NUMBERS}
     return assistant(use, "tool_use")
 
@@ -101,13 +101,13 @@ def program(talk):
     return start
 
 
-def seen(box):
+def read_client_answer(box):
     """What the vendor's client was answered."""
     return json.loads(box.recording.read_bytes())
 
 
 def test_a_call_that_the_vendor_does_not_ask_about_is_asked_about_where_it_runs(box, program):
-    with program(vendor(box, called()), *ASKING) as running:
+    with program(vendor(box, build_tool_call()), *ASKING) as running:
         frontend = Program(running)
         running.say(user("go"))
         frontend.greet()
@@ -119,18 +119,18 @@ def test_a_call_that_the_vendor_does_not_ask_about_is_asked_about_where_it_runs(
         running.line_with(b'"type":"result"')
         done = running.hang_up()
     assert frontend.ran == [{"name": "add", "arguments": {"a": 5, "b": 6}}]
-    assert seen(box)["result"]["content"][0]["text"] == "the sum" and done.status == 0
+    assert read_client_answer(box)["result"]["content"][0]["text"] == "the sum" and done.status == 0
 
 
 def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, program):
-    with program(vendor(box, called()), *ASKING) as running:
+    with program(vendor(box, build_tool_call()), *ASKING) as running:
         running.say(user("go"))
         Program(running).greet()
         asked = question(running)
         running.say(answer(asked["request_id"], behavior="deny", message="rather not"))
         running.line_with(b'"type":"result"')
         done = running.hang_up()
-    assert seen(box)["result"] == {
+    assert read_client_answer(box)["result"] == {
         "content": [{"type": "text", "text": "rather not"}],
         "isError": True,
     }
@@ -139,7 +139,7 @@ def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, pr
 
 
 def test_a_call_that_the_vendor_asked_about_is_not_asked_about_again(box, program):
-    with program(vendor(box, called(), asks(**NUMBERS), asked=True), *ASKING) as running:
+    with program(vendor(box, build_tool_call(), asks(**NUMBERS), asked=True), *ASKING) as running:
         frontend = Program(running)
         running.say(user("go"))
         frontend.greet()
@@ -153,7 +153,7 @@ def test_a_call_that_the_vendor_asked_about_is_not_asked_about_again(box, progra
 
 
 def test_another_call_than_the_one_that_was_allowed_is_asked_about(box, program):
-    child = vendor(box, called(), asks(a=2, b=3), arguments={"a": 2, "b": 4}, asked=True)
+    child = vendor(box, build_tool_call(), asks(a=2, b=3), arguments={"a": 2, "b": 4}, asked=True)
     with program(child, *ASKING) as running:
         running.say(user("go"))
         Program(running).greet()
@@ -162,14 +162,14 @@ def test_another_call_than_the_one_that_was_allowed_is_asked_about(box, program)
         running.say(answer(again["request_id"], behavior="deny", message="not this one"))
         running.line_with(b'"type":"result"')
         running.hang_up()
-    assert seen(box)["result"]["isError"] is True
+    assert read_client_answer(box)["result"]["isError"] is True
 
 
 @pytest.mark.parametrize(
     ("flags", "runs"), [(("--allowedTools", ADD), True), (("--disallowedTools", ADD), False)]
 )
 def test_a_rule_decides_where_the_call_runs(box, program, flags, runs):
-    with program(vendor(box, called()), *ASKING, *flags) as running:
+    with program(vendor(box, build_tool_call()), *ASKING, *flags) as running:
         frontend = Program(running)
         running.say(user("go"))
         frontend.greet()
@@ -177,30 +177,30 @@ def test_a_rule_decides_where_the_call_runs(box, program, flags, runs):
             frontend.run()
         running.line_with(b'"type":"result"')
         running.hang_up()
-    assert ("isError" in seen(box)["result"]) is not runs
+    assert ("isError" in read_client_answer(box)["result"]) is not runs
 
 
 def test_a_frontend_that_hangs_up_in_the_middle_of_a_call_ends_all_of_it(box, program):
-    with program(vendor(box, called()), "--dangerously-skip-permissions") as running:
+    with program(vendor(box, build_tool_call()), "--dangerously-skip-permissions") as running:
         frontend = Program(running)
         running.say(user("go"))
         frontend.greet()
         frontend.message("tools/call")
         done = running.hang_up()
-    assert "does not answer any more" in seen(box)["error"]["message"]
+    assert "does not answer any more" in read_client_answer(box)["error"]["message"]
     assert done.result["result"] == "After."
 
 
 def test_a_frontend_that_never_answers_is_an_error_for_the_vendor(box, program):
     box.settings("tool_timeout = 1\n")
-    with program(vendor(box, called()), "--dangerously-skip-permissions") as running:
+    with program(vendor(box, build_tool_call()), "--dangerously-skip-permissions") as running:
         frontend = Program(running)
         running.say(user("go"))
         frontend.greet()
         frontend.message("tools/call")
         running.line_with(b'"type":"result"')
         running.hang_up()
-    assert "has not answered within 1 s" in seen(box)["error"]["message"]
+    assert "has not answered within 1 s" in read_client_answer(box)["error"]["message"]
 
 
 def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, program):
@@ -397,7 +397,7 @@ def test_a_call_with_its_arguments_that_is_denied_does_not_run(box, program):
         running.hang_up()
     assert had["tool_use"] == had["can_use_tool"] == [NUMBERS] and "ran" not in had
     assert [denial["tool_input"] for denial in result["permission_denials"]] == [NUMBERS]
-    assert seen(box)["result"]["isError"] is True
+    assert read_client_answer(box)["result"]["isError"] is True
 
 
 def test_a_call_denied_by_the_mode_is_written_without_arguments(box, program):

@@ -31,33 +31,33 @@ TALKING = ndjson(START, text("I am "))
 PARTIAL = (*ASK, "--include-partial-messages")
 
 
-class Paper:
+class FakeOutput:
     """An output that is a list; `gone` makes it a frontend that has left, `blocked` one that does
     not read the end.
     """
 
-    broken = False
+    has_failed = False
 
-    def __init__(self, *, gone=False, blocked=False):
-        self.said = b""
+    def __init__(self, *, is_disconnected=False, blocked=False):
+        self.written_bytes = b""
         self.ends = 0
         self.ending = anyio.Event()
-        self._gone = gone
+        self._is_disconnected = is_disconnected
         self._blocked = blocked
 
-    def asked(self, message):
+    def record_prompt(self, message):
         pass
 
-    async def lines(self, data):
+    async def write_lines(self, data):
         await anyio.lowlevel.checkpoint()
-        if self._gone:
+        if self._is_disconnected:
             raise FrontendDisconnectedError("Broken pipe")
-        self.said += data
+        self.written_bytes += data
 
-    async def gone(self):
+    async def wait_for_disconnect(self):
         await anyio.sleep_forever()
 
-    async def end(self, turn):
+    async def finish_turn(self, turn):
         self.ending.set()
         if self._blocked:
             await anyio.sleep_forever()
@@ -66,32 +66,32 @@ class Paper:
     @property
     def result(self):
         """The one result, in a stream that keeps every invariant."""
-        (turn,) = check_turns(self.said, False)
+        (turn,) = check_turns(self.written_bytes, False)
         return result_of(turn)
 
 
-class Launched:
+class FakeLauncher:
     """What a driver asks of its launcher, when the child is there already."""
 
-    echo = False
-    retries = False
-    vendor = SimpleNamespace(exit=ShutdownConfig())
-    setup = SimpleNamespace(log=SILENT_LOG)
+    replays_messages = False
+    retries_cut_streams = False
+    adapter = SimpleNamespace(exit=ShutdownConfig())
+    context = SimpleNamespace(log=SILENT_LOG)
 
     def __init__(self, translation, end_grace):
         self._translation = translation
-        self.end_grace = end_grace
-        self.report = None
+        self.end_grace_s = end_grace
+        self.report_file = None
         self.timeouts = dict(DEFAULT_TIMEOUTS_S)
 
     @property
-    def turns(self):
+    def turn_lifecycle(self):
         return self
 
-    def pump(self, previous):
+    def open_stream(self, previous):
         return ChildStream(self._translation)
 
-    def remember(self, translation):
+    def store_session(self, translation):
         pass
 
 
@@ -103,10 +103,10 @@ def play(box):
     async def run(
         *steps, vendor="demo", output=None, end_grace=5.0, stdin=b"", translation=None, during=None
     ):
-        paper = output or Paper()
+        paper = output or FakeOutput()
         process = spawn_child([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
         started.append(process)
-        launcher = Launched(translation or open_translation(vendor, stable=True), end_grace)
+        launcher = FakeLauncher(translation or open_translation(vendor, stable=True), end_grace)
         driver = PerTurnDriver(launcher, paper, first_child=SpawnedChild(process, stdin))
         session = MessageLoop(driver, paper, first_message=UserMessage("hi"))
         statuses = []
@@ -288,7 +288,7 @@ async def test_a_megabyte_of_stderr_and_a_long_prompt_pass_beside_the_stream(pla
 # -- our own mistakes, and a frontend that is gone -------------------------------------------------
 
 
-def broken(*names):
+def build_broken_translation(*names):
     """A translation whose methods raise."""
     translation = open_translation("demo", stable=True)
 
@@ -304,7 +304,7 @@ def broken(*names):
 async def test_a_mistake_of_ours_ends_in_one_result_that_names_it(play, box):
     lifeline = box.lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
-    status, paper = await play(*plan, translation=broken("feed"))
+    status, paper = await play(*plan, translation=build_broken_translation("feed"))
     assert status == 1
     assert paper.result["shim"]["cause"] == "internal"
     assert paper.result["errors"] == ["the shim failed: ZeroDivisionError('a bug of ours')"]
@@ -316,7 +316,7 @@ async def test_a_mistake_before_there_is_a_child_ends_in_one_result_too():
     def fail(prompt):
         raise ZeroDivisionError("a bug of ours")
 
-    launcher, paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
+    launcher, paper = FakeLauncher(open_translation("demo", stable=True), 5.0), FakeOutput()
     launcher.start = fail
     assert (
         await MessageLoop(
@@ -332,7 +332,7 @@ async def test_a_mistake_in_the_last_words_still_ends_the_child(play, box):
     lifeline = box.lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with contextlib.suppress(Exception):  # the drop-in says what is left to say
-        await play(*plan, translation=broken("feed", "close"))
+        await play(*plan, translation=build_broken_translation("feed", "close"))
     assert lifeline.gone()
 
 
@@ -340,7 +340,7 @@ async def test_a_mistake_in_the_last_words_still_ends_the_child(play, box):
 async def test_a_frontend_that_left_ends_the_child_and_is_no_error(play, box):
     lifeline = box.lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
-    status, _ = await play(*plan, output=Paper(gone=True))
+    status, _ = await play(*plan, output=FakeOutput(is_disconnected=True))
     assert status == 0
     assert lifeline.gone()
 
@@ -390,7 +390,7 @@ def test_a_reader_that_closes_our_stdout_ends_the_child(box):
 
 
 @pytest.fixture
-def speaking(box):
+def talking_dropin(box):
     """A drop-in whose child has said half a sentence and holds a lifeline, with its grandchild."""
     lifeline = box.lifeline()
     steps = (
@@ -406,9 +406,9 @@ def speaking(box):
         yield dropin, lifeline
 
 
-def test_an_interrupt_closes_the_blocks_and_is_no_failure(speaking):
+def test_an_interrupt_closes_the_blocks_and_is_no_failure(talking_dropin):
     """P17"""
-    dropin, lifeline = speaking
+    dropin, lifeline = talking_dropin
     dropin.signal(signal.SIGINT)
     done = dropin.finish()
     (turn,) = check_turns(done.stdout, True)
@@ -419,9 +419,9 @@ def test_an_interrupt_closes_the_blocks_and_is_no_failure(speaking):
     assert lifeline.gone()
 
 
-def test_a_second_interrupt_changes_nothing(speaking):
+def test_a_second_interrupt_changes_nothing(talking_dropin):
     """P17"""
-    dropin, lifeline = speaking
+    dropin, lifeline = talking_dropin
     dropin.signal(signal.SIGINT)
     dropin.signal(signal.SIGINT)
     done = dropin.finish()
@@ -431,9 +431,11 @@ def test_a_second_interrupt_changes_nothing(speaking):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(speaking, number, status):
+def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(
+    talking_dropin, number, status
+):
     """P13"""
-    dropin, lifeline = speaking
+    dropin, lifeline = talking_dropin
     dropin.signal(number)
     done = dropin.finish()
     (turn,) = check_turns(done.stdout, True)
@@ -493,9 +495,9 @@ async def test_told_to_go_while_the_last_words_wait_for_a_reader_it_goes(play):
         await paper.ending.wait()
         os.kill(os.getpid(), signal.SIGTERM)
 
-    status, paper = await play(["out", ANSWER], output=Paper(blocked=True), during=stop)
+    status, paper = await play(["out", ANSWER], output=FakeOutput(blocked=True), during=stop)
     assert status == 143
-    assert len([line for line in parse(paper.said) if line["type"] == "result"]) == 1
+    assert len([line for line in parse(paper.written_bytes) if line["type"] == "result"]) == 1
 
 
 @pytest.mark.anyio

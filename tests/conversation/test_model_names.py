@@ -27,7 +27,7 @@ def box(quick_box):
     return quick_box
 
 
-def asked(box, vendor, *words, out=PI, settings=""):
+def start_vendor(box, vendor, *words, out=PI, settings=""):
     """What a vendor was started with, and the init line."""
     box.settings(settings)
     program = box.fake(["serve"], ["record", str(box.recording)], ["out", out])
@@ -44,7 +44,7 @@ def flag(arguments, name):
     "name", ["sonnet", "opus[1m]", "claude-sonnet-4-5-20250929", "opusplan", "default"]
 )
 def test_a_vendor_that_is_not_claude_is_told_no_name_of_claudes(box, name):
-    arguments, init = asked(box, "pi", "--model", name)
+    arguments, init = start_vendor(box, "pi", "--model", name)
     assert "--model" not in arguments and name not in arguments
     assert init["model"] == "unknown"
     assert init["shim"]["model_asked"] == name
@@ -52,7 +52,7 @@ def test_a_vendor_that_is_not_claude_is_told_no_name_of_claudes(box, name):
 
 @pytest.mark.parametrize("prefix", ["", "pi:", ":"])
 def test_a_name_of_its_own_is_told_as_it_was_said(box, prefix):
-    arguments, init = asked(box, "pi", "--model", f"{prefix}openai/gpt-6")
+    arguments, init = start_vendor(box, "pi", "--model", f"{prefix}openai/gpt-6")
     assert flag(arguments, "--model") == "openai/gpt-6"
     assert init["model"] == "openai/gpt-6"
     assert "model_asked" not in init["shim"]
@@ -70,7 +70,7 @@ def test_a_name_of_its_own_is_told_as_it_was_said(box, prefix):
     ],
 )
 def test_the_settings_say_what_a_name_stands_for(box, settings, name, told):
-    arguments, init = asked(box, "pi", "--model", name, settings=settings)
+    arguments, init = start_vendor(box, "pi", "--model", name, settings=settings)
     assert flag(arguments, "--model") == told
     assert (init["model"], init["shim"]["model_asked"]) == (told or "unknown", name)
 
@@ -104,7 +104,9 @@ def test_the_models_to_fall_back_to_are_mapped_too(box):
             "session_id": "s",
         },
     )
-    arguments, _ = asked(box, "qwen", *words, out=qwen, settings='[models]\nhaiku = "small"\n')
+    arguments, _ = start_vendor(
+        box, "qwen", *words, out=qwen, settings='[models]\nhaiku = "small"\n'
+    )
     assert flag(arguments, "--fallback-model") == "small"
 
 

@@ -8,7 +8,7 @@ from box import ANSWER
 
 from shim.io import prompt
 from tests.commands.claude.test_yume_cli import start
-from tests.conversation.test_two_way import HELLO, TURN, told
+from tests.conversation.test_two_way import HELLO, TURN, read_child_stdin
 
 LOG = b"LINE 1\nLINE 2\n"
 EXPLAINED = "explain\nLINE 1\nLINE 2\n"
@@ -30,7 +30,7 @@ def two_way(box):
 
 
 def prompts(box):
-    return [line["message"]["content"] for line in told(box) if line["type"] == "user"]
+    return [line["message"]["content"] for line in read_child_stdin(box) if line["type"] == "user"]
 
 
 @pytest.mark.parametrize(

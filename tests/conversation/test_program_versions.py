@@ -27,11 +27,11 @@ def install(box, answer, name="qwen", script=""):
     return box.program(name, f"{asked}echo x >> {box.path}/started; {script or 'exit 3'}\n")
 
 
-def started(box):
+def has_started(box):
     return (box.path / "started").exists()
 
 
-def times_asked(box):
+def count_version_calls(box):
     path = box.path / "asked"
     return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
 
@@ -142,7 +142,7 @@ def test_what_needs_a_promise_is_refused_by_name(box, line, words, named):
     install(box, f"echo '{line}'")
     done = box.claude(*ASK, *words, SHIM_VENDOR="qwen")
     (error,) = done.result["errors"]
-    assert (done.status, done.cause, started(box)) == (1, "refused", False)
+    assert (done.status, done.cause, has_started(box)) == (1, "refused", False)
     assert named in error and line in error and "trust_version = true" in error
     assert done.init["shim"]["unattended"] is True
 
@@ -162,7 +162,7 @@ UNRECOGNISED = (
 def test_a_line_that_only_resembles_a_version_is_not_recognised(box, line):
     install(box, f"echo '{line}'")
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
-    assert done.cause == "refused" and line in done.result["errors"][0] and not started(box)
+    assert done.cause == "refused" and line in done.result["errors"][0] and not has_started(box)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_line_that_only_resembles_a_version_is_not_recognised(box, line):
 def test_what_needs_no_promise_runs_unattended(box, answer, words):
     install(box, answer, "pi")
     done = box.claude(*ASK, *words, SHIM_VENDOR="pi")
-    assert started(box)
+    assert has_started(box)
     assert (
         done.init["shim"]["unattended"] is True
         and "of pi" in done.init["shim"]["unattended_reason"]
@@ -184,20 +184,24 @@ def test_late_denials_need_no_promise_in_bypass(box):
     install(box, WRAPPER)
     box.settings("[vendors.qwen]\nlate_denials = true\n")
     box.claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
-    assert started(box)
+    assert has_started(box)
 
 
 def test_trust_version_keeps_the_promises_of_any_version(box):
     install(box, WRAPPER)
     box.settings("[vendors.qwen]\ntrust_version = true\n")
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
-    assert started(box) and done.init["shim"]["unattended"] is False and times_asked(box) == 0
+    assert (
+        has_started(box)
+        and done.init["shim"]["unattended"] is False
+        and count_version_calls(box) == 0
+    )
 
 
 def test_a_newer_version_of_the_same_major_is_named_and_keeps_its_promises(box):
     install(box, "echo 0.77.0")
     shim = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen").init["shim"]
-    assert started(box) and shim["unattended"] is False
+    assert has_started(box) and shim["unattended"] is False
     assert "newer than tested" in shim["version_note"] and shim["vendor_version"] == "0.77.0"
 
 
@@ -207,7 +211,7 @@ def test_a_conversation_is_refused_at_its_first_message(box):
     assert (
         done.cause == "refused"
         and "--permission-prompt-tool" in done.result["errors"][0]
-        and not started(box)
+        and not has_started(box)
     )
 
 
@@ -240,7 +244,7 @@ def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
 def test_the_real_claude_of_another_major_is_no_exception(box):
     path = install(box, "echo '1.0.128 (Claude Code)'", "claude")
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="claude", SHIM_BIN=path)
-    assert done.status == 1 and not started(box)
+    assert done.status == 1 and not has_started(box)
     assert "another major version" in done.stdout.decode() + done.stderr
 
 
@@ -261,10 +265,10 @@ def test_the_version_is_asked_for_once_and_again_after_an_update(box):
     install(box, "echo 0.24.4")
     for _ in range(3):
         box.claude(*ASK, SHIM_VENDOR="qwen")
-    assert times_asked(box) == 1
+    assert count_version_calls(box) == 1
     install(box, "echo '1.24.4'")
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
-    assert times_asked(box) == 2 and "1.24.4" in done.result["errors"][0]
+    assert count_version_calls(box) == 2 and "1.24.4" in done.result["errors"][0]
 
 
 def test_a_program_of_the_same_time_and_size_is_asked_again(box):
@@ -277,7 +281,7 @@ def test_a_program_of_the_same_time_and_size_is_asked_again(box):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert os.stat(path).st_size == before.st_size
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
-    assert done.cause == "refused" and "9.24.4" in done.result["errors"][0] and not started(box)
+    assert done.cause == "refused" and "9.24.4" in done.result["errors"][0] and not has_started(box)
 
 
 def test_a_failure_is_not_remembered(box):
@@ -287,12 +291,14 @@ def test_a_failure_is_not_remembered(box):
     )
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert (
-        done.cause == "refused" and "SyntaxError" in done.result["errors"][0] and not started(box)
+        done.cause == "refused"
+        and "SyntaxError" in done.result["errors"][0]
+        and not has_started(box)
     )
     (box.path / "node").touch()
     before = os.stat(path)
     box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
-    assert started(box) and os.stat(path).st_mtime_ns == before.st_mtime_ns
+    assert has_started(box) and os.stat(path).st_mtime_ns == before.st_mtime_ns
 
 
 def test_a_remembered_version_is_used_if_the_program_hangs_later(box):
@@ -301,7 +307,7 @@ def test_a_remembered_version_is_used_if_the_program_hangs_later(box):
     (box.path / "gone").touch()
     (box.path / "started").unlink()
     box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
-    assert started(box) and times_asked(box) == 1
+    assert has_started(box) and count_version_calls(box) == 1
 
 
 @pytest.mark.parametrize(
@@ -320,7 +326,7 @@ def test_a_remembered_version_is_used_if_the_program_hangs_later(box):
 def test_a_version_line_is_found_between_other_lines(box, answer):
     install(box, answer)
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
-    assert started(box) and not done.init["shim"]["unattended"]
+    assert has_started(box) and not done.init["shim"]["unattended"]
 
 
 def test_a_launcher_that_prints_its_own_version_is_not_recognised(box):
@@ -357,7 +363,7 @@ def test_a_users_profile_is_checked_against_its_tested_versions(box, probe, runs
         OWN.replace("PROBE", probe), encoding="utf-8"
     )
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="own")
-    assert started(box) is runs and (done.cause == "refused") is not runs
+    assert has_started(box) is runs and (done.cause == "refused") is not runs
 
 
 # -- explain, vendors, doctor ----------------------------------------------------------------------
@@ -384,7 +390,7 @@ def test_explain_starts_nothing_to_learn_a_version(box):
     report = json.loads(
         box.shim("explain", "--json", "--", "-p", "x", environment=environment).stdout
     )
-    assert times_asked(box) == 0 and "not remembered" in report["version_note"]
+    assert count_version_calls(box) == 0 and "not remembered" in report["version_note"]
 
 
 def test_the_list_of_vendors_says_that_a_version_promises_nothing(box):
@@ -416,7 +422,7 @@ def test_the_doctor_reports_a_version_that_promises_nothing_once(box, answer):
 def test_an_older_version_of_the_same_major_is_named_and_keeps_its_promises(box):
     install(box, "echo 0.10.0")
     shim = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen").init["shim"]
-    assert started(box) and shim["unattended"] is False
+    assert has_started(box) and shim["unattended"] is False
     assert "older than tested" in shim["version_note"] and shim["vendor_version"] == "0.10.0"
 
 
@@ -425,7 +431,7 @@ def test_a_background_session_says_that_it_needs_permission_prompts(box, flags):
     """The user did not type --permission-prompt-tool: every background session has it."""
     install(box, WRAPPER)
     done = box.claude("--bg", "hi", *flags, SHIM_VENDOR="qwen")
-    assert done.status == 1 and not started(box)
+    assert done.status == 1 and not has_started(box)
     assert (
         "a permission prompt (--permission-prompt-tool; background sessions always have it)"
         in done.stderr
@@ -530,4 +536,4 @@ def test_two_programs_of_one_name_are_told_apart_by_their_version_line(box, line
         assert (
             done.init["shim"]["vendor"] == vendor and "unattended_reason" not in done.init["shim"]
         )
-    assert times_asked(box) == 1
+    assert count_version_calls(box) == 1

@@ -40,7 +40,7 @@ sys.exit(tool_hook.main())
 """
 
 
-def hooked(
+def run_hook(
     event, *, judge=HOOK_ARGV, module=CODEX, rules=RULES, mode="bypassPermissions", mode_file=""
 ):
     """The exit status of the hook, and what it tells the model."""
@@ -94,12 +94,12 @@ ALONE = pytest.mark.parametrize("judge", [HOOK_ARGV, list(HOOK_ARGV)], ids=["her
 
 @ALONE
 def test_a_call_that_no_rule_is_about_runs(judge):
-    assert hooked(call("ls"), judge=judge) == (0, "")
+    assert run_hook(call("ls"), judge=judge) == (0, "")
 
 
 @ALONE
 def test_a_denied_call_is_refused_with_its_rule(judge):
-    status, said = hooked(call("A=1 touch m"), judge=judge)
+    status, said = run_hook(call("A=1 touch m"), judge=judge)
     assert status == 2
     assert "Bash(touch:*)" in said
 
@@ -108,7 +108,7 @@ def test_a_denied_call_is_refused_with_its_rule(judge):
     "event", ["", "no JSON", "{}", "[" * 100_000], ids=["nothing", "words", "empty", "nested"]
 )
 def test_an_event_that_cannot_be_read_is_a_refusal(event):
-    status, said = hooked(event)
+    status, said = run_hook(event)
     assert status == 2
     assert said
 
@@ -128,26 +128,26 @@ def test_an_event_that_cannot_be_read_is_a_refusal(event):
 def test_where_the_vendor_asks_itself_what_is_denied_is_refused_and_what_asks_goes_on(
     mode, line, status
 ):
-    assert hooked(call(line), module=ASKING_CODEX, mode=mode)[0] == status
+    assert run_hook(call(line), module=ASKING_CODEX, mode=mode)[0] == status
 
 
 def test_where_the_vendor_asks_itself_a_mode_that_was_narrowed_binds_the_next_call(tmp_path):
     file = tmp_path / "1.mode"
     for now, status in (("bypassPermissions", 0), ("default", 0), ("plan", 2), ("dontAsk", 2)):
         file.write_text(now)
-        found = hooked(
+        found = run_hook(
             call("make"), module=ASKING_CODEX, rules=policy(), mode="default", mode_file=str(file)
         )
         assert found[0] == status, now
 
 
 def test_a_judge_that_takes_too_long_ends_and_refuses():
-    status, said = hooked(call("ls"), judge=(sys.executable, "-c", SLOW), module="slow")
+    status, said = run_hook(call("ls"), judge=(sys.executable, "-c", SLOW), module="slow")
     assert (status, said.splitlines()[-1]) == (2, RULES_UNAVAILABLE)
 
 
 def test_a_judge_that_is_not_there_refuses():
-    status, said = hooked(call("ls"), judge=("/nowhere/python",))
+    status, said = run_hook(call("ls"), judge=("/nowhere/python",))
     assert status == 2
     assert RULES_UNAVAILABLE in said
 
@@ -177,7 +177,7 @@ def test_a_hook_of_the_settings_that_denies_refuses_the_call_and_hears_of_it(tmp
     rules = of_settings(
         tmp_path, "cat > told; echo $CLAUDE_PROJECT_DIR > place; echo no way >&2; exit 2"
     )
-    status, said = hooked(call_in(tmp_path, "ls"), rules=rules, judge=list(HOOK_ARGV))
+    status, said = run_hook(call_in(tmp_path, "ls"), rules=rules, judge=list(HOOK_ARGV))
     assert status == 2 and "no way" in said
     told = json.loads((tmp_path / "told").read_text())
     assert (told["tool_name"], told["tool_input"], told["tool_use_id"]) == (
@@ -210,7 +210,7 @@ def answers(decision, **more):
     ],
 )
 def test_a_hook_of_the_settings_decides_as_in_the_real_one(tmp_path, mode, command, rules, status):
-    found = hooked(
+    found = run_hook(
         call_in(tmp_path, "touch m"), rules=of_settings(tmp_path, command, **rules), mode=mode
     )
     assert found[0] == status, found[1]
@@ -227,12 +227,12 @@ def test_the_mode_of_now_is_in_a_file_and_without_it_nothing_runs(tmp_path):
     ):
         file.write_text(now)
         assert (
-            hooked(call("touch m"), rules=policy(), mode="default", mode_file=str(file))[0]
+            run_hook(call("touch m"), rules=policy(), mode="default", mode_file=str(file))[0]
             == status
         )
     file.unlink()
     for judge in (HOOK_ARGV, list(HOOK_ARGV)):
-        found = hooked(
+        found = run_hook(
             call("ls"), rules=policy(), mode="bypassPermissions", mode_file=str(file), judge=judge
         )
         assert found == (2, found[1]) and RULES_UNAVAILABLE in found[1]

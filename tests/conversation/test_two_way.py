@@ -76,8 +76,8 @@ def asks(identity="call_1", command="touch x", question="q1"):
     return {"type": "control_request", "request_id": question, "request": request}
 
 
-def returns(content, failed=False, identity="call_1"):
-    block = {"type": "tool_result", "tool_use_id": identity, "is_error": failed, "content": content}
+def returns(content, failed=False, call_id="call_1"):
+    block = {"type": "tool_result", "tool_use_id": call_id, "is_error": failed, "content": content}
     message = {"role": "user", "content": [block]}
     return {"type": "user", "session_id": OWN, "parent_tool_use_id": None, "message": message}
 
@@ -151,7 +151,7 @@ def user_texts(done):
     return [block.get("content") or block["text"] for block in blocks]
 
 
-def told(box):
+def read_child_stdin(box):
     """What the child was told, line by line."""
     return [json.loads(line) for line in box.record()["stdin"].splitlines()]
 
@@ -172,8 +172,8 @@ def test_one_child_serves_every_message(box, talk):
         done = running.hang_up()
     assert done.status == 0
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
-    assert [line["type"] for line in told(box)] == ["control_request", "user", "user"]
-    assert told(box)[0]["request"]["subtype"] == "initialize"
+    assert [line["type"] for line in read_child_stdin(box)] == ["control_request", "user", "user"]
+    assert read_child_stdin(box)[0]["request"]["subtype"] == "initialize"
     arguments = box.record()["arguments"]
     assert arguments[arguments.index("--input-format") :][:2] == ["--input-format", "stream-json"]
     assert arguments[arguments.index("--session-id") + 1] == done.lines[0]["session_id"]
@@ -197,7 +197,7 @@ def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
     assert suggestion["rules"] == [{"toolName": "Bash", "ruleContent": "touch x *"}]
     kinds = [line["type"] for line in done.lines]
     assert kinds.index("assistant") < kinds.index("control_request") < kinds.index("user")
-    assert told(box)[-1] == answer("q1", behavior="allow")
+    assert read_child_stdin(box)[-1] == answer("q1", behavior="allow")
     assert done.result["permission_denials"] == []
 
 
@@ -208,7 +208,7 @@ def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
         running.say(user("go"))
         running.say(answer(question(running)["request_id"], behavior="deny", message="no way"))
         done = running.hang_up()
-    assert told(box)[-1] == answer("q1", behavior="deny", message="no way")
+    assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message="no way")
     (said,) = [line for line in done.lines if line["type"] == "user"]
     assert (
         said["message"]["content"][0]["content"] == "no way"
@@ -277,7 +277,7 @@ def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
         running.say({"type": "control_response", "response": error})
         done = running.hang_up()
     expected = "Tool permission request failed: Error: boom"
-    assert told(box)[-1] == answer("q1", behavior="deny", message=expected)
+    assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message=expected)
     assert user_texts(done) == [expected]
     assert (done.status, len(done.result["permission_denials"])) == (0, 1)
 
@@ -290,7 +290,7 @@ def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk)
         question(running)
         done = running.hang_up()
     expected = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
-    assert told(box)[-1] == answer("q1", behavior="deny", message=expected)
+    assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message=expected)
     assert user_texts(done) == [expected]
     assert (done.status, done.result["result"]) == (0, "After.")
     assert len(done.result["permission_denials"]) == 1
@@ -304,7 +304,7 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk
         asked = question(running)
         running.line_with(b'"type":"result"')
         done = running.hang_up()
-    assert told(box)[-1] == answer("q1", behavior="deny", message=PROMPT_TIMEOUT_TEXT)
+    assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message=PROMPT_TIMEOUT_TEXT)
     assert user_texts(done) == [PROMPT_TIMEOUT_TEXT]
     assert {"type": "control_cancel_request", "request_id": asked["request_id"]} in done.lines
     assert (done.status, done.result["result"]) == (0, "After.")
@@ -343,7 +343,7 @@ def test_a_changed_input_is_never_run_as_it_was(box, talk):
         ["out", ndjson(asks("call_2", "touch y", "q2"))],
         ["hear", '"q2"'],
         ["record", str(box.recording)],
-        ["out", ndjson(returns("done", identity="call_2"), says("After."), result("After."))],
+        ["out", ndjson(returns("done", call_id="call_2"), says("After."), result("After."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -355,7 +355,7 @@ def test_a_changed_input_is_never_run_as_it_was(box, talk):
             )
         )
         done = running.hang_up()
-    refused, allowed = told(box)[-2:]
+    refused, allowed = read_child_stdin(box)[-2:]
     assert refused["response"]["response"]["behavior"] == "deny"
     assert '{"command":"touch y"}' in refused["response"]["response"]["message"]
     assert allowed == answer("q2", behavior="allow")
@@ -372,7 +372,7 @@ def test_a_call_that_was_changed_is_allowed_once(box, talk):
         ["out", ndjson(returns("[Operation Cancelled]", True), calls("call_2", "touch y"))],
         ["out", ndjson(asks("call_2", "touch y", "q2"))],
         ["hear", '"q2"'],
-        ["out", ndjson(returns("done", identity="call_2"), calls("call_3", "touch y"))],
+        ["out", ndjson(returns("done", call_id="call_2"), calls("call_3", "touch y"))],
         ["out", ndjson(asks("call_3", "touch y", "q3"))],
         ["hear", '"q3"'],
         ["out", ndjson(returns("no", True, "call_3"), says("After."), result("After."))],
@@ -424,7 +424,9 @@ def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
         changed = {"questions": questions, "answers": {"Which colour?": "blue"}}
         running.say(answer(asked["request_id"], behavior="allow", updatedInput=changed))
         running.hang_up()
-    assert told(box)[-1]["response"]["response"]["updatedInput"]["answers"] == {"0": "blue"}
+    assert read_child_stdin(box)[-1]["response"]["response"]["updatedInput"]["answers"] == {
+        "0": "blue"
+    }
 
 
 def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
@@ -454,7 +456,9 @@ def test_a_call_that_was_allowed_beforehand_is_not_asked_about(box, talk, rule, 
     with talk(child, f"--allowedTools={rule}") as running:
         running.say(user("go"))
         running.hang_up()
-    assert told(box)[-1]["response"]["response"]["behavior"] == ("allow" if allowed else "deny")
+    assert read_child_stdin(box)[-1]["response"]["response"]["behavior"] == (
+        "allow" if allowed else "deny"
+    )
 
 
 def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
@@ -478,7 +482,7 @@ def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
         done = running.hang_up()
     first, second = results(done)
     assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
-    assert [line["type"] for line in told(box)] == [
+    assert [line["type"] for line in read_child_stdin(box)] == [
         "control_request",
         "user",
         "control_request",
@@ -575,7 +579,9 @@ def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
         running.say(control("m", "set_model", model="other"))
         running.say(control("p", "set_permission_mode", mode="acceptEdits"), user("two"))
         running.hang_up()
-    requests = [line["request"] for line in told(box) if line["type"] == "control_request"]
+    requests = [
+        line["request"] for line in read_child_stdin(box) if line["type"] == "control_request"
+    ]
     assert requests[1:] == [
         {"subtype": "set_model", "model": "other"},
         {"subtype": "set_permission_mode", "mode": "default"},
@@ -595,7 +601,7 @@ def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
     with talk(child) as running:
         running.say(user("go"))
         running.hang_up()
-    assert told(box)[-1]["response"]["subtype"] == "error"
+    assert read_child_stdin(box)[-1]["response"]["subtype"] == "error"
 
 
 def test_a_forbidden_call_is_refused_where_the_vendor_asks_and_the_turn_goes_on(box, talk):
@@ -640,7 +646,7 @@ def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, ta
         [
             "out",
             ndjson(
-                INIT, calls(), returns("done"), calls("call_2"), returns("done", identity="call_2")
+                INIT, calls(), returns("done"), calls("call_2"), returns("done", call_id="call_2")
             ),
         ],
         ["hang"],
@@ -684,7 +690,7 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
         running.say(answer(line["request_id"], hookSpecificOutput=reason))
         running.read_until(b'"type":"result"')
         done = running.hang_up()
-    assert told(box)[-1] == answer("q1", behavior="deny", message="not today")
+    assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message="not today")
     requests = [line["request"] for line in done.lines if line["type"] == "control_request"]
     assert [request["callback_id"] for request in requests] == ["h0", "h1"]
     assert requests[1]["input"]["last_assistant_message"] == "After."
@@ -733,7 +739,7 @@ def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(
     assert (first["structured_output"], first["result"]) == ({"n": 7}, '{"n":7}')
     assert second["errors"][0].startswith("the answer does not fit --json-schema: it is not JSON")
     assert "--json-schema" not in box.record()["arguments"]
-    assert [schema in str(line) for line in told(box)] == [False, True, True]
+    assert [schema in str(line) for line in read_child_stdin(box)] == [False, True, True]
     assert done.status == 1
 
 
@@ -919,7 +925,7 @@ def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
         running.say(user("go"))
         done = running.hang_up()
     assert done.result["result"] == "After."
-    assert told(box)[-1]["response"]["subtype"] == "error"
+    assert read_child_stdin(box)[-1]["response"]["subtype"] == "error"
 
 
 def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box, talk):
@@ -1128,7 +1134,7 @@ def test_a_question_between_two_turns_is_refused(box, talk):
         running.say(user("two"))
         done = running.hang_up()
     assert causes(done) == ["clean", "clean"]
-    assert told(box)[-1]["response"]["response"]["behavior"] == "deny"
+    assert read_child_stdin(box)[-1]["response"]["response"]["behavior"] == "deny"
     assert b"can_use_tool" not in done.stdout
 
 

@@ -124,7 +124,7 @@ class Talk:
         if self._settled:  # as the driver does it
             for permission in self._asked:
                 self._told(
-                    self.speech.encode_decision(
+                    self.child_input.encode_decision(
                         permission, PermissionDecision(False, ends_turn=True)
                     )
                 )

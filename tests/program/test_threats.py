@@ -859,7 +859,7 @@ def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
         running.say(two_way.answer(asked["request_id"], **allowed))
         done = running.hang_up()
     assert done.status == 0
-    assert two_way.told(box)[-1] == two_way.answer("q1", behavior="allow"), (
+    assert two_way.read_child_stdin(box)[-1] == two_way.answer("q1", behavior="allow"), (
         "its own input, which it has"
     )
     beside = b"".join(line for line in done.stdout.splitlines() if b"can_use_tool" not in line)
@@ -899,7 +899,7 @@ def test_a_hooks_input_is_never_redacted(box):
         running.say(two_way.answer(asked["request_id"], hookSpecificOutput=verdict))
         done = running.hang_up()
     assert done.status == 0
-    assert two_way.told(box)[-1] == two_way.answer("q1", behavior="allow")
+    assert two_way.read_child_stdin(box)[-1] == two_way.answer("q1", behavior="allow")
 
 
 def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):

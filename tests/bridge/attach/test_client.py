@@ -30,10 +30,10 @@ from tests.conversation.test_two_way import (
     asks,
     calls,
     question,
+    read_child_stdin,
     result,
     returns,
     says,
-    told,
 )
 
 BRIDGE = {"SHIM_BRIDGE": "1"}
@@ -421,7 +421,7 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
         done = running.hang_up()
     (decided,) = [
         line["response"]["response"]
-        for line in told(hosting_box.box)
+        for line in read_child_stdin(hosting_box.box)
         if line["type"] == "control_response"
     ]
     assert decided["behavior"] == "deny" and not any(
@@ -765,7 +765,7 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
         done = running.hang_up()
     (decided,) = [
         line["response"]["response"]
-        for line in told(hosting_box.box)
+        for line in read_child_stdin(hosting_box.box)
         if line["type"] == "control_response"
     ]
     assert decided["behavior"] == "deny" and not any(

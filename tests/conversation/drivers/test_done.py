@@ -30,7 +30,7 @@ def box(quick_box):
     return quick_box
 
 
-def settled(vendor, *chunks):
+def list_done_states(vendor, *chunks):
     """Whether the vendor seems to be done, after each chunk."""
     translation = open_translation(vendor, stable=True)
     return [
@@ -43,11 +43,11 @@ def test_pi_is_done_at_the_end_of_its_agent_until_it_goes_on():
     behind it.
     """
     chunks = (PI_HEAD + pi_end("hi"), PI_TAIL, COMPACTION, COMPACTED, AGAIN)
-    assert settled("pi", *chunks) == [False, True, False, False, True]
+    assert list_done_states("pi", *chunks) == [False, True, False, False, True]
 
 
 def test_pi_is_not_done_while_a_reply_that_failed_may_be_retried():
-    assert settled("pi", PI_HEAD + pi_end("hi", reason="error") + PI_TAIL) == [False]
+    assert list_done_states("pi", PI_HEAD + pi_end("hi", reason="error") + PI_TAIL) == [False]
 
 
 def test_a_result_of_pis_before_its_call_waits_for_it():
@@ -68,7 +68,7 @@ def test_a_result_of_pis_before_its_call_waits_for_it():
 
 
 def test_claude_is_done_with_its_result():
-    assert settled("claude", claude(says("hi"), end=None), line(DONE)) == [False, True]
+    assert list_done_states("claude", claude(says("hi"), end=None), line(DONE)) == [False, True]
 
 
 def test_what_qwen_says_behind_its_result_is_late():

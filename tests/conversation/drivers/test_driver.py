@@ -15,7 +15,7 @@ from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import ControlSession
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, TURN_OVER_TEXT, PermissionRequest
 from shim.core.turn.outcome import ChildExit
-from tests.conversation.test_message_loop import Launched, Paper
+from tests.conversation.test_message_loop import FakeLauncher, FakeOutput
 
 MANY = 1000
 LATE_BYTES = 8000  # in the place of the driver's, which would take a second of blank lines
@@ -28,15 +28,15 @@ class Flood:
         self.reads = 0
         self._enough = enough
 
-    async def read(self):
+    async def read_stdout(self):
         self.reads += 1
         return b"" if self._enough() or self.reads > MANY else b"\n" * (LATE_BYTES // 4)
 
 
 def driver(dialect="claude"):
-    launcher = Launched(open_translation("demo", dialect=dialect, stable=True), 5.0)
-    launcher.vendor = SimpleNamespace(name="demo", exit=ShutdownConfig())
-    return PerTurnDriver(launcher, Paper()), launcher.turns.pump(None)
+    launcher = FakeLauncher(open_translation("demo", dialect=dialect, stable=True), 5.0)
+    launcher.adapter = SimpleNamespace(name="demo", exit=ShutdownConfig())
+    return PerTurnDriver(launcher, FakeOutput()), launcher.turn_lifecycle.open_stream(None)
 
 
 @pytest.mark.anyio
@@ -78,48 +78,48 @@ async def test_a_message_is_sent_once_more_and_not_twice():
 class Listener:
     """A child that listens: what it was told."""
 
-    exit = None
+    child_exit = None
 
     def __init__(self):
-        self.told = []
+        self.written_lines = []
 
-    async def say(self, data):
-        self.told.append(data)
+    async def write_stdin(self, data):
+        self.written_lines.append(data)
 
 
-class Speech:
+class DecisionInput:
     """Tells a decision as its message."""
 
-    def decide(self, permission, decision):
+    def encode_decision(self, permission, decision):
         return f"{decision.allow} {decision.message}".encode()
 
 
-def talking(tasks, paper):
+def build_persistent_driver(tasks, paper):
     """A driver with a child that stays, and the frontend's side of it."""
-    launcher = Launched(open_translation("demo", stable=True), 5.0)
-    launcher.vendor = SimpleNamespace(
-        name="demo", exit=ShutdownConfig(), speaks="a:b", speech=Speech
+    launcher = FakeLauncher(open_translation("demo", stable=True), 5.0)
+    launcher.adapter = SimpleNamespace(
+        name="demo", exit=ShutdownConfig(), speaks="a:b", speech=DecisionInput
     )
     launcher.policy = SimpleNamespace(hooks=())
     control = ControlSession(
         facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now"
     )
     made = PersistentDriver(launcher, paper, control, tasks)
-    made.stream, made._child = launcher.turns.pump(None), Listener()
+    made.stream, made._child = launcher.turn_lifecycle.open_stream(None), Listener()
     return made, control
 
 
 @pytest.mark.anyio
 async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobody():
     """S16b: nothing follows an error result."""
-    paper = Paper()
+    paper = FakeOutput()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            driver, control = talking(tasks, paper)
+            driver, control = build_persistent_driver(tasks, paper)
             permission = PermissionRequest("r", "c", "Bash", {}, "bash", {})
             await driver.deliver(b"", (TurnStage.FINISHED, AskPermission(permission)))
-    assert driver._child.told == [f"False {TURN_OVER_TEXT}".encode()]
-    assert not control.has_open_requests and b"control_request" not in paper.said
+    assert driver._child.written_lines == [f"False {TURN_OVER_TEXT}".encode()]
+    assert not control.has_open_requests and b"control_request" not in paper.written_bytes
 
 
 @pytest.mark.anyio
@@ -127,7 +127,7 @@ async def test_a_call_inside_the_frontend_is_denied_where_the_frontend_has_gone(
     """The relays of other calls live on: only the turn says that nobody is there."""
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            driver, _ = talking(tasks, Paper(gone=True))
+            driver, _ = build_persistent_driver(tasks, FakeOutput(is_disconnected=True))
             decision = await driver.decide_call("mcp__calc__add", {"a": 1})
     assert (decision.allow, decision.message) == (False, STREAM_CLOSED_TEXT)
     assert not driver._decided_calls.is_pending("inside-1")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 DENY = '{"decision": "block", "reason": "no"}'
 
 
-async def judged(folder, *hooks, arguments=None):
+async def decide_with_hooks(folder, *hooks, arguments=None):
     policy = Policy(workspace=Workspace(str(folder)), hooks=hooks)
     told = HookContext("S", "/t", "default")
     with anyio.fail_after(SECONDS):
@@ -35,17 +35,17 @@ async def test_all_hooks_run_at_the_same_time(tmp_path):
     """Each waits until the other has begun."""
     os.mkfifo(tmp_path / "pipe")
     both = shell("echo x > pipe; exit 2", "read x < pipe; exit 2")
-    assert (await judged(tmp_path, *both)).allow is False
+    assert (await decide_with_hooks(tmp_path, *both)).allow is False
 
 
 async def test_one_that_denies_goes_before_one_that_asks_before_one_that_allows(tmp_path):
     said = '{{"hookSpecificOutput": {{"hookEventName": "PreToolUse", "permissionDecision": "{}"}}}}'
     allow, ask, deny = (f"echo '{said.format(decision)}'" for decision in ("allow", "ask", "deny"))
-    assert (await judged(tmp_path, *shell(allow, ask, deny))).allow is False
-    assert (await judged(tmp_path, *shell(allow, ask, "true"))).requires_prompt
-    assert (await judged(tmp_path, *shell("true", allow))).allow is True
-    assert await judged(tmp_path, *shell("true", "exit 1", "nosuch")) == HookDecision()
-    assert await judged(tmp_path) == HookDecision()
+    assert (await decide_with_hooks(tmp_path, *shell(allow, ask, deny))).allow is False
+    assert (await decide_with_hooks(tmp_path, *shell(allow, ask, "true"))).requires_prompt
+    assert (await decide_with_hooks(tmp_path, *shell("true", allow))).allow is True
+    assert await decide_with_hooks(tmp_path, *shell("true", "exit 1", "nosuch")) == HookDecision()
+    assert await decide_with_hooks(tmp_path) == HookDecision()
 
 
 async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path):
@@ -53,12 +53,12 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
         line = "exec 3> pipe; (trap '' TERM; sleep 600) & sleep 600"
-        assert await judged(tmp_path, *shell(line, seconds=0.5)) == HookDecision()
+        assert await decide_with_hooks(tmp_path, *shell(line, seconds=0.5)) == HookDecision()
         with anyio.fail_after(SECONDS):
             await anyio.wait_readable(reader)  # nobody writes to it any more
         assert os.read(reader, 1) == b""
         assert (
-            await judged(tmp_path, *shell("sleep 600", seconds=0.2, closed=True))
+            await decide_with_hooks(tmp_path, *shell("sleep 600", seconds=0.2, closed=True))
         ).allow is False
     finally:
         os.close(reader)
@@ -66,21 +66,23 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
 
 async def test_one_that_would_take_longer_than_a_vendor_waits_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(hook_runner, "MAX_HOOK_TIMEOUT_S", 0.2)
-    assert (await judged(tmp_path, *shell("sleep 600", seconds=900.0))).allow is False
+    assert (await decide_with_hooks(tmp_path, *shell("sleep 600", seconds=900.0))).allow is False
 
 
 async def test_what_a_hook_leaves_running_is_not_waited_for(tmp_path):
-    assert (await judged(tmp_path, *shell(f"echo '{DENY}'; sleep 600 & exit 0"))).allow is False
+    assert (
+        await decide_with_hooks(tmp_path, *shell(f"echo '{DENY}'; sleep 600 & exit 0"))
+    ).allow is False
 
 
 async def test_one_that_reads_nothing_of_a_large_call_is_no_failure(tmp_path):
     large = {"command": "x" * 3_000_000}
-    assert await judged(tmp_path, *shell("exit 0"), arguments=large) == HookDecision()
+    assert await decide_with_hooks(tmp_path, *shell("exit 0"), arguments=large) == HookDecision()
 
 
 async def test_one_that_prints_without_end_blocks(tmp_path):
-    assert (await judged(tmp_path, *shell("head -c 3000000 /dev/zero"))).allow is False
-    found = await judged(
+    assert (await decide_with_hooks(tmp_path, *shell("head -c 3000000 /dev/zero"))).allow is False
+    found = await decide_with_hooks(
         tmp_path, *shell("head -c 3000000 /dev/zero >&2; echo the end >&2; exit 2")
     )
     assert found.allow is False and len(found.reason) < 100_000 and "the end" in found.reason
@@ -88,10 +90,12 @@ async def test_one_that_prints_without_end_blocks(tmp_path):
 
 async def test_a_program_with_arguments_is_started_without_a_shell(tmp_path):
     hook = SettingsHook("", "sh", ("-c", "echo $0 >&2; exit 2", "$HOME"))
-    assert "]: $HOME" in (await judged(tmp_path, hook)).reason
-    assert await judged(tmp_path, hook._replace(command="/nowhere/x")) == HookDecision()
+    assert "]: $HOME" in (await decide_with_hooks(tmp_path, hook)).reason
+    assert await decide_with_hooks(tmp_path, hook._replace(command="/nowhere/x")) == HookDecision()
     assert (
-        await judged(tmp_path, hook._replace(command="/nowhere/x", blocks_on_failure=True))
+        await decide_with_hooks(
+            tmp_path, hook._replace(command="/nowhere/x", blocks_on_failure=True)
+        )
     ).allow is False
 
 
@@ -101,7 +105,9 @@ async def test_a_hook_is_ended_with_the_turn(tmp_path):
     try:
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(judged, tmp_path, *shell("echo x > pipe; exec 3> pipe; sleep 600"))
+                tasks.start_soon(
+                    decide_with_hooks, tmp_path, *shell("echo x > pipe; exec 3> pipe; sleep 600")
+                )
                 await anyio.wait_readable(reader)
                 tasks.cancel_scope.cancel()
             while os.read(reader, 10):

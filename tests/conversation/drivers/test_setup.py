@@ -11,10 +11,10 @@ from shim.state.config import Settings
 
 def setup(*words, **settings):
     """The demo vendor, as flags and settings have it."""
-    return of("demo", *words, **settings)
+    return build_context("demo", *words, **settings)
 
 
-def of(vendor, *words, **settings):
+def build_context(vendor, *words, **settings):
     return ConversationContext(
         adapters.get_adapter(vendor),
         parse_argv(words),
@@ -51,7 +51,7 @@ def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
 ])  # fmt: skip
 def test_a_real_claude_that_goes_on_by_itself_is_given_no_session_of_ours(vendor, words, named):
     """It refuses both flags together; for another vendor nothing goes on where no session is known."""
-    one = of(vendor, *words)
+    one = build_context(vendor, *words)
     standing = ResumeState(one, None)
     standing.persistent = True
     assert (

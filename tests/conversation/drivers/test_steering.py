@@ -17,7 +17,7 @@ from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import ControlSession
 from shim.core.claude.hooks.callbacks import HookCallbacks
 from shim.core.claude.messages import TEXT_ONLY_KINDS, UserMessage
-from tests.conversation.test_message_loop import Launched, Paper
+from tests.conversation.test_message_loop import FakeLauncher, FakeOutput
 
 START, TEXT, END = (
     ndjson(event).encode()
@@ -28,51 +28,54 @@ CALL = ndjson({"type": "call", "id": "c1", "name": "Bash", "input": {"command": 
 RESULT = ndjson({"type": "result", "id": "c1", "output": "x"}).encode()
 
 
-class Speech:
+class SteeringInput:
     """Takes a message into a turn while it is `able`; `refused` of the last ones the vendor did not
     take.
     """
 
-    usable = True
-    takes = TEXT_ONLY_KINDS
+    is_usable = True
+    accepted_kinds = TEXT_ONLY_KINDS
     able = True
     refused = 0
 
-    def steer(self, message):
+    def encode_steering(self, message):
         return f"steer {message.text}".encode() if self.able else None
 
-    def untaken(self):
+    def pop_undelivered_count(self):
         return self.refused
 
 
-class History(Paper):
+class History(FakeOutput):
     """An output that keeps the prompts of the history."""
 
     def __init__(self):
         super().__init__()
         self.prompts = []
 
-    def asked(self, message):
+    def record_prompt(self, message):
         self.prompts.append(message)
 
 
 class Listener:
-    exit = None
+    child_exit = None
 
     def __init__(self):
-        self.told = []
+        self.written_lines = []
 
-    async def say(self, data):
-        self.told.append(data.decode())
+    async def write_stdin(self, data):
+        self.written_lines.append(data.decode())
 
 
 class Steered:
     """A driver in the middle of a turn, and its frontend."""
 
     def __init__(self, tasks, said=(START, TEXT, CALL), *, echo=True):
-        self.launcher, self.paper = Launched(open_translation("demo", stable=True), 5.0), History()
-        self.launcher.vendor = SimpleNamespace(
-            name="demo", exit=ShutdownConfig(), speaks="a:b", speech=Speech
+        self.launcher, self.paper = (
+            FakeLauncher(open_translation("demo", stable=True), 5.0),
+            History(),
+        )
+        self.launcher.adapter = SimpleNamespace(
+            name="demo", exit=ShutdownConfig(), speaks="a:b", speech=SteeringInput
         )
         self.launcher.asked = lambda prompt: f"{prompt}!"
         facts = facts_of(vendor="demo", session_id="s", line_bytes=10_000)
@@ -81,16 +84,19 @@ class Steered:
         )
         self.control = ControlSession(facts, lambda: "id", lambda: "now")
         self.driver = PersistentDriver(self.launcher, self.paper, self.control, tasks)
-        self.driver.stream, self.driver._child = self.launcher.turns.pump(None), Listener()
+        self.driver.stream, self.driver._child = (
+            self.launcher.turn_lifecycle.open_stream(None),
+            Listener(),
+        )
         self.driver.stream.answer_message(
             UserMessage("first", raw_message={"content": "first"}), echo=echo, hooks=False
         )
         self.driver._turn_running = True
-        self.speech, self.said = self.driver._child_input, said
+        self.child_input, self.lines = self.driver._child_input, said
         self.control.is_running = True
 
     async def begin(self):
-        for line in self.said:
+        for line in self.lines:
             await self.driver.deliver(*self.driver.stream.feed(line))
         return self
 
@@ -101,8 +107,8 @@ class Steered:
         return wishes
 
     @property
-    def told(self):
-        return self.driver._child.told
+    def sent_lines(self):
+        return self.driver._child.written_lines
 
     @property
     def waiting(self):
@@ -110,63 +116,67 @@ class Steered:
 
     @property
     def replayed(self):
-        lines = map(json.loads, self.paper.said.splitlines())
+        lines = map(json.loads, self.paper.written_bytes.splitlines())
         return [
             (line["uuid"], line["message"]["content"]) for line in lines if line.get("isReplay")
         ]
 
 
 @pytest.fixture
-async def steered():
+async def steered_turn():
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             yield await Steered(tasks).begin()
 
 
 @pytest.mark.anyio
-async def test_a_message_is_said_into_the_turn_and_said_again_to_the_frontend(steered):
-    await steered.hears("second", uuid="u2")
-    assert steered.told == ["steer second!"] and steered.waiting == []
-    assert steered.replayed[1:] == [] and steered.paper.prompts == []
+async def test_a_message_is_said_into_the_turn_and_said_again_to_the_frontend(steered_turn):
+    await steered_turn.hears("second", uuid="u2")
+    assert steered_turn.sent_lines == ["steer second!"] and steered_turn.waiting == []
+    assert steered_turn.replayed[1:] == [] and steered_turn.paper.prompts == []
     for line in (REPLY, RESULT, TEXT):
-        await steered.driver.deliver(*steered.driver.stream.feed(line))
-    assert steered.replayed[1:] == [("u2", "second")]
-    assert [message.text for message in steered.paper.prompts] == ["second"], (
+        await steered_turn.driver.deliver(*steered_turn.driver.stream.feed(line))
+    assert steered_turn.replayed[1:] == [("u2", "second")]
+    assert [message.text for message in steered_turn.paper.prompts] == ["second"], (
         "it stands in the history too"
     )
-    assert b'"hook_event_name":"UserPromptSubmit"' in steered.paper.said, (
+    assert b'"hook_event_name":"UserPromptSubmit"' in steered_turn.paper.written_bytes, (
         "and its hooks are run, as its own turn would"
     )
-    kinds = [line["type"] for line in map(json.loads, steered.paper.said.splitlines())]
+    kinds = [
+        line["type"] for line in map(json.loads, steered_turn.paper.written_bytes.splitlines())
+    ]
     assert kinds[-3:] == ["user", "control_request", "user"], (
         "between the result and the next reply"
     )
 
 
 @pytest.mark.anyio
-async def test_a_message_waits_until_the_vendor_takes_it_and_those_behind_it_too(steered):
-    steered.speech.able = False
-    await steered.hears("second")
-    assert steered.told == [] and steered.waiting == ["second"]
-    steered.speech.able = True
-    await steered.driver.deliver(*steered.driver.stream.feed(TEXT))
-    await steered.hears("third")
-    assert steered.told == ["steer second!", "steer third!"] and steered.waiting == []
+async def test_a_message_waits_until_the_vendor_takes_it_and_those_behind_it_too(steered_turn):
+    steered_turn.child_input.able = False
+    await steered_turn.hears("second")
+    assert steered_turn.sent_lines == [] and steered_turn.waiting == ["second"]
+    steered_turn.child_input.able = True
+    await steered_turn.driver.deliver(*steered_turn.driver.stream.feed(TEXT))
+    await steered_turn.hears("third")
+    assert (
+        steered_turn.sent_lines == ["steer second!", "steer third!"] and steered_turn.waiting == []
+    )
 
 
 @pytest.mark.anyio
-async def test_a_message_for_later_waits_for_the_end_of_the_turn(steered):
-    await steered.hears("second", priority="later")
-    await steered.hears("third", priority="next")
-    assert steered.told == ["steer third!"] and steered.waiting == ["second"]
+async def test_a_message_for_later_waits_for_the_end_of_the_turn(steered_turn):
+    await steered_turn.hears("second", priority="later")
+    await steered_turn.hears("third", priority="next")
+    assert steered_turn.sent_lines == ["steer third!"] and steered_turn.waiting == ["second"]
 
 
 @pytest.mark.anyio
-async def test_a_message_for_now_ends_the_turn_and_is_the_next(steered):
-    await steered.hears("second", priority="later")
-    wishes = await steered.hears("third", priority="now")
+async def test_a_message_for_now_ends_the_turn_and_is_the_next(steered_turn):
+    await steered_turn.hears("second", priority="later")
+    wishes = await steered_turn.hears("third", priority="now")
     assert [type(wish).__name__ for wish in wishes] == ["Interrupt"]
-    assert steered.told == [] and steered.waiting == ["third", "second"]
+    assert steered_turn.sent_lines == [] and steered_turn.waiting == ["third", "second"]
 
 
 @pytest.mark.anyio
@@ -181,53 +191,58 @@ async def test_nothing_is_said_into_a_turn_in_which_no_call_runs(said):
         async with anyio.create_task_group() as tasks:
             steered = await Steered(tasks, said).begin()
             await steered.hears("second")
-    assert steered.told == [] and steered.waiting == ["second"]
+    assert steered.sent_lines == [] and steered.waiting == ["second"]
 
 
 @pytest.mark.anyio
-async def test_one_turn_takes_so_many_messages_and_the_others_wait(steered, monkeypatch):
+async def test_one_turn_takes_so_many_messages_and_the_others_wait(steered_turn, monkeypatch):
     monkeypatch.setattr("shim.core.adapter.pump.MAX_STEERED_MESSAGES", 2)
     for text in ("second", "third", "fourth"):
-        await steered.hears(text)
-    assert steered.told == ["steer second!", "steer third!"] and steered.waiting == ["fourth"]
+        await steered_turn.hears(text)
+    assert steered_turn.sent_lines == [
+        "steer second!",
+        "steer third!",
+    ] and steered_turn.waiting == ["fourth"]
 
 
 @pytest.mark.anyio
-async def test_one_turn_takes_so_many_bytes_of_messages_and_the_others_wait(steered, monkeypatch):
+async def test_one_turn_takes_so_many_bytes_of_messages_and_the_others_wait(
+    steered_turn, monkeypatch
+):
     monkeypatch.setattr("shim.core.adapter.pump.MAX_LINE_BYTES", 1000)
     for text in ("second", "x" * 1000, "fourth"):
-        await steered.hears(text)
-    assert len(steered.told) == 2 and steered.waiting == ["fourth"]
+        await steered_turn.hears(text)
+    assert len(steered_turn.sent_lines) == 2 and steered_turn.waiting == ["fourth"]
 
 
 @pytest.mark.anyio
-async def test_nothing_is_said_into_a_turn_that_was_interrupted(steered):
-    steered.driver._interrupted = True
-    await steered.hears("second")
-    assert steered.told == [] and steered.waiting == ["second"]
+async def test_nothing_is_said_into_a_turn_that_was_interrupted(steered_turn):
+    steered_turn.driver._interrupted = True
+    await steered_turn.hears("second")
+    assert steered_turn.sent_lines == [] and steered_turn.waiting == ["second"]
 
 
 @pytest.mark.anyio
 async def test_what_no_reply_has_followed_when_the_turn_is_interrupted_gets_a_turn_of_its_own(
-    steered,
+    steered_turn,
 ):
-    await steered.hears("second")
+    await steered_turn.hears("second")
     for line in (REPLY, RESULT, TEXT):
-        await steered.driver.deliver(*steered.driver.stream.feed(line))
-    await steered.driver.deliver(*steered.driver.stream.feed(CALL.replace(b"c1", b"c2")))
-    await steered.hears("third")
-    untaken = steered.driver._list_unread_messages
-    assert untaken(steered.driver.stream) == []
-    steered.driver._interrupted = True
-    assert [message.text for message in untaken(steered.driver.stream)] == ["third"]
-    steered.speech.refused = 2
-    assert [message.text for message in untaken(steered.driver.stream)] == ["second", "third"]
+        await steered_turn.driver.deliver(*steered_turn.driver.stream.feed(line))
+    await steered_turn.driver.deliver(*steered_turn.driver.stream.feed(CALL.replace(b"c1", b"c2")))
+    await steered_turn.hears("third")
+    untaken = steered_turn.driver._list_unread_messages
+    assert untaken(steered_turn.driver.stream) == []
+    steered_turn.driver._interrupted = True
+    assert [message.text for message in untaken(steered_turn.driver.stream)] == ["third"]
+    steered_turn.child_input.refused = 2
+    assert [message.text for message in untaken(steered_turn.driver.stream)] == ["second", "third"]
 
 
 @pytest.mark.anyio
-async def test_what_the_vendor_did_not_take_gets_turns_of_its_own_in_order(steered):
+async def test_what_the_vendor_did_not_take_gets_turns_of_its_own_in_order(steered_turn):
     for text in ("second", "third", "fourth"):
-        await steered.hears(text)
-    await steered.hears("fifth", priority="later")
-    steered.driver._requeue_messages(steered.driver.stream.steered_messages[-2:])
-    assert steered.waiting == ["third", "fourth", "fifth"]
+        await steered_turn.hears(text)
+    await steered_turn.hears("fifth", priority="later")
+    steered_turn.driver._requeue_messages(steered_turn.driver.stream.steered_messages[-2:])
+    assert steered_turn.waiting == ["third", "fourth", "fifth"]

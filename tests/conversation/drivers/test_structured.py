@@ -268,7 +268,7 @@ def test_a_choice_of_tools_does_not_take_the_answer_away():
 # -- through the drop-in ---------------------------------------------------------------------------
 
 
-def fitting(box):
+def build_valid_vendor(box):
     """A stand-in that answers with an object in a fence."""
     said = ndjson(START, text(f"```json\n{GOOD}\n```"), END)
     return {
@@ -278,7 +278,7 @@ def fitting(box):
 
 
 def test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result(box):
-    done = box.claude(*ASK, "--json-schema", SCHEMA, **fitting(box))
+    done = box.claude(*ASK, "--json-schema", SCHEMA, **build_valid_vendor(box))
     assert (done.status, done.result["structured_output"]) == (0, VALUE)
     assert "StructuredOutput" in done.init["tools"]
     asked = box.record()["stdin"]
@@ -286,7 +286,7 @@ def test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result(box):
 
 
 def test_contract_f11_text_output_is_the_object_alone(box):
-    done = box.claude("-p", "hi", "--json-schema", SCHEMA, **fitting(box))
+    done = box.claude("-p", "hi", "--json-schema", SCHEMA, **build_valid_vendor(box))
     assert (done.status, done.stdout) == (0, b'{"answer":"42","n":7}\n')
 
 

@@ -16,7 +16,7 @@ from shim.conversation.fallback.driver import FallbackDriver
 from shim.core.adapter.pump import ChildStream
 from shim.core.claude.messages import UserMessage
 from shim.state.config import DEFAULT_TIMEOUTS_S
-from tests.conversation.test_message_loop import Paper
+from tests.conversation.test_message_loop import FakeOutput
 
 
 class VendorLauncher:
@@ -83,7 +83,7 @@ class Vendor(ChildDriver):
 
 def build_fallback():
     """A list of two vendors, and the output of its one driver."""
-    paper = Paper()
+    paper = FakeOutput()
     drivers = {
         "ant": Vendor(VendorLauncher("ant"), paper),
         "bee": Vendor(VendorLauncher("bee"), paper, "I am bee."),
@@ -106,7 +106,7 @@ async def test_an_interrupt_between_two_vendors_asks_no_other_one():
             await two.ant.leaving.wait()
             await two.driver.interrupt()
             two.ant.exit_allowed.set()
-    (turn,) = check_turns(two.paper.said, False)
+    (turn,) = check_turns(two.paper.written_bytes, False)
     assert result_of(turn)["shim"]["cause"] == "interrupted" and two.bee.turns == 0
 
 
@@ -145,6 +145,6 @@ async def test_the_next_vendor_is_asked_when_the_one_before_has_gone():
             await two.ant.leaving.wait()
             assert two.bee.turns == 0
             two.ant.exit_allowed.set()
-    assert (two.ant.turns, two.bee.turns) == (1, 1) and b"I am bee." in two.paper.said
+    assert (two.ant.turns, two.bee.turns) == (1, 1) and b"I am bee." in two.paper.written_bytes
     # given to its turn, and then it was over
     assert [it.vendor for it in two.bee.launcher.resume_state.tried] == []

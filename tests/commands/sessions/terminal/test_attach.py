@@ -177,7 +177,7 @@ def test_a_question_is_answered_with_a_key(start_session, attach_terminal, box):
         steps += [
             ["out", question],
             ["hear", "control_response"],
-            ["out", ndjson(returns("done", identity=key))],
+            ["out", ndjson(returns("done", call_id=key))],
         ]
     end = (["record", str(box.recording)], ["out", ndjson(says("After."), result("After."))])
     one = start_session(["hear", '"user"'], ["out", ndjson(INIT)], *steps, *end)
@@ -375,7 +375,7 @@ def test_a_terminal_that_stands_still_goes_on_where_it_was(
     for number in range(200):
         words += [
             calls(f"c{number}", f"echo {number}"),
-            returns("x" * 20_000, identity=f"c{number}"),
+            returns("x" * 20_000, call_id=f"c{number}"),
         ]
     one = start_session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["wait", gate.path],
                   ["out", ndjson(*words, says("The end."), result("The end."))])  # fmt: skip

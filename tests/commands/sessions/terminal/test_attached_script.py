@@ -121,7 +121,7 @@ def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(
     for word in WORDS:
         question = ndjson(calls(word), asks(word, question=f"q-{word}"))
         steps += [["wait", gates[word].path], ["out", question], ["hear", "control_response"]]
-        steps.append(["out", ndjson(returns("done", identity=word))])
+        steps.append(["out", ndjson(returns("done", call_id=word))])
     one = start_session(
         ["hear", "go"],
         ["out", ndjson(INIT)],
