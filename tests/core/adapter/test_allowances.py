@@ -15,7 +15,7 @@ from shim.core.policy.rules import parse_rules
 from shim.core.policy.settings_hooks import SettingsHook
 
 
-def unhonoured(name, mode, *rules, listens=False, unheeded=()):
+def list_unsupported(name, mode, *rules, listens=False, unheeded=()):
     vendor = get_adapter(name)
     request = LaunchRequest(parse_argv([]), "", vendor.modes[mode], mode, persistent=listens)
     policy = Policy(workspace=Workspace("/work"), allow=parse_rules(rules, source="--allowedTools"))
@@ -48,12 +48,12 @@ def unhonoured(name, mode, *rules, listens=False, unheeded=()):
 def test_a_rule_has_an_effect_where_the_vendor_runs_unasked_what_it_allows(
     name, mode, rule, has_effect
 ):
-    assert unhonoured(name, mode, rule) == ([] if has_effect else [rule])
+    assert list_unsupported(name, mode, rule) == ([] if has_effect else [rule])
 
 
 def test_every_rule_has_an_effect_where_the_vendor_asks():
-    assert unhonoured("qwen", "default", "Bash(git:*)", "mcp__server", listens=True) == []
-    assert unhonoured("qwen", "default", "Bash(git", listens=True) == ["Bash(git"]
+    assert list_unsupported("qwen", "default", "Bash(git:*)", "mcp__server", listens=True) == []
+    assert list_unsupported("qwen", "default", "Bash(git", listens=True) == ["Bash(git"]
 
 
 def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
@@ -75,7 +75,7 @@ def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
 
 
 def test_a_key_that_restricts_is_said_with_its_file():
-    assert unhonoured("pi", "default", unheeded=("sandbox in /x in y.json",)) == ["sandbox"]
+    assert list_unsupported("pi", "default", unheeded=("sandbox in /x in y.json",)) == ["sandbox"]
 
 
 def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):

@@ -13,7 +13,7 @@ from shim.core.policy.rules import parse_rule
 from shim.core.policy.settings_hooks import SettingsHook
 
 
-def checked(name, rules, *, mode="default", listens=False, late=False):
+def check_rules(name, rules, *, mode="default", listens=False, late=False):
     vendor = get_adapter(name)
     removed = binding.list_removed_tools(vendor, rules)
     request = LaunchRequest(
@@ -50,7 +50,7 @@ def checked(name, rules, *, mode="default", listens=False, late=False):
     ],
 )
 def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, listens, rules):
-    checked(name, policy(**rules), listens=listens)
+    check_rules(name, policy(**rules), listens=listens)
 
 
 @each(
@@ -69,16 +69,16 @@ def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, listens, rules)
 )
 def test_a_rule_that_a_vendor_would_break_is_refused_by_its_name(name, listens, rules):
     with pytest.raises(ModeError, match=f"{name} cannot be kept to") as refused:
-        checked(name, policy(**rules), listens=listens)
+        check_rules(name, policy(**rules), listens=listens)
     assert "late_denials" in refused.value.hint
 
 
 def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_settings_say_so():
     rules = policy(deny=["Bash(touch:*)"])
-    checked("pi", rules, mode="bypassPermissions", late=True)
+    check_rules("pi", rules, mode="bypassPermissions", late=True)
     for mode, late in (("bypassPermissions", False), ("acceptEdits", True), ("default", True)):
         with pytest.raises(ModeError):
-            checked("pi", rules, mode=mode, late=late)
+            check_rules("pi", rules, mode=mode, late=late)
 
 
 @each(
@@ -100,7 +100,7 @@ def test_a_question_to_the_person_can_be_taken_away(name):
     )
 
 
-def hooked(*matchers, refusal=""):
+def build_hook_policy(*matchers, refusal=""):
     return policy(
         hooks=[
             SettingsHook(matcher, "x", source="settings.json", refusal=refusal)
@@ -112,10 +112,10 @@ def hooked(*matchers, refusal=""):
 @each("matcher", ["Bash", "Edit|Write", "", "*", ".*", "mcp__.*", "mcp__srv__tool", "Agent"])
 def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matcher):
     """Permission-parity W8, W14"""
-    checked("qwen", hooked(matcher), listens=True)
-    checked("codex", hooked(matcher))
-    checked("copilot", hooked(matcher))
-    checked("demo", hooked(matcher))
+    check_rules("qwen", build_hook_policy(matcher), listens=True)
+    check_rules("codex", build_hook_policy(matcher))
+    check_rules("copilot", build_hook_policy(matcher))
+    check_rules("demo", build_hook_policy(matcher))
 
 
 @each(
@@ -132,19 +132,23 @@ def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matche
 )
 def test_a_hook_that_a_vendor_would_not_wait_for_is_refused_with_its_file(name, matcher, listens):
     with pytest.raises(ModeError, match=rf"{name} .* hook in settings\.json"):
-        checked(
-            name, hooked("Read(x)", matcher), listens=listens, mode="bypassPermissions", late=True
+        check_rules(
+            name,
+            build_hook_policy("Read(x)", matcher),
+            listens=listens,
+            mode="bypassPermissions",
+            late=True,
         )
 
 
 def test_a_hook_about_what_a_vendor_does_not_have_is_no_reason_to_refuse():
-    checked("pi", hooked("mcp__.*", "NotebookEdit", "mcp__srv__tool|WebFetch"))
+    check_rules("pi", build_hook_policy("mcp__.*", "NotebookEdit", "mcp__srv__tool|WebFetch"))
 
 
 def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
     for name in ("qwen", "codex"):
         with pytest.raises(ModeError, match=r"settings\.json may forbid a call, .*: not trusted"):
-            checked(name, hooked("Bash", refusal="not trusted"), listens=True)
+            check_rules(name, build_hook_policy("Bash", refusal="not trusted"), listens=True)
 
 
 def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():

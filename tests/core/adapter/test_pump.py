@@ -66,7 +66,7 @@ class Toy(Translator):
         self.turn.finish()
 
 
-def pumping(*, hooks=False, **facts):
+def start_child_stream(*, hooks=False, **facts):
     """A pump that answers a message."""
     terms = terms_of("toy")
     pump = ChildStream(StreamTranslation(Toy, terms, StreamJsonWriter(STABLE_ID_PREFIX)), **facts)
@@ -83,13 +83,13 @@ BEGUN = (StoreSession("s"), SetTimeout("idle_timeout"))
 
 
 def test_a_chunk_that_asks_for_nothing_gives_the_one_empty_tuple():
-    pump = pumping()
+    pump = start_child_stream()
     assert fed(pump, "hello") == BEGUN
     assert fed(pump, "say") is NO_COMMANDS and fed(pump, "call", "returned", "say") is NO_COMMANDS
 
 
 def test_the_silence_that_is_allowed_follows_what_the_vendor_does():
-    pump = pumping()
+    pump = start_child_stream()
     fed(pump, "hello")
     assert fed(pump, "call") == (SetTimeout("tool_timeout"),)
     assert fed(pump, "returned") == (SetTimeout("idle_timeout"),)
@@ -98,7 +98,7 @@ def test_the_silence_that_is_allowed_follows_what_the_vendor_does():
 
 
 def test_a_new_message_says_the_allowed_silence_again():
-    pump = pumping()
+    pump = start_child_stream()
     fed(pump, "hello")
     pump.finish()
     pump.start_turn(terms_of("toy"))
@@ -107,7 +107,7 @@ def test_a_new_message_says_the_allowed_silence_again():
 
 
 def test_each_stage_is_said_when_it_begins():
-    pump = pumping()
+    pump = start_child_stream()
     fed(pump, "hello")
     assert fed(pump, "pause") == (TurnStage.PAUSED,) and fed(pump, "pause") is NO_COMMANDS
     assert fed(pump, "go_on") == (TurnStage.RUNNING,)
@@ -116,40 +116,41 @@ def test_each_stage_is_said_when_it_begins():
 
 
 def test_a_silence_settles_a_turn_that_was_paused():
-    pump = pumping()
+    pump = start_child_stream()
     fed(pump, "hello", "pause")
     assert pump.on_idle() == (b"", (TurnStage.VENDOR_DONE,))
 
 
 def test_a_session_that_can_only_go_on_after_a_reply_is_remembered_again_then():
-    pump = pumping(saves_late=True)
+    pump = start_child_stream(saves_late=True)
     assert StoreSession("s") in fed(pump, "hello")
     assert fed(pump, "spend") == (StoreSession("s"),) and fed(pump, "spend") is NO_COMMANDS
 
 
 def test_the_pump_of_a_later_child_says_a_session_that_is_known_no_more():
-    pump = pumping(known=("s", True))
+    pump = start_child_stream(known=("s", True))
     assert fed(pump, "hello") == (SetTimeout("idle_timeout"),)
 
 
 def test_hooks_hear_of_calls_and_results_in_their_order():
-    pump = pumping(hooks=True)
+    pump = start_child_stream(hooks=True)
     (observe,) = (it for it in fed(pump, "hello", "call", "returned") if isinstance(it, RunHooks))
     assert [one.name for one in observe.events] == ["PreToolUse", "PostToolUse"]
-    assert fed(pumping(), "hello", "call") == (StoreSession("s"), SetTimeout("tool_timeout")), (
-        "a frontend without hooks"
-    )
+    assert fed(start_child_stream(), "hello", "call") == (
+        StoreSession("s"),
+        SetTimeout("tool_timeout"),
+    ), "a frontend without hooks"
 
 
 def test_hooks_hear_of_nothing_behind_a_result():
     """S16b"""
-    pump = pumping(hooks=True)
+    pump = start_child_stream(hooks=True)
     commands = fed(pump, "hello", "call", "finish")
     assert TurnStage.FINISHED in commands and not any(isinstance(it, RunHooks) for it in commands)
 
 
 def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
-    pump = pumping()
+    pump = start_child_stream()
     fed(pump, "hello", "say", "settle")
     said, commands = pump.finish()
     assert brief(parse(said)) == ["end:success words"]
@@ -157,7 +158,7 @@ def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
 
 
 def test_a_question_is_asked_once_and_a_line_is_told_once():
-    pump = pumping()
+    pump = start_child_stream()
     *_, told, asked = fed(pump, "hello", "tell", "ask")
     assert told == SendToChild(b"a line\n")
     assert (
@@ -169,7 +170,7 @@ def test_a_question_is_asked_once_and_a_line_is_told_once():
 
 
 def test_between_two_turns_questions_are_refused_and_nothing_else_is_read():
-    pump = pumping()
+    pump = start_child_stream()
     fed(pump, "hello", "settle")
     pump.finish()
     (asked,) = pump.skip_bytes(b'{"type":"say"}\n{"type":"ask","as":"control_request"}\n')
@@ -177,7 +178,7 @@ def test_between_two_turns_questions_are_refused_and_nothing_else_is_read():
 
 
 def test_a_call_that_is_forbidden_ends_the_turn():
-    pump = pumping()
+    pump = start_child_stream()
     fed(pump, "hello", "call")
     said, commands = pump.forbid_call("c1", "no")
     assert b'"result"' in said and commands == (
@@ -188,13 +189,15 @@ def test_a_call_that_is_forbidden_ends_the_turn():
 
 
 def test_a_turn_that_cannot_begin_says_the_error_and_what_to_do():
-    said = pumping().refuse_turn(VendorError("toy is not there", hint="install it"))
+    said = start_child_stream().refuse_turn(VendorError("toy is not there", hint="install it"))
     assert b"toy is not there\\ninstall it" in said
-    assert b"the shim failed: ZeroDivisionError" in pumping().refuse_turn(ZeroDivisionError("x"))
+    assert b"the shim failed: ZeroDivisionError" in start_child_stream().refuse_turn(
+        ZeroDivisionError("x")
+    )
 
 
 def test_a_turn_that_is_stalled_names_the_calls_that_are_open():
-    pump = pumping()
+    pump = start_child_stream()
     fed(pump, "hello", "call")
     pump.stop_stalled_turn("toy said nothing")
     assert b"toy said nothing while these calls were open: Bash" in pump.close(None)[0]
@@ -202,7 +205,7 @@ def test_a_turn_that_is_stalled_names_the_calls_that_are_open():
 
 def test_a_turn_that_the_child_began_by_itself_has_stages_of_its_own():
     """Both turns end in their chunk, as those of a recording do that is played at once."""
-    pump = pumping()
+    pump = start_child_stream()
     assert TurnStage.FINISHED in fed(pump, "hello", "settle", "finish")
     pump.translation.start_turn()
     assert TurnStage.FINISHED in fed(pump, "say", "settle", "finish")

@@ -62,7 +62,7 @@ def mode(name):
     return {"subtype": "set_permission_mode", "mode": name}
 
 
-def told(play):
+def accept_requests(play):
     """The requests that the conversation was told, each of which it obeys."""
     found = play.requests()
     for line in found:
@@ -75,7 +75,7 @@ def told(play):
 def leaves(play, client):
     play.hub.remove_client(client)
     play.do()
-    return told(play)
+    return accept_requests(play)
 
 
 def two(mode="default"):
@@ -90,7 +90,7 @@ def test_the_rules_of_one_who_goes_take_none_from_another():
     play.say(1, "narrow", id="r", deny=["Bash"])
     play.say(2, "take")
     play.say(2, "request", id="r", request=rules("Write", ask=["Read"]))
-    assert told(play) == [rules("Bash"), rules("Bash", "Write", ask=["Read"])]
+    assert accept_requests(play) == [rules("Bash"), rules("Bash", "Write", ask=["Read"])]
     assert leaves(play, 2) == [rules("Bash")]
     assert leaves(play, 1) == [rules()]
 
@@ -99,7 +99,7 @@ def test_the_narrowest_mode_of_those_who_are_here_holds():
     play = two("acceptEdits")
     play.say(1, "narrow", id="m", mode="default")
     play.say(2, "narrow", id="m", mode="plan")
-    assert told(play) == [mode("default"), mode("plan")]
+    assert accept_requests(play) == [mode("default"), mode("plan")]
     assert leaves(play, 1) == []
     assert leaves(play, 2) == [mode("acceptEdits")]
 
@@ -109,10 +109,10 @@ def test_a_mode_that_is_chosen_is_no_wider_than_what_another_allows():
     play.say(2, "narrow", id="m", mode="default")
     play.say(1, "mode", id="m", mode="acceptEdits")
     play.say(1, "request", id="r", request=mode("acceptEdits"))
-    assert told(play) == [mode("default")] * 3
+    assert accept_requests(play) == [mode("default")] * 3
     play.say(2, "take")
     play.say(2, "mode", id="own", mode="acceptEdits")
-    assert told(play) == [mode("acceptEdits")]
+    assert accept_requests(play) == [mode("acceptEdits")]
 
 
 def test_a_message_that_waits_is_answered_in_the_mode_that_its_client_was_promised():
@@ -125,36 +125,36 @@ def test_a_message_that_waits_is_answered_in_the_mode_that_its_client_was_promis
     play.say(1, "narrow", id="m", mode="plan")
     play.say(1, "take")
     play.say(1, "message", message=user())
-    assert told(play) == [mode("plan")]
+    assert accept_requests(play) == [mode("plan")]
     assert leaves(play, 1) == []
     play.said({"type": "result", "subtype": "success", "is_error": False, "result": "first"})
-    assert told(play) == []
+    assert accept_requests(play) == []
     play.turn()
-    assert told(play) == [mode("acceptEdits")]
+    assert accept_requests(play) == [mode("acceptEdits")]
 
 
 def test_an_agent_that_widens_its_mode_by_itself_is_put_back():
     play = two()
     play.say(2, "narrow", id="m", mode="plan")
-    told(play)
+    accept_requests(play)
     play.said({"type": "system", "subtype": "status", "permissionMode": "acceptEdits"})
-    assert told(play) == [mode("plan")]
+    assert accept_requests(play) == [mode("plan")]
 
 
 def test_who_allows_the_plan_lets_its_own_ceiling_go():
     play = two()
     play.say(1, "narrow", id="m", mode="plan")
-    told(play)
+    accept_requests(play)
     play.question("q", "ExitPlanMode")
     play.say(1, "answer", question="q", decision={"behavior": "allow"})
     play.said({"type": "system", "subtype": "status", "permissionMode": "default"})
-    assert told(play) == []
+    assert accept_requests(play) == []
 
 
 def test_an_answer_chooses_no_wider_mode_than_another_allows():
     play = two()
     play.say(2, "narrow", id="m", mode="plan")
-    told(play)
+    accept_requests(play)
     play.question("q")
     play.read(1)
     wider = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
@@ -168,16 +168,16 @@ def test_an_answer_chooses_no_wider_mode_than_another_allows():
 def test_what_the_conversation_refuses_to_keep_is_refused_and_takes_nothing_from_another():
     play = two()
     play.say(1, "narrow", id="r", deny=["Bash"])
-    told(play)
+    accept_requests(play)
     play.read(2)
     play.say(2, "narrow", id="r", deny=["Odd"])
     play.answer(subtype="error", error="this vendor keeps no such rule")
     (refused,) = of_kind(play.read(2), "refused")
     assert refused["id"] == "r" and refused["reason"] == "failed"
-    assert rules("Bash") in told(play)
+    assert rules("Bash") in accept_requests(play)
 
 
-def refused(play, error="this vendor keeps no such rule"):
+def refuse_request(play, error="this vendor keeps no such rule"):
     """The conversation refuses the oldest request."""
     play.answer(subtype="error", error=error)
 
@@ -188,10 +188,10 @@ def test_what_another_client_was_refused_is_promised_to_nobody():
         play.say(1, "narrow", id=f"r{said}", **said)
         play.say(2, "narrow", id=f"r{said}", **said)
         play.read(1), play.read(2)
-        refused(play)
-        refused(play)
+        refuse_request(play)
+        refuse_request(play)
         assert [said["reason"] for said in of_kind(play.read(2), "refused")] == ["failed"], said
-        told(play)
+        accept_requests(play)
     assert leaves(play, 2) == leaves(play, 1) == []
 
 
@@ -199,13 +199,13 @@ def test_a_refused_change_takes_back_nothing_that_was_said_behind_it():
     play = two("acceptEdits")
     play.say(1, "request", id="odd", request=rules("Odd"))
     play.say(1, "request", id="good", request=rules("Bash"))
-    refused(play)
-    assert told(play)[-1] == rules("Bash")
+    refuse_request(play)
+    assert accept_requests(play)[-1] == rules("Bash")
     play.say(1, "mode", id="m", mode="auto")
     play.say(2, "take")
     play.say(2, "mode", id="m", mode="plan")
-    refused(play)
-    assert told(play)[-1] == mode("plan")
+    refuse_request(play)
+    assert accept_requests(play)[-1] == mode("plan")
 
 
 def test_of_two_modes_that_are_both_refused_none_is_chosen():
@@ -213,10 +213,10 @@ def test_of_two_modes_that_are_both_refused_none_is_chosen():
     for name in ("acceptEdits", "auto"):
         play.say(1, "mode", id=name, mode=name)
     for _ in range(2):
-        refused(play)
-    told(play)
+        refuse_request(play)
+    accept_requests(play)
     play.say(2, "narrow", id="n", mode="default")
-    assert set(map(str, told(play))) <= {str(mode("plan"))}
+    assert set(map(str, accept_requests(play))) <= {str(mode("plan"))}
     assert of_kind(play.join(3), "welcome")[0]["chosen"] == "plan"
 
 
@@ -224,11 +224,11 @@ def test_a_mode_that_was_refused_once_and_is_the_agents_own_choice_now_stays_whe
     play = two("plan")
     for name in ("acceptEdits", "auto"):
         play.say(1, "mode", id=name, mode=name)
-    refused(play)
-    told(play)
+    refuse_request(play)
+    accept_requests(play)
     play.said({"type": "system", "subtype": "status", "permissionMode": "acceptEdits"})
     play.say(1, "mode", id="c", mode="dontAsk")
-    refused(play)
+    refuse_request(play)
     assert of_kind(play.join(3), "welcome")[0]["chosen"] == "acceptEdits"
 
 
@@ -260,7 +260,7 @@ def test_settings_that_could_widen_are_not_passed_on():
 def test_a_request_that_goes_round_what_others_forbid_is_not_passed_on(subtype):
     play = two()
     play.say(2, "narrow", id="n", deny=["mcp__s__go", "Edit(./secret/**)"])
-    told(play)
+    accept_requests(play)
     play.read(1)
     play.say(1, "request", id="s", request={"subtype": subtype, "tool": "mcp__s__go", "path": "/"})
     assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"]
@@ -272,7 +272,7 @@ def test_a_request_that_goes_round_what_others_forbid_is_not_passed_on(subtype):
 def test_no_plan_is_left_by_an_answer_while_another_forbids_more_than_plans():
     play = two()
     play.say(2, "narrow", id="m", mode="plan")
-    told(play)
+    accept_requests(play)
     play.question("q", "ExitPlanMode")
     play.read(1)
     play.say(1, "answer", question="q", decision={"behavior": "allow"})
@@ -300,7 +300,9 @@ def test_no_answer_takes_back_a_rule_that_the_session_began_with():
         )
         assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"], change
         said = {"decision": {"behavior": "allow", "updatedPermissions": [change]}}
-        assert judged(hooked(1), 1, {"hookSpecificOutput": said}) == {"hookSpecificOutput": {}}
+        assert answer_hook(build_hooked_play(1), 1, {"hookSpecificOutput": said}) == {
+            "hookSpecificOutput": {}
+        }
     assert play.responses() == []
     changes = [
         {**rule, "type": "removeRules", "destination": "session"},
@@ -329,7 +331,7 @@ OLD_GRANT = {"decision": "approve", "systemMessage": "fine"}
 DENIAL = {"hookSpecificOutput": {"permissionDecision": "deny"}, "decision": "approve"}
 
 
-def decided(mode=None, **decision):
+def build_permission_output(mode=None, **decision):
     changes = {} if mode is None else {"updatedPermissions": [{"type": "setMode", "mode": mode}]}
     said = {
         "hookEventName": "PermissionRequest",
@@ -338,7 +340,7 @@ def decided(mode=None, **decision):
     return {"hookSpecificOutput": said}
 
 
-def judged(play, client, answer, tool="Bash"):
+def answer_hook(play, client, answer, tool="Bash"):
     """A hook of a client answers about a call; what the conversation is told."""
     asked = {"subtype": "hook_callback", "callback_id": f"{client}/h", "input": {"tool_name": tool}}
     play.said({"type": "control_request", "request_id": "j", "request": asked})
@@ -348,7 +350,7 @@ def judged(play, client, answer, tool="Bash"):
     return said["response"]
 
 
-def hooked(client, **facts):
+def build_hooked_play(client, **facts):
     """Two clients, of which the first drives; the hooks of one are in force."""
     play = Play(**facts)
     play.join(1)
@@ -356,60 +358,69 @@ def hooked(client, **facts):
     play.say(client, "take")
     play.say(client, "request", id="i", request={"subtype": "initialize", "hooks": EVENTS})
     play.say(1, "take")
-    told(play)
+    accept_requests(play)
     return play
 
 
 def test_a_hook_allows_what_its_client_may_answer_and_nothing_else():
-    play = hooked(2)
+    play = build_hooked_play(2)
     for answer in (
         GRANT,
         OLD_GRANT,
         DENIAL,
-        decided(),
+        build_permission_output(),
         {},
         None,
         "odd",
         {"hookSpecificOutput": "odd"},
     ):
-        assert judged(play, 2, answer) == answer
-    owned = hooked(2, answers="owner")
-    assert judged(owned, 2, GRANT) == UNGRANTED
-    assert judged(owned, 2, OLD_GRANT) == {"systemMessage": "fine"}
-    assert judged(owned, 2, DENIAL) == {"hookSpecificOutput": DENIAL["hookSpecificOutput"]}
-    assert judged(owned, 2, decided()) == {
+        assert answer_hook(play, 2, answer) == answer
+    owned = build_hooked_play(2, answers="owner")
+    assert answer_hook(owned, 2, GRANT) == UNGRANTED
+    assert answer_hook(owned, 2, OLD_GRANT) == {"systemMessage": "fine"}
+    assert answer_hook(owned, 2, DENIAL) == {"hookSpecificOutput": DENIAL["hookSpecificOutput"]}
+    assert answer_hook(owned, 2, build_permission_output()) == {
         "hookSpecificOutput": {"hookEventName": "PermissionRequest"}
     }
-    assert judged(owned, 2, decided(behavior="deny")) == decided(behavior="deny")
+    assert answer_hook(
+        owned, 2, build_permission_output(behavior="deny")
+    ) == build_permission_output(behavior="deny")
     owned.say(2, "take")
-    assert judged(owned, 2, GRANT) == GRANT
+    assert answer_hook(owned, 2, GRANT) == GRANT
 
 
 def test_a_hook_changes_the_mode_only_where_its_client_drives_and_as_far_as_all_let_it():
     empty = {"hookSpecificOutput": {"hookEventName": "PermissionRequest"}}
-    play = hooked(2)
-    assert judged(play, 2, decided("acceptEdits")) == empty
+    play = build_hooked_play(2)
+    assert answer_hook(play, 2, build_permission_output("acceptEdits")) == empty
     play.say(2, "take")
-    assert judged(play, 2, decided("acceptEdits")) == decided("acceptEdits")
-    assert judged(play, 2, decided("bypassPermissions")) == empty
-    assert judged(hooked(1, bypass=True), 1, decided("bypassPermissions")) == decided(
-        "bypassPermissions"
+    assert answer_hook(play, 2, build_permission_output("acceptEdits")) == build_permission_output(
+        "acceptEdits"
     )
+    assert answer_hook(play, 2, build_permission_output("bypassPermissions")) == empty
+    assert answer_hook(
+        build_hooked_play(1, bypass=True), 1, build_permission_output("bypassPermissions")
+    ) == build_permission_output("bypassPermissions")
     play.say(1, "narrow", id="m", mode="default")
-    told(play)
-    assert judged(play, 2, decided("acceptEdits")) == empty
-    assert judged(play, 2, decided("default")) == decided("default")
+    accept_requests(play)
+    assert answer_hook(play, 2, build_permission_output("acceptEdits")) == empty
+    assert answer_hook(play, 2, build_permission_output("default")) == build_permission_output(
+        "default"
+    )
 
 
 def test_no_hook_leaves_a_plan_that_a_frontend_keeps_the_session_to():
     for client in (1, 2):
-        play = hooked(2)
-        assert judged(play, 2, GRANT, "ExitPlanMode") == GRANT
+        play = build_hooked_play(2)
+        assert answer_hook(play, 2, GRANT, "ExitPlanMode") == GRANT
         play.say(client, "narrow", id="m", mode="plan")
-        told(play)
-        assert judged(play, 2, GRANT, "ExitPlanMode") == UNGRANTED
-        assert judged(play, 2, decided(), "ExitPlanMode") != decided()
-        assert judged(play, 2, GRANT, "Bash") == GRANT
+        accept_requests(play)
+        assert answer_hook(play, 2, GRANT, "ExitPlanMode") == UNGRANTED
+        assert (
+            answer_hook(play, 2, build_permission_output(), "ExitPlanMode")
+            != build_permission_output()
+        )
+        assert answer_hook(play, 2, GRANT, "Bash") == GRANT
         play.question("q", "ExitPlanMode")
         play.say(client, "answer", question="q", decision={"behavior": "allow"})
         assert len(play.responses()) == 1

@@ -12,7 +12,7 @@ QUESTION = {"type": "control_request", "request_id": "q", "request": ASKS}
 DENIED = [{"question": "q", "by": None, "how": "deny"}]
 
 
-def playing(*others):
+def build_play(*others):
     """A hub whose driver, client 1, is deaf; `others` are the roles of those beside it."""
     play = Play()
     play.join(1)
@@ -24,7 +24,7 @@ def playing(*others):
 
 
 def test_a_question_that_nobody_who_is_here_can_answer_is_denied():
-    play = playing("watch")
+    play = build_play("watch")
     play.said(QUESTION)
     assert of_kind(play.read(1), "settled") == of_kind(play.read(2), "settled") == DENIED
     response = play.stdin[-1]["response"]["response"]
@@ -32,7 +32,7 @@ def test_a_question_that_nobody_who_is_here_can_answer_is_denied():
 
 
 def test_a_question_waits_for_another_client_that_may_answer_and_no_longer_than_it_is_there():
-    play = playing("drive")
+    play = build_play("drive")
     play.said(QUESTION)
     assert of_kind(play.read(1), "settled") == []
     play.hub.remove_client(2)
@@ -68,7 +68,7 @@ def test_a_question_of_a_turn_that_answers_somebody_else_waits_whoever_cannot_he
 
 
 def test_a_question_of_a_session_that_nobody_drives_waits():
-    play = playing()
+    play = build_play()
     play.say(1, "release")
     play.said(QUESTION)
     assert of_kind(play.read(1), "settled") == []

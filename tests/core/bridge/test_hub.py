@@ -680,7 +680,7 @@ def test_nothing_runs_unjudged_because_a_client_has_gone():
     assert line["request"]["hooks"] == {"PreToolUse": [{"hookCallbackIds": ["2/hook_0"]}]}
 
 
-def judging(*matchers: str) -> dict[str, object]:
+def build_hook_request(*matchers: str) -> dict[str, object]:
     groups = [{"hookCallbackIds": ["h"], "matcher": name} for name in matchers]
     return {"subtype": "initialize", "hooks": {"PreToolUse": groups}}
 
@@ -688,12 +688,12 @@ def judging(*matchers: str) -> dict[str, object]:
 def test_hooks_about_other_calls_take_no_denial_back_for_a_client_that_has_gone():
     play = Play()
     play.join(1)
-    play.say(1, "request", id="i", request=judging("Bash", "Edit|Write"))
+    play.say(1, "request", id="i", request=build_hook_request("Bash", "Edit|Write"))
     play.hub.remove_client(1)
     left = []
     for client, matchers in ((2, ["Read"]), (3, ["Bash", "Read"]), (4, ["*"])):
         play.join(client)
-        play.say(client, "request", id="i", request=judging(*matchers))
+        play.say(client, "request", id="i", request=build_hook_request(*matchers))
         hooks = play.requests()[-1]["request"]["hooks"]["PreToolUse"]
         left.append([group["matcher"] for group in hooks if group["hookCallbackIds"] == ["1/h"]])
         play.hub.remove_client(client)
@@ -704,12 +704,12 @@ def test_hooks_about_other_calls_take_no_denial_back_for_a_client_that_has_gone(
 def test_hooks_that_the_session_does_not_take_take_no_denial_back():
     play = Play()
     play.join(1)
-    play.say(1, "request", id="i", request=judging("Bash", "Write"))
+    play.say(1, "request", id="i", request=build_hook_request("Bash", "Write"))
     (begun,) = play.requests()
     play.hub.remove_client(1)
     play.join(2)
     for matcher in ("Bash", "*"):
-        play.say(2, "request", id=matcher, request=judging(matcher))
+        play.say(2, "request", id=matcher, request=build_hook_request(matcher))
         play.answer(subtype="error", error="busy")
         play.say(
             2,

@@ -24,7 +24,7 @@ from shim.recording.rewrite import redact_split_secrets
 SECRET = f"sk-ant-api03-{random(80)}"
 
 
-def recorded(folder: Path, said: Iterable[tuple[str, bytes]]) -> tuple[bytes, CastRedactor]:
+def record_streams(folder: Path, said: Iterable[tuple[str, bytes]]) -> tuple[bytes, CastRedactor]:
     """What stands in a cast in the end, and what cleaned it."""
     cleaner = CastRedactor()
     encoder = CastEncoder(cleaner.redact_record)
@@ -68,7 +68,7 @@ def cuts(secret: str) -> list[int]:
 
 @each(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, behind):
-    cast, cleaner = recorded(tmp_path, [("o", delta(f"so: {before}{secret}{behind} end"))])
+    cast, cleaner = record_streams(tmp_path, [("o", delta(f"so: {before}{secret}{behind} end"))])
     (said,) = texts(cast)
     assert secret not in said and said.startswith("so: ") and said.endswith(" end")
     assert cleaner.secret_counts == {kind: 1} and not cleaner.edits
@@ -76,7 +76,7 @@ def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, beh
 
 @each(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_in_a_plain_line_is_not_written(tmp_path, kind, before, secret, behind):
-    cast, _ = recorded(tmp_path, [("e", f"so: {before}{secret}{behind} end\n".encode())])
+    cast, _ = record_streams(tmp_path, [("e", f"so: {before}{secret}{behind} end\n".encode())])
     said = stream_of(read_cast(cast)[1], "e")
     assert secret.encode() not in said and said.startswith(b"so: ") and said.endswith(b" end\n")
 
@@ -88,7 +88,7 @@ def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(
     whole = f"so: {before}{secret}{behind} end"
     for cut in cuts(secret):
         at = len(f"so: {before}") + cut
-        cast, _ = recorded(
+        cast, _ = record_streams(
             tmp_path, [("o", delta(whole[:at])), ("o", delta(whole[at:])), ("o", delta(" more"))]
         )
         one, two, three = texts(cast)
@@ -102,7 +102,7 @@ def test_a_secret_that_comes_character_by_character_is_not_in_the_file(
     tmp_path, kind, before, secret, behind
 ):
     whole = f"so: {before}{secret}{behind} end"
-    cast, _ = recorded(tmp_path, [("o", delta(character)) for character in whole])
+    cast, _ = record_streams(tmp_path, [("o", delta(character)) for character in whole])
     said = texts(cast)
     assert len(said) == len(whole) and secret not in "".join(said)
     assert "".join(said).startswith("so: ") and "".join(said).endswith(" end")
@@ -115,7 +115,7 @@ def test_what_was_split_is_said_in_the_header_and_nothing_else_changes(tmp_path)
         ("o", delta(f" is {SECRET[:20]}")),
         ("o", delta(f"{SECRET[20:]}!")),
     ]
-    cast, cleaner = recorded(tmp_path, [*lines, *[("o", delta("on"))] * 100])
+    cast, cleaner = record_streams(tmp_path, [*lines, *[("o", delta("on"))] * 100])
     reader, _ = read_cast(cast)
     assert reader.header is not None and reader.header.swept and reader.has_end
     assert texts(cast)[:4] == ["as", " is [REDACTED:anthropic-key]", "!", "on"]
@@ -125,7 +125,9 @@ def test_what_was_split_is_said_in_the_header_and_nothing_else_changes(tmp_path)
 
 
 def test_a_secret_that_seems_to_end_with_its_string_goes_on_in_the_next(tmp_path):
-    cast, _ = recorded(tmp_path, [("o", delta("api_key=abc123de")), ("o", delta("f456g789 rest"))])
+    cast, _ = record_streams(
+        tmp_path, [("o", delta("api_key=abc123de")), ("o", delta("f456g789 rest"))]
+    )
     assert texts(cast) == ["api_key=[REDACTED:assigned-secret]", " rest"]
 
 
@@ -136,7 +138,7 @@ def test_an_empty_text_is_known_from_an_id_and_does_not_end_the_recording():
 
 
 def test_a_whole_secret_behind_a_letter_of_another_string_is_one(tmp_path):
-    cast, _ = recorded(tmp_path, [("o", delta("Hello")), ("o", delta(SECRET))])
+    cast, _ = record_streams(tmp_path, [("o", delta("Hello")), ("o", delta(SECRET))])
     assert texts(cast) == ["Hello", "[REDACTED:anthropic-key]"]
 
 
@@ -145,7 +147,7 @@ def test_a_text_that_grows_shows_no_beginning_of_its_secret(tmp_path):
     grown = [f"the key is {key}"[:size] for size in range(11, 12 + len(key))] + [
         f"the key is {key} and more"
     ]
-    cast, _ = recorded(tmp_path, [("o", delta(text)) for text in grown])
+    cast, _ = record_streams(tmp_path, [("o", delta(text)) for text in grown])
     assert not [said for said in texts(cast) if key[:20] in said]
     assert texts(cast)[-1] == "the key is [REDACTED:google-key] and more"
 
@@ -153,7 +155,7 @@ def test_a_text_that_grows_shows_no_beginning_of_its_secret(tmp_path):
 def test_a_key_over_lines_of_stderr_is_not_in_the_file(tmp_path):
     (key,) = {secret for kind, _, secret, _ in SECRETS if kind == "private-key" and "RSA" in secret}
     said = [("e", line.encode()) for line in f"begin\n{key}\nend\n".splitlines(keepends=True)]
-    cast, _ = recorded(tmp_path, said)
+    cast, _ = record_streams(tmp_path, said)
     stderr = stream_of(read_cast(cast)[1], "e")
     assert stderr.startswith(b"begin\n[REDACTED:private-key]\n") and stderr.endswith(b"\nend\n")
     assert not any(line.encode() in stderr for line in key.splitlines())
@@ -163,34 +165,34 @@ def test_a_key_over_lines_of_stderr_is_not_in_the_file(tmp_path):
 def test_a_secret_at_the_border_of_two_pieces_is_not_in_the_file(tmp_path, json_line):
     line = b"x" * (MAX_RECORD_BYTES - 20) + f" {SECRET} ".encode() + b"y" * 100
     line = b'{"text":"' + line + b'"}' if json_line else line
-    cast, _ = recorded(tmp_path, [("o", line + b"\n")])
+    cast, _ = record_streams(tmp_path, [("o", line + b"\n")])
     said = stream_of(read_cast(cast)[1], "o")
     assert said == line.replace(SECRET.encode(), b"[REDACTED:anthropic-key]") + b"\n"
 
 
 def test_bytes_that_are_no_text_are_cleaned_too(tmp_path):
-    cast, _ = recorded(tmp_path, [("o", b"\xff\xfe " + SECRET.encode() + b" \x80\n")])
+    cast, _ = record_streams(tmp_path, [("o", b"\xff\xfe " + SECRET.encode() + b" \x80\n")])
     assert stream_of(read_cast(cast)[1], "o") == b"\xff\xfe [REDACTED:anthropic-key] \x80\n"
 
 
 def test_a_key_that_stands_twice_hides_nothing(tmp_path):
-    cast, _ = recorded(tmp_path, [("o", b'{"text":"%s","text":"x"}\n' % SECRET.encode())])
+    cast, _ = record_streams(tmp_path, [("o", b'{"text":"%s","text":"x"}\n' % SECRET.encode())])
     assert SECRET.encode() not in cast
 
 
 def test_an_escaped_secret_is_one(tmp_path):
     escaped = "".join(f"\\u{ord(character):04x}" for character in SECRET)
-    cast, _ = recorded(tmp_path, [("o", f'{{"text":"{escaped}"}}\n'.encode())])
+    cast, _ = record_streams(tmp_path, [("o", f'{{"text":"{escaped}"}}\n'.encode())])
     assert stream_of(read_cast(cast)[1], "o") == b'{"text":"[REDACTED:anthropic-key]"}\n'
 
 
 def test_the_value_of_a_secrets_name_is_blanked(tmp_path):
-    cast, _ = recorded(tmp_path, [("o", b'{"input":{"password":"hunter2hunter2"}}\n')])
+    cast, _ = record_streams(tmp_path, [("o", b'{"input":{"password":"hunter2hunter2"}}\n')])
     assert b"hunter2" not in cast
 
 
 def test_long_integers_keep_their_digits_beside_a_secret(tmp_path):
-    cast, _ = recorded(
+    cast, _ = record_streams(
         tmp_path, [("o", b'{"n":123456789012345678901234567890,"t":"%s"}\n' % SECRET.encode())]
     )
     assert b"123456789012345678901234567890" in cast
@@ -199,7 +201,7 @@ def test_long_integers_keep_their_digits_beside_a_secret(tmp_path):
 @each("text", INNOCENT)
 def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
     line = delta(text)
-    cast, cleaner = recorded(tmp_path, [("o", line), ("e", f"{text}\n".encode())])
+    cast, cleaner = record_streams(tmp_path, [("o", line), ("e", f"{text}\n".encode())])
     _, records = read_cast(cast)
     assert (stream_of(records, "o"), stream_of(records, "e")) == (line, f"{text}\n".encode())
     assert not cleaner.secret_counts and not cleaner.edits
@@ -207,7 +209,7 @@ def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
 
 @over(fixture_cases(), quick=smallest)
 def test_the_fixtures_are_recorded_as_they_are(tmp_path: Path, case: Case) -> None:
-    cast, cleaner = recorded(tmp_path, [("o", case.data)])
+    cast, cleaner = record_streams(tmp_path, [("o", case.data)])
     if not cleaner.secret_counts:
         assert stream_of(read_cast(cast)[1], "o") == case.data
 
@@ -240,7 +242,9 @@ def test_however_it_is_split_no_secret_is_in_the_joined_text(parts: list[str]) -
 
 def test_streams_are_told_apart_and_paths_that_never_end_are_bounded(tmp_path):
     head, rest = SECRET[:20], SECRET[20:]
-    cast, cleaner = recorded(tmp_path, [("o", delta(head)), ("O", delta("x")), ("o", delta(rest))])
+    cast, cleaner = record_streams(
+        tmp_path, [("o", delta(head)), ("O", delta("x")), ("o", delta(rest))]
+    )
     assert rest.encode() not in cast
     cleaner = CastRedactor()
     for number in range(2 * MAX_JSON_PATHS):
@@ -279,5 +283,5 @@ def test_a_line_of_secrets_is_gone_through_once():
 
 def test_a_deep_line_is_cleaned_as_a_text(tmp_path):
     line = b'{"a":' * 900 + f'"{SECRET}"'.encode() + b"}" * 900
-    cast, _ = recorded(tmp_path, [("o", line + b"\n")])
+    cast, _ = record_streams(tmp_path, [("o", line + b"\n")])
     assert SECRET.encode() not in cast

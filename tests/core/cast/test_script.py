@@ -423,10 +423,10 @@ def test_an_old_cast_is_played(path):
             speed=0.0,
         )
         said += room.stdout
-    assert said == b"".join(_child_said(records))
+    assert said == b"".join(_read_child_output(records))
 
 
-def _child_said(records):
+def _read_child_output(records):
     running = False
     for record in records:
         running = record.code == "s" or (running and record.code != "x")

@@ -38,7 +38,7 @@ SMALL = cast_of(
 BETWEEN = 2 * (CHECKPOINT_LINES + 1)  # lines, where a checkpoint itself is what is damaged
 
 
-def verified(data: bytes, size: int = 1 << 20) -> CastVerifier:
+def verify_data(data: bytes, size: int = 1 << 20) -> CastVerifier:
     """The verifier behind a whole file that came in chunks of `size`."""
     verifier = CastVerifier()
     for at in range(0, len(data), size):
@@ -47,9 +47,9 @@ def verified(data: bytes, size: int = 1 << 20) -> CastVerifier:
     return verifier
 
 
-def found(data: bytes) -> list[tuple[int, int, str, str]]:
+def list_findings(data: bytes) -> list[tuple[int, int, str, str]]:
     """What is found, without its words."""
-    return [finding[:4] for finding in verified(data).findings]
+    return [finding[:4] for finding in verify_data(data).findings]
 
 
 def cast_with(*lines: str) -> bytes:
@@ -61,7 +61,7 @@ def cast_with(*lines: str) -> bytes:
 @over(fixture_cases(), quick=fewest)
 def test_an_untouched_cast_has_no_finding(case: Case) -> None:
     data = cast_of_case(case)
-    verifier = verified(data, 4099)
+    verifier = verify_data(data, 4099)
     assert verifier.findings == [] and verifier.is_intact and verifier.state == "intact"
     assert verifier.line_count == verifier.last_proved_line == len(lines_of(data))
 
@@ -69,7 +69,7 @@ def test_an_untouched_cast_has_no_finding(case: Case) -> None:
 def damaged_at(data: bytes, where: int) -> None:
     """Assert that the line of a byte of the damaged file is in a range that is called damaged."""
     line = data[:where].count(b"\n") + 1
-    damage = [finding for finding in verified(data).findings if finding.severity == "damage"]
+    damage = [finding for finding in verify_data(data).findings if finding.severity == "damage"]
     near = [finding for finding in damage if finding.first <= line <= finding.last]
     assert near, f"byte {where}, in line {line}, and found is {damage}"
     assert min(finding.last - finding.first for finding in near) < BETWEEN
@@ -124,18 +124,18 @@ def test_whatever_is_put_in_the_place_of_whatever_is_found(
     where %= len(SMALL)
     changed = SMALL[:where] + new + SMALL[where + size :]
     if changed != SMALL:
-        assert not verified(changed).is_intact
+        assert not verify_data(changed).is_intact
 
 
 @given(st.permutations(lines_of(SMALL)))
 def test_lines_in_another_order_are_found(lines: list[bytes]) -> None:
     changed = b"".join(lines)
-    assert verified(changed).is_intact == (changed == SMALL)
+    assert verify_data(changed).is_intact == (changed == SMALL)
 
 
 def test_a_cast_that_is_cut_anywhere_is_cut_off() -> None:
     for size in places(len(SMALL)):
-        verifier = verified(SMALL[:size])
+        verifier = verify_data(SMALL[:size])
         assert verifier.is_truncated and verifier.state == "cut off", size
         (finding,) = (finding for finding in verifier.findings if finding.severity == "damage")
         assert finding.kind == "cut" and finding.first <= finding.last
@@ -146,20 +146,20 @@ def test_a_cast_that_is_cut_anywhere_is_cut_off() -> None:
 
 def test_a_cut_says_what_is_proved() -> None:
     lines = lines_of(SMALL)
-    (finding,) = verified(b"".join(lines[:70])).findings
+    (finding,) = verify_data(b"".join(lines[:70])).findings
     assert (finding.first, finding.last) == (66, 70)
     assert (
         finding.text
         == "cut off behind line 70: the last checkpoint is missing, and lines 66 to 70 are not proved"
     )
-    (finding,) = verified(b"".join(lines[:65])).findings
+    (finding,) = verify_data(b"".join(lines[:65])).findings
     assert finding.text.endswith("all lines up to there are proved")
 
 
 def test_behind_the_first_damage_nothing_is_proved() -> None:
     lines = lines_of(cast_of([(0.0, "s", CHILD), (0.0, "o", b"x\n" * 200), (0.1, "x", ENDED)]))
     lines[80] = lines[80].replace(b"x", b"y")
-    verifier = verified(b"".join(lines))
+    verifier = verify_data(b"".join(lines))
     (finding,) = verifier.findings
     assert (finding.first, finding.last, finding.kind) == (66, 130, "changed")
     assert "nothing behind it can be proved" in finding.text
@@ -169,7 +169,7 @@ def test_behind_the_first_damage_nothing_is_proved() -> None:
 def test_chunks_of_any_size_say_the_same() -> None:
     damaged = SMALL.replace(b'{\\"n\\":7}', b"oops")
     for size in (1, 7, 100):
-        assert verified(damaged, size).findings == verified(damaged).findings != []
+        assert verify_data(damaged, size).findings == verify_data(damaged).findings != []
 
 
 @each(
@@ -200,24 +200,27 @@ def test_chunks_of_any_size_say_the_same() -> None:
 )
 def test_a_line_that_is_not_as_it_should_be_is_named(line: str, severity: str, kind: str) -> None:
     data = cast_with('[0,"i","before"]', line)
-    assert (3, 3, severity, kind) in found(data)
-    assert verified(data).is_intact == (severity == "note")
+    assert (3, 3, severity, kind) in list_findings(data)
+    assert verify_data(data).is_intact == (severity == "note")
 
 
 def test_what_is_left_open_at_the_end_is_odd() -> None:
     lines = '[0,"s",{"child":1}]', '[0.1,"O-","x"]'
-    assert found(cast_with(*lines)) == [(2, 4, "note", "order"), (3, 4, "note", "unfinished")]
+    assert list_findings(cast_with(*lines)) == [
+        (2, 4, "note", "order"),
+        (3, 4, "note", "unfinished"),
+    ]
 
 
 def test_two_children_at_a_time_are_named() -> None:
-    assert (2, 3, "damage", "order") in found(
+    assert (2, 3, "damage", "order") in list_findings(
         cast_with('[0,"s",{"child":1}]', '[0,"s",{"child":2}]')
     )
 
 
 def test_what_a_child_says_behind_its_end_is_named() -> None:
     lines = '[0,"s",{"child":1}]', '[0,"x",{"child":1}]', '[0,"e","late"]'
-    (finding,) = verified(cast_with(*lines)).findings
+    (finding,) = verify_data(cast_with(*lines)).findings
     assert finding.text == "a record of e behind the end of its child"
 
 
@@ -228,44 +231,44 @@ def test_a_header_that_lacks_something_is_odd_and_one_with_a_wrong_type_is_damag
     without = {name: value for name, value in HEADER.items() if name != key}
     for header, severity in ((without, "note"), ({**HEADER, key: 7}, "damage")):
         head = json.dumps({"shimcast": FORMAT_VERSION, **header}).encode() + b"\n"
-        assert (1, 1, severity, "header") in found(head)
+        assert (1, 1, severity, "header") in list_findings(head)
 
 
 def test_a_file_that_is_no_cast_is_just_that() -> None:
-    assert found(b"hello\n" * 1000) == [(1, 1, "damage", "no_cast")]
+    assert list_findings(b"hello\n" * 1000) == [(1, 1, "damage", "no_cast")]
     assert (
-        found(b'["h","e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","end"]\n')[
-            0
-        ][3]
+        list_findings(
+            b'["h","e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","end"]\n'
+        )[0][3]
         == "no_cast"
     )
 
 
 def test_a_cast_of_a_later_version_is_not_judged() -> None:
-    ((_, _, severity, kind),) = found(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2'))
+    ((_, _, severity, kind),) = list_findings(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2'))
     assert (severity, kind) == ("damage", "no_cast")
-    assert verified(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2')).state == "unreadable"
+    assert verify_data(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2')).state == "unreadable"
 
 
 def test_what_was_written_wrong_is_not_what_was_changed_later() -> None:
-    assert verified(SMALL).has_valid_chain and verified(SMALL[:-9]).has_valid_chain
-    assert verified(cast_with("{broken")).has_valid_chain, "the chain holds, whatever it holds"
+    assert verify_data(SMALL).has_valid_chain and verify_data(SMALL[:-9]).has_valid_chain
+    assert verify_data(cast_with("{broken")).has_valid_chain, "the chain holds, whatever it holds"
     assert (
-        not verified(SMALL + b"more").has_valid_chain
-        and not verified(SMALL.replace(b"hello", b"jello")).has_valid_chain
+        not verify_data(SMALL + b"more").has_valid_chain
+        and not verify_data(SMALL.replace(b"hello", b"jello")).has_valid_chain
     )
 
 
 def test_a_line_that_no_reader_takes_is_named_and_not_held() -> None:
     data = cast_with('[0.1,"n",{}]', f'[0.1,"i","{"x" * MAX_LINE_BYTES}"]')
     for size in (1 << 16, len(data)):
-        assert [finding[:4] for finding in verified(data, size).findings] == [
+        assert [finding[:4] for finding in verify_data(data, size).findings] == [
             (3, 3, "damage", "too_long")
         ]
 
 
 def test_a_flood_of_findings_is_counted_and_not_kept() -> None:
-    verifier = verified(cast_with(*["{", "#"] * (MAX_FINDINGS + 50)) + b"more\n")
+    verifier = verify_data(cast_with(*["{", "#"] * (MAX_FINDINGS + 50)) + b"more\n")
     assert len(verifier.findings) <= 2 * MAX_FINDINGS + 3
     assert verifier.omitted_findings == 100
     assert verifier.findings[-1].kind == "behind"
@@ -276,5 +279,5 @@ def test_what_is_quoted_is_short_and_nothing_a_terminal_obeys() -> None:
     data = cast_with(
         json.dumps([0.1, hostile, ""], ensure_ascii=False), f"{{{hostile}", '[0.1,"q\\u001b[2J",1]'
     )
-    for finding in verified(data).findings:
+    for finding in verify_data(data).findings:
         assert len(finding.text) < 200 and finding.text.isprintable()

@@ -41,7 +41,7 @@ def flat(invocation: Invocation) -> dict[str, Any]:
     return fields
 
 
-def said(*words: str) -> dict[str, Any]:
+def parse_fields(*words: str) -> dict[str, Any]:
     """The fields of `parse(words)` that are not what an empty command line gives."""
     empty = flat(Invocation())
     return {name: field for name, field in flat(parse_argv(words)).items() if field != empty[name]}
@@ -386,7 +386,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_what_a_real_client_sends_is_understood(client: str) -> None:
     """P4"""
     line, expected = CLIENTS[client]
-    assert said(*shlex.split(line)) == expected
+    assert parse_fields(*shlex.split(line)) == expected
 
 
 CASES = sorted(Path(__file__).parents[3].glob("fixtures/claude*/*/case.toml"))
@@ -405,11 +405,11 @@ def test_a_recorded_argv_has_no_unknown_flag_unless_the_real_one_refused_it(case
 
 
 def test_only_the_first_word_is_the_prompt() -> None:
-    assert said("-p", "one", "two") == {"print_mode": True, "prompt": "one"}
+    assert parse_fields("-p", "one", "two") == {"print_mode": True, "prompt": "one"}
 
 
 def test_print_is_a_switch_and_takes_no_value() -> None:
-    assert said("-p", "--model", "opus", "hi") == {
+    assert parse_fields("-p", "--model", "opus", "hi") == {
         "print_mode": True,
         "model": "opus",
         "prompt": "hi",
@@ -421,7 +421,7 @@ def test_an_empty_prompt_is_the_prompt_all_the_same() -> None:
 
 
 def test_everything_after_two_dashes_is_text() -> None:
-    assert said("--tools", "Bash", "--", "--model", "x", "--version") == {
+    assert parse_fields("--tools", "Bash", "--", "--model", "x", "--version") == {
         "tools": ("Bash",),
         "prompt": "--model",
     }
@@ -435,11 +435,11 @@ def test_a_lone_dash_is_a_word() -> None:
     "text", ["- fix this\n- then that", "-rest of the work", "-c or -v?", "--explain this=that"]
 )
 def test_a_sentence_that_begins_with_a_dash_is_a_prompt(text: str) -> None:
-    assert said("-p", text) == {"print_mode": True, "prompt": text}
+    assert parse_fields("-p", text) == {"print_mode": True, "prompt": text}
 
 
 def test_a_flag_is_a_flag_even_when_its_value_is_a_sentence() -> None:
-    assert said("--system-prompt=be brief", "-p", "hi") == {
+    assert parse_fields("--system-prompt=be brief", "-p", "hi") == {
         "system_prompt": "be brief",
         "print_mode": True,
         "prompt": "hi",
@@ -457,7 +457,7 @@ def test_a_variadic_flag_swallows_the_prompt(flag: str) -> None:
 
 
 def test_a_variadic_flag_stops_at_the_next_flag() -> None:
-    assert said("--tools", "A", "B", "--verbose", "go") == {
+    assert parse_fields("--tools", "A", "B", "--verbose", "go") == {
         "tools": ("A", "B"),
         "verbose": True,
         "prompt": "go",
@@ -465,7 +465,10 @@ def test_a_variadic_flag_stops_at_the_next_flag() -> None:
 
 
 def test_a_variadic_flag_written_with_equals_swallows_nothing() -> None:
-    assert said("--disallowedTools=Bash", "go") == {"disallowed_tools": ("Bash",), "prompt": "go"}
+    assert parse_fields("--disallowedTools=Bash", "go") == {
+        "disallowed_tools": ("Bash",),
+        "prompt": "go",
+    }
 
 
 def test_nothing_counts_as_swallowed_when_there_is_a_prompt() -> None:
@@ -481,7 +484,7 @@ def test_the_value_a_variadic_flag_must_have_is_not_called_a_swallowed_prompt() 
 
 def test_the_last_of_two_single_values_counts_and_lists_add_up() -> None:
     words = ["--model", "a", "--add-dir", "/a", "--model=b", "--add-dir", "/b", "/c", "-p", "hi"]
-    assert said(*words) == {
+    assert parse_fields(*words) == {
         "model": "b",
         "add_dirs": ("/a", "/b", "/c"),
         "print_mode": True,
@@ -494,9 +497,13 @@ def test_a_value_may_hold_an_equals_sign() -> None:
 
 
 def test_an_optional_value_is_not_a_word_that_begins_with_a_dash() -> None:
-    assert said("--resume", "-p", "hi") == {"resume": "", "print_mode": True, "prompt": "hi"}
-    assert said("-d", "-p") == {"other": (("--debug", None),), "print_mode": True}
-    assert said("-d", "api", "-w", "tree") == {
+    assert parse_fields("--resume", "-p", "hi") == {
+        "resume": "",
+        "print_mode": True,
+        "prompt": "hi",
+    }
+    assert parse_fields("-d", "-p") == {"other": (("--debug", None),), "print_mode": True}
+    assert parse_fields("-d", "api", "-w", "tree") == {
         "other": (("--debug", "api"), ("--worktree", "tree"))
     }
 
@@ -504,7 +511,7 @@ def test_an_optional_value_is_not_a_word_that_begins_with_a_dash() -> None:
 @pytest.mark.parametrize("words", [["--resume", ID], ["--resume=" + ID], ["-r", ID], ["-r" + ID]])
 def test_resume_is_read_in_each_of_its_forms(words: list[str]) -> None:
     """F5"""
-    assert said(*words, "-p", "hi") == {"resume": ID, "print_mode": True, "prompt": "hi"}
+    assert parse_fields(*words, "-p", "hi") == {"resume": ID, "print_mode": True, "prompt": "hi"}
 
 
 def test_resume_keeps_a_title_as_it_came() -> None:
@@ -512,18 +519,18 @@ def test_resume_keeps_a_title_as_it_came() -> None:
 
 
 def test_short_switches_can_be_written_together() -> None:
-    assert said("-pcr", ID) == {"print_mode": True, "continue_last": True, "resume": ID}
+    assert parse_fields("-pcr", ID) == {"print_mode": True, "continue_last": True, "resume": ID}
 
 
 def test_letters_after_short_switches_never_become_a_long_flag() -> None:
-    assert said("-p-shim-config=./evil.toml") == {
+    assert parse_fields("-p-shim-config=./evil.toml") == {
         "print_mode": True,
         "unknown": (("-p-shim-config=./evil.toml", None),),
     }
 
 
 def test_a_switch_with_a_value_is_not_that_switch() -> None:
-    assert said("--dangerously-skip-permissions=false") == {
+    assert parse_fields("--dangerously-skip-permissions=false") == {
         "unknown": (("--dangerously-skip-permissions", "false"),)
     }
 
@@ -574,7 +581,7 @@ def test_zero_turns_are_no_limit() -> None:
 
 
 def test_an_unknown_flag_is_kept_and_the_word_after_it_is_the_prompt() -> None:
-    assert said("-p", "--no-such-flag", "hi") == {
+    assert parse_fields("-p", "--no-such-flag", "hi") == {
         "print_mode": True,
         "prompt": "hi",
         "unknown": (("--no-such-flag", None),),
@@ -583,7 +590,7 @@ def test_an_unknown_flag_is_kept_and_the_word_after_it_is_the_prompt() -> None:
 
 def test_the_word_after_an_unknown_flag_is_its_value_when_another_word_follows() -> None:
     """P5"""
-    assert said("--x", "value", "--verbose", "hi") == {
+    assert parse_fields("--x", "value", "--verbose", "hi") == {
         "verbose": True,
         "prompt": "hi",
         "unknown": (("--x", "value"),),
@@ -591,18 +598,18 @@ def test_the_word_after_an_unknown_flag_is_its_value_when_another_word_follows()
 
 
 def test_two_unknown_flags_each_keep_their_own_value() -> None:
-    assert said("--x", "a", "--y", "b", "--z=c", "--", "hi") == {
+    assert parse_fields("--x", "a", "--y", "b", "--z=c", "--", "hi") == {
         "prompt": "hi",
         "unknown": (("--x", "a"), ("--y", "b"), ("--z", "c")),
     }
 
 
 def test_a_prompt_that_is_already_there_stays_when_an_unknown_flag_follows() -> None:
-    assert said("hi", "--x", "value") == {"prompt": "hi", "unknown": (("--x", "value"),)}
+    assert parse_fields("hi", "--x", "value") == {"prompt": "hi", "unknown": (("--x", "value"),)}
 
 
 def test_a_known_flag_after_an_unknown_one_is_still_known() -> None:
-    assert said("--x", "--model", "opus") == {"model": "opus", "unknown": (("--x", None),)}
+    assert parse_fields("--x", "--model", "opus") == {"model": "opus", "unknown": (("--x", None),)}
 
 
 # -- doors -----------------------------------------------------------------------------------------
@@ -630,13 +637,13 @@ def test_help_is_heard_whatever_else_is_wrong() -> None:
 
 @each("word", sorted(ALL_SUBCOMMANDS - {"config"}))
 def test_a_subcommand_is_one_only_as_the_first_word(word: str) -> None:
-    assert said(word, "--json", "--max-turns", "x") == {
+    assert parse_fields(word, "--json", "--max-turns", "x") == {
         "subcommand": word,
         "subcommand_args": ("--json", "--max-turns", "x"),
     }
-    assert said("-p", word) == {"print_mode": True, "prompt": word}
-    assert said("--", word) == {"prompt": word}
-    assert said("hi", word) == {"prompt": "hi"}
+    assert parse_fields("-p", word) == {"print_mode": True, "prompt": word}
+    assert parse_fields("--", word) == {"prompt": word}
+    assert parse_fields("hi", word) == {"prompt": "hi"}
 
 
 @pytest.mark.parametrize(
@@ -645,30 +652,30 @@ def test_a_subcommand_is_one_only_as_the_first_word(word: str) -> None:
 def test_some_subcommands_are_known_behind_other_options_too(word: str, is_one: bool) -> None:
     """The real one, 2.1.329: `--model sonnet mcp list` lists, `--model sonnet stop` is a prompt."""
     expected = {"subcommand": word, "subcommand_args": ("list",)} if is_one else {"prompt": word}
-    assert said("--model", "m", word, "list") == {"model": "m"} | expected
-    assert said("--x", word, "list") == {"unknown": (("--x", word),), "prompt": "list"}
+    assert parse_fields("--model", "m", word, "list") == {"model": "m"} | expected
+    assert parse_fields("--x", word, "list") == {"unknown": (("--x", word),), "prompt": "list"}
 
 
 def test_config_is_a_prompt_without_a_word_that_it_once_had() -> None:
-    assert said("config") == said("config", "please") == {"prompt": "config"}
-    assert said("config", "list") == {"subcommand": "config", "subcommand_args": ("list",)}
+    assert parse_fields("config") == parse_fields("config", "please") == {"prompt": "config"}
+    assert parse_fields("config", "list") == {"subcommand": "config", "subcommand_args": ("list",)}
 
 
 @each("word", ["version", "help", "login", "ps", "review", "new", "jobs", "status"])
 def test_a_word_that_the_real_one_takes_for_a_prompt_is_one(word: str) -> None:
-    assert said(word) == {"prompt": word}
+    assert parse_fields(word) == {"prompt": word}
 
 
 @pytest.mark.parametrize("flag", ["--bg", "--background"])
 def test_a_background_session_has_an_id_of_its_own_and_a_name(flag: str) -> None:
     """B2, B8: what is given as its id is ignored, whatever it is."""
-    assert said("hi", flag, "-n", "my job") == {
+    assert parse_fields("hi", flag, "-n", "my job") == {
         "prompt": "hi",
         "background": True,
         "name": "my job",
     }
     expected = {"background": True, "session_id": "nonsense", "prompt": "hi"}
-    assert said(flag, "--session-id", "nonsense", "--", "hi") == expected
+    assert parse_fields(flag, "--session-id", "nonsense", "--", "hi") == expected
 
 
 @pytest.mark.parametrize(
@@ -684,7 +691,7 @@ def test_our_own_flags_before_a_subcommand_do_not_make_it_a_prompt() -> None:
     """A wrapper of the user's, `exec shim claude --shim-vendor pi "$@"`, gets ACP's `auth status`
     too.
     """
-    assert said("--shim-vendor", "pi", "auth", "status") == {
+    assert parse_fields("--shim-vendor", "pi", "auth", "status") == {
         "shim_vendor": "pi",
         "subcommand": "auth",
         "subcommand_args": ("status",),
@@ -819,7 +826,7 @@ def test_our_flags_are_read_among_the_others() -> None:
         "--shim-terminator",
         "none",
     ]
-    assert said(*words, "--shim-config", "/c", "--shim-log", "debug", "hi") == {
+    assert parse_fields(*words, "--shim-config", "/c", "--shim-log", "debug", "hi") == {
         "shim_vendor": "pi",
         "shim_record": "/r",
         "shim_dialect": "yume",
@@ -831,7 +838,7 @@ def test_our_flags_are_read_among_the_others() -> None:
 
 
 def test_a_required_value_that_looks_like_our_flag_is_a_value() -> None:
-    assert said("--append-system-prompt", "--shim-config=./evil.toml", "hi") == {
+    assert parse_fields("--append-system-prompt", "--shim-config=./evil.toml", "hi") == {
         "append_system_prompt": "--shim-config=./evil.toml",
         "prompt": "hi",
     }

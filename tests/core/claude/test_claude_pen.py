@@ -29,7 +29,7 @@ def strip(line: dict) -> dict:
     return line
 
 
-def said(verbs, partial: bool = False) -> list[dict]:
+def build_lines(verbs, partial: bool = False) -> list[dict]:
     """The lines behind init for some verbs."""
     stage = Stage(partial=partial)
     stage.turn.start_session(session_id="chat", model="m")
@@ -120,12 +120,14 @@ def test_init_promises_no_capabilities():
 
 def test_a_text_block():
     """Contract 5.2."""
-    assert said(lambda turn: turn.add_block("hi")) == [message({"type": "text", "text": "hi"})]
+    assert build_lines(lambda turn: turn.add_block("hi")) == [
+        message({"type": "text", "text": "hi"})
+    ]
 
 
 def test_a_thinking_block_has_a_signature():
     """Contract S6: Python fails without it."""
-    assert said(lambda turn: turn.add_thinking_block("hm")) == [
+    assert build_lines(lambda turn: turn.add_thinking_block("hm")) == [
         message({"type": "thinking", "thinking": "hm", "signature": ""})
     ]
 
@@ -137,7 +139,7 @@ def test_a_call_and_its_result():
         turn.add_tool_call("toolu_1", "Bash", {"command": "ls"})
         turn.add_tool_result("toolu_1", "a\nb")
 
-    assert said(verbs) == [
+    assert build_lines(verbs) == [
         message({"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}}),
         {
             "type": "user",
@@ -173,7 +175,7 @@ def test_a_streamed_text():
         turn.end_message(USAGE)
 
     identity = "msg_00000000000040008000000001"
-    assert said(verbs, partial=True) == [
+    assert build_lines(verbs, partial=True) == [
         event(
             {
                 "type": "message_start",
@@ -230,7 +232,7 @@ def test_a_streamed_thinking_and_a_streamed_call():
         turn.add_thinking("hm")
         turn.add_tool_call("t", "Bash", {"command": "ls"})
 
-    lines = said(verbs, partial=True)[1:]
+    lines = build_lines(verbs, partial=True)[1:]
     assert [line["event"] for line in lines if line["type"] == "stream_event"] == [
         {
             "type": "content_block_start",
@@ -264,7 +266,7 @@ def test_indices_begin_again_with_every_reply():
         turn.start_message()
         turn.add_block("c")
 
-    starts = [line["event"] for line in said(verbs, partial=True) if "event" in line]
+    starts = [line["event"] for line in build_lines(verbs, partial=True) if "event" in line]
     assert [start["index"] for start in starts if start["type"] == "content_block_start"] == [
         0,
         1,
@@ -273,7 +275,7 @@ def test_indices_begin_again_with_every_reply():
 
 
 def test_a_system_line_has_its_fields_flat():
-    lines = said(
+    lines = build_lines(
         lambda turn: turn.write_system_event("task_started", task_id="1", description="look")
     )
     assert lines == [
@@ -289,7 +291,7 @@ def test_a_result_has_every_key_that_some_client_needs():
         turn.record_end(usage=USAGE, duration_ms=7)
         turn.finish()
 
-    *_, result = said_with_end(verbs)
+    *_, result = build_lines_with_end(verbs)
     assert result == {
         "type": "result",
         "subtype": "success",
@@ -321,7 +323,7 @@ def test_a_result_has_every_key_that_some_client_needs():
     }
 
 
-def said_with_end(verbs) -> list[dict]:
+def build_lines_with_end(verbs) -> list[dict]:
     stage = Stage(terminator="none")
     stage.turn.start_session(session_id="chat", model="m")
     stage.lines()

@@ -20,16 +20,16 @@ TIMES = {"duration_ms": 1, "duration_api_ms": 1, "num_turns": 1}
 
 
 @pytest.fixture
-def kept():
+def stored_texts():
     return []
 
 
 @pytest.fixture
-def passing(kept):
+def normalizer(stored_texts):
     numbers = itertools.count()
 
     def keep(text):
-        kept.append(text)
+        stored_texts.append(text)
         return "/spill/1.txt"
 
     return LineNormalizer(Diagnostics(), lambda: f"u{next(numbers)}", ROOM, keep)
@@ -50,8 +50,8 @@ def assistant(*content, **message):
         {"type": "unheard-of"},
     ],
 )
-def test_what_has_all_that_clients_insist_on_is_the_same_object(passing, event):
-    assert passing.normalize(event, S, "m") is event
+def test_what_has_all_that_clients_insist_on_is_the_same_object(normalizer, event):
+    assert normalizer.normalize(event, S, "m") is event
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def test_what_has_all_that_clients_insist_on_is_the_same_object(passing, event):
         ),
     ],
 )
-def test_what_lacks_a_member_gets_it(passing, event, completed):
-    found = passing.normalize(event, S, "opus")
+def test_what_lacks_a_member_gets_it(normalizer, event, completed):
+    found = normalizer.normalize(event, S, "opus")
     assert found | completed == found
-    assert passing.normalize(found, S, "opus") is found
+    assert normalizer.normalize(found, S, "opus") is found
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_what_lacks_a_member_gets_it(passing, event, completed):
         assistant({"type": "text"}, None),
     ],
 )
-def test_what_no_client_can_read_is_left_out_and_counted(passing, event):
-    assert passing.normalize(event, S, "m") is None
-    assert passing._diagnostics.repairs == {"malformed_event": 1}
+def test_what_no_client_can_read_is_left_out_and_counted(normalizer, event):
+    assert normalizer.normalize(event, S, "m") is None
+    assert normalizer._diagnostics.repairs == {"malformed_event": 1}
 
 
 @pytest.mark.parametrize("kind", ["assistant", "stream_event"])
-def test_a_long_text_passes_in_several_lines(passing, kind):
+def test_a_long_text_passes_in_several_lines(normalizer, kind):
     text = "héllo\n" * 3000
     event = assistant({"type": "text", "text": text})
     if kind == "stream_event":
@@ -122,7 +122,7 @@ def test_a_long_text_passes_in_several_lines(passing, kind):
             "event": DELTA | {"delta": {"type": "text_delta", "text": text}},
             "session_id": S,
         }
-    lines = list(passing.split_long_line(event))
+    lines = list(normalizer.split_long_line(event))
     assert len(lines) > 1 and len({line["uuid"] for line in lines}) == len(lines)
     assert all(len(dump_json(line)) <= ROOM for line in lines)
     texts = [json.loads(dump_json(line)) for line in lines]
@@ -132,11 +132,11 @@ def test_a_long_text_passes_in_several_lines(passing, kind):
         assert "".join(line["event"]["delta"]["text"] for line in texts) == text
 
 
-def test_a_long_result_is_cut_and_kept(passing, kept):
+def test_a_long_result_is_cut_and_kept(normalizer, stored_texts):
     block = {"type": "tool_result", "tool_use_id": "c1", "content": "x" * 5000}
-    (line,) = passing.split_long_line(
+    (line,) = normalizer.split_long_line(
         {"type": "user", "message": {"role": "user", "content": [block]}}
     )
     assert len(dump_json(line)) <= ROOM
     assert "/spill/1.txt" in line["message"]["content"][0]["content"]
-    assert kept == ["x" * 5000]
+    assert stored_texts == ["x" * 5000]

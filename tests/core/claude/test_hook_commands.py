@@ -30,39 +30,39 @@ def specific(decision=None, **more):
     return json.dumps({"hookSpecificOutput": said})
 
 
-def judged(stdout="", code=0, stderr="", hook=None, fault=""):
+def decide_hook(stdout="", code=0, stderr="", hook=None, fault=""):
     hook = hook or SettingsHook("", "true")
     return decide_from_exit(hook, HookExit(code, stdout, stderr, fault), "Bash", TOUCH, PLACE)
 
 
 def test_exit_code_2_denies_with_what_was_said_on_stderr():
-    assert judged(code=2, stderr="no way\n") == HookDecision(
+    assert decide_hook(code=2, stderr="no way\n") == HookDecision(
         False, "PreToolUse:Bash hook error: [true]: no way"
     )
-    assert judged(code=2, stdout=specific("allow")).allow is False
-    assert judged(code=2).reason.endswith("[true]: No stderr output")
+    assert decide_hook(code=2, stdout=specific("allow")).allow is False
+    assert decide_hook(code=2).reason.endswith("[true]: No stderr output")
 
 
 @pytest.mark.parametrize("code", [1, 127, None])
 def test_another_end_leaves_the_call_to_the_rules(code):
-    assert judged(code=code, fault="x") == HookDecision()
+    assert decide_hook(code=code, fault="x") == HookDecision()
 
 
 @pytest.mark.parametrize("code", [1, None])
 def test_a_hook_may_say_that_its_failure_blocks(code):
     hook = SettingsHook("", "check", ("a",), blocks_on_failure=True)
-    assert judged(code=code, hook=hook, fault="timed out").reason == (
+    assert decide_hook(code=code, hook=hook, fault="timed out").reason == (
         'PreToolUse:Bash hook error: [check a]: timed out; blocking because onFailure is "block"'
     )
-    assert judged("no JSON", hook=hook) == HookDecision()
+    assert decide_hook("no JSON", hook=hook) == HookDecision()
 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_what_it_prints_counts_whatever_its_exit_code(code):
-    assert judged(specific("deny", permissionDecisionReason="dd"), code) == HookDecision(
+    assert decide_hook(specific("deny", permissionDecisionReason="dd"), code) == HookDecision(
         False, "PreToolUse:Bash hook error: dd"
     )
-    assert judged(specific("allow"), code).allow is True
+    assert decide_hook(specific("allow"), code).allow is True
 
 
 @each(
@@ -106,14 +106,14 @@ def test_what_it_prints_counts_whatever_its_exit_code(code):
     ],
 )
 def test_a_json_object_decides(stdout, verdict):
-    assert judged(stdout) == verdict
+    assert decide_hook(stdout) == verdict
 
 
 @pytest.mark.parametrize(
     "stdout", ['{"continue": false}', specific("defer"), specific("allow", updatedInput="x")]
 )
 def test_what_would_stop_the_turn_denies_the_call_here(stdout):
-    assert judged(stdout).allow is False
+    assert decide_hook(stdout).allow is False
 
 
 def hooks_before(tool, arguments, *hooks):

@@ -51,7 +51,7 @@ def control(given, **facts):
     return one
 
 
-def said(one):
+def take_lines(one):
     return [json.loads(line) for line in one.take_output().splitlines()]
 
 
@@ -110,7 +110,7 @@ def test_a_call_is_told_with_what_the_real_one_tells():
     """C11"""
     one = control(hooks())
     one.notify_hooks(CALL)
-    (line,) = said(one)
+    (line,) = take_lines(one)
     assert line["request_id"] == "uuid-1"
     assert line["request"]["subtype"] == "hook_callback"
     assert (line["request"]["callback_id"], line["request"]["tool_use_id"]) == ("hook_0", "call_1")
@@ -129,11 +129,11 @@ def test_a_call_is_told_with_what_the_real_one_tells():
 def test_a_question_waits_for_the_hook_about_its_call():
     one = control(hooks())
     one.notify_hooks(CALL)
-    said(one)
+    take_lines(one)
     assert one.ask_permission(ASKED) is None
-    assert said(one) == []
+    assert take_lines(one) == []
     assert give(one, "uuid-1", {}) == []
-    (question,) = said(one)
+    (question,) = take_lines(one)
     assert question["request"]["subtype"] == "can_use_tool"
 
 
@@ -142,10 +142,10 @@ def test_a_hook_decides_in_the_frontends_place():
         one = control(hooks())
         one.notify_hooks(CALL)
         one.ask_permission(ASKED)
-        said(one)
+        take_lines(one)
         ((permission, decision),) = give(one, "uuid-1", answer)
         assert permission is ASKED and decision.allow is allow
-        assert said(one) == []
+        assert take_lines(one) == []
 
 
 def test_one_denial_of_several_hooks_is_enough_whoever_answers_last():
@@ -181,7 +181,7 @@ def test_the_others_are_told_and_not_waited_for():
     one.start_turn("do it")
     one.notify_hooks(HookEvent("PostToolUse", "call_1", "Bash", {}, "out"))
     one.notify_hooks(HookEvent("Stop"), last="Done.")
-    lines = said(one)
+    lines = take_lines(one)
     inputs = [line["request"]["input"] for line in lines]
     assert [line["hook_event_name"] for line in inputs] == [
         "UserPromptSubmit",
@@ -242,7 +242,7 @@ def test_a_denied_call_is_forbidden_at_once_where_everything_runs():
 def test_a_denied_call_of_a_vendor_that_always_asks_waits_for_its_question():
     one = control(hooks(), mode="bypassPermissions", always=True)
     one.notify_hooks(CALL)
-    said(one)
+    take_lines(one)
     assert give(one, "uuid-1", DENY) == []
     assert one.ask_permission(ASKED) == PermissionDecision(
         False, message="not today", frontend_knows=False
@@ -253,21 +253,23 @@ def test_a_hook_that_never_answers_holds_a_question_no_longer_than_its_time():
     one = control(hooks())
     one.notify_hooks(CALL)
     one.ask_permission(ASKED)
-    said(one)
+    take_lines(one)
     assert one.is_awaiting_hooks(ASKED)
     assert one.skip_hooks(ASKED) is None
-    (question,) = said(one)
+    (question,) = take_lines(one)
     assert question["request"]["subtype"] == "can_use_tool"
-    assert not one.is_awaiting_hooks(ASKED) and one.skip_hooks(ASKED) is None and said(one) == []
+    assert (
+        not one.is_awaiting_hooks(ASKED) and one.skip_hooks(ASKED) is None and take_lines(one) == []
+    )
     assert give(one, "uuid-1", DENY) == []
 
 
-def ruled(one, **rules):
+def apply_rules(one, **rules):
     one.session_state.policy = policy(**rules)
     return one
 
 
-def answered(one, verdict):
+def decide_after_hooks(one, verdict):
     """What becomes of the question once the hooks of the settings have judged its call."""
     one.await_hooks(ASKED)
     assert one.has_open_requests
@@ -275,15 +277,15 @@ def answered(one, verdict):
 
 
 def test_a_hook_that_asks_goes_before_a_rule_that_allows():
-    one = ruled(control(hooks()), allow=["Bash"])
+    one = apply_rules(control(hooks()), allow=["Bash"])
     one.notify_hooks(CALL)
-    said(one)
+    take_lines(one)
     one.ask_permission(ASKED)
     assert give(one, "uuid-1", ASKS) == []
-    (question,) = said(one)
+    (question,) = take_lines(one)
     assert question["request"]["input"] == {"command": "ls"}
-    alone = ruled(control(None, prompts=False), allow=["Bash"])
-    assert answered(alone, HookDecision(reason="sure?", requires_prompt=True)) == (
+    alone = apply_rules(control(None, prompts=False), allow=["Bash"])
+    assert decide_after_hooks(alone, HookDecision(reason="sure?", requires_prompt=True)) == (
         True,
         PermissionDecision(False, message="sure?", frontend_knows=False),
     )
@@ -302,24 +304,26 @@ def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
         ({}, "dontAsk", True),
         ({}, "acceptEdits", True),
     ):
-        one = ruled(control(None, mode=mode), **rules)
-        assert answered(one, HookDecision(True))[1].allow is allow
+        one = apply_rules(control(None, mode=mode), **rules)
+        assert decide_after_hooks(one, HookDecision(True))[1].allow is allow
     changes = ASKED._replace(tool_input={"command": "touch m"})
-    one = ruled(control(None, mode="plan", prompts=False))
+    one = apply_rules(control(None, mode="plan", prompts=False))
     one.await_hooks(changes)
     assert not one.apply_hook_decision(changes, HookDecision(True))[1].allow
 
 
 def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
     changed = HookDecision(updated_input={"command": "touch m"})
-    assert not answered(ruled(control(None), deny=["Bash(touch:*)"]), changed)[1].allow
-    assert answered(ruled(control(None), deny=["Bash(ls:*)"], allow=["Bash"]), changed)[
+    assert not decide_after_hooks(apply_rules(control(None), deny=["Bash(touch:*)"]), changed)[
         1
-    ] == PermissionDecision(True, updated_input={"command": "touch m"})
+    ].allow
+    assert decide_after_hooks(
+        apply_rules(control(None), deny=["Bash(ls:*)"], allow=["Bash"]), changed
+    )[1] == PermissionDecision(True, updated_input={"command": "touch m"})
     for given, runs in (({}, "touch m"), ({"updatedInput": {"command": "rm m"}}, "rm m")):
-        one = ruled(control(None))
-        assert answered(one, changed) == (True, None)
-        question = said(one)[-1]
+        one = apply_rules(control(None))
+        assert decide_after_hooks(one, changed) == (True, None)
+        question = take_lines(one)[-1]
         assert question["request"]["input"] == {"command": "touch m"}
         ((_, decision),) = give(one, question["request_id"], {"behavior": "allow", **given})
         assert decision.updated_input == {"command": runs}
@@ -341,7 +345,7 @@ LARGE = CALL._replace(tool_input={"command": "x" * 60_000})
 def test_an_input_too_large_for_a_hook_is_denied_where_the_hook_could_change_it():
     one = control(hooks(), line_bytes=50_000)
     one.notify_hooks(LARGE)
-    assert said(one) == []
+    assert take_lines(one) == []
     decision = one.ask_permission(ASKED)
     assert decision is not None and not decision.allow and "too large" in decision.message
 
@@ -350,7 +354,7 @@ def test_an_input_too_large_for_a_hook_is_denied_where_the_hook_could_change_it(
 def test_an_input_too_large_for_a_hook_is_shown_cut_where_nothing_comes_of_it(facts):
     one = control(hooks(), line_bytes=50_000, **facts)
     one.notify_hooks(LARGE)
-    (line,) = said(one)
+    (line,) = take_lines(one)
     assert len(json.dumps(line)) <= 50_000
     echo = {"permissionDecision": "allow", "updatedInput": line["request"]["input"]["tool_input"]}
     assert give(one, line["request_id"], {"hookSpecificOutput": echo}) == [], (

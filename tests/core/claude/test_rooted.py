@@ -11,7 +11,7 @@ from shim.core.policy.place import Workspace
 from shim.core.policy.rules import parse_rule
 
 
-def words(*said, folder="/a", cwd="/b"):
+def build_args(*said, folder="/a", cwd="/b"):
     return build_conversation_args(resolve_invocation_paths(parse_argv(said), folder, cwd))
 
 
@@ -19,17 +19,25 @@ def words(*said, folder="/a", cwd="/b"):
     "flag", ["--settings", "--system-prompt-file", "--shim-config", "--shim-record"]
 )
 def test_a_file_is_the_one_of_the_folder_where_it_was_named(flag):
-    assert words(flag, "x/y.json") == [flag, "/a/x/y.json"]
-    assert words(flag, "/x/y.json") == [flag, "/x/y.json"]
-    assert words(flag, "x/y.json", cwd="/a") == [flag, "x/y.json"]
+    assert build_args(flag, "x/y.json") == [flag, "/a/x/y.json"]
+    assert build_args(flag, "/x/y.json") == [flag, "/x/y.json"]
+    assert build_args(flag, "x/y.json", cwd="/a") == [flag, "x/y.json"]
 
 
 def test_folders_servers_and_flags_that_have_no_place_of_their_own_too():
-    assert words("--add-dir", "x", "../y", "~/z", "/w") == [
+    assert build_args("--add-dir", "x", "../y", "~/z", "/w") == [
         f"--add-dir={at}" for at in ("/a/x", "/a/../y", "~/z", "/w")
     ]
-    assert words("--mcp-config", "{}", "s.json") == ["--mcp-config={}", "--mcp-config=/a/s.json"]
-    assert words("--plugin-dir", "p", "--agent", "p") == ["--plugin-dir", "/a/p", "--agent", "p"]
+    assert build_args("--mcp-config", "{}", "s.json") == [
+        "--mcp-config={}",
+        "--mcp-config=/a/s.json",
+    ]
+    assert build_args("--plugin-dir", "p", "--agent", "p") == [
+        "--plugin-dir",
+        "/a/p",
+        "--agent",
+        "p",
+    ]
 
 
 def test_rules_about_files_and_no_others_are_rooted():
@@ -44,7 +52,7 @@ def test_rules_about_files_and_no_others_are_rooted():
         "Read(//z)",
     ]
     said += ["Read(~/y)", "mcp__a__b"]
-    found = [*words("--disallowedTools", *said), *words("--allowedTools", "Edit(./c/**)")]
+    found = [*build_args("--disallowedTools", *said), *build_args("--allowedTools", "Edit(./c/**)")]
     assert [word.partition("=")[2] for word in found] == [
         *(
             "Read(//a/s/t)",
@@ -60,7 +68,7 @@ def test_rules_about_files_and_no_others_are_rooted():
 
 @pytest.mark.parametrize("name", ["--settings", "--managed-settings"])
 def test_rules_and_folders_in_settings_are_rooted_and_nothing_else_of_them_is_changed(name):
-    assert words(
+    assert build_args(
         name, '{"permissions": {"deny": ["Read(s/t)", 1], "additionalDirectories": ["d"]}, "a": 1}'
     )[1] == ('{"permissions":{"deny":["Read(//a/s/t)",1],"additionalDirectories":["/a/d"]},"a":1}')
     for kept in (
@@ -69,7 +77,7 @@ def test_rules_and_folders_in_settings_are_rooted_and_nothing_else_of_them_is_ch
         "[]",
         '{ "model":"m"}',
     ):
-        assert words(name, kept) == [name, kept]
+        assert build_args(name, kept) == [name, kept]
 
 
 INSIDE = ("x", "x/y", "./x", "./x/y", "x/**", "./x/y/**", "*.env", "**", "/x", "/x/**")

@@ -30,13 +30,13 @@ class Client:
 
     def __init__(self, servers, server="calc"):
         self.server_name = server
-        self.heard = []
+        self.messages = []
         self._servers = servers
         servers.add_connection(self)
 
     def deliver(self, line):
         assert line.endswith(b"\n") and line.count(b"\n") == 1
-        self.heard.append(json.loads(line))
+        self.messages.append(json.loads(line))
 
     def say(self, **message):
         return self._servers.receive_message(self, {"jsonrpc": "2.0", **message})
@@ -48,7 +48,7 @@ def servers(*names, line_bytes=100_000):
     return made
 
 
-def asked(made):
+def take_requests(made):
     """What the frontend was asked since the last time: the request's id and the message."""
     lines = [json.loads(line) for line in made.take_lines()]
     assert all(
@@ -67,11 +67,11 @@ def answer(made, request, **said):
     return made.accept_response(request, response)
 
 
-def greeted(**capabilities):
+def build_initialized_servers(**capabilities):
     """Servers whose handshake is done."""
     made = servers()
     made.initialize_servers()
-    ((request, _),) = asked(made)
+    ((request, _),) = take_requests(made)
     answer(made, request, id=1, result=INIT | capabilities)
     return made
 
@@ -80,14 +80,14 @@ def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
     made = servers()
     made.initialize_servers()
     made.initialize_servers()
-    ((request, hello),) = asked(made)
+    ((request, hello),) = take_requests(made)
     assert (
         hello["method"] == "initialize" and hello["params"]["clientInfo"]["name"] == "claude-code"
     )
     (server,) = made
     assert server.init_entry == {"name": "calc", "status": "pending", "source": "sdk"}
     assert answer(made, request, id=hello["id"], result=INIT)
-    (_, told), (listing, wanted) = asked(made)
+    (_, told), (listing, wanted) = take_requests(made)
     assert (
         told == {"jsonrpc": "2.0", "method": "notifications/initialized"}
         and wanted["method"] == "tools/list"
@@ -102,28 +102,30 @@ def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
 
 
 def test_a_list_of_tools_may_have_pages_and_they_end():
-    made = greeted()
+    made = build_initialized_servers()
     for _ in range(MAX_TOOL_PAGES):
-        *_, (request, _) = asked(made)
+        *_, (request, _) = take_requests(made)
         assert next(iter(made)).status == "pending"
         answer(made, request, result={"tools": [ADD], "nextCursor": "more"})
     assert (
-        asked(made) == []
+        take_requests(made) == []
         and next(iter(made)).status == "connected"
         and len(made.tool_names) == MAX_TOOL_PAGES
     )
 
 
 def test_a_server_without_tools_is_connected_and_is_not_asked_for_them():
-    made = greeted(capabilities={})
-    assert [message["method"] for _, message in asked(made)] == ["notifications/initialized"]
+    made = build_initialized_servers(capabilities={})
+    assert [message["method"] for _, message in take_requests(made)] == [
+        "notifications/initialized"
+    ]
     assert next(iter(made)).status == "connected"
 
 
 def test_a_server_that_refuses_its_handshake_has_failed_and_says_why():
     made = servers()
     made.initialize_servers()
-    ((request, _),) = asked(made)
+    ((request, _),) = take_requests(made)
     made.accept_response(
         request, {"subtype": "error", "request_id": request, "error": "no such server"}
     )
@@ -134,12 +136,12 @@ def test_a_server_that_refuses_its_handshake_has_failed_and_says_why():
 
 
 def test_a_list_that_changed_is_asked_for_again():
-    made = greeted(capabilities={})
-    asked(made)
+    made = build_initialized_servers(capabilities={})
+    take_requests(made)
     assert made.deliver_server_message(
         "calc", {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
     )
-    assert [message["method"] for _, message in asked(made)] == ["tools/list"]
+    assert [message["method"] for _, message in take_requests(made)] == ["tools/list"]
 
 
 def test_an_answer_comes_back_under_the_clients_own_id():
@@ -147,12 +149,12 @@ def test_an_answer_comes_back_under_the_clients_own_id():
     one, other = Client(made), Client(made)
     first = one.say(id="x", method="tools/call", params={"name": "add"})
     second = other.say(id="x", method="tools/call", params={"name": "add"})
-    (_, to_first), (_, to_second) = asked(made)
+    (_, to_first), (_, to_second) = take_requests(made)
     assert to_first["id"] != to_second["id"] and to_first["params"] == {"name": "add"}
     assert answer(made, second, id=to_second["id"], result={"content": [2]})
     assert answer(made, first, id=to_first["id"], result={"content": [1]})
-    assert one.heard == [{"jsonrpc": "2.0", "id": "x", "result": {"content": [1]}}]
-    assert other.heard == [{"jsonrpc": "2.0", "id": "x", "result": {"content": [2]}}]
+    assert one.messages == [{"jsonrpc": "2.0", "id": "x", "result": {"content": [1]}}]
+    assert other.messages == [{"jsonrpc": "2.0", "id": "x", "result": {"content": [2]}}]
     assert not answer(made, first, id=1, result={})  # once
 
 
@@ -171,7 +173,7 @@ def test_what_is_no_answer_is_an_error_for_the_client(response):
     assert made.accept_response(
         client.say(id=1, method="tools/call", params={"name": "add"}), response
     )
-    assert client.heard[0]["id"] == 1 and client.heard[0]["error"]["message"] in (
+    assert client.messages[0]["id"] == 1 and client.messages[0]["error"]["message"] in (
         "it broke",
         "it gave no answer",
     )
@@ -181,9 +183,9 @@ def test_a_cancellation_names_the_request_as_the_server_knows_it():
     made = servers()
     client = Client(made)
     client.say(id="mine", method="tools/call", params={"name": "add"})
-    ((_, call),) = asked(made)
+    ((_, call),) = take_requests(made)
     client.say(method="notifications/cancelled", params={"requestId": "mine", "reason": "r"})
-    ((_, told),) = asked(made)
+    ((_, told),) = take_requests(made)
     assert told["params"] == {"requestId": call["id"], "reason": "r"}
 
 
@@ -194,14 +196,14 @@ def test_what_a_client_called_is_cancelled_when_it_goes_and_its_answer_is_droppe
         client.say(id=1, method="tools/call", params={"name": "add"}),
         client.say(id=2, method="tools/list"),
     )
-    ((_, said), _) = asked(made)
+    ((_, said), _) = take_requests(made)
     made.remove_connection(client)
-    ((_, told),) = asked(made)
+    ((_, told),) = take_requests(made)
     assert told["method"] == "notifications/cancelled" and told["params"]["requestId"] == said["id"]
     assert (
         not answer(made, call, result={})
         and not answer(made, other, result={})
-        and client.heard == []
+        and client.messages == []
     )
 
 
@@ -209,14 +211,14 @@ def test_a_frontend_that_does_not_answer_in_time_is_an_error_for_the_client():
     made = servers()
     client = Client(made)
     request = client.say(id=1, method="tools/call", params={"name": "add"})
-    asked(made)
+    take_requests(made)
     assert made.is_pending(request)
     made.expire_request(request, 5.0)
     made.expire_request(request, 5.0)
-    assert [one["error"]["message"] for one in client.heard] == [
+    assert [one["error"]["message"] for one in client.messages] == [
         "the program that has this MCP server has not answered within 5 s"
     ]
-    assert [message["method"] for _, message in asked(made)] == ["notifications/cancelled"]
+    assert [message["method"] for _, message in take_requests(made)] == ["notifications/cancelled"]
     assert not made.is_pending(request) and not answer(made, request, result={})
 
 
@@ -227,11 +229,11 @@ def test_a_frontend_that_has_gone_is_an_error_for_every_client():
     made.close()
     client.say(id=2, method="tools/call", params={"name": "add"})
     client.say(method="notifications/cancelled", params={"requestId": 1})
-    assert [(one["id"], one["error"]["message"]) for one in client.heard] == [
+    assert [(one["id"], one["error"]["message"]) for one in client.messages] == [
         (1, CLOSED_TEXT),
         (2, CLOSED_TEXT),
     ]
-    assert len(asked(made)) == 1
+    assert len(take_requests(made)) == 1
 
 
 def test_too_many_requests_are_refused_and_the_others_still_wait():
@@ -245,7 +247,7 @@ def test_too_many_requests_are_refused_and_the_others_still_wait():
         all(waiting)
         and client.say(id="one more", method="tools/call", params={"name": "add"}) is None
     )
-    assert client.heard[0]["id"] == "one more" and "error" in client.heard[0]
+    assert client.messages[0]["id"] == "one more" and "error" in client.messages[0]
     assert answer(made, waiting[0], result={}) and client.say(
         id=7, method="tools/call", params={"name": "add"}
     )
@@ -255,7 +257,7 @@ def test_a_message_that_is_too_large_for_a_line_is_refused():
     made = servers(line_bytes=500)
     client = Client(made)
     assert client.say(id=1, method="tools/call", params={"name": "y" * 1000}) is None
-    assert "too large" in client.heard[0]["error"]["message"] and made.take_lines() == []
+    assert "too large" in client.messages[0]["error"]["message"] and made.take_lines() == []
 
 
 def test_a_call_that_names_no_tool_reaches_nobody():
@@ -263,7 +265,7 @@ def test_a_call_that_names_no_tool_reaches_nobody():
     client = Client(made)
     for params in (None, {}, {"name": 7}, []):
         assert client.say(id=1, method="tools/call", params=params) is None
-    assert [one["error"]["code"] for one in client.heard] == [
+    assert [one["error"]["code"] for one in client.messages] == [
         -32600
     ] * 4 and made.take_lines() == []
 
@@ -274,8 +276,8 @@ def test_what_is_no_message_is_refused(message):
     client = Client(made)
     assert made.receive_message(client, message) is None
     assert (
-        client.heard[0]["error"]["code"] == -32600
-        and client.heard[0]["id"] is None
+        client.messages[0]["error"]["code"] == -32600
+        and client.messages[0]["id"] is None
         and made.take_lines() == []
     )
 
@@ -289,9 +291,9 @@ def test_a_message_of_a_server_reaches_its_clients_and_a_question_only_the_last_
     assert made.deliver_server_message(
         "calc", {"jsonrpc": "2.0", "method": "sampling/createMessage", "id": 9}
     )
-    assert [len(client.heard) for client in (first, second, stranger)] == [1, 2, 0]
+    assert [len(client.messages) for client in (first, second, stranger)] == [1, 2, 0]
     second.say(id=9, result={"role": "assistant"})
-    ((_, told),) = asked(made)
+    ((_, told),) = take_requests(made)
     assert told == {"jsonrpc": "2.0", "id": 9, "result": {"role": "assistant"}}
     assert (
         not made.deliver_server_message("nobody", {})
@@ -313,8 +315,11 @@ def test_a_tool_is_called_as_claude_calls_it():
 def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_others_are_its_own():
     """copilot takes servers with an address, and none that is a command, as our relays are."""
     facts = facts_of(session_id="s", vendor="copilot", servers=True)
-    facts.sdk_servers, facts.configured_servers = greeted(), {"far": {"url": "http://far"}}
-    (_, (listing, _)) = asked(facts.sdk_servers)
+    facts.sdk_servers, facts.configured_servers = (
+        build_initialized_servers(),
+        {"far": {"url": "http://far"}},
+    )
+    (_, (listing, _)) = take_requests(facts.sdk_servers)
     answer(facts.sdk_servers, listing, id=2, result={"tools": [ADD]})
     assert facts.list_sdk_tools() == ["mcp__calc__add"]
     facts.sdk_servers_error = "copilot takes no MCP server that is a command"
@@ -325,10 +330,10 @@ def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_oth
     assert facts.list_sdk_tools() == []
 
 
-def called(name, text, **result):
+def call_tool(name, text, **result):
     """Return the answer that a client with this name gets to a call that returned a text."""
-    made = greeted()
-    asked(made)
+    made = build_initialized_servers()
+    take_requests(made)
     client = Client(made)
     client.say(
         id=1,
@@ -336,26 +341,26 @@ def called(name, text, **result):
         params={"protocolVersion": "1", "clientInfo": {"name": name, "version": "1"}},
     )
     client.say(id=2, method="tools/call", params={"name": "add", "arguments": {}})
-    (_, _), (request, _) = asked(made)
+    (_, _), (request, _) = take_requests(made)
     answer(made, request, id=9, result={"content": [{"type": "text", "text": text}], **result})
-    return client.heard[-1]["result"]
+    return client.messages[-1]["result"]
 
 
 @each("text", ["42", " 42 ", "true", "null", '"x"', "[1]", "-1.5e3"])
 def test_gemini_gets_a_json_text_as_a_text(text):
     """gemini's client rejects an answer whose first text is JSON but not an object."""
-    got = called("gemini-cli-mcp-client", text)
+    got = call_tool("gemini-cli-mcp-client", text)
     assert got["content"] == [{"type": "text", "text": text}] and isinstance(
         got["structuredContent"], dict
     )
-    assert called("another-client", text) == {"content": [{"type": "text", "text": text}]}
+    assert call_tool("another-client", text) == {"content": [{"type": "text", "text": text}]}
 
 
 @each("text", ["the sum is 42", "", "{}", '{"a": 1}', "42 and more"])
 def test_gemini_gets_any_other_text_unchanged(text):
-    assert called("gemini-cli-mcp-client", text) == {"content": [{"type": "text", "text": text}]}
+    assert call_tool("gemini-cli-mcp-client", text) == {"content": [{"type": "text", "text": text}]}
     own = {"structuredContent": {"sum": 42}}
-    assert called("gemini-cli-mcp-client", "42", **own) == {
+    assert call_tool("gemini-cli-mcp-client", "42", **own) == {
         "content": [{"type": "text", "text": "42"}],
         **own,
     }

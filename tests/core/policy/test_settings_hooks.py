@@ -11,22 +11,24 @@ from shim.core.policy.settings_hooks import (
 )
 
 
-def one(hook, matcher=None, *, trusted=True):
+def read_hook(hook, matcher=None, *, trusted=True):
     (found,) = parse_hooks([{"matcher": matcher, "hooks": [hook]}], "user", is_trusted=trusted)
     return found
 
 
 def test_a_command_is_read_with_all_that_it_says():
-    assert one({"type": "command", "command": "true"}) == SettingsHook(
+    assert read_hook({"type": "command", "command": "true"}) == SettingsHook(
         "", "true", timeout_s=DEFAULT_TIMEOUT_S, source="user"
     )
     given = {"command": "a", "args": ["b"], "if": "Bash(ls:*)", "timeout": 5, "onFailure": "block"}
-    assert one(given, "Bash") == SettingsHook("Bash", "a", ("b",), "Bash(ls:*)", 5.0, True, "user")
+    assert read_hook(given, "Bash") == SettingsHook(
+        "Bash", "a", ("b",), "Bash(ls:*)", 5.0, True, "user"
+    )
 
 
 def test_a_hook_is_shown_with_its_tools_and_its_command():
-    assert str(one({"command": "check", "args": ["-a"]}, "Bash")) == "Bash: check -a"
-    assert str(one({"command": "check it"})) == "every tool: check it"
+    assert str(read_hook({"command": "check", "args": ["-a"]}, "Bash")) == "Bash: check -a"
+    assert str(read_hook({"command": "check it"})) == "every tool: check it"
 
 
 @each(
@@ -41,11 +43,11 @@ def test_a_hook_is_shown_with_its_tools_and_its_command():
     ],
 )
 def test_what_cannot_be_run_here_says_so(hook):
-    assert one(hook).refusal
+    assert read_hook(hook).refusal
 
 
 def test_a_program_of_a_folder_that_is_not_trusted_is_not_run():
-    assert one({"command": "a"}, trusted=False).refusal == UNTRUSTED_REASON
+    assert read_hook({"command": "a"}, trusted=False).refusal == UNTRUSTED_REASON
 
 
 def test_a_hook_that_nobody_waits_for_is_left_out():
@@ -60,9 +62,9 @@ def test_what_has_another_form_is_no_hook(groups):
 
 
 def test_a_time_that_is_none_is_the_usual_one():
-    assert [one({"command": "a", "timeout": time}).timeout_s for time in ("5", -1, 0, None)] == [
-        DEFAULT_TIMEOUT_S
-    ] * 4
+    assert [
+        read_hook({"command": "a", "timeout": time}).timeout_s for time in ("5", -1, 0, None)
+    ] == [DEFAULT_TIMEOUT_S] * 4
 
 
 def test_so_many_hooks_that_nobody_wrote_them_are_refused():

@@ -101,7 +101,7 @@ def test_the_hooks_before_a_call_are_known_with_their_file():
     assert hooks_of(user(hooks={"PostToolUse": HOOKS["PreToolUse"]})) == []
 
 
-def managed(**given):
+def build_managed_source(**given):
     return SettingsSource("managed", given, is_managed=True)
 
 
@@ -111,12 +111,24 @@ def test_the_users_file_switches_hooks_off_and_the_projects_does_not():
 
 
 def test_the_machines_hooks_are_switched_off_by_the_machines_files_alone():
-    assert len(hooks_of(managed(hooks=HOOKS), user(hooks=HOOKS, disableAllHooks=True))) == 2
-    assert hooks_of(managed(hooks=HOOKS, disableAllHooks=True), user(hooks=HOOKS)) == []
+    assert (
+        len(hooks_of(build_managed_source(hooks=HOOKS), user(hooks=HOOKS, disableAllHooks=True)))
+        == 2
+    )
+    assert (
+        hooks_of(build_managed_source(hooks=HOOKS, disableAllHooks=True), user(hooks=HOOKS)) == []
+    )
 
 
 def test_only_the_machines_files_can_leave_the_machines_hooks_alone():
-    assert len(hooks_of(managed(hooks=HOOKS, allowManagedHooksOnly=True), user(hooks=HOOKS))) == 2
+    assert (
+        len(
+            hooks_of(
+                build_managed_source(hooks=HOOKS, allowManagedHooksOnly=True), user(hooks=HOOKS)
+            )
+        )
+        == 2
+    )
     assert len(hooks_of(user(hooks=HOOKS, allowManagedHooksOnly=True))) == 2
 
 

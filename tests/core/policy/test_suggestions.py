@@ -13,7 +13,7 @@ from shim.core.policy.suggestions import INTERACTIVE_TOOLS, suggest_updates
 EDITS = "setMode acceptEdits"
 
 
-def said(tool, arguments, mode="default", *, edits=True, **rules):
+def list_suggestions(tool, arguments, mode="default", *, edits=True, **rules):
     """The suggestions, a text each."""
     found = []
     for one in suggest_updates(policy(**rules), tool, arguments, mode, can_edit=edits):
@@ -48,7 +48,7 @@ def said(tool, arguments, mode="default", *, edits=True, **rules):
     ],
 )
 def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(command, expected):
-    assert said("Bash", {"command": command}) == expected
+    assert list_suggestions("Bash", {"command": command}) == expected
 
 
 @each(
@@ -74,7 +74,7 @@ def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(com
     ],
 )
 def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, arguments, expected):
-    assert said(tool, arguments) == expected
+    assert list_suggestions(tool, arguments) == expected
 
 
 @each(
@@ -91,16 +91,16 @@ def test_a_search_is_suggested_for_its_folder_and_nothing_for_every_file_there_i
     tool, path, expected
 ):
     arguments = {"file_path": path} if tool == "Read" else {"path": path, "pattern": "x"}
-    assert said(tool, arguments) == expected
+    assert list_suggestions(tool, arguments) == expected
 
 
 def test_nothing_is_suggested_where_a_rule_would_ask_again():
-    assert said("Bash", {"command": "touch one"}, ask=["Bash(touch:*)"]) == []
+    assert list_suggestions("Bash", {"command": "touch one"}, ask=["Bash(touch:*)"]) == []
 
 
 def test_the_mode_for_edits_is_suggested_only_where_it_can_be_chosen():
-    assert said("Write", {"file_path": "/work/made"}, edits=False) == []
-    assert said("Write", {"file_path": "/tmp/made"}, "acceptEdits", edits=False) == [
+    assert list_suggestions("Write", {"file_path": "/work/made"}, edits=False) == []
+    assert list_suggestions("Write", {"file_path": "/tmp/made"}, "acceptEdits", edits=False) == [
         "addDirectories /tmp"
     ]
 

@@ -185,7 +185,7 @@ def test_a_rule_denies_every_call_that_it_might_mean(rule, tool, arguments):
     assert became(judge(deny=[rule]), tool, BYPASS, **arguments) == "deny"
 
 
-def linked(path):
+def resolve_path(path):
     """A file system with one link: /work/l leads to /out/deep."""
     if path.startswith("/work/l/../"):
         return "/out/" + path[len("/work/l/../") :]
@@ -194,7 +194,7 @@ def linked(path):
 
 @pytest.mark.parametrize("line", ["cp hello l/../x", "cat l/../hid", "echo x > l/../x"])
 def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
-    place = Workspace("/work", "/home/ann", (), linked)
+    place = Workspace("/work", "/home/ann", (), resolve_path)
     one = PolicyEvaluator(Policy(workspace=place))
     assert one.evaluate("Bash", {"command": line}, "acceptEdits").outcome == "ask"
     assert (

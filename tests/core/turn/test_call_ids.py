@@ -15,7 +15,7 @@ from shim.core.turn.open_calls import normalize_id
 LONG = "call_" + "x" * 300
 
 
-def started(**terms: Any) -> Stage:
+def start_stage(**terms: Any) -> Stage:
     stage = Stage(partial=False, **terms)
     stage.turn.start_session(session_id="s")
     stage.lines()
@@ -54,7 +54,7 @@ IDS = pytest.mark.parametrize(
 
 @IDS
 def test_two_open_calls_with_one_id_are_two_calls(identity):
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call(identity, *read("/w/a"))
     stage.turn.add_tool_call(identity, *read("/w/b"))
     stage.turn.add_tool_result(identity, "A")
@@ -65,7 +65,7 @@ def test_two_open_calls_with_one_id_are_two_calls(identity):
 
 @IDS
 def test_results_of_many_calls_are_paired_in_order(identity):
-    stage = started()
+    stage = start_stage()
     paths = [f"/w/{number}" for number in range(5)]
     for path in paths:
         stage.turn.add_tool_call(identity, *read(path))
@@ -77,7 +77,7 @@ def test_results_of_many_calls_are_paired_in_order(identity):
 
 
 def test_a_call_that_comes_again_is_the_same_call():
-    stage = started()
+    stage = start_stage()
     for _ in range(3):
         stage.turn.add_tool_call("t", *read("/w/a"))
     stage.turn.add_tool_result("t", "A")
@@ -85,14 +85,14 @@ def test_a_call_that_comes_again_is_the_same_call():
 
 
 def test_a_call_that_is_completed_later_stays_one_call():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", "Read", {})
     stage.turn.add_tool_call("t", *read("/w/a"))
     assert len(stage.turn.open_calls) == 1
 
 
 def test_another_kind_of_event_may_repeat_a_call_with_other_arguments():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"), source="said")
     stage.turn.add_tool_call("t", "Read", {"file_path": "/w/a", "limit": 2000}, source="started")
     stage.turn.add_tool_call("t", "Read", {"file_path": "/w/a", "limit": 2000}, source="started")
@@ -103,7 +103,7 @@ def test_another_kind_of_event_may_repeat_a_call_with_other_arguments():
 
 @pytest.mark.parametrize("identity", ["same", ""])
 def test_each_kind_of_event_repeats_both_calls(identity):
-    stage = started()
+    stage = start_stage()
     for source in ("said", "whole", "started"):
         stage.turn.add_tool_call(identity, *read("/w/a"), source=source)
         stage.turn.add_tool_call(identity, *read("/w/b"), source=source)
@@ -111,7 +111,7 @@ def test_each_kind_of_event_repeats_both_calls(identity):
 
 
 def test_two_equal_calls_without_an_id_are_two_calls():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("", *read("/w/a"))
     stage.turn.add_tool_call("", *read("/w/a"))
     stage.turn.add_tool_result("", "1")
@@ -120,7 +120,7 @@ def test_two_equal_calls_without_an_id_are_two_calls():
 
 
 def test_results_with_names_find_their_calls_in_any_order():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("", *read("/w/a"))
     stage.turn.add_tool_call("", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("", "listed", name="Bash")
@@ -129,21 +129,21 @@ def test_results_with_names_find_their_calls_in_any_order():
 
 
 def test_a_result_without_an_id_belongs_to_the_open_call():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"))
     stage.turn.add_tool_result(None, "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
 def test_a_result_with_an_id_belongs_to_the_call_that_was_announced_without_it():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call(None, *read("/w/a"))
     stage.turn.add_tool_result("call_7", "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
 def test_an_orphan_without_an_id_is_not_kept_for_a_later_call():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_result("", "nobody's")
     stage.turn.add_tool_call("", *read("/w/a"))
     stage.turn.add_tool_result("", "A")
@@ -151,7 +151,7 @@ def test_an_orphan_without_an_id_is_not_kept_for_a_later_call():
 
 
 def test_early_results_of_one_id_are_kept_in_order():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_result("t", "A")
     stage.turn.add_tool_result("t", "B")
     stage.turn.add_tool_call("t", *read("/w/a"))
@@ -160,7 +160,7 @@ def test_early_results_of_one_id_are_kept_in_order():
 
 
 def test_an_id_that_was_used_before_gets_a_new_one():
-    stage = started()
+    stage = start_stage()
     for path, text in (("/w/a", "A"), ("/w/b", "B"), ("/w/a", "C")):
         stage.turn.add_tool_call("t", *read(path))
         stage.turn.add_tool_result("t", text)
@@ -168,7 +168,7 @@ def test_an_id_that_was_used_before_gets_a_new_one():
 
 
 def test_a_vendor_may_use_an_id_of_our_form():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"))
     stage.turn.add_tool_call("t", *read("/w/b"))
     stage.turn.add_tool_call("t~2", *read("/w/c"))
@@ -181,7 +181,7 @@ def test_a_vendor_may_use_an_id_of_our_form():
 def test_long_ids_that_differ_at_their_end_are_two_ids():
     one, other = normalize_id(f"{LONG}1"), normalize_id(f"{LONG}2")
     assert one != other and len(one) == len(other) == 200
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call(f"{LONG}1", *read("/w/a"))
     stage.turn.add_tool_call(f"{LONG}2", *read("/w/b"))
     stage.turn.add_tool_result(f"{LONG}2", "B")
@@ -190,7 +190,7 @@ def test_long_ids_that_differ_at_their_end_are_two_ids():
 
 
 def test_the_end_answers_each_call_of_one_id():
-    stage = started()
+    stage = start_stage()
     for path in ("/w/a", "/w/b", "/w/c"):
         stage.turn.add_tool_call("t", *read(path))
     stage.turn.record_interrupt()
@@ -209,7 +209,7 @@ def denials(stage: Stage) -> list[tuple[str, str]]:
 
 @IDS
 def test_a_forbidden_second_call_stops_the_turn(identity):
-    stage = started(judge=judge(deny=["Bash(rm:*)"]))
+    stage = start_stage(judge=judge(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call(identity, "Bash", {"command": "ls"})
     assert stage.turn.result is None
     stage.turn.add_tool_call(identity, "Bash", {"command": "rm x"})
@@ -220,7 +220,7 @@ def test_a_forbidden_second_call_stops_the_turn(identity):
 
 def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
     """The refused call did not run; the other call did."""
-    stage = started(judge=judge(deny=["Bash(rm:*)"]))
+    stage = start_stage(judge=judge(deny=["Bash(rm:*)"]))
     stage.turn.add_denial("t", "Bash", {"command": "rm a"})
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.result is None
@@ -229,7 +229,7 @@ def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
 
 
 def test_a_forbidden_call_with_the_id_of_a_hidden_call_is_stopped():
-    stage = started(judge=judge(deny=["Bash(rm:*)"]))
+    stage = start_stage(judge=judge(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "todo", {}, hidden=True)
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
@@ -237,14 +237,14 @@ def test_a_forbidden_call_with_the_id_of_a_hidden_call_is_stopped():
 
 @pytest.mark.parametrize("first", [{}, {"command": "ls"}])
 def test_arguments_that_come_later_are_judged(first):
-    stage = started(judge=judge(deny=["Bash(rm:*)"]))
+    stage = start_stage(judge=judge(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "Bash", first, source="said")
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"}, source="started")
     assert stage.turn.cause == "denied"
 
 
 def test_a_result_that_names_a_forbidden_call_is_judged():
-    stage = started(judge=judge(deny=["Bash(rm:*)"]))
+    stage = start_stage(judge=judge(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
@@ -254,7 +254,7 @@ RULES = {"deny": ["Bash(rm:*)"], "hidden": ["Bash"]}
 
 
 def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
-    stage = started(judge=judge(**RULES))
+    stage = start_stage(judge=judge(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
     assert denials(stage) == [("t", "Bash")]
@@ -262,7 +262,7 @@ def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
 
 @IDS
 def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(identity):
-    stage = started(judge=judge(**RULES))
+    stage = start_stage(judge=judge(**RULES))
     stage.turn.add_tool_call(identity, "Bash", {"command": "ls"}, source="said")
     assert stage.turn.result is None and not blocks(stage)
     stage.turn.add_tool_call(identity, "Bash", {"command": "rm a"}, source="started")
@@ -270,21 +270,21 @@ def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(identity):
 
 
 def test_a_result_that_names_a_forbidden_call_of_a_hidden_tool_is_judged():
-    stage = started(judge=judge(**RULES))
+    stage = start_stage(judge=judge(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
 def test_an_update_of_a_hidden_call_is_judged():
-    stage = started(judge=judge(**RULES))
+    stage = start_stage(judge=judge(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.update_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
 def test_a_hidden_call_that_is_allowed_stays_hidden():
-    stage = started(judge=judge(**RULES))
+    stage = start_stage(judge=judge(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"}, source="said")
     stage.turn.add_tool_call("t", "Bash", {"command": "ls -l"}, source="started")
     stage.turn.add_tool_result("t", "listed", False, "Bash", {"command": "ls -l"})
@@ -292,7 +292,7 @@ def test_a_hidden_call_that_is_allowed_stays_hidden():
 
 
 def test_hooks_see_both_calls_and_both_results():
-    stage = started()
+    stage = start_stage()
     stage.turn.hook_events = []
     stage.turn.add_tool_call("t", *read("/w/a"))
     stage.turn.add_tool_call("t", *read("/w/b"))
@@ -309,7 +309,7 @@ def test_hooks_see_both_calls_and_both_results():
 
 @pytest.mark.parametrize("first", [{}, A])
 def test_hooks_see_arguments_that_come_later(first):
-    stage = started()
+    stage = start_stage()
     stage.turn.hook_events = []
     stage.turn.add_tool_call("t", "Read", first, source="said")
     stage.turn.add_tool_call("t", "Read", A, source="started")
@@ -321,7 +321,7 @@ def test_hooks_see_arguments_that_come_later(first):
 
 
 def test_hooks_see_what_a_question_shows():
-    stage = started()
+    stage = start_stage()
     stage.turn.hook_events = []
     stage.turn.add_tool_call("t", *read("/w/a"))
     assert ask(stage, "t", "/w/b").call == "t"
@@ -339,7 +339,7 @@ def ask(stage: Stage, identity: Any, path: str) -> Any:
 @each("announced", [True, False])
 @each("identity", ["same", "", None])
 def test_each_call_of_one_id_is_asked_about(identity, announced):
-    stage = started()
+    stage = start_stage()
     if announced:
         stage.turn.add_tool_call(identity, *read("/w/a"))
         stage.turn.add_tool_call(identity, *read("/w/b"))
@@ -353,14 +353,14 @@ def test_each_call_of_one_id_is_asked_about(identity, announced):
 
 
 def test_a_call_is_asked_about_once():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"))
     assert not ask(stage, "t", "/w/a").refusal
     assert ask(stage, "t", "/w/a").refusal == "This call was asked about before."
 
 
 def test_a_later_call_with_the_id_of_one_that_ended_is_asked_about():
-    stage = started()
+    stage = start_stage()
     assert not ask(stage, "t", "/w/a").refusal
     stage.turn.add_tool_result("t", "A")
     later = ask(stage, "t", "/w/b")
@@ -368,7 +368,7 @@ def test_a_later_call_with_the_id_of_one_that_ended_is_asked_about():
 
 
 def test_a_refused_call_is_listed_with_its_own_id():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"))
     asked = ask(stage, "t", "/w/b")
     stage.turn.add_tool_call("t", *read("/w/c"))
@@ -381,7 +381,7 @@ def test_a_refused_call_is_listed_with_its_own_id():
 
 
 def test_two_agents_may_use_one_id():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("one", "Task", {})
     stage.turn.add_tool_call("two", "Task", {})
     for parent, path in (("one", "/w/a"), ("two", "/w/a"), ("two", "/w/b")):

@@ -60,7 +60,7 @@ def done(turn: Turn) -> None:
     turn.finalize()
 
 
-def closed(turn: Turn) -> None:
+def close_turn(turn: Turn) -> None:
     turn.record_end()
     turn.close(ChildExit(code=0), "")
 
@@ -73,7 +73,7 @@ REACH: dict[str, Callable[[Turn], None]] = {
     THINKING: thinking,
     ECHO: echo,
     DONE: done,
-    CLOSED: closed,
+    CLOSED: close_turn,
 }
 
 INIT, END = ["init"], ["end:success", "."]
@@ -228,7 +228,7 @@ LATE_VERBS: dict[str, Callable[[Turn], None]] = {
 def test_no_verb_says_anything_after_the_result(verb):
     """Contract S16b: clients forget the error when a line follows the result."""
     stage = Stage(partial=True)
-    closed(stage.turn)
+    close_turn(stage.turn)
     stage.lines()
     LATE_VERBS[verb](stage.turn)
     assert stage.brief() == []
@@ -238,7 +238,7 @@ def test_no_verb_says_anything_after_the_result(verb):
 @each("end", ["ended", "interrupted", "finish", "settle", "block_end", "message_end", "message"])
 def test_a_verb_about_the_end_changes_nothing_after_the_result(end):
     stage = Stage()
-    closed(stage.turn)
+    close_turn(stage.turn)
     stage.lines()
     getattr(stage.turn, end)()
     stage.turn.record_failure("too late")

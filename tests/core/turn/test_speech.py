@@ -16,7 +16,7 @@ BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"
 HIGH, LOW = "\ud83d", "\ude00"
 
 
-def started(partial: bool) -> Stage:
+def start_stage(partial: bool) -> Stage:
     """A stage whose init is said already."""
     stage = Stage(partial=partial)
     stage.turn.start_session(session_id="s")
@@ -37,7 +37,7 @@ def texts(stage: Stage) -> list[str]:
 
 def test_fragments_are_deltas_with_partial_messages():
     """S11"""
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_text("a")
     assert stage.brief() == ["start", "open:text", "+a"]
     stage.turn.add_text("b")
@@ -48,7 +48,7 @@ def test_fragments_are_deltas_with_partial_messages():
 
 def test_fragments_are_one_line_without_partial_messages():
     """S12"""
-    stage = started(False)
+    stage = start_stage(False)
     stage.turn.add_text("a")
     stage.turn.add_text("b")
     assert stage.brief() == []
@@ -57,7 +57,7 @@ def test_fragments_are_one_line_without_partial_messages():
 
 
 def test_thinking_streams_like_text():
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_thinking("h")
     stage.turn.add_text("t")
     assert stage.brief() == ["start", "open:thinking", "~h", "think:h", "stop", "open:text", "+t"]
@@ -65,7 +65,7 @@ def test_thinking_streams_like_text():
 
 @BOTH
 def test_an_empty_fragment_is_nothing(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("")
     stage.turn.add_thinking("")
     stage.turn.add_block("")
@@ -76,7 +76,7 @@ def test_an_empty_fragment_is_nothing(partial):
 
 @BOTH
 def test_a_late_end_of_a_block_is_ignored(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_block("a")
     stage.lines()
     stage.turn.end_block()
@@ -86,7 +86,7 @@ def test_a_late_end_of_a_block_is_ignored(partial):
 
 @BOTH
 def test_another_key_is_another_block(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("a", 0)
     stage.turn.add_text("b", 0)
     stage.turn.add_text("c", 1)
@@ -96,7 +96,7 @@ def test_another_key_is_another_block(partial):
 @BOTH
 def test_blocks_that_overlap_are_said_one_after_the_other(partial):
     """pi page: all ends come together at the end of the message, deltas interleave."""
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("a", 0)
     stage.turn.add_thinking("h", 1)
     stage.turn.add_text("b", 0)
@@ -105,7 +105,7 @@ def test_blocks_that_overlap_are_said_one_after_the_other(partial):
 
 @BOTH
 def test_a_whole_block_closes_the_open_one(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("a", 0)
     stage.turn.add_block("b")
     stage.turn.add_thinking_block("c")
@@ -120,7 +120,7 @@ def test_a_whole_block_that_is_too_long_only_when_its_separators_are_escaped_is_
 
 def test_a_whole_block_is_one_delta_with_partial_messages():
     """ACP shows deltas only: a block without one would be lost."""
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_block("whole")
     stage.turn.add_thinking_block("idea")
     assert stage.brief() == [
@@ -131,7 +131,7 @@ def test_a_whole_block_is_one_delta_with_partial_messages():
 
 @BOTH
 def test_many_fragments_are_joined_in_order(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     for number in range(1000):
         stage.turn.add_text(f"{number} ", 0)
     assert texts(stage) == [
@@ -146,7 +146,7 @@ def test_many_fragments_are_joined_in_order(partial):
 @BOTH
 def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value):
     """A vendor's event with a value of another type may cost that event, never the result."""
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("before ")
     try:
         getattr(stage.turn, verb)(value)
@@ -165,7 +165,7 @@ def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value)
 
 def test_half_a_pair_is_carried_into_the_next_delta():
     """pi splits emoji over two deltas (pi page; eliza#30904)."""
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_text("smile " + HIGH)
     stage.turn.add_text(LOW + " ok")
     assert stage.brief() == ["start", "open:text", "+smile ", "+😀 ok"]
@@ -175,7 +175,7 @@ def test_half_a_pair_is_carried_into_the_next_delta():
 
 
 def test_half_a_pair_is_joined_without_partial_messages():
-    stage = started(False)
+    stage = start_stage(False)
     stage.turn.add_text("smile " + HIGH)
     stage.turn.add_text(LOW + " ok")
     stage.turn.end_block()
@@ -183,7 +183,7 @@ def test_half_a_pair_is_joined_without_partial_messages():
 
 
 def test_a_delta_of_a_half_alone_says_nothing_yet():
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_text(HIGH)
     assert stage.brief() == ["start", "open:text"]
     stage.turn.add_text(LOW)
@@ -192,7 +192,7 @@ def test_a_delta_of_a_half_alone_says_nothing_yet():
 
 @BOTH
 def test_a_half_whose_other_half_never_comes_is_replaced(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("a" + HIGH)
     stage.turn.add_text("b")
     stage.turn.add_text("c" + HIGH)
@@ -202,14 +202,14 @@ def test_a_half_whose_other_half_never_comes_is_replaced(partial):
 @BOTH
 @pytest.mark.parametrize("text", [LOW, LOW + HIGH, "a" + LOW + "b"])
 def test_halves_in_the_wrong_order_are_replaced(partial, text):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text(text)
     assert texts(stage) == ["text:" + join_surrogates(text)]
 
 
 @BOTH
 def test_a_half_is_not_carried_into_another_block(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("a" + HIGH, 0)
     stage.turn.add_text(LOW + "b", 1)
     assert texts(stage) == ["text:a\ufffd", "text:\ufffdb"]
@@ -217,7 +217,7 @@ def test_a_half_is_not_carried_into_another_block(partial):
 
 @BOTH
 def test_a_half_in_a_whole_block_is_replaced_and_counted(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_block("x" + HIGH)
     assert texts(stage) == ["text:x\ufffd"]
     assert stage.account.repairs == {"surrogate": 1}
@@ -235,7 +235,7 @@ def test_a_half_in_a_whole_block_is_replaced_and_counted(partial):
 )
 def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
     """S14"""
-    stage = started(partial)
+    stage = start_stage(partial)
     for verb, fragment in fragments:
         getattr(stage.turn, verb)(fragment)
     said = {"text": "", "thinking": ""}
@@ -257,7 +257,7 @@ def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
 
 
 def test_a_snapshot_says_only_what_is_new():
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.update_text("Hel", 0)
     stage.turn.update_text("Hello", 0)
     stage.turn.update_text("Hello", 0)
@@ -267,7 +267,7 @@ def test_a_snapshot_says_only_what_is_new():
 @BOTH
 def test_a_snapshot_of_what_was_streamed_says_the_rest(partial):
     """pi: `message_end` is authoritative, deltas may be missing."""
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("Hel", 0)
     stage.turn.add_thinking("hm", 1)
     stage.turn.update_text("Hello", 0)
@@ -277,7 +277,7 @@ def test_a_snapshot_of_what_was_streamed_says_the_rest(partial):
 
 @BOTH
 def test_a_snapshot_that_contradicts_is_counted_and_nothing_is_taken_back(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("Hello", 0)
     stage.turn.update_text("Goodbye", 0)
     assert texts(stage) == ["text:Hello"]
@@ -286,7 +286,7 @@ def test_a_snapshot_that_contradicts_is_counted_and_nothing_is_taken_back(partia
 
 @BOTH
 def test_snapshots_of_two_blocks_do_not_mix(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.update_text("a", 0)
     stage.turn.update_text("b", 1)
     stage.turn.update_text("ab", 0)
@@ -297,7 +297,7 @@ def test_snapshots_of_two_blocks_do_not_mix(partial):
 
 @BOTH
 def test_a_snapshot_of_text_and_one_of_thinking_are_two_blocks(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.update_text("same", 0)
     stage.turn.update_thinking("same", 0)
     assert texts(stage) == ["text:same", "think:same"]
@@ -305,7 +305,7 @@ def test_a_snapshot_of_text_and_one_of_thinking_are_two_blocks(partial):
 
 @BOTH
 def test_the_snapshots_of_a_new_reply_begin_at_nothing(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.update_text("Hello", 0)
     stage.turn.start_message()
     stage.turn.update_text("Hello", 0)
@@ -314,7 +314,7 @@ def test_the_snapshots_of_a_new_reply_begin_at_nothing(partial):
 
 @BOTH
 def test_a_snapshot_with_joined_halves_is_what_was_streamed_in_halves(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("x" + HIGH, 0)
     stage.turn.add_text(LOW, 0)
     stage.turn.update_text("x😀 y", 0)
@@ -326,7 +326,7 @@ def test_a_snapshot_with_joined_halves_is_what_was_streamed_in_halves(partial):
 
 
 def test_what_was_unsaid_of_a_cut_reply_is_forgotten():
-    stage = started(False)
+    stage = start_stage(False)
     stage.turn.add_text("Hel")
     stage.turn.retract_message()
     stage.turn.add_text("Hello")
@@ -334,7 +334,7 @@ def test_what_was_unsaid_of_a_cut_reply_is_forgotten():
 
 
 def test_what_was_said_of_a_cut_reply_is_not_said_twice():
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_text("Hel")
     stage.turn.retract_message()
     assert stage.brief() == ["start", "open:text", "+Hel", "text:Hel", "stop", "done:None"]
@@ -349,7 +349,7 @@ def test_what_was_said_of_a_cut_reply_is_not_said_twice():
 
 @BOTH
 def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     for thought, word in (("hm", "Hel"), ("hm", "Hello"), ("hm", "Hello there")):
         stage.turn.add_thinking(thought, 0)
         stage.turn.add_text(word, 1)
@@ -368,7 +368,7 @@ def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
 
 
 def test_a_repeated_fragment_that_goes_on_is_cut_where_it_is_new():
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_text("Hel")
     stage.turn.retract_message()
     stage.lines()
@@ -378,7 +378,7 @@ def test_a_repeated_fragment_that_goes_on_is_cut_where_it_is_new():
 
 @BOTH
 def test_a_whole_block_that_was_said_is_not_said_again(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
     stage.lines()
@@ -391,7 +391,7 @@ def test_a_whole_block_that_was_said_is_not_said_again(partial):
 
 @BOTH
 def test_a_retried_reply_that_says_something_else_is_said(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
     stage.lines()
@@ -405,7 +405,7 @@ def test_a_retried_reply_that_says_something_else_is_said(partial):
 
 def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginning():
     """What was swallowed belongs to the new reply; without it the sentence would have no head."""
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_text("abc")
     stage.turn.retract_message()
     stage.lines()
@@ -417,7 +417,7 @@ def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginnin
 
 
 def test_a_retried_reply_that_is_shorter_is_the_result():
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_text("Hello")
     stage.turn.retract_message()
     stage.turn.add_text("Hel")
@@ -428,7 +428,7 @@ def test_a_retried_reply_that_is_shorter_is_the_result():
 
 @BOTH
 def test_a_retried_reply_that_says_nothing_leaves_an_empty_result(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
     stage.turn.record_end()
@@ -438,7 +438,7 @@ def test_a_retried_reply_that_says_nothing_leaves_an_empty_result(partial):
 @BOTH
 def test_a_reply_cut_twice_is_still_said_once(partial):
     """qwen's empty replies: eight retries in a row (qwen page, section 6)."""
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_block("Hel")
     for _ in range(3):
         stage.turn.retract_message()
@@ -449,7 +449,7 @@ def test_a_reply_cut_twice_is_still_said_once(partial):
 
 @BOTH
 def test_thinking_is_repeated_by_itself(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_thinking_block("hm")
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
@@ -460,7 +460,7 @@ def test_thinking_is_repeated_by_itself(partial):
 
 @BOTH
 def test_a_call_in_a_retried_reply_is_said(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
     stage.turn.add_block("Hello")
@@ -472,7 +472,7 @@ def test_a_call_in_a_retried_reply_is_said(partial):
 @BOTH
 def test_nothing_is_swallowed_behind_a_tools_result(partial):
     """The reply before the result is over; a retry is about the one behind it."""
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
@@ -492,7 +492,7 @@ def test_a_retry_before_anything_was_said_changes_nothing():
 @BOTH
 def test_a_snapshot_of_a_retried_block_says_only_what_is_new(partial):
     """pi streams deltas of the retried reply, then says the message whole."""
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_block("Hel")
     stage.turn.retract_message()
     stage.turn.add_text("Hel", 0)
@@ -503,7 +503,7 @@ def test_a_snapshot_of_a_retried_block_says_only_what_is_new(partial):
 
 @BOTH
 def test_half_a_pair_at_the_cut_is_forgotten(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_text("a" + HIGH)
     stage.turn.retract_message()
     stage.turn.add_text("b")

@@ -15,7 +15,7 @@ from shim.core.turn.tool_calls import MAX_EARLY_RESULTS
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
 
-def started(partial: bool = False, **terms: object) -> Stage:
+def start_stage(partial: bool = False, **terms: object) -> Stage:
     """A stage whose init is said already."""
     stage = Stage(partial=partial, **terms)
     stage.turn.start_session(session_id="s")
@@ -23,7 +23,7 @@ def started(partial: bool = False, **terms: object) -> Stage:
     return stage
 
 
-def ended(stage: Stage) -> list[str]:
+def end_turn(stage: Stage) -> list[str]:
     """What is left to say when the vendor ends well."""
     stage.turn.record_end()
     words = stage.finish()
@@ -32,7 +32,7 @@ def ended(stage: Stage) -> list[str]:
 
 
 def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a.txt")
     call, result = stage.lines()
@@ -46,7 +46,7 @@ def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
 
 def test_a_call_that_was_open_at_an_interrupt_has_failed_whatever_the_vendor_says_of_it():
     """6.4. gemini 0.61 and opencode 1.18 call a command that they stopped completed."""
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "tail -f a.txt"})
     stage.turn.record_interrupt()
     stage.turn.add_tool_result("t", "Command cancelled by user.")
@@ -56,7 +56,7 @@ def test_a_call_that_was_open_at_an_interrupt_has_failed_whatever_the_vendor_say
 
 def test_a_call_is_streamed_as_one_fragment_with_partial_messages():
     """House: its input is one input_json_delta, in Claude's names."""
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     assert stage.brief() == ["start", "open:tool_use", '{"command":"ls"}', "call:t Bash", "stop"]
 
@@ -64,19 +64,19 @@ def test_a_call_is_streamed_as_one_fragment_with_partial_messages():
 @BOTH
 def test_parallel_calls_are_answered_in_the_order_of_their_results(partial):
     """S7, contract 5.5: all calls of a reply first, results in completion order."""
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_tool_call("a", "Bash", {})
     stage.turn.add_tool_call("b", "Read", {})
     stage.turn.add_tool_result("b", "2")
     stage.turn.add_tool_result("a", "1")
-    words = [word for word in ended(stage) if word.startswith(("call", "result"))]
+    words = [word for word in end_turn(stage) if word.startswith(("call", "result"))]
     assert words == ["call:a Bash", "call:b Read", "result:b 2", "result:a 1"]
 
 
 @BOTH
 def test_the_same_id_while_it_is_open_is_the_same_call(partial):
     """Vendors announce a call twice: in the message, and when it runs (pi)."""
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.lines()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
@@ -86,11 +86,11 @@ def test_the_same_id_while_it_is_open_is_the_same_call(partial):
 
 @BOTH
 def test_an_id_that_comes_again_after_its_result_is_a_new_call(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     for number in range(3):
         stage.turn.add_tool_call("t", "Bash", {})
         stage.turn.add_tool_result("t", str(number))
-    words = [word for word in ended(stage) if word.startswith(("call", "result"))]
+    words = [word for word in end_turn(stage) if word.startswith(("call", "result"))]
     assert [word.split()[0].split(":")[1] for word in words[::2]] == [
         word.split()[0].split(":")[1] for word in words[1::2]
     ]
@@ -102,24 +102,24 @@ def test_an_id_that_comes_again_after_its_result_is_a_new_call(partial):
 
 @BOTH
 def test_a_minted_id_is_never_one_that_a_vendor_used(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     for identity in ("t~2", "t", "t", "t~2"):
         stage.turn.add_tool_call(identity, "Bash", {})
         stage.turn.add_tool_result(identity, "")
-    ended(stage)  # check_turns: ids are used once
+    end_turn(stage)  # check_turns: ids are used once
 
 
 @pytest.mark.parametrize("identity", ["", None, 7])
 def test_a_call_without_an_id_gets_one(identity):
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call(identity, "Bash", {})
-    ended(stage)
+    end_turn(stage)
 
 
 @BOTH
 def test_a_result_that_comes_before_its_call_waits_for_it(partial):
     """acai's seed example and wayland-core#133."""
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_tool_result("t", "early", True)
     assert stage.brief() == []
     stage.turn.add_tool_call("t", "Bash", {})
@@ -127,52 +127,52 @@ def test_a_result_that_comes_before_its_call_waits_for_it(partial):
         "call:t Bash",
         "failed:t early",
     ]
-    ended(stage)
+    end_turn(stage)
 
 
 @BOTH
 def test_a_second_result_is_counted_and_dropped(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "one")
     stage.lines()
     stage.turn.add_tool_result("t", "two")
     assert stage.brief() == []
     assert stage.account.repairs == {"second_tool_result": 1}
-    ended(stage)
+    end_turn(stage)
 
 
 @BOTH
 def test_a_result_whose_call_never_comes_is_counted(partial):
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_tool_result("t", "orphan")
     stage.turn.add_block("done")
-    assert not any(word.startswith("result") for word in ended(stage))
+    assert not any(word.startswith("result") for word in end_turn(stage))
     assert stage.account.repairs == {"orphan_tool_result": 1}
 
 
 def test_results_that_wait_are_bounded():
     """Threats: every table bounded."""
-    stage = started()
+    stage = start_stage()
     for number in range(MAX_EARLY_RESULTS + 10):
         stage.turn.add_tool_result(f"t{number}", "x" * 10)
     assert stage.account.repairs == {"orphan_tool_result": 10}
-    ended(stage)
+    end_turn(stage)
     assert stage.account.repairs == {"orphan_tool_result": MAX_EARLY_RESULTS + 10}
 
 
 def test_a_result_that_names_its_call_makes_up_for_it():
     """cursor: `completed` without `started`."""
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_result("t", "out", False, "Bash", {"command": "ls"})
     call, result = stage.lines()
     assert call["message"]["content"][0]["input"] == {"command": "ls"}
     assert result["message"]["content"][0]["tool_use_id"] == "t"
-    ended(stage)
+    end_turn(stage)
 
 
 def test_a_named_result_of_an_open_call_belongs_to_it():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "out", False, "Bash", {"command": "ls"})
     assert stage.brief() == ["call:t Bash", "result:t out"]
@@ -181,14 +181,14 @@ def test_a_named_result_of_an_open_call_belongs_to_it():
 @BOTH
 def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
     """acai 0.1.0."""
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_tool_call("a", "Bash", {})
     stage.turn.add_tool_call("b", "Bash", {})
     stage.lines()
     stage.turn.fill_results()
     assert [word for word in stage.brief() if word.startswith("result")] == ["result:a", "result:b"]
     assert not stage.turn.open_calls
-    ended(stage)
+    end_turn(stage)
 
 
 @BOTH
@@ -207,7 +207,7 @@ def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
 )
 def test_calls_that_are_open_at_the_end_get_a_result(partial, how, said, kind):
     """Contract S16c: ACP fails the turn otherwise."""
-    stage = started(partial)
+    stage = start_stage(partial)
     stage.turn.add_tool_call("t", "Bash", {})
     if how == "failed":
         stage.turn.record_failure("boom")
@@ -228,7 +228,7 @@ def test_calls_that_are_open_at_the_end_get_a_result(partial, how, said, kind):
     ],
 )
 def test_a_results_content_is_text_or_blocks(content, written):
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.lines()
     stage.turn.add_tool_result("t", content)
@@ -239,29 +239,29 @@ def test_a_results_content_is_text_or_blocks(content, written):
 @pytest.mark.parametrize("content", [None, 7, {"output": "x"}, True])
 def test_a_results_content_of_another_type_becomes_text(content):
     """Contract S7: `content` is a string or blocks; vibe-kanban's serde refuses anything else."""
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", content)
-    ended(stage)
+    end_turn(stage)
 
 
 @each("name", [None, 7, ["x"], {"a": 1}, ""])
 def test_a_calls_name_is_always_a_text(name):
     """Contract S6: a call without `name` kills the Python SDK."""
-    stage = started()
+    stage = start_stage()
     try:
         stage.turn.add_tool_call("t", name, {})
     except Exception:  # the pump counts it
         pass
-    ended(stage)
+    end_turn(stage)
 
 
 @pytest.mark.parametrize("arguments", [None, "ls", ["ls"], 7])
 def test_a_calls_input_is_always_an_object(arguments):
     """Contract S6."""
-    stage = started(True)
+    stage = start_stage(True)
     stage.turn.add_tool_call("t", "Bash", arguments)
-    ended(stage)
+    end_turn(stage)
 
 
 # -- denials, hidden and forbidden calls -----------------------------------------------------------
@@ -269,7 +269,7 @@ def test_a_calls_input_is_always_an_object(arguments):
 
 def test_a_denial_is_in_the_result_and_the_turn_goes_on():
     """Contract 5.3."""
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
     stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "refused", True)
@@ -283,7 +283,7 @@ def test_a_denial_is_in_the_result_and_the_turn_goes_on():
 
 
 def test_a_call_is_denied_once():
-    stage = started()
+    stage = start_stage()
     for _ in range(3):
         stage.turn.add_denial("t", "Bash", {})
     stage.turn.add_denial("u", "Bash", {})
@@ -294,34 +294,34 @@ def test_a_call_is_denied_once():
 @BOTH
 def test_a_hidden_call_is_left_out_with_its_result(partial):
     """Contract S16c: filtering drops both halves."""
-    stage = started(partial, judge=judge(hidden=["Grep"]))
+    stage = start_stage(partial, judge=judge(hidden=["Grep"]))
     stage.turn.add_tool_call("g", "Grep", {})
     stage.turn.add_tool_call("b", "Bash", {})
     stage.turn.add_tool_result("g", "hidden")
     stage.turn.add_tool_result("b", "shown")
-    words = ended(stage)
+    words = end_turn(stage)
     assert not any("Grep" in word or "hidden" in word for word in words)
     assert "result:b shown" in words
     assert stage.account.repairs == {}
 
 
 def test_a_hidden_call_without_a_result_says_nothing_at_the_end():
-    stage = started(judge=judge(hidden=["Grep"]))
+    stage = start_stage(judge=judge(hidden=["Grep"]))
     stage.turn.add_tool_call("g", "Grep", {})
-    assert ended(stage) == ["end:success", "."]
+    assert end_turn(stage) == ["end:success", "."]
 
 
 def test_a_hidden_call_that_its_result_names_stays_hidden():
-    stage = started(judge=judge(hidden=["Grep"]))
+    stage = start_stage(judge=judge(hidden=["Grep"]))
     stage.turn.add_tool_result("g", "hidden", False, "Grep", {})
     stage.turn.add_tool_result("g", "hidden", False, "Grep", {})
-    assert ended(stage) == ["end:success", "."]
+    assert end_turn(stage) == ["end:success", "."]
 
 
 @BOTH
 def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     """The second line of defence: what is seen here may have begun to run, and the text says so."""
-    stage = started(partial, judge=judge(deny=["Bash"]))
+    stage = start_stage(partial, judge=judge(deny=["Bash"]))
     stage.turn.add_block("I will clean up.")
     stage.turn.add_tool_call("t", "Bash", {"command": "rm -rf /"})
     stage.turn.add_tool_result("t", "done")
@@ -340,29 +340,29 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
 
 
 def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
-    stage = started(judge=judge(deny=["Bash"]))
+    stage = start_stage(judge=judge(deny=["Bash"]))
     stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "blocked", True)
     assert "call:t Bash" in stage.brief() and stage.turn.state != "closed"
-    assert ended(stage)[-2] == "end:success"
+    assert end_turn(stage)[-2] == "end:success"
 
 
-def told(**rules):
+def build_informed_evaluator(**rules):
     """The judge of a vendor that was told beforehand of every rule about a whole tool."""
     return PolicyEvaluator(judge(**rules).policy, is_sent_to_vendor=lambda rule: True)
 
 
 def test_a_forbidden_call_of_a_tool_that_the_vendor_knows_it_has_not_leaves_the_turn_its_answer():
-    stage = started(judge=told(deny=["Bash"], only=["Bash", "Read"]))
+    stage = start_stage(judge=build_informed_evaluator(deny=["Bash"], only=["Bash", "Read"]))
     for identity, name in (("t", "Bash"), ("u", "Grep")):
         stage.turn.add_tool_call(identity, name, {})
         stage.turn.add_tool_result(identity, "no such tool", True)
-    assert ended(stage)[-2] == "end:success"
+    assert end_turn(stage)[-2] == "end:success"
 
 
 def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn():
-    stage = started(judge=told(deny=["Bash"]))
+    stage = start_stage(judge=build_informed_evaluator(deny=["Bash"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a.txt")
     assert stage.turn.cause == "denied"
@@ -371,26 +371,26 @@ def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn()
 
 
 def test_a_call_against_a_rule_that_no_vendor_can_be_told_of_stops_the_turn_at_once():
-    stage = started(judge=told(deny=["Bash(ls:*)"]))
+    stage = start_stage(judge=build_informed_evaluator(deny=["Bash(ls:*)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     assert stage.turn.cause == "denied"
 
 
 def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
-    stage = started(judge=judge(deny=["Bash"]))
+    stage = start_stage(judge=judge(deny=["Bash"]))
     stage.turn.add_tool_call("t", "Bash", {}, hidden=True)
     assert stage.turn.state == "closed" and "call:t Bash" in stage.brief()
 
 
 def test_a_call_that_falls_under_no_rule_runs():
-    stage = started(judge=judge(deny=["Bash(rm *)"]))
+    stage = start_stage(judge=judge(deny=["Bash(rm *)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a")
-    assert ended(stage)[-2] == "end:success"
+    assert end_turn(stage)[-2] == "end:success"
 
 
 def test_a_forbidden_call_stops_even_when_its_result_invents_it():
-    stage = started(judge=judge(deny=["Bash"]))
+    stage = start_stage(judge=judge(deny=["Bash"]))
     stage.turn.add_tool_result("t", "done", False, "Bash", {})
     words = stage.brief()
     assert words[-1] == "."
@@ -404,7 +404,7 @@ def test_a_forbidden_call_stops_even_when_its_result_invents_it():
 @pytest.mark.parametrize("calls", [1, 2])
 def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
     """Contract 5.9: error_max_turns, its text, terminal_reason max_turns."""
-    stage = started(partial, max_turns=2)
+    stage = start_stage(partial, max_turns=2)
     for reply in range(3):
         for call in range(calls):
             stage.turn.add_tool_call(f"t{reply}{call}", "Bash", {})
@@ -424,11 +424,11 @@ def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
 
 
 def test_a_reply_without_calls_is_no_reason_to_stop():
-    stage = started(max_turns=1)
+    stage = start_stage(max_turns=1)
     stage.turn.add_block("a")
     stage.turn.start_message()
     stage.turn.add_block("b")
-    assert ended(stage)[-2] == "end:success b"
+    assert end_turn(stage)[-2] == "end:success b"
 
 
 # -- permissions -----------------------------------------------------------------------------------
@@ -443,7 +443,7 @@ def ask(stage: Stage, request: str = "q1", call: str = "t", name: str = "Bash"):
 
 
 def test_a_question_about_a_call_that_was_not_said_says_it_first():
-    stage = started()
+    stage = start_stage()
     asked = ask(stage)
     assert (asked.request_id, asked.call_id, asked.tool, asked.vendor_tool, asked.refusal) == (
         "q1",
@@ -456,7 +456,7 @@ def test_a_question_about_a_call_that_was_not_said_says_it_first():
 
 
 def test_a_question_about_an_open_call_says_nothing():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.lines()
     assert ask(stage).refusal == "" and stage.brief() == []
@@ -464,13 +464,13 @@ def test_a_question_about_an_open_call_says_nothing():
 
 def test_a_question_that_comes_twice_or_about_the_same_call_is_refused():
     """Threats: duplicate request or tool ids in an open permission request are denied."""
-    stage = started()
+    stage = start_stage()
     ask(stage)
     assert ask(stage, "q1", "other").refusal and ask(stage, "q2", "t").refusal
 
 
 def test_a_question_is_remembered_when_the_shell_has_taken_it():
-    stage = started()
+    stage = start_stage()
     assert not ask(stage).refusal
     stage.turn.pending_permissions.clear()
     assert ask(stage, "q1", "other").refusal and ask(stage, "q2", "t").refusal
@@ -479,7 +479,7 @@ def test_a_question_is_remembered_when_the_shell_has_taken_it():
 
 def test_a_flood_of_questions_is_not_remembered():
     """Threats: every table is bounded."""
-    stage = started()
+    stage = start_stage()
     for number in range(MAX_PERMISSION_REQUESTS + 500):
         ask(stage, f"q{number}", f"t{number}")
     questions = stage.turn.permission_requests
@@ -487,27 +487,27 @@ def test_a_flood_of_questions_is_not_remembered():
 
 
 def test_a_question_behind_the_end_is_refused():
-    stage = started()
-    ended(stage)
+    stage = start_stage()
+    end_turn(stage)
     assert ask(stage).refusal == "The turn is over."
 
 
 def test_a_question_that_waits_when_the_turn_ends_is_refused():
-    stage = started()
+    stage = start_stage()
     ask(stage)
-    ended(stage)
+    end_turn(stage)
     assert [asked.refusal for asked in stage.turn.pending_permissions] == ["The turn is over."]
 
 
 def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
-    hidden = started(judge=judge(hidden=["Bash"]))
+    hidden = start_stage(judge=judge(hidden=["Bash"]))
     assert "hidden" in ask(hidden).refusal and hidden.brief() == []
-    forbidden = started(judge=judge(deny=["Bash"]))
+    forbidden = start_stage(judge=judge(deny=["Bash"]))
     assert ask(forbidden).refusal and forbidden.turn.cause == "denied"
 
 
 def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once():
-    stage = started()
+    stage = start_stage()
     asked = ask(stage)
     stage.turn.record_refusal(asked, "no way", frontend_knows=True)
     stage.turn.record_refusal(asked, "no way", frontend_knows=True)
@@ -518,14 +518,14 @@ def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once()
 
 
 def test_a_refused_call_whose_result_never_comes_still_says_why():
-    stage = started()
+    stage = start_stage()
     stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
     stage.lines()
     assert any("no way" in word for word in map(str, [stage.turn.record_end(), *stage.finish()]))
 
 
 def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
-    stage = started()
+    stage = start_stage()
     stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "it ran")
     (result,) = [line for line in stage.lines() if line["type"] == "user"]
@@ -535,7 +535,7 @@ def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
 
 
 def test_a_denied_call_that_failed_keeps_the_promise():
-    stage = started()
+    stage = start_stage()
     stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "not allowed", True)
     assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
@@ -545,14 +545,14 @@ def test_a_denial_that_the_vendor_did_not_receive_breaks_no_promise():
     """A call of the frontend's own process is denied where it would run, and its vendor may report
     any result.
     """
-    stage = started()
+    stage = start_stage()
     stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True, vendor_knows=False)
     stage.turn.add_tool_result("t", "it was refused")
     assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
 
 
 def test_a_forbidden_call_ends_the_turn_with_the_reason_of_who_forbade_it():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.forbid_call("other", "not today")
     assert stage.turn.cause == ""
@@ -572,7 +572,7 @@ CLAUDE_IMAGE = {
 @each("given", [[MCP_IMAGE], {"content": [MCP_IMAGE]}])
 def test_an_mcp_result_has_claudes_form(given, is_early, redact):
     """Claude's frontends cannot show MCP blocks."""
-    stage = started(redact=redact)
+    stage = start_stage(redact=redact)
     if is_early:
         stage.turn.add_tool_result("t", given)
     stage.turn.add_tool_call("t", "mcp__srv__take", {})
@@ -583,7 +583,7 @@ def test_an_mcp_result_has_claudes_form(given, is_early, redact):
 
 
 def test_an_mcp_result_with_is_error_is_an_error():
-    stage = started()
+    stage = start_stage()
     stage.turn.add_tool_call("t", "mcp__srv__take", {})
     stage.turn.add_tool_result("t", {"content": [{"type": "text", "text": "no"}], "isError": True})
     _, result = stage.lines()
@@ -593,7 +593,7 @@ def test_an_mcp_result_with_is_error_is_an_error():
 
 
 def test_a_secret_in_structured_content_is_redacted():
-    stage = started(redact=True)
+    stage = start_stage(redact=True)
     secret = f"ghp_{random(36)}"
     stage.turn.add_tool_call("t", "mcp__srv__take", {})
     stage.turn.add_tool_result("t", {"content": [], "structuredContent": {"token": secret}})
@@ -602,19 +602,19 @@ def test_a_secret_in_structured_content_is_redacted():
 
 def test_an_mcp_tool_is_written_with_claudes_name():
     """The real claude replaces every character that the API does not take in a tool's name."""
-    stage = started()
+    stage = start_stage()
     name, plain = "mcp__my srv.x__do it/ü", "mcp__my_srv_x__do_it__"
     stage.turn.add_denial("t", name, {})
     stage.turn.add_tool_call("t", name, {})
     stage.turn.add_tool_result("t", "no", True)
     stage.turn.get_subagent("t").add_tool_call("n", name, {})
     assert stage.lines()[0]["message"]["content"][0]["name"] == plain
-    ended(stage)
+    end_turn(stage)
     assert stage.turn.denials["t"]["tool_name"] == plain
 
 
 def test_a_permission_request_has_claudes_name_of_an_mcp_tool():
-    stage = started()
+    stage = start_stage()
     stage.turn.request_permission("q", "t", "mcp__s.x__do it", {}, ("do it", {}))
     assert stage.turn.pending_permissions[0].tool == "mcp__s_x__do_it"
 
