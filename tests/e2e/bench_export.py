@@ -70,8 +70,8 @@ def loads(browser: Browser, file: Path, times: int) -> None:
     ready, painted = [], []
     for _ in range(times):
         browser.open(file)
-        browser.wait(lambda: browser.run(LOADED)[0] and browser.run(LOADED)[1])
-        load, paint = browser.run(LOADED)
+        browser.wait_until(lambda: browser.run_script(LOADED)[0] and browser.run_script(LOADED)[1])
+        load, paint = browser.run_script(LOADED)
         ready.append(load)
         painted.append(paint)
     spread = f"{min(ready):.0f} to {max(ready):.0f}"
@@ -81,8 +81,8 @@ def loads(browser: Browser, file: Path, times: int) -> None:
 
 def scrolls(browser: Browser, what: str) -> None:
     """Scroll from the top to the bottom."""
-    browser.command("Performance.disable")
-    browser.command("Performance.enable", timeDomain="threadTicks")
+    browser.call_devtools("Performance.disable")
+    browser.call_devtools("Performance.enable", timeDomain="threadTicks")
     browser.driver.set_script_timeout(100)
     before = metrics(browser)
     frames = sorted(browser.driver.execute_async_script(SCROLL, FRAMES))
@@ -101,7 +101,7 @@ def metrics(browser: Browser) -> dict[str, float]:
     """What the page's thread has used."""
     return {
         entry["name"]: entry["value"]
-        for entry in browser.command("Performance.getMetrics")["metrics"]
+        for entry in browser.call_devtools("Performance.getMetrics")["metrics"]
     }
 
 
@@ -131,7 +131,7 @@ def main() -> int:
                 browser.open(file, size=size)
                 scrolls(browser, f"on {name}")
             for what, script in ACTIONS.items():
-                said(f"{what}: {browser.run(TIMED.format(script)):.0f} ms")
+                said(f"{what}: {browser.run_script(TIMED.format(script)):.0f} ms")
             scrolls(browser, "with all unfolded")
     finally:
         browser.close()

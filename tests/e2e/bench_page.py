@@ -64,9 +64,9 @@ def line(page: Page, here: BenchHosting, table: Table) -> None:
     """Part `line`."""
     table.print_heading(f"line  milliseconds from the child's write, median and 95th of {CALLS}")
     one = here.start()
-    page.browser.run("location.hash = arguments[0]", f"s/{one.short_id}")
-    page.browser.wait(lambda: page.browser.run("return shown.synced"))
-    page.browser.run(WATCH)
+    page.browser.run_script("location.hash = arguments[0]", f"s/{one.short_id}")
+    page.browser.wait_until(lambda: page.browser.run_script("return shown.synced"))
+    page.browser.run_script(WATCH)
     with here.link(one, partial=False) as link:
         until(link, "synced")
         plan = json.dumps({"calls": CALLS, "rate": RATE, "bytes": 100})
@@ -74,10 +74,13 @@ def line(page: Page, here: BenchHosting, table: Table) -> None:
         direct = [
             at * 1000 - int(said) / 1e6 for at, line in read_lines(link) if (said := call_of(line))
         ]
-    page.browser.wait(lambda: page.browser.run("return Object.keys(seen).length") >= CALLS)
+    page.browser.wait_until(
+        lambda: page.browser.run_script("return Object.keys(seen).length") >= CALLS
+    )
     began = clock_of(page.browser)
     drawn = [
-        began + at - int(said) / 1e6 for said, at in page.browser.run("return Object.entries(seen)")
+        began + at - int(said) / 1e6
+        for said, at in page.browser.run_script("return Object.entries(seen)")
     ]
     tell(table, "a socket client", direct, None)
     tell(table, "a step in the page", drawn, GOAL_MS)
@@ -85,9 +88,10 @@ def line(page: Page, here: BenchHosting, table: Table) -> None:
 
 def clock_of(browser: Browser) -> float:
     """The machine's monotonic time, in milliseconds, at which the page's own clock began."""
-    browser.command("Performance.enable")
+    browser.call_devtools("Performance.enable")
     metrics = {
-        one["name"]: one["value"] for one in browser.command("Performance.getMetrics")["metrics"]
+        one["name"]: one["value"]
+        for one in browser.call_devtools("Performance.getMetrics")["metrics"]
     }
     return 1000 * float(metrics["NavigationStart"])
 
@@ -109,8 +113,8 @@ def long(page: Page, here: BenchHosting, table: Table, rounds: int) -> None:
     here.wait_until_done(one)
     drawn, bare, size = list[float](), list[float](), 0
     for _ in range(rounds):
-        page.browser.run("location.hash = ''")
-        page.browser.wait(lambda: page.view() == "none")
+        page.browser.run_script("location.hash = ''")
+        page.browser.wait_until(lambda: page.view() == "none")
         milliseconds, size = page.browser.driver.execute_async_script(OPEN, one.short_id)
         drawn.append(milliseconds / 1000)
         bare.append(read(page, one))

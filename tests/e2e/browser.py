@@ -81,7 +81,7 @@ class Browser:
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service
 
-        self.patience = WAIT_SECONDS
+        self.wait_timeout_s = WAIT_SECONDS
         chromium, driver = programs()
         options = webdriver.ChromeOptions()
         options.binary_location = chromium
@@ -116,23 +116,27 @@ class Browser:
         self, page: Path, address: str = "", *, size: tuple[int, int] = DESKTOP, dark: bool = False
     ) -> None:
         """Load a page from its file, and wait until it has drawn itself."""
-        self.visit(f"{page.as_uri()}{address}", size=size, dark=dark)
+        self.open_url(f"{page.as_uri()}{address}", size=size, dark=dark)
 
-    def visit(self, address: str, *, size: tuple[int, int] = DESKTOP, dark: bool = False) -> None:
+    def open_url(
+        self, address: str, *, size: tuple[int, int] = DESKTOP, dark: bool = False
+    ) -> None:
         """Load a page from its address, and wait until it has drawn itself."""
-        self.dress(size, dark=dark)
+        self.set_appearance(size, dark=dark)
         self.driver.get("about:blank")
-        self.forget()
+        self.clear_logs()
         self.driver.get(address)
-        self.wait(lambda: self.run("return document.documentElement.dataset.ready === 'yes'"))
+        self.wait_until(
+            lambda: self.run_script("return document.documentElement.dataset.ready === 'yes'")
+        )
 
-    def dress(self, size: tuple[int, int], *, dark: bool = False) -> None:
+    def set_appearance(self, size: tuple[int, int], *, dark: bool = False) -> None:
         """The window's size and its colours, for the page that is open too."""
-        self.command("Emulation.setEmulatedMedia", features=[
+        self.call_devtools("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce"},
         ])  # fmt: skip
-        self.command(
+        self.call_devtools(
             "Emulation.setDeviceMetricsOverride",
             width=size[0],
             height=size[1],
@@ -140,35 +144,35 @@ class Browser:
             mobile=size[0] < 400,
         )
 
-    def offline(self, is_: bool) -> None:
+    def set_offline(self, is_: bool) -> None:
         """The browser's own switch for the network."""
-        self.command("Network.enable")
+        self.call_devtools("Network.enable")
         unbounded = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
-        self.command("Network.emulateNetworkConditions", offline=is_, **unbounded)
+        self.call_devtools("Network.emulateNetworkConditions", offline=is_, **unbounded)
 
-    def command(self, name: str, **parameters: Any) -> Any:
+    def call_devtools(self, name: str, **parameters: Any) -> Any:
         """A command of the DevTools protocol."""
         return self.driver.execute_cdp_cmd(name, parameters)
 
-    def run(self, script: str, *arguments: Any) -> Any:
+    def run_script(self, script: str, *arguments: Any) -> Any:
         """A function's body, in the page."""
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, condition: Callable[[], Any]) -> Any:
+    def wait_until(self, condition: Callable[[], Any]) -> Any:
         """What the condition says when it is true; fails when that does not come."""
         from selenium.webdriver.support.ui import WebDriverWait
 
-        return WebDriverWait(self.driver, self.patience, poll_frequency=0.05).until(
-            lambda _: self.steadily(condition)
+        return WebDriverWait(self.driver, self.wait_timeout_s, poll_frequency=0.05).until(
+            lambda _: self.retry_when_stale(condition)
         )
 
-    def steadily(self, look: Callable[[], Any]) -> Any:
+    def retry_when_stale(self, look: Callable[[], Any]) -> Any:
         """What a look at elements says, or does; again where the page has drawn them anew since
         they were found.
         """
         from selenium.common.exceptions import StaleElementReferenceException
 
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + self.wait_timeout_s
         while True:
             try:
                 return look()
@@ -176,57 +180,57 @@ class Browser:
                 if time.monotonic() > deadline:
                     raise
 
-    def find(self, selector: str) -> Any:
+    def find_element(self, selector: str) -> Any:
         """The one element of a selector."""
-        found = self.all(selector)
+        found = self.find_elements(selector)
         assert len(found) == 1, f"{selector}: {len(found)}"
         return found[0]
 
-    def all(self, selector: str) -> list[Any]:
+    def find_elements(self, selector: str) -> list[Any]:
         """The elements of a selector."""
         return list(self.driver.find_elements("css selector", selector))
 
     def click(self, selector: str) -> None:
         """A click of the mouse in the middle of an element."""
-        self.steadily(lambda: self.find(selector).click())
+        self.retry_when_stale(lambda: self.find_element(selector).click())
 
-    def set(self, selector: str, value: float) -> None:
+    def set_slider(self, selector: str, value: float) -> None:
         """Move a slider, as a person does."""
-        element = self.find(selector)
-        self.run(
+        element = self.find_element(selector)
+        self.run_script(
             "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))",
             element,
             value,
         )
 
-    def press(self, *keys: str) -> None:
+    def press_keys(self, *keys: str) -> None:
         """Keys for whatever has the focus."""
-        self.steadily(lambda: self.driver.switch_to.active_element.send_keys(*keys))
+        self.retry_when_stale(lambda: self.driver.switch_to.active_element.send_keys(*keys))
 
-    def picture(self) -> Any:
+    def take_picture(self) -> Any:
         """What is seen, as an image of PIL's."""
         from PIL import Image
 
-        return Image.open(io.BytesIO(self.screenshot())).convert("RGB")
+        return Image.open(io.BytesIO(self.take_screenshot())).convert("RGB")
 
-    def screenshot(self, **options: Any) -> bytes:
+    def take_screenshot(self, **options: Any) -> bytes:
         """What is seen, as PNG; the options are those of `Page.captureScreenshot`."""
         return base64.b64decode(
-            self.command("Page.captureScreenshot", format="png", **options)["data"]
+            self.call_devtools("Page.captureScreenshot", format="png", **options)["data"]
         )
 
-    def forget(self) -> None:
+    def clear_logs(self) -> None:
         """Whatever was logged before is nobody's business any more."""
         for log in ("browser", "performance"):
             self.driver.get_log(log)
 
-    def complaints(self) -> list[str]:
+    def list_console_messages(self) -> list[str]:
         """What the console says since the page was opened: errors, and what the page's own rules
         forbade.
         """
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
-    def requests(self) -> list[str]:
+    def list_requested_urls(self) -> list[str]:
         """What was asked for since the page was opened, besides the page."""
         asked = []
         for entry in self.driver.get_log("performance"):

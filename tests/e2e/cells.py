@@ -26,7 +26,7 @@ Test = Callable[..., None]
 Client = SdkClient | AcpClient
 
 
-def scenario(
+def add_scenario(
     title: str,
     clients: Sequence[Client],
     *,
@@ -57,16 +57,16 @@ def scenario(
                 talks = dialog and client in TALKERS and cli.vendor.two_way
                 if (cli.outdated and not basic) or not (usual or talks):
                     continue
-                later = not usual or _later(
+                later = not usual or _is_full_only(
                     client, cli, older, everywhere, passed=passed or everywhere
                 )
-                cells.append(_cell(client, cli, asks, later))
+                cells.append(_build_cell(client, cli, asks, later))
         return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
 
     return decorate
 
 
-def dialog(
+def add_dialog(
     title: str,
     clients: Sequence[Client],
     *,
@@ -88,18 +88,18 @@ def dialog(
             for cli in (BARE, *(cli for cli in CLIS if not cli.outdated and able(cli.vendor))):
                 tried = cli.vendor is QWEN or (everywhere and cli.vendor in DRIVEN)
                 soon = client is PYTHON and tried and not later
-                cells.append(_cell(client, cli, asks, not soon))
+                cells.append(_build_cell(client, cli, asks, not soon))
         return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
 
     return decorate
 
 
-def _cell(client: Client, cli: Cli, asks: bool, later: bool) -> ParameterSet:
-    marks = [*_unable(client, cli, asks), *[pytest.mark.full] * later]
+def _build_cell(client: Client, cli: Cli, asks: bool, later: bool) -> ParameterSet:
+    marks = [*_list_skip_marks(client, cli, asks), *[pytest.mark.full] * later]
     return pytest.param(client, cli, id=f"{client}-{cli}", marks=marks)
 
 
-def _later(
+def _is_full_only(
     client: Client, cli: Cli, older: Sequence[Client], everywhere: bool, *, passed: bool
 ) -> bool:
     """Whether only `make full` tries a cell: `make e2e` tries each difference once.
@@ -120,7 +120,7 @@ def _later(
     return (cli.brief or cli.outdated) and not everywhere
 
 
-def _unable(client: Client, cli: Cli, asks: bool) -> Sequence[pytest.MarkDecorator]:
+def _list_skip_marks(client: Client, cli: Cli, asks: bool) -> Sequence[pytest.MarkDecorator]:
     """Why a question cannot be asked, as a mark."""
     if not asks:
         return ()

@@ -76,11 +76,11 @@ class Page:
     ) -> None:
         """Come with the address that `shim bridge serve` prints."""
         token = getattr(self.web.tokens.current(), role)
-        self.browser.visit(f"{self.base}#token={token}", size=size, dark=dark)
-        self.browser.wait(lambda: self.view() == "none")
+        self.browser.open_url(f"{self.base}#token={token}", size=size, dark=dark)
+        self.browser.wait_until(lambda: self.view() == "none")
 
     def view(self) -> str:
-        return str(self.browser.run("return document.body.dataset.view"))
+        return str(self.browser.run_script("return document.body.dataset.view"))
 
     def ready(self) -> bool:
         """Whether the view that was asked for has drawn all that it will."""
@@ -89,22 +89,22 @@ class Page:
         if (!shown.synced || document.querySelector('#asked.moved')) return false;
         return groupOf(shown.facts) !== 'asks' || questions.size > 0;
         """
-        return bool(self.browser.run(script))
+        return bool(self.browser.run_script(script))
 
     def show(self, host: StandIn) -> None:
         """Open a session, and wait until all of it is there."""
-        self.browser.run("location.hash = arguments[0]", f"s/{host.facts['id']}")
+        self.browser.run_script("location.hash = arguments[0]", f"s/{host.facts['id']}")
         self.synced(host)
 
     def synced(self, host: StandIn) -> None:
         """Wait until the page has all that was said."""
         ready = "return shown.id === arguments[0] && shown.synced"
-        self.browser.wait(lambda: self.browser.run(ready, host.facts["id"]))
+        self.browser.wait_until(lambda: self.browser.run_script(ready, host.facts["id"]))
 
     def asked(self, number: int = 1) -> None:
         """Wait until so many questions are there, and are heard."""
-        self.browser.wait(
-            lambda: len(self.browser.all("#asked:not(.moved) .asking-card")) == number
+        self.browser.wait_until(
+            lambda: len(self.browser.find_elements("#asked:not(.moved) .asking-card")) == number
         )
 
     def say(self, host: StandIn, **line: Any) -> None:
@@ -123,22 +123,22 @@ class Page:
         """The texts of the steps that are drawn."""
         return [
             str(text)
-            for text in self.browser.run(
+            for text in self.browser.run_script(
                 "return [...document.querySelectorAll('#steps .step')].map(n => n.innerText)"
             )
         ]
 
     def contrasts(self) -> list[tuple[float, str, str]]:
         """Each text that is seen: its contrast, its element, its beginning."""
-        return [(*one,) for one in self.browser.run(f"{LOOKS}; return contrasts()")]
+        return [(*one,) for one in self.browser.run_script(f"{LOOKS}; return contrasts()")]
 
     def targets(self) -> list[tuple[int, int, str, str]]:
         """What a finger has to hit: width, height, its element, its words."""
-        return [(*one,) for one in self.browser.run(f"{LOOKS}; return targets()")]
+        return [(*one,) for one in self.browser.run_script(f"{LOOKS}; return targets()")]
 
     def overlaps(self) -> list[tuple[str, str, int, int]]:
         """Names and controls that lie on each other: which, and how far."""
-        return [(*one,) for one in self.browser.run(f"{LOOKS}; return overlaps()")]
+        return [(*one,) for one in self.browser.run_script(f"{LOOKS}; return overlaps()")]
 
     def faults(self) -> list[str]:
         """What went wrong in the page since it was loaded: errors of its scripts, and what its
@@ -146,21 +146,27 @@ class Page:
 
         That a server was not there, or refused, is no fault of the page's.
         """
-        return [said for said in self.browser.complaints() if "Failed to load resource" not in said]
+        return [
+            said
+            for said in self.browser.list_console_messages()
+            if "Failed to load resource" not in said
+        ]
 
     def text(self, selector: str) -> str:
         """The words of the one element of a selector, "" if it is not there."""
-        found = self.browser.steadily(lambda: [one.text for one in self.browser.all(selector)[:1]])
+        found = self.browser.retry_when_stale(
+            lambda: [one.text for one in self.browser.find_elements(selector)[:1]]
+        )
         return str(found[0]) if found else ""
 
     def shows(self, words: str, selector: str = "body") -> None:
         """Wait until an element shows some words."""
-        self.browser.wait(lambda: words in self.text(selector))
+        self.browser.wait_until(lambda: words in self.text(selector))
 
     def focused(self) -> str:
         """What has the focus: its id, its class or its tag."""
         return str(
-            self.browser.run(
+            self.browser.run_script(
                 "const n = document.activeElement; return n.id || n.className || n.tagName"
             )
         )
@@ -168,7 +174,7 @@ class Page:
     def write(self, words: str) -> None:
         """Type into the box for the next message."""
         self.browser.click("#text")
-        self.browser.press(words)
+        self.browser.press_keys(words)
 
 
 def text(words: str) -> dict[str, Any]:

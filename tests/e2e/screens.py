@@ -255,10 +255,10 @@ def living(browser: Browser, temporary: Path, folder: Path, chosen: list[str]) -
                 page.come_in()
             for size, points in SIZES.items():
                 for dark in (False, True):
-                    browser.visit(f"{page.base}{address}", size=points, dark=dark)
-                    browser.wait(page.ready)
+                    browser.open_url(f"{page.base}{address}", size=points, dark=dark)
+                    browser.wait_until(page.ready)
                     path = folder / f"bridge-{name}-{size}-{'dark' if dark else 'light'}.png"
-                    path.write_bytes(browser.screenshot())
+                    path.write_bytes(browser.take_screenshot())
                     sys.stdout.write(f"{path}\n")
     finally:
         for web in webs.values():
@@ -275,8 +275,8 @@ def readme(browser: Browser, temporary: Path) -> None:
         page = Page(browser, web)
         page.come_in(size=README_POINTS)
         page.show(asking)
-        browser.wait(page.ready)
-        whole = Image.open(io.BytesIO(browser.screenshot())).convert("RGB")
+        browser.wait_until(page.ready)
+        whole = Image.open(io.BytesIO(browser.take_screenshot())).convert("RGB")
         whole.quantize(README_COLOURS, dither=Image.Dither.NONE).save(README, optimize=True)
         sys.stdout.write(f"{README}: {README.stat().st_size} bytes\n")
     finally:
@@ -290,11 +290,11 @@ def web_of(state: Path, hosts: list[StandIn]) -> Web:
 
 def _save(browser: Browser, path: Path) -> None:
     """All of the page that is open, as far as a picture goes."""
-    box = browser.run(
+    box = browser.run_script(
         "const e = document.documentElement; return [e.scrollWidth, Math.max(e.scrollHeight, 200)]"
     )
     clip = {"x": 0, "y": 0, "width": box[0], "height": min(box[1], TALLEST), "scale": 1}
-    path.write_bytes(browser.screenshot(clip=clip, captureBeyondViewport=True))
+    path.write_bytes(browser.take_screenshot(clip=clip, captureBeyondViewport=True))
     sys.stdout.write(f"{path}\n")
 
 

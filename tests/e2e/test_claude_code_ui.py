@@ -54,10 +54,12 @@ class Page:
             ("password", PASSWORD),
             ("confirmPassword", PASSWORD),
         ):
-            self._browser.wait(lambda name=name: self._browser.all(f"#{name}"))[0].send_keys(value)
+            self._browser.wait_until(lambda name=name: self._browser.find_elements(f"#{name}"))[
+                0
+            ].send_keys(value)
         self._browser.click("button[type=submit]")
-        token = self._browser.wait(
-            lambda: self._browser.run("return localStorage.getItem('auth-token')")
+        token = self._browser.wait_until(
+            lambda: self._browser.run_script("return localStorage.getItem('auth-token')")
         )
         body = json.dumps({"path": str(self._folder)}).encode()
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
@@ -75,11 +77,11 @@ class Page:
         """The first button that is seen with these words; found and pressed at once, as the page
         draws itself anew.
         """
-        self._browser.wait(lambda: self._browser.run(PRESS, words))
+        self._browser.wait_until(lambda: self._browser.run_script(PRESS, words))
 
     def say(self, words: str) -> None:
         """Types a prompt and sends it; what the page offers for a `/` is closed first."""
-        field = self._browser.wait(lambda: self._written(words))
+        field = self._browser.wait_until(lambda: self._written(words))
         field.send_keys("\ue00c")  # Escape
         field.send_keys("\ue007")  # Enter
 
@@ -90,7 +92,7 @@ class Page:
         try:
             field = next(
                 one
-                for one in self._browser.all("textarea")
+                for one in self._browser.find_elements("textarea")
                 if one.is_displayed() and one.is_enabled()
             )
             field.clear()
@@ -106,7 +108,7 @@ class Page:
 
     @property
     def text(self) -> str:
-        return " ".join(str(self._browser.run("return document.body.innerText")).split())
+        return " ".join(str(self._browser.run_script("return document.body.innerText")).split())
 
 
 @pytest.fixture

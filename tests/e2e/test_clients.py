@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from acp_clients import ACPS, AcpClient
-from cells import NEW_NODE, scenario
+from cells import NEW_NODE, add_scenario
 from clis import Cli
 from place import GONE_SECONDS, STOP_SECONDS, TURN_SECONDS, Place, patience
 from scripts import ERROR_MESSAGE, REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
@@ -27,7 +27,7 @@ DENIAL = "Not today, says the test."
 ENDLESS_COMMAND = "tail -f hello.txt"  # qwen refuses a bare `sleep`
 
 
-@scenario("one prompt", (*SDKS, *BEFORE), basic=True, brief=True, older=BEFORE)
+@add_scenario("one prompt", (*SDKS, *BEFORE), basic=True, brief=True, older=BEFORE)
 def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, place: Place) -> None:
     turn = client.connect(place, once="[[text]] hi").finish()
     assert turn.kinds == ["init", "text", "result", "end"]
@@ -37,7 +37,7 @@ def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, place: Place
     assert turn.result["session"] == turn.init["session"]
 
 
-@scenario("thinking, partial messages", SDKS)
+@add_scenario("thinking, partial messages", SDKS)
 def test_partial_messages_add_up_to_the_reply(client: SdkClient, place: Place) -> None:
     turn = client.connect(place, once="[[think]] hi", partial=True).finish()
     assert [line["text"] for line in turn.of("thinking")] == [REASONING]
@@ -47,7 +47,7 @@ def test_partial_messages_add_up_to_the_reply(client: SdkClient, place: Place) -
     assert turn.kinds[-2:] == ["result", "end"]
 
 
-@scenario("error", (*SDKS, *BEFORE), brief=True)
+@add_scenario("error", (*SDKS, *BEFORE), brief=True)
 def test_a_refusal_of_the_models_service_is_the_clients_exception(
     client: SdkClient, place: Place
 ) -> None:
@@ -59,7 +59,7 @@ def test_a_refusal_of_the_models_service_is_the_clients_exception(
     assert not client.raises_text or ERROR_MESSAGE in exception["text"]
 
 
-@scenario(
+@add_scenario(
     "three turns, a tool in one",
     (*SDKS, *BEFORE),
     basic=True,
@@ -95,7 +95,7 @@ def test_three_turns_are_one_conversation(
     )
 
 
-@scenario("interrupt, then another turn", (*SDKS, *BEFORE), passed=True, dialog=True)
+@add_scenario("interrupt, then another turn", (*SDKS, *BEFORE), passed=True, dialog=True)
 def test_an_interrupted_turn_ends_and_another_can_follow(
     client: SdkClient, place: Place, service: ScriptedServer
 ) -> None:
@@ -115,7 +115,7 @@ def test_an_interrupted_turn_ends_and_another_can_follow(
     assert request.client_left.wait(GONE_SECONDS)
 
 
-@scenario("interrupt of a command", [PYTHON, TYPESCRIPT], dialog=True)
+@add_scenario("interrupt of a command", [PYTHON, TYPESCRIPT], dialog=True)
 def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
 ) -> None:
@@ -146,7 +146,7 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     assert "the first words" in json.dumps(service.asked("text")[-1].messages)
 
 
-@scenario("interrupt of a question", [PYTHON, TYPESCRIPT], asks=True, dialog=True)
+@add_scenario("interrupt of a question", [PYTHON, TYPESCRIPT], asks=True, dialog=True)
 def test_a_question_that_is_interrupted_is_not_answered(client: SdkClient, place: Place) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
@@ -161,7 +161,7 @@ def test_a_question_that_is_interrupted_is_not_answered(client: SdkClient, place
     assert following.result["text"] == REPLY
 
 
-@scenario("set_model", (*NEW_NODE, CODE_CLI), brief=True, dialog=True)
+@add_scenario("set_model", (*NEW_NODE, CODE_CLI), brief=True, dialog=True)
 def test_another_model_answers_from_the_next_turn_on(
     client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
 ) -> None:
@@ -177,7 +177,7 @@ def test_another_model_answers_from_the_next_turn_on(
     assert second.result["text"] == REPLY
 
 
-@scenario("set_permission_mode", (*NEW_NODE, CODE_CLI), brief=True)
+@add_scenario("set_permission_mode", (*NEW_NODE, CODE_CLI), brief=True)
 def test_a_plan_writes_nothing_and_accepted_edits_do(
     client: SdkClient, cli: Cli, place: Place
 ) -> None:
@@ -197,7 +197,7 @@ def test_a_plan_writes_nothing_and_accepted_edits_do(
     assert accepted.result["text"] == REPLY_AFTER_TOOL
 
 
-@scenario("permission: allowed", (*SDKS, *BEFORE), asks=True, passed=True, dialog=True)
+@add_scenario("permission: allowed", (*SDKS, *BEFORE), asks=True, passed=True, dialog=True)
 def test_an_allowed_command_runs(client: SdkClient, place: Place) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
@@ -214,7 +214,7 @@ def test_an_allowed_command_runs(client: SdkClient, place: Place) -> None:
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
 
 
-@scenario("permission: denied", (*SDKS, *BEFORE), asks=True, dialog=True)
+@add_scenario("permission: denied", (*SDKS, *BEFORE), asks=True, dialog=True)
 def test_a_denied_command_does_not_run_and_the_turn_goes_on(
     client: SdkClient, cli: Cli, place: Place
 ) -> None:
@@ -232,7 +232,7 @@ def test_a_denied_command_does_not_run_and_the_turn_goes_on(
     assert turn.result["text"] == REPLY_AFTER_TOOL
 
 
-@scenario("permission: input changed", SDKS, asks=True, dialog=True)
+@add_scenario("permission: input changed", SDKS, asks=True, dialog=True)
 def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, place: Place) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
@@ -247,7 +247,7 @@ def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, place: Plac
     assert turn.result["text"] == REPLY_AFTER_TOOL
 
 
-@scenario("leaves when idle", NEW_NODE)
+@add_scenario("leaves when idle", NEW_NODE)
 def test_a_client_that_leaves_ends_its_claude_at_once(client: SdkClient, place: Place) -> None:
     conversation = client.connect(place)
     conversation.turn("[[text]] hi")
@@ -255,7 +255,7 @@ def test_a_client_that_leaves_ends_its_claude_at_once(client: SdkClient, place: 
     assert place.processes_left() == {}
 
 
-@scenario("leaves in mid-reply", [PYTHON, PYTHON_OLDEST])
+@add_scenario("leaves in mid-reply", [PYTHON, PYTHON_OLDEST])
 def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
     client: SdkClient, place: Place, service: ScriptedServer
 ) -> None:
@@ -268,7 +268,7 @@ def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
     assert request.client_left.wait(GONE_SECONDS)
 
 
-@scenario("session/new, session/prompt", ACPS, basic=True, brief=True, older=ACPS, passed=True)
+@add_scenario("session/new, session/prompt", ACPS, basic=True, brief=True, older=ACPS, passed=True)
 def test_an_editor_opens_a_session_and_gets_a_reply(
     client: AcpClient, cli: Cli, place: Place
 ) -> None:
@@ -283,7 +283,7 @@ def test_an_editor_opens_a_session_and_gets_a_reply(
     assert prompt.stop_reason == "end_turn"
 
 
-@scenario("tool call", ACPS)
+@add_scenario("tool call", ACPS)
 def test_an_editor_sees_a_tool_call_and_what_came_of_it(
     client: AcpClient, cli: Cli, place: Place, hello: Path
 ) -> None:
@@ -299,7 +299,7 @@ def test_an_editor_sees_a_tool_call_and_what_came_of_it(
     assert prompt.stop_reason == "end_turn"
 
 
-@scenario("permission: allowed", ACPS, asks=True, passed=True, dialog=True)
+@add_scenario("permission: allowed", ACPS, asks=True, passed=True, dialog=True)
 def test_an_editor_allows_a_command(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
     editor.open()
@@ -313,7 +313,7 @@ def test_an_editor_allows_a_command(client: AcpClient, place: Place) -> None:
     assert prompt.stop_reason == "end_turn"
 
 
-@scenario("permission: denied", ACPS, asks=True, dialog=True)
+@add_scenario("permission: denied", ACPS, asks=True, dialog=True)
 def test_an_editor_rejects_a_command(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
     editor.open()
@@ -326,7 +326,7 @@ def test_an_editor_rejects_a_command(client: AcpClient, place: Place) -> None:
     assert (prompt.stop_reason is None) is client.denial_fails
 
 
-@scenario("session/cancel, then another prompt", ACPS, dialog=True)
+@add_scenario("session/cancel, then another prompt", ACPS, dialog=True)
 def test_an_editor_cancels_a_reply_and_goes_on(
     client: AcpClient, place: Place, service: ScriptedServer
 ) -> None:
@@ -344,7 +344,7 @@ def test_an_editor_cancels_a_reply_and_goes_on(
     assert request.client_left.wait(GONE_SECONDS)
 
 
-@scenario("error", ACPS)
+@add_scenario("error", ACPS)
 def test_an_editor_is_told_why_a_prompt_failed(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
     editor.open()

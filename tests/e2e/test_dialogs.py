@@ -15,7 +15,7 @@ import zlib
 
 import pytest
 from acp_clients import ACPS, AcpClient
-from cells import dialog
+from cells import add_dialog
 from clis import Cli
 from place import STOP_SECONDS, TURN_SECONDS, Line, Place, patience, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
@@ -58,7 +58,7 @@ def png() -> str:
     return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(parts) + chunk(b"IEND", b"")).decode()
 
 
-@dialog("deny and interrupt", SDKS, everywhere=True)
+@add_dialog("deny and interrupt", SDKS, everywhere=True)
 def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
     client: SdkClient, place: Place
 ) -> None:
@@ -78,7 +78,7 @@ def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
     assert made(place) == set()
 
 
-@dialog("allowed for good", SDKS)
+@add_dialog("allowed for good", SDKS)
 def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(
     client: SdkClient, place: Place
 ) -> None:
@@ -101,7 +101,7 @@ def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(
     assert made(place) == {"one", "two"}
 
 
-@dialog("two questions", SDKS, later=True)
+@add_dialog("two questions", SDKS, later=True)
 def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
     client: SdkClient, cli: Cli, place: Place
 ) -> None:
@@ -131,7 +131,7 @@ def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
     assert sorted(line["is_error"] for line in turn.of("tool_result")) == [False, True]
 
 
-@dialog("a question to the person", SDKS, able=lambda vendor: vendor.questions)
+@add_dialog("a question to the person", SDKS, able=lambda vendor: vendor.questions)
 def test_the_model_has_the_answer_that_a_person_chose(
     client: SdkClient, place: Place, service: ScriptedServer
 ) -> None:
@@ -151,7 +151,7 @@ def test_the_model_has_the_answer_that_a_person_chose(
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
 
 
-@dialog(
+@add_dialog(
     "resume", SDKS, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False, later=True
 )
 def test_a_session_that_is_taken_up_again_remembers(
@@ -167,7 +167,7 @@ def test_a_session_that_is_taken_up_again_remembers(
     assert "the first words" in json.dumps(service.asked("text")[-1].messages)
 
 
-@dialog("an image", SDKS, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
+@add_dialog("an image", SDKS, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
 def test_the_model_is_given_the_image_of_a_message(
     client: SdkClient, place: Place, service: ScriptedServer
 ) -> None:
@@ -181,7 +181,7 @@ def test_the_model_is_given_the_image_of_a_message(
     assert picture in json.dumps(service.asked("text")[-1].body)
 
 
-@dialog(
+@add_dialog(
     "a message while a command runs", SDKS, able=lambda vendor: vendor.two_way and vendor.steers
 )
 def test_a_message_while_a_command_runs_changes_the_turn(
@@ -202,7 +202,7 @@ def test_a_message_while_a_command_runs_changes_the_turn(
     assert following.result["text"] == REPLY, "there was no result between them"
 
 
-@dialog("nobody answers", [PYTHON])
+@add_dialog("nobody answers", [PYTHON])
 def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
     client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
 ) -> None:
@@ -220,7 +220,7 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
     assert turn.result["text"] == REPLY_AFTER_TOOL and service.asked("shell")[-1].told
 
 
-@dialog("allowed for good", ADAPTER)
+@add_dialog("allowed for good", ADAPTER)
 def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, place: Place) -> None:
     project(place)
     editor = client.connect(place)
@@ -233,7 +233,7 @@ def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, place: 
     assert made(place) == {"one", "two"}
 
 
-@dialog("a question to the person", ADAPTER, able=lambda vendor: vendor.questions)
+@add_dialog("a question to the person", ADAPTER, able=lambda vendor: vendor.questions)
 def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
     client: AcpClient, place: Place, service: ScriptedServer
 ) -> None:
@@ -250,7 +250,7 @@ def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
     assert prompt.text.endswith(REPLY_AFTER_TOOL) and prompt.stop_reason == "end_turn"
 
 
-@dialog("cancel of a command", ADAPTER)
+@add_dialog("cancel of a command", ADAPTER)
 def test_an_editor_cancels_a_command_and_goes_on(client: AcpClient, cli: Cli, place: Place) -> None:
     editor = client.connect(place)
     editor.open()
@@ -270,7 +270,7 @@ def test_an_editor_cancels_a_command_and_goes_on(client: AcpClient, cli: Cli, pl
     assert following.text == REPLY and following.stop_reason == "end_turn"
 
 
-@dialog("cancel of a question", ADAPTER)
+@add_dialog("cancel of a question", ADAPTER)
 def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
     editor.open()
@@ -285,7 +285,7 @@ def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, place: Plac
     assert following.text == REPLY
 
 
-@dialog("three prompts", ADAPTER, asks=False)
+@add_dialog("three prompts", ADAPTER, asks=False)
 def test_an_editors_third_prompt_knows_the_first(
     client: AcpClient, place: Place, service: ScriptedServer
 ) -> None:
@@ -297,7 +297,7 @@ def test_an_editors_third_prompt_knows_the_first(
     assert "the first words" in json.dumps(service.asked("text")[-1].messages)
 
 
-@dialog(
+@add_dialog(
     "session/resume", ADAPTER, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False
 )
 def test_an_editor_takes_a_session_up_again(
@@ -314,7 +314,7 @@ def test_an_editor_takes_a_session_up_again(
     assert "the first words" in json.dumps(service.asked("text")[-1].messages)
 
 
-@dialog("an image", ADAPTER, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
+@add_dialog("an image", ADAPTER, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
 def test_the_model_is_given_an_editors_image(
     client: AcpClient, place: Place, service: ScriptedServer
 ) -> None:

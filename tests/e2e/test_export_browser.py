@@ -58,13 +58,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def silent(browser: Browser) -> Iterator[None]:
     """No test may leave a complaint in the console, a forbidden thing, or a request for anything."""
     yield
-    assert browser.complaints() == []
-    assert browser.requests() == []
+    assert browser.list_console_messages() == []
+    assert browser.list_requested_urls() == []
 
 
 def shown(browser: Browser) -> list[str]:
     """The ids of the steps that are to be seen."""
-    ids = browser.run(
+    ids = browser.run_script(
         "return [...document.querySelectorAll('.step')].filter(n => n.offsetParent !== null).map(n => n.id)"
     )
     return list(ids)
@@ -72,12 +72,16 @@ def shown(browser: Browser) -> list[str]:
 
 def unfolded(browser: Browser) -> tuple[int, int]:
     """How many steps stand open, of how many that can."""
-    return len(browser.all(".step details[open]")), len(browser.all(".step details"))
+    return len(browser.find_elements(".step details[open]")), len(
+        browser.find_elements(".step details")
+    )
 
 
 def in_view(browser: Browser, identity: str) -> bool:
     box = "const box = document.getElementById(arguments[0]).getBoundingClientRect()"
-    return bool(browser.run(f"{box}; return box.top < innerHeight && box.bottom > 0", identity))
+    return bool(
+        browser.run_script(f"{box}; return box.top < innerHeight && box.bottom > 0", identity)
+    )
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -85,8 +89,8 @@ def in_view(browser: Browser, identity: str) -> bool:
 
 def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
     browser.open(page)
-    assert browser.find("h1").text == "Make the list of posts faster."
-    totals = browser.find(".totals").text
+    assert browser.find_element("h1").text == "Make the list of posts faster."
+    totals = browser.find_element(".totals").text
     for words in (
         "1 min 19 s",
         "1 failed",
@@ -97,12 +101,14 @@ def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
     ):
         assert words in totals
     assert len(shown(browser)) == 25
-    assert browser.find(".legend").text.startswith("Model 16.7 s 21 %")
+    assert browser.find_element(".legend").text.startswith("Model 16.7 s 21 %")
 
 
 def test_the_markdown_of_a_model_is_drawn(browser, page):
     browser.open(page)
-    answer = next(step for step in browser.all(".step.text") if "query per row" in step.text)
+    answer = next(
+        step for step in browser.find_elements(".step.text") if "query per row" in step.text
+    )
     drawn = {
         "strong": "query per row",
         "ol li em": "once",
@@ -125,14 +131,14 @@ def test_the_markdown_of_a_model_is_drawn(browser, page):
 
 def test_every_step_folds_by_a_click_and_by_a_key(browser, page):
     browser.open(page)
-    summary = browser.find(".step.thinking summary")
-    body = browser.find(".step.thinking .body")
+    summary = browser.find_element(".step.thinking summary")
+    body = browser.find_element(".step.thinking .body")
     assert body.text == ""
     summary.click()
-    browser.wait(lambda: "They load an author" in body.text)
-    browser.run("arguments[0].focus()", summary)
-    browser.press("\ue007")
-    browser.wait(lambda: not body.is_displayed())
+    browser.wait_until(lambda: "They load an author" in body.text)
+    browser.run_script("arguments[0].focus()", summary)
+    browser.press_keys("\ue007")
+    browser.wait_until(lambda: not body.is_displayed())
 
 
 def test_all_is_folded_and_unfolded(browser, page):
@@ -148,24 +154,24 @@ def test_all_is_folded_and_unfolded(browser, page):
 def test_a_long_output_shows_its_beginning_and_all_of_it_by_a_click(browser, page):
     browser.open(page)
     browser.click("#unfold")
-    (more,) = browser.all("button.more")
+    (more,) = browser.find_elements("button.more")
     assert more.text == "Show all 61 lines"
     output = more.find_element("xpath", "preceding-sibling::pre")
     assert "test_23" in output.text and "test_40" not in output.text
-    browser.run("arguments[0].scrollIntoView({block: 'center'})", more)
+    browser.run_script("arguments[0].scrollIntoView({block: 'center'})", more)
     more.click()
-    assert browser.all("button.more") == []
-    assert "60 passed" in browser.find("main").text
+    assert browser.find_elements("button.more") == []
+    assert "60 passed" in browser.find_element("main").text
 
 
 def test_a_change_has_the_colours_of_a_change(browser, page):
     browser.open(page)
-    lines = browser.all(".diff")[0].find_elements("css selector", ".added, .removed")
+    lines = browser.find_elements(".diff")[0].find_elements("css selector", ".added, .removed")
     assert len(lines) == 3
-    browser.run("arguments[0].scrollIntoView({block: 'center'})", lines[0])
-    picture = browser.picture()
+    browser.run_script("arguments[0].scrollIntoView({block: 'center'})", lines[0])
+    picture = browser.take_picture()
     for line in lines:
-        box = browser.run(
+        box = browser.run_script(
             "const b = arguments[0].getBoundingClientRect(); return [b.right, b.top, b.height]",
             line,
         )
@@ -178,29 +184,29 @@ def test_a_change_has_the_colours_of_a_change(browser, page):
 
 def search(browser: Browser, words: str) -> None:
     browser.click("#search")
-    browser.press(words)
-    browser.wait(lambda: browser.find("#count").text)
+    browser.press_keys(words)
+    browser.wait_until(lambda: browser.find_element("#count").text)
 
 
 def test_a_search_counts_goes_forth_and_back_and_unfolds_what_it_finds(browser, page):
     browser.open(page)
     search(browser, "author")
-    assert browser.find("#count").text == "5 steps"
+    assert browser.find_element("#count").text == "5 steps"
     visited = []
     for count in ("1 of 5", "2 of 5", "3 of 5"):
         browser.click("#next")
-        assert browser.find("#count").text == count
-        visited.append(browser.find(".target").get_attribute("id"))
-        browser.wait(lambda: in_view(browser, visited[-1]))
-    assert browser.find(f"#{visited[0]}").get_attribute("class").split()[1] == "thinking"
-    assert browser.find(f"#{visited[0]} details").get_attribute("open")
-    assert browser.run("return CSS.highlights.get('found').size") > 5
+        assert browser.find_element("#count").text == count
+        visited.append(browser.find_element(".target").get_attribute("id"))
+        browser.wait_until(lambda: in_view(browser, visited[-1]))
+    assert browser.find_element(f"#{visited[0]}").get_attribute("class").split()[1] == "thinking"
+    assert browser.find_element(f"#{visited[0]} details").get_attribute("open")
+    assert browser.run_script("return CSS.highlights.get('found').size") > 5
     browser.click("#previous")
-    assert browser.find(".target").get_attribute("id") == visited[1]
+    assert browser.find_element(".target").get_attribute("id") == visited[1]
     browser.click("#search")
-    browser.press("\ue008\ue007")  # Shift and Enter
-    browser.press("\ue000")
-    assert browser.find("#count").text == "1 of 5"
+    browser.press_keys("\ue008\ue007")  # Shift and Enter
+    browser.press_keys("\ue000")
+    assert browser.find_element("#count").text == "1 of 5"
 
 
 def test_only_what_matches_is_shown_and_escape_brings_the_rest_back(browser, page):
@@ -212,19 +218,19 @@ def test_only_what_matches_is_shown_and_escape_brings_the_rest_back(browser, pag
     assert len(shown(browser)) == 25
     browser.click("#only")
     browser.click("#search")
-    browser.press("\ue00c")
+    browser.press_keys("\ue00c")
     assert len(shown(browser)) == 25
-    assert browser.find("#count").text == ""
+    assert browser.find_element("#count").text == ""
 
 
 def test_a_search_for_nothing_that_is_there_says_so(browser, page):
     browser.open(page)
-    assert browser.find(".keys kbd").text == "/"
-    browser.press("/")
-    assert not browser.find(".keys kbd").is_displayed()
-    browser.press("no such words")
-    browser.wait(lambda: browser.find("#count").text == "0 steps")
-    assert not browser.find("#next").is_enabled()
+    assert browser.find_element(".keys kbd").text == "/"
+    browser.press_keys("/")
+    assert not browser.find_element(".keys kbd").is_displayed()
+    browser.press_keys("no such words")
+    browser.wait_until(lambda: browser.find_element("#count").text == "0 steps")
+    assert not browser.find_element("#next").is_enabled()
 
 
 # -- the timeline and links ------------------------------------------------------------------------
@@ -234,9 +240,9 @@ def click_at(browser: Browser, ms: float) -> None:
     """Click on the bar of the time, at a moment of the session."""
     from selenium.webdriver.common.action_chains import ActionChains
 
-    strip = browser.find("#strip")
-    width = browser.run("return arguments[0].getBoundingClientRect().width", strip)
-    share = ms / browser.run("return session.totals.duration")
+    strip = browser.find_element("#strip")
+    width = browser.run_script("return arguments[0].getBoundingClientRect().width", strip)
+    share = ms / browser.run_script("return session.totals.duration")
     ActionChains(browser.driver).move_to_element_with_offset(
         strip, round(width * (share - 0.5)), 0
     ).click().perform()
@@ -245,44 +251,49 @@ def click_at(browser: Browser, ms: float) -> None:
 def test_a_click_on_the_timeline_jumps_to_what_took_the_time(browser, page):
     browser.open(page)
     lint = "items.find(({ step }) => step.main === 'make lint').step"
-    click_at(browser, browser.run(f"return {lint}.at + 400"))
-    assert browser.find("#strip").get_attribute("title") == "0:26: Bash make lint, 0.8 s, failed"
-    browser.wait(lambda: browser.all(".target"))
-    target = browser.find(".target")
+    click_at(browser, browser.run_script(f"return {lint}.at + 400"))
+    assert (
+        browser.find_element("#strip").get_attribute("title")
+        == "0:26: Bash make lint, 0.8 s, failed"
+    )
+    browser.wait_until(lambda: browser.find_elements(".target"))
+    target = browser.find_element(".target")
     assert "make lint" in target.text
-    browser.wait(lambda: in_view(browser, target.get_attribute("id")))
+    browser.wait_until(lambda: in_view(browser, target.get_attribute("id")))
 
 
 def test_the_timeline_is_walked_by_keys(browser, page):
     browser.open(page)
-    strip = browser.find("#strip")
-    browser.run("arguments[0].focus()", strip)
+    strip = browser.find_element("#strip")
+    browser.run_script("arguments[0].focus()", strip)
     for _ in range(5):
-        browser.press("\ue014")
+        browser.press_keys("\ue014")
     assert strip.get_attribute("aria-valuetext") == "0:03: Read /home/user/project/posts.py, 0.3 s"
-    browser.press("\ue007")
-    browser.wait(lambda: browser.all(".target"))
-    assert "posts.py" in browser.find(".target").text
-    browser.run("arguments[0].focus()", strip)
-    browser.press("\ue00f")  # Page Down
+    browser.press_keys("\ue007")
+    browser.wait_until(lambda: browser.find_elements(".target"))
+    assert "posts.py" in browser.find_element(".target").text
+    browser.run_script("arguments[0].focus()", strip)
+    browser.press_keys("\ue00f")  # Page Down
     assert strip.get_attribute("aria-valuetext") == "1:17: prompt"
-    browser.press("\ue00e")
+    browser.press_keys("\ue00e")
     assert strip.get_attribute("aria-valuetext") == "0:00: prompt"
 
 
 def colours_of_the_bar(browser: Browser) -> dict[str, float]:
     """What share of the bar's points has the colour of each kind, on the screen."""
-    spent = browser.run("return session.totals.spent")
-    names = {name: browser.run("return getComputedStyle(document.querySelector('.strip .' + arguments[0])).fill", name)
+    spent = browser.run_script("return session.totals.spent")
+    names = {name: browser.run_script("return getComputedStyle(document.querySelector('.strip .' + arguments[0])).fill", name)
              for name in spent}  # fmt: skip
     inks = {
         tuple(int(part) for part in fill[4:-1].split(",")): name for name, fill in names.items()
     }
     assert len(inks) == len(spent), names
     box = "const b = document.querySelector('#strip svg').getBoundingClientRect()"
-    left, top, width, height = browser.run(f"{box}; return [b.left, b.top, b.width, b.height]")
+    left, top, width, height = browser.run_script(
+        f"{box}; return [b.left, b.top, b.width, b.height]"
+    )
     bar = (round(left) + 6, round(top), round(left + width) - 6, round(top + height * 1000 / 1125))
-    points = browser.picture().crop(bar).getcolors(100_000)
+    points = browser.take_picture().crop(bar).getcolors(100_000)
     counts = {inks[ink]: count for count, ink in points if ink in inks}
     assert sum(counts.values()) > 0.97 * sum(count for count, _ in points), points
     return {name: count / sum(counts.values()) for name, count in counts.items()}
@@ -305,26 +316,26 @@ def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(
     """
     browser.open(made(tmp_path, long(calls).cast()) if calls else page)
     told = colours_of_the_bar(browser)
-    duration, spent = browser.run("return [session.totals.duration, session.totals.spent]")
+    duration, spent = browser.run_script("return [session.totals.duration, session.totals.spent]")
     for name, ms in spent.items():
         assert told.get(name, 0.0) == pytest.approx(ms / duration, abs=0.03), (name, told)
 
 
 def test_the_turns_and_what_failed_are_listed_and_reached_by_a_click(browser, page):
     browser.open(page)
-    turns, stopped = browser.all(".outline details")
+    turns, stopped = browser.find_elements(".outline details")
     assert [each.text.split("\n")[0] for each in (turns, stopped)] == [
         "2 turns",
         "3 failed or denied",
     ]
     assert "Thanks! Now write a changelog entry." in turns.text and "31.5 s" in turns.text
     assert "git push" in stopped.text and "make lint" in stopped.text and "429" in stopped.text
-    for link in browser.all(".outline a"):
-        browser.run("scrollTo(0, 0)")
+    for link in browser.find_elements(".outline a"):
+        browser.run_script("scrollTo(0, 0)")
         link.click()
         identity = link.get_attribute("href").partition("#")[2]
-        assert browser.find(".target").get_attribute("id") == identity
-        browser.wait(lambda identity=identity: in_view(browser, identity))
+        assert browser.find_element(".target").get_attribute("id") == identity
+        browser.wait_until(lambda identity=identity: in_view(browser, identity))
 
 
 def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path):
@@ -344,7 +355,7 @@ def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path)
     )
     browser.open(made(tmp_path, script.result("done").cast(vendor_version=None)))
     browser.click("#unfold")
-    said = browser.find("body").text
+    said = browser.find_element("body").text
     assert not set('{}"') & set(said), said
     assert "unknown" not in said.lower() and "null" not in said
     for words in (
@@ -358,32 +369,35 @@ def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path)
 
 def test_a_link_to_a_step_opens_it_unfolded(browser, page):
     browser.open(page, "#step-4")
-    assert browser.find(".target").get_attribute("id") == "step-4"
-    assert browser.find("#step-3 details").get_attribute("open") is None
-    browser.run("location.hash = '#step-3'")
-    browser.wait(lambda: browser.find(".target").get_attribute("id") == "step-3")
-    assert browser.find("#step-3 details").get_attribute("open")
-    browser.wait(lambda: in_view(browser, "step-3"))
+    assert browser.find_element(".target").get_attribute("id") == "step-4"
+    assert browser.find_element("#step-3 details").get_attribute("open") is None
+    browser.run_script("location.hash = '#step-3'")
+    browser.wait_until(lambda: browser.find_element(".target").get_attribute("id") == "step-3")
+    assert browser.find_element("#step-3 details").get_attribute("open")
+    browser.wait_until(lambda: in_view(browser, "step-3"))
 
 
 @pytest.mark.parametrize("address", ["#step-999", "#step-x", "#%3Cscript%3E", "#top'\"><b>"])
 def test_a_link_to_nothing_does_nothing(browser, page, address):
     browser.open(page, address)
-    assert browser.all(".target") == []
+    assert browser.find_elements(".target") == []
     assert len(shown(browser)) == 25
 
 
 def test_a_click_on_the_time_of_a_step_copies_its_link(browser, page):
     browser.open(page)
     for permission in ("clipboardReadWrite", "clipboardSanitizedWrite"):
-        browser.command("Browser.grantPermissions", permissions=[permission])
-    browser.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
-    browser.run("document.getElementById('step-5').scrollIntoView({block: 'center'})")
+        browser.call_devtools("Browser.grantPermissions", permissions=[permission])
+    browser.run_script("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    browser.run_script("document.getElementById('step-5').scrollIntoView({block: 'center'})")
     browser.click("#step-5 .when")
-    assert browser.run("return window.copied") == f"{page.as_uri()}#step-5"
-    assert browser.run("return location.hash") == "#step-5"
-    browser.wait(
-        lambda: browser.run("return document.getElementById('said').textContent") == "Link copied"
+    assert browser.run_script("return window.copied") == f"{page.as_uri()}#step-5"
+    assert browser.run_script("return location.hash") == "#step-5"
+    browser.wait_until(
+        lambda: (
+            browser.run_script("return document.getElementById('said').textContent")
+            == "Link copied"
+        )
     )
 
 
@@ -392,53 +406,59 @@ def test_a_click_on_the_time_of_a_step_copies_its_link(browser, page):
 
 def test_the_replay_shows_steps_as_they_come_and_ends_with_all_of_them(browser, page):
     browser.open(page)
-    browser.set("#speed", 6)
-    assert browser.find("#rate").text == "16×"
+    browser.set_slider("#speed", 6)
+    assert browser.find_element("#rate").text == "16×"
     browser.click("#play")
     assert len(shown(browser)) < 25
-    assert browser.find("#play").get_attribute("aria-label") == "Pause the replay"
-    assert "Waits over 2 s are shortened" in browser.find("#gaps").text
-    browser.wait(lambda: len(shown(browser)) == 25)
-    browser.wait(lambda: browser.find("#play").get_attribute("aria-label") == "Play the session")
-    assert not browser.find("#gaps").is_displayed()
-    assert browser.all(".going, .growing") == []
+    assert browser.find_element("#play").get_attribute("aria-label") == "Pause the replay"
+    assert "Waits over 2 s are shortened" in browser.find_element("#gaps").text
+    browser.wait_until(lambda: len(shown(browser)) == 25)
+    browser.wait_until(
+        lambda: browser.find_element("#play").get_attribute("aria-label") == "Play the session"
+    )
+    assert not browser.find_element("#gaps").is_displayed()
+    assert browser.find_elements(".going, .growing") == []
 
 
 def test_a_pause_holds_the_replay_and_escape_leaves_it(browser, page):
     browser.open(page)
-    browser.set("#speed", 0)
+    browser.set_slider("#speed", 0)
     browser.click("#play")
     browser.click("#play")
-    assert browser.find("#play").get_attribute("aria-label") == "Play the session"
-    before = (browser.find("#clock").text, shown(browser))
+    assert browser.find_element("#play").get_attribute("aria-label") == "Play the session"
+    before = (browser.find_element("#clock").text, shown(browser))
     assert len(before[1]) < 25
-    browser.run(
+    browser.run_script(
         "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
     )
-    assert (browser.find("#clock").text, shown(browser)) == before
-    browser.press("\ue00c")
+    assert (browser.find_element("#clock").text, shown(browser)) == before
+    browser.press_keys("\ue00c")
     assert len(shown(browser)) == 25
 
 
 def test_at_a_place_of_the_replay_a_text_has_grown_so_far_and_a_call_still_runs(browser, page):
     browser.open(page)
-    whole = next(step for step in browser.all(".step.text") if "query per row" in step.text)
+    whole = next(
+        step for step in browser.find_elements(".step.text") if "query per row" in step.text
+    )
     identity, text = whole.get_attribute("id"), whole.text
-    begun = browser.run(
+    begun = browser.run_script(
         "return numbered.get(Number(arguments[0])).step.at", identity.removeprefix("step-")
     )
-    browser.set("#position", browser.run("return playedAt(arguments[0] + 1500)", begun))
-    part = browser.find(f"#{identity} .body").get_attribute("textContent")
+    browser.set_slider(
+        "#position", browser.run_script("return playedAt(arguments[0] + 1500)", begun)
+    )
+    part = browser.find_element(f"#{identity} .body").get_attribute("textContent")
     assert 10 < len(part) < len(text) / 2
-    assert browser.find("#clock").text[:4] in ("0:28", "0:29")
-    browser.set("#position", browser.run("return playedAt(3100)"))
-    going = browser.all(".step.going")
+    assert browser.find_element("#clock").text[:4] in ("0:28", "0:29")
+    browser.set_slider("#position", browser.run_script("return playedAt(3100)"))
+    going = browser.find_elements(".step.going")
     assert [step.find_element("css selector", ".name").text for step in going] == ["Read", "Grep"]
     assert not going[0].find_element("css selector", ".took").is_displayed()
     assert identity not in shown(browser)
-    browser.set("#position", float(browser.find("#position").get_attribute("max")))
-    assert browser.find(f"#{identity}").text == text
-    assert browser.all(".going, .growing") == []
+    browser.set_slider("#position", float(browser.find_element("#position").get_attribute("max")))
+    assert browser.find_element(f"#{identity}").text == text
+    assert browser.find_elements(".going, .growing") == []
 
 
 def test_a_faster_speed_is_faster(browser, page):
@@ -446,15 +466,15 @@ def test_a_faster_speed_is_faster(browser, page):
     browser.open(page)
     ran = []
     for speed in (2, 4):
-        browser.set("#position", 0)
-        browser.set("#speed", speed)
+        browser.set_slider("#position", 0)
+        browser.set_slider("#speed", speed)
         ran.append(
-            browser.run(
+            browser.run_script(
                 "replay.playing = true; replay.last = 0; frame(200); const at = replay.at; pause(); return at"
             )
         )
     assert ran[1] == pytest.approx(4 * ran[0])
-    browser.press("\ue00c")
+    browser.press_keys("\ue00c")
 
 
 # -- phone, dark -----------------------------------------------------------------------------------
@@ -465,9 +485,11 @@ def test_nothing_is_wider_than_the_screen(browser, page, size):
     browser.open(page, size=size)
     browser.click("#unfold")
     search(browser, "author")
-    width = browser.run("return [document.documentElement.scrollWidth, document.body.scrollWidth]")
+    width = browser.run_script(
+        "return [document.documentElement.scrollWidth, document.body.scrollWidth]"
+    )
     assert max(width) <= size[0]
-    wide = browser.run(
+    wide = browser.run_script(
         "return [...document.querySelectorAll('.bar *, .player *, summary, header *')].filter(n => n.offsetParent && "
         "n.getBoundingClientRect().right > innerWidth + 1).map(n => n.outerHTML.slice(0, 80))"
     )
@@ -482,7 +504,7 @@ def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_sessi
     statistics = tmp_path / "stats.html"
     statistics.write_text(stats_page(*collect_statistics([str(tmp_path)])), encoding="utf-8")
     browser.open(statistics, size=size, dark=True)
-    cells = browser.all("td[data-head], td:first-child, h2, .totals dd")
+    cells = browser.find_elements("td[data-head], td:first-child, h2, .totals dd")
     assert len(cells) > 50
     for cell in cells:
         assert (
@@ -491,32 +513,38 @@ def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_sessi
             and cell.rect["height"] < 80
         )
     assert (
-        max(browser.run("return [document.documentElement.scrollWidth, document.body.scrollWidth]"))
+        max(
+            browser.run_script(
+                "return [document.documentElement.scrollWidth, document.body.scrollWidth]"
+            )
+        )
         <= size[0]
     )
     if size == PHONE:
-        named = browser.run(
+        named = browser.run_script(
             "return [...document.querySelectorAll('td')].map(n => getComputedStyle(n, '::before').content)"
         )
         assert {'"input"', '"cache read"', '"95 %"'} <= set(named)
     look = "const s = getComputedStyle(document.documentElement); return [s.backgroundColor, s.color, s.fontFamily]"
-    of_the_statistics = browser.run(look)
+    of_the_statistics = browser.run_script(look)
     browser.open(page, size=size, dark=True)
-    assert browser.run(look) == of_the_statistics
+    assert browser.run_script(look) == of_the_statistics
 
 
 def test_every_control_has_a_name_and_can_be_reached_by_keys(browser, page):
     browser.open(page)
-    for control in browser.all("button, input, summary, [role=slider]"):
+    for control in browser.find_elements("button, input, summary, [role=slider]"):
         # What is far from the screen has its name when it is near; until then its words are looked
         # at.
         named = control.accessible_name or control.get_attribute("textContent").strip()
         assert named or not control.is_displayed(), control.get_attribute("outerHTML")
     reached = set()
     for _ in range(12):
-        browser.press("\ue004")
+        browser.press_keys("\ue004")
         reached.add(
-            browser.run("return document.activeElement.id || document.activeElement.className")
+            browser.run_script(
+                "return document.activeElement.id || document.activeElement.className"
+            )
         )
     assert {"skip", "search", "unfold", "fold", "theme", "strip"} <= reached
 
@@ -527,13 +555,13 @@ def brightness(picture: Any) -> float:
 
 def test_dark_is_what_the_system_says_until_somebody_chooses(browser, page):
     browser.open(page, dark=True)
-    assert brightness(browser.picture()) < 90
+    assert brightness(browser.take_picture()) < 90
     browser.click("#theme")
-    assert brightness(browser.picture()) > 200
+    assert brightness(browser.take_picture()) > 200
     browser.click("#theme")
-    assert brightness(browser.picture()) < 90
+    assert brightness(browser.take_picture()) < 90
     browser.open(page)
-    assert brightness(browser.picture()) > 200
+    assert brightness(browser.take_picture()) > 200
 
 
 LOOKS = {
@@ -549,14 +577,14 @@ LOOKS = {
 def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
     size, dark, address = LOOKS[name]
     browser.open(page, address, size=size, dark=dark)
-    characters = browser.run(
+    characters = browser.run_script(
         "return [...new Set(document.body.innerText + document.body.textContent)].join('')"
     )
     assert browser.driver.execute_async_script(USE_FONT, encode_font(characters), FAMILY)
     stored = PICTURES / f"{name}.png"
     if not stored.exists():  # deleted by somebody who will look at the new one
         stored.parent.mkdir(exist_ok=True)
-        browser.picture().resize(GRID).save(stored)
+        browser.take_picture().resize(GRID).save(stored)
         pytest.fail(f"{stored.name} was not there: look at the new one, and keep it")
     from PIL import Image
 
@@ -564,8 +592,8 @@ def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
         expected = image.convert("RGB").tobytes()
 
     def distance() -> float:
-        browser.run(SCROLL_TO_TARGET)
-        pairs = zip(browser.picture().resize(GRID).tobytes(), expected, strict=True)
+        browser.run_script(SCROLL_TO_TARGET)
+        pairs = zip(browser.take_picture().resize(GRID).tobytes(), expected, strict=True)
         return sum(abs(one - other) for one, other in pairs) / (3 * GRID[0] * GRID[1])
 
     # Steps out of sight have an estimated height, so on a busy machine the page may scroll to
@@ -583,21 +611,23 @@ def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
 def test_words_that_try_to_be_html_are_text(browser, tmp_path, words):
     page = made(tmp_path, hostile(words))
     browser.open(page)
-    browser.run("window.alert = () => { throw new Error('alert'); }")
+    browser.run_script("window.alert = () => { throw new Error('alert'); }")
     browser.click("#unfold")
-    browser.set("#position", 0)
-    browser.set("#position", float(browser.find("#position").get_attribute("max")))
+    browser.set_slider("#position", 0)
+    browser.set_slider("#position", float(browser.find_element("#position").get_attribute("max")))
     assert (
-        browser.all(
+        browser.find_elements(
             "main img, main script, main svg, main iframe, main style, main link, main [onerror]"
         )
         == []
     )
-    assert len(browser.all("script")) == 2
-    for link in browser.all("main a:not(.when)"):
+    assert len(browser.find_elements("script")) == 2
+    for link in browser.find_elements("main a:not(.when)"):
         assert link.get_attribute("href").startswith(("https://", "http://"))
     first = words.split("\x1b")[0].split("\u2028")[0]
-    assert first in browser.run("return document.querySelector('.step.prompt .said').textContent")
+    assert first in browser.run_script(
+        "return document.querySelector('.step.prompt .said').textContent"
+    )
 
 
 MARKDOWN = [
@@ -624,7 +654,7 @@ def test_markdown_that_never_ends_is_drawn(browser, tmp_path, words):
     """
     page = made(tmp_path, Script().prompt("x").init().text(words).result("x").cast())
     browser.open(page)
-    assert browser.find(".step.text .body").get_attribute("textContent").strip() or set(
+    assert browser.find_element(".step.text .body").get_attribute("textContent").strip() or set(
         words
     ) <= set("`\n> -|")
 
@@ -632,7 +662,7 @@ def test_markdown_that_never_ends_is_drawn(browser, tmp_path, words):
 def test_a_script_or_a_style_that_got_in_all_the_same_would_not_run(browser, page):
     """The second line: the page's rules for the browser, should a text ever become an element."""
     browser.open(page)
-    ran = browser.run("""
+    ran = browser.run_script("""
         for (const [tag, words] of [["script", "window.ran = true"], ["style", "h1 { color: rgb(1, 2, 3) }"]]) {
           const node = document.createElement(tag);
           node.textContent = words;
@@ -650,6 +680,6 @@ def test_a_script_or_a_style_that_got_in_all_the_same_would_not_run(browser, pag
         "fetch('https://example.org/').then(() => arguments[0]('yes'), () => arguments[0]('no'))"
     )
     assert fetched == "no"
-    forbidden = browser.complaints()
+    forbidden = browser.list_console_messages()
     assert len([line for line in forbidden if "Content Security Policy" in line]) >= 4, forbidden
-    browser.forget()  # what was tried, and forbidden
+    browser.clear_logs()  # what was tried, and forbidden

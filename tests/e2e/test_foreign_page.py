@@ -54,8 +54,8 @@ def test_another_page_reads_nothing_and_does_nothing(page: Page, host: StandIn, 
     foreign = ForeignPage(page.base.rstrip("/"), host.facts["id"])
     try:
         host.heard.clear()
-        page.browser.visit(f"http://{name}:{foreign.port}/")
-        seen = page.browser.wait(lambda: page.browser.run("return window.done"))
+        page.browser.open_url(f"http://{name}:{foreign.port}/")
+        seen = page.browser.wait_until(lambda: page.browser.run_script("return window.done"))
     finally:
         foreign.close()
     readable = {
@@ -77,7 +77,7 @@ def test_a_name_that_leads_to_the_gateway_is_refused(page: Page, host: StandIn) 
     """
     page.come_in()
     page.browser.driver.get(f"http://{EVIL}:{page.web.port}/")
-    assert "is not called" in page.browser.run("return document.body.innerText")
+    assert "is not called" in page.browser.run_script("return document.body.innerText")
     read = "fetch('/sessions').then((one) => one.text()).then(arguments[0], (error) => arguments[0](String(error)))"
     said = page.browser.driver.execute_async_script(read)
     assert host.facts["id"] not in said and "error" in said.lower()
@@ -89,8 +89,8 @@ def test_a_token_is_in_no_file_of_the_browsers(page: Page, tmp_path: Path) -> No
     """
     tokens = page.web.tokens.current()
     way_in = tokens.create_login_code("drive", time.time())
-    page.browser.visit(f"{page.base}#token={way_in}")
-    page.browser.wait(lambda: page.view() == "none")
+    page.browser.open_url(f"{page.base}#token={way_in}")
+    page.browser.wait_until(lambda: page.view() == "none")
     page.browser.close()
     database = sqlite3.connect(tmp_path / "profile" / "Default" / "History")
     urls = [url for (url,) in database.execute("select url from urls")]

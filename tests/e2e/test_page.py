@@ -42,8 +42,8 @@ def page(browser, hosts, tmp_path) -> Iterator[Page]:
     page = Page(browser, web)
     yield page
     assert page.faults() == []
-    browser.offline(False)
-    browser.run("sessionStorage.clear(); localStorage.clear()")
+    browser.set_offline(False)
+    browser.run_script("sessionStorage.clear(); localStorage.clear()")
     browser.driver.get("about:blank")
     browser.driver.delete_all_cookies()
     web.close()
@@ -75,45 +75,45 @@ def test_a_token_leaves_the_address_and_the_history_and_no_script_can_read_it(pa
     page.come_in()
     token = page.web.tokens.current().drive
     assert browser.driver.current_url == page.base
-    kept = browser.run(
+    kept = browser.run_script(
         "return document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)"
     )
-    assert token not in kept and not browser.run("return document.cookie")
+    assert token not in kept and not browser.run_script("return document.cookie")
     browser.driver.back()
     browser.driver.forward()
     assert token not in browser.driver.current_url
-    assert all(token not in url for url in browser.requests())
-    assert browser.complaints() == []
+    assert all(token not in url for url in browser.list_requested_urls())
+    assert browser.list_console_messages() == []
 
 
 def test_without_a_token_the_page_asks_for_one_and_says_when_it_is_wrong(page, browser):
-    browser.visit(page.base)
-    browser.wait(lambda: page.view() == "login")
+    browser.open_url(page.base)
+    browser.wait_until(lambda: page.view() == "login")
     assert page.focused() == "token"
-    browser.press("not-a-token", ENTER)
+    browser.press_keys("not-a-token", ENTER)
     page.shows("This token is not good", ".wrong")
-    browser.wait(lambda: page.focused() == "token")
-    browser.press(page.web.tokens.current().drive, ENTER)
-    browser.wait(lambda: page.view() == "none")
-    assert browser.all("#list li")
+    browser.wait_until(lambda: page.focused() == "token")
+    browser.press_keys(page.web.tokens.current().drive, ENTER)
+    browser.wait_until(lambda: page.view() == "none")
+    assert browser.find_elements("#list li")
 
 
 def test_who_logged_out_while_the_server_was_away_is_out(page, browser):
     page.come_in()
-    browser.offline(True)
+    browser.set_offline(True)
     browser.click("#leave")
-    browser.wait(lambda: page.view() == "login")
-    browser.offline(False)
+    browser.wait_until(lambda: page.view() == "login")
+    browser.set_offline(False)
     browser.driver.refresh()
-    browser.wait(lambda: page.view() in ("login", "none"))
+    browser.wait_until(lambda: page.view() in ("login", "none"))
     assert page.view() == "login"
 
 
 @full
 def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
-    browser.visit(f"{page.base}#s/{hosts[1].facts['id']}")
-    browser.wait(lambda: page.view() == "login")
-    browser.press(page.web.tokens.current().drive, ENTER)
+    browser.open_url(f"{page.base}#s/{hosts[1].facts['id']}")
+    browser.wait_until(lambda: page.view() == "login")
+    browser.press_keys(page.web.tokens.current().drive, ENTER)
     page.synced(hosts[1])
 
 
@@ -121,9 +121,9 @@ def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
 def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way):
     tokens = page.web.tokens.current()
     token = tokens.drive if way == "token" else tokens.create_login_code("drive", time.time())
-    browser.visit(f"{page.base}#{token}")
-    browser.wait(lambda: page.view() == "none")
-    assert token not in browser.run("return location.href")
+    browser.open_url(f"{page.base}#{token}")
+    browser.wait_until(lambda: page.view() == "none")
+    assert token not in browser.run_script("return location.href")
 
 
 @pytest.mark.parametrize(
@@ -140,34 +140,34 @@ def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way
 )
 def test_a_token_in_another_form_of_address_is_accepted_and_removed(page, browser, address):
     token = page.web.tokens.current().drive
-    browser.visit(page.base + address.format(token))
-    browser.wait(lambda: page.view() == "none")
-    assert browser.run("return location.href") == page.base
+    browser.open_url(page.base + address.format(token))
+    browser.wait_until(lambda: page.view() == "none")
+    assert browser.run_script("return location.href") == page.base
 
 
 def test_a_token_of_which_a_part_is_missing_does_not_stay_in_the_address(page, browser):
     token = page.web.tokens.current().drive[:-1]
-    browser.visit(f"{page.base}#{token}")
+    browser.open_url(f"{page.base}#{token}")
     page.shows("This token is not good", ".wrong")
-    assert browser.run("return location.href") == page.base
+    assert browser.run_script("return location.href") == page.base
     for _ in range(20):
-        browser.run("return enter(arguments[0])", token)
+        browser.run_script("return enter(arguments[0])", token)
     page.shows("This token is not good", ".wrong")
-    browser.run("enter(arguments[0])", page.web.tokens.current().drive)
-    browser.wait(lambda: page.view() == "none")
+    browser.run_script("enter(arguments[0])", page.web.tokens.current().drive)
+    browser.wait_until(lambda: page.view() == "none")
 
 
 def test_an_address_with_an_invalid_escape_opens_no_session(page, browser):
     page.come_in()
-    browser.run("location.hash = '#s/%'")
+    browser.run_script("location.hash = '#s/%'")
     page.shows("There is no such session")
-    assert not [said for said in browser.complaints() if "404" not in said]
+    assert not [said for said in browser.list_console_messages() if "404" not in said]
 
 
 def test_a_page_restored_from_the_browsers_cache_reloads_the_session(page, browser, working):
-    browser.run("clearTimeout(list.timer); list.looking = true; shown.stream.rest()")
-    browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
-    browser.run(
+    browser.run_script("clearTimeout(list.timer); list.looking = true; shown.stream.rest()")
+    browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
+    browser.run_script(
         "list.looking = false; dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))"
     )
     page.say(working, **text("said meanwhile"))
@@ -175,18 +175,18 @@ def test_a_page_restored_from_the_browsers_cache_reloads_the_session(page, brows
 
 
 def test_a_session_whose_question_timed_out_is_shown_as_needing_a_person(page, browser, working):
-    browser.run(
+    browser.run_script(
         "HEARD.state({ state: 'blocked', status: 'idle', needs: 'nobody answered: Bash make deploy' })"
     )
-    browser.wait(lambda: browser.find("#chip").text == "Needs you")
-    assert "nobody answered" in browser.find("#chip").get_attribute("title")
+    browser.wait_until(lambda: browser.find_element("#chip").text == "Needs you")
+    assert "nobody answered" in browser.find_element("#chip").get_attribute("title")
 
 
 def test_a_watcher_is_not_offered_to_stop_or_interrupt(page, browser, hosts):
     page.come_in("watch")
     page.show(hosts[1])
-    assert not browser.find("#stop").is_displayed()
-    assert not browser.find("#interrupt").is_displayed()
+    assert not browser.find_element("#stop").is_displayed()
+    assert not browser.find_element("#interrupt").is_displayed()
 
 
 DIRECTION = "return getComputedStyle([...document.querySelectorAll(arguments[0])].at(-1)).direction"
@@ -204,21 +204,21 @@ def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working):
         type="assistant",
         message={"content": [{"type": "text", "text": "שלום\n\n- אחד\n- שתיים"}]},
     )
-    browser.wait(lambda: browser.all("#steps .prose ul"))
+    browser.wait_until(lambda: browser.find_elements("#steps .prose ul"))
     for selector in ("#steps .prompt .said", "#steps .text p", "#steps .text ul"):
-        assert browser.run(DIRECTION, selector) == "rtl", selector
+        assert browser.run_script(DIRECTION, selector) == "rtl", selector
     page.write("سؤال")
-    assert browser.run(DIRECTION, "#text") == "rtl"
-    assert browser.run(DIRECTION, "#name") == "ltr"
+    assert browser.run_script(DIRECTION, "#text") == "rtl"
+    assert browser.run_script(DIRECTION, "#name") == "ltr"
     table = "| שם | b |\n|---|---|\n| אחד | two |\n\n```\nשלום = 1\n```\n\n"
     table += "1. אחד\n\n   more\n\n2. two\n\n> ציטוט\n\n`./run.sh` מריץ הכול"
     page.say(working, type="assistant", message={"content": [{"type": "text", "text": table}]})
-    browser.wait(lambda: browser.all("#steps .prose blockquote"))
+    browser.wait_until(lambda: browser.find_elements("#steps .prose blockquote"))
     right = ("p:last-child", "tr th:first-child", "tr td:first-child", "ol", "blockquote")
     for selector in [f"#steps .prose {name}" for name in right]:
-        assert browser.run(DIRECTION, selector) == "rtl", selector
+        assert browser.run_script(DIRECTION, selector) == "rtl", selector
     for selector in ("#steps .prose tr td:last-child", "#steps .prose pre code"):
-        assert browser.run(DIRECTION, selector) == "ltr", selector
+        assert browser.run_script(DIRECTION, selector) == "ltr", selector
 
 
 # What Safari reports for the Enter that accepts a composition: the composition has ended, and the
@@ -233,10 +233,10 @@ return box.dispatchEvent(enter);
 
 def test_the_enter_that_ends_a_composition_sends_nothing(page, browser, working):
     page.write("日本")
-    assert browser.run(SAFARI_ENTER, 229) is True
-    assert browser.find("#text").get_attribute("value") == "日本"
-    assert browser.run(SAFARI_ENTER, 13) is False
-    browser.wait(lambda: browser.find("#text").get_attribute("value") == "")
+    assert browser.run_script(SAFARI_ENTER, 229) is True
+    assert browser.find_element("#text").get_attribute("value") == "日本"
+    assert browser.run_script(SAFARI_ENTER, 13) is False
+    browser.wait_until(lambda: browser.find_element("#text").get_attribute("value") == "")
     assert [
         frame["message"]["content"] for frame in working.heard if frame["kind"] == "message"
     ] == ["日本"]
@@ -246,9 +246,9 @@ def test_a_token_that_may_watch_has_no_box_and_no_answers(page, browser, hosts):
     page.come_in("watch")
     page.show(hosts[0])
     page.asked()
-    assert not browser.find("#text").is_enabled()
-    assert not browser.find("#new").is_displayed()
-    assert browser.all(".asking-card button") == []
+    assert not browser.find_element("#text").is_enabled()
+    assert not browser.find_element("#new").is_displayed()
+    assert browser.find_elements(".asking-card button") == []
     assert "pytest" in page.text(".asking-card")
 
 
@@ -257,8 +257,8 @@ def test_a_token_that_may_watch_has_no_box_and_no_answers(page, browser, hosts):
 
 def test_what_waits_stands_first_with_what_it_waits_for(page, browser):
     page.come_in()
-    groups = browser.steadily(
-        lambda: [node.text.split("\n")[0] for node in browser.all("#list section")]
+    groups = browser.retry_when_stale(
+        lambda: [node.text.split("\n")[0] for node in browser.find_elements("#list section")]
     )
     assert groups == ["Waiting for you 1", "Working 2", "Idle 2", "Ended 3"]
     assert "approve Bash: python -m pytest" in page.text("#list section:first-child")
@@ -268,21 +268,21 @@ def test_what_waits_stands_first_with_what_it_waits_for(page, browser):
 @full
 def test_the_list_follows_the_sessions_and_keeps_the_focus(page, browser, hosts):
     page.come_in()
-    browser.run("document.querySelectorAll('#list a')[1].focus()")
-    was = browser.run("return document.activeElement.dataset.id")
+    browser.run_script("document.querySelectorAll('#list a')[1].focus()")
+    was = browser.run_script("return document.activeElement.dataset.id")
     hosts[0].facts.update(status="idle", state="done", detail="Committed")
     page.shows("Committed", "#list")
-    assert not browser.all("#list section.asks")
-    assert browser.run("return document.activeElement.dataset.id") == was
+    assert not browser.find_elements("#list section.asks")
+    assert browser.run_script("return document.activeElement.dataset.id") == was
 
 
 @full
 def test_a_filter_finds_by_name_vendor_and_folder(page, browser):
     page.come_in()
-    browser.press("/")
-    browser.press("shop")
-    assert len(browser.all("#list li")) == 3
-    browser.press("nothing like it")
+    browser.press_keys("/")
+    browser.press_keys("shop")
+    assert len(browser.find_elements("#list li")) == 3
+    browser.press_keys("nothing like it")
     assert "No session has" in page.text("#list")
 
 
@@ -296,9 +296,9 @@ def test_text_grows_as_it_is_streamed_and_becomes_one_step(page, browser, workin
         page.part(working, type="content_block_delta", delta={"type": "text_delta", "text": word})
     page.shows("One **two** three", "#live")
     page.say(working, **text("One **two** three"))
-    browser.wait(lambda: len(page.steps()) == before + 1)
+    browser.wait_until(lambda: len(page.steps()) == before + 1)
     assert "One two three" in page.steps()[-1]
-    browser.wait(lambda: page.text("#live") == "")
+    browser.wait_until(lambda: page.text("#live") == "")
 
 
 @full
@@ -312,13 +312,13 @@ def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, worki
         delta={"type": "thinking_delta", "thinking": "Let me see. " * 40},
     )
     page.shows("Thinking", "#live")
-    assert browser.find("#live .step").size["height"] < 60
+    assert browser.find_element("#live .step").size["height"] < 60
     block = {"type": "thinking", "thinking": "Let me see."}
     page.say(
         working, type="assistant", message={"id": "t", "role": "assistant", "content": [block]}
     )
-    browser.wait(lambda: page.text("#live") == "")
-    assert not browser.all("#steps .thinking details[open]")
+    browser.wait_until(lambda: page.text("#live") == "")
+    assert not browser.find_elements("#steps .thinking details[open]")
 
 
 @full
@@ -327,12 +327,12 @@ def test_a_call_runs_until_its_result_comes_to_the_same_step(page, browser, work
     page.say(
         working, type="assistant", message={"id": "c", "role": "assistant", "content": [block]}
     )
-    browser.wait(lambda: browser.all("#steps .call.going"))
+    browser.wait_until(lambda: browser.find_elements("#steps .call.going"))
     before = len(page.steps())
     result = {"type": "tool_result", "tool_use_id": "toolu_x", "content": "slow but sure"}
     page.say(working, type="user", message={"role": "user", "content": [result]})
     page.shows("slow but sure", "#steps")
-    assert len(page.steps()) == before and not browser.all("#steps .call.going")
+    assert len(page.steps()) == before and not browser.find_elements("#steps .call.going")
 
 
 def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working):
@@ -340,14 +340,14 @@ def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working)
     for number in range(5):
         page.say(working, **text(f"Line {number}. " * 40))
     page.shows("Line 4", "#steps")
-    browser.wait(lambda: browser.run(at_end))
-    browser.run("find('scroll').scrollTop = 100")
-    browser.wait(lambda: browser.run("return !shown.follow"))
+    browser.wait_until(lambda: browser.run_script(at_end))
+    browser.run_script("find('scroll').scrollTop = 100")
+    browser.wait_until(lambda: browser.run_script("return !shown.follow"))
     page.say(working, **text("More below."))
     page.shows("More below.", "#steps")
-    assert browser.run("return find('scroll').scrollTop") == 100
+    assert browser.run_script("return find('scroll').scrollTop") == 100
     browser.click("#latest")
-    browser.wait(lambda: browser.run(at_end))
+    browser.wait_until(lambda: browser.run_script(at_end))
 
 
 def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, working):
@@ -359,29 +359,29 @@ def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, wor
     page.tell(
         working, encode_frame("gap", **{"from": len(working.lines) + 1, "to": 99, "reason": "slow"})
     )
-    browser.wait(lambda: page.text("#live") == "")
+    browser.wait_until(lambda: page.text("#live") == "")
     page.say(working, **text("All of it."))
-    browser.wait(lambda: len(page.steps()) == before + 1)
+    browser.wait_until(lambda: len(page.steps()) == before + 1)
 
 
 def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, working):
     held = "if (list.looking) return false; clearTimeout(list.timer); return (list.looking = true)"
     # a look at the list would wake the stream before all is said
-    browser.wait(lambda: browser.run(held))
-    browser.run("shown.stream.rest()")
-    browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
+    browser.wait_until(lambda: browser.run_script(held))
+    browser.run_script("shown.stream.rest()")
+    browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
     for number in range(700):
         page.say(working, **text(f"Line {number}"))
-    browser.run("list.looking = false; comeBack()")
+    browser.run_script("list.looking = false; comeBack()")
     page.shows("Line 699", "#steps")
-    browser.wait(lambda: browser.run("return shown.synced"))
-    numbers = browser.run("return shown.order.map(item => item.step.number)")
+    browser.wait_until(lambda: browser.run_script("return shown.synced"))
+    numbers = browser.run_script("return shown.order.map(item => item.step.number)")
     assert numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) == 500
-    assert browser.run("return shown.left") == numbers[0] - 1
+    assert browser.run_script("return shown.left") == numbers[0] - 1
 
 
 def test_a_session_that_was_left_while_it_scrolled_is_no_fault(page, browser, working):
-    browser.run(
+    browser.run_script(
         "const left = find('scroll'); showNothing(); left.dispatchEvent(new Event('scroll'))"
     )
     assert page.faults() == []
@@ -395,15 +395,16 @@ def test_a_host_that_dies_when_all_it_said_was_seen_is_said_to_have_ended(page, 
         page.web.call(client.close)
     page.shows("Failed", "#chip")
     assert (
-        not browser.find("#stop").is_displayed() and not browser.find("#interrupt").is_displayed()
+        not browser.find_element("#stop").is_displayed()
+        and not browser.find_element("#interrupt").is_displayed()
     )
-    assert browser.find("#over").is_displayed()
+    assert browser.find_element("#over").is_displayed()
 
 
 @full
 def test_a_session_that_is_not_there_is_said_to_be_gone(page, browser):
     page.come_in()
-    browser.run("location.hash = 's/ffffffff'")
+    browser.run_script("location.hash = 's/ffffffff'")
     page.shows("There is no such session", "main")
 
 
@@ -413,7 +414,7 @@ def test_a_session_that_is_not_there_is_said_to_be_gone(page, browser):
 def test_a_question_shows_its_whole_input_and_is_allowed(page, browser, asking):
     assert scenes.COMMAND in page.text(".asking-card")
     browser.click(".asking-card .strong")
-    browser.wait(lambda: not browser.all(".asking-card"))
+    browser.wait_until(lambda: not browser.find_elements(".asking-card"))
     (said,) = heard(asking, "answer")
     assert said["question"] == "q1" and said["decision"] == {"behavior": "allow"}
     page.shows("Bash: allowed by you", "#settled")
@@ -435,12 +436,12 @@ def test_a_click_just_when_a_session_with_a_question_is_opened_answers_nothing(
     page, browser, hosts
 ):
     page.come_in()
-    browser.run(CLICK, browser.find("body"))
+    browser.run_script(CLICK, browser.find_element("body"))
     page.show(hosts[0])
     page.asked()
-    assert browser.run("return window.clicked") and heard(hosts[0], "answer") == []
+    assert browser.run_script("return window.clicked") and heard(hosts[0], "answer") == []
     browser.click(".asking-card .strong")
-    browser.wait(lambda: heard(hosts[0], "answer"))
+    browser.wait_until(lambda: heard(hosts[0], "answer"))
 
 
 def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing(
@@ -448,11 +449,11 @@ def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing
 ):
     page.web.call(asking.ask, "q2", input={"command": "make deploy"})
     page.asked(2)
-    browser.run(CLICK, browser.find("#asked"))
+    browser.run_script(CLICK, browser.find_element("#asked"))
     page.web.call(asking.questions.pop, "q1")
     page.tell(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
     page.asked()
-    assert browser.run("return window.clicked") and heard(asking, "answer") == []
+    assert browser.run_script("return window.clicked") and heard(asking, "answer") == []
 
 
 @full
@@ -463,8 +464,8 @@ def test_a_click_just_when_the_questions_move_down_answers_nothing(page, browser
     page.web.call(asking.questions.pop, "q1")
     page.tell(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
     page.asked()
-    browser.run(CLICK, browser.find("#settled"))
-    browser.wait(lambda: browser.run("return window.clicked"))
+    browser.run_script(CLICK, browser.find_element("#settled"))
+    browser.wait_until(lambda: browser.run_script("return window.clicked"))
     page.asked()
     assert heard(asking, "answer") == []
 
@@ -497,15 +498,15 @@ def test_nothing_of_a_call_is_left_out_of_its_question(page, hosts, tool, given,
 def test_always_gives_exactly_the_rule_that_it_says(page, browser, asking):
     assert f"Bash({scenes.COMMAND})" in page.text(".asking-card .hint")
     browser.click(".asking-card .always")
-    browser.wait(lambda: heard(asking, "answer"))
+    browser.wait_until(lambda: heard(asking, "answer"))
     (update,) = heard(asking, "answer")[0]["decision"]["updatedPermissions"]
     assert update["rules"] == [{"toolName": "Bash", "ruleContent": scenes.COMMAND}]
 
 
 def test_a_denial_may_have_a_message(page, browser, asking):
     browser.click(".asking-card .plain")
-    browser.press("not on a Friday", ENTER)
-    browser.wait(lambda: heard(asking, "answer"))
+    browser.press_keys("not on a Friday", ENTER)
+    browser.wait_until(lambda: heard(asking, "answer"))
     assert heard(asking, "answer")[0]["decision"] == {
         "behavior": "deny",
         "message": "not on a Friday",
@@ -515,7 +516,7 @@ def test_a_denial_may_have_a_message(page, browser, asking):
 def test_who_was_first_is_said_to_the_others(page, browser, asking):
     page.web.call(asking.questions.clear)
     page.tell(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
-    browser.wait(lambda: not browser.all(".asking-card"))
+    browser.wait_until(lambda: not browser.find_elements(".asking-card"))
     page.shows("Bash: denied by terminal", "#settled")
 
 
@@ -528,7 +529,7 @@ def test_who_was_first_is_said_to_the_others(page, browser, asking):
 )
 def test_who_was_first_is_said_in_a_persons_words(page, browser, asking, by, words):
     page.tell(asking, encode_frame("settled", question="q1", by=by, how="allow"))
-    browser.wait(lambda: page.text("#settled") == words)
+    browser.wait_until(lambda: page.text("#settled") == words)
 
 
 @full
@@ -550,16 +551,16 @@ ask = async (method, ...more) => {
 
 def test_who_was_first_of_two_pages_is_said_as_it_was(page, browser, asking):
     """The other page's answer is heard of while ours is on its way."""
-    browser.run(HELD)
+    browser.run_script(HELD)
     browser.click(".choose .bad")
-    browser.wait(lambda: browser.run("return Boolean(window.go)"))
+    browser.wait_until(lambda: browser.run_script("return Boolean(window.go)"))
     page.web.call(asking.questions.clear)
     asking.settled["q1"] = "web-2", "allow"
     page.tell(asking, encode_frame("settled", question="q1", by="web-2", how="allow"))
     page.tell(asking, encode_frame("state", detail="told all"))
-    browser.wait(lambda: browser.run("return shown.facts.detail === 'told all'"))
-    browser.run("go()")
-    browser.wait(lambda: page.text("#settled") == "Bash: allowed by another page")
+    browser.wait_until(lambda: browser.run_script("return shown.facts.detail === 'told all'"))
+    browser.run_script("go()")
+    browser.wait_until(lambda: page.text("#settled") == "Bash: allowed by another page")
 
 
 def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
@@ -570,10 +571,10 @@ def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
     page.asked()
     browser.click(".asking-card .strong")
     page.shows("Each question needs an answer", ".asking-card")
-    browser.all(".asking-card .option")[1].click()
+    browser.find_elements(".asking-card .option")[1].click()
     browser.click(".asking-card .own")
-    browser.press("SQLite", ENTER)
-    browser.wait(lambda: heard(host, "answer"))
+    browser.press_keys("SQLite", ENTER)
+    browser.wait_until(lambda: heard(host, "answer"))
     given = heard(host, "answer")[0]["decision"]["updatedInput"]
     assert given["answers"] == {scenes.CHOICE[0]["question"]: "SQLite"}
     assert given["questions"] == scenes.CHOICE
@@ -587,14 +588,14 @@ def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browse
     page.web.call(host.ask, "q1")
     page.asked()
     assert page.focused() == "text"
-    browser.press("ence")
-    assert browser.find("#text").get_attribute("value") == "half a sentence"
+    browser.press_keys("ence")
+    assert browser.find_element("#text").get_attribute("value") == "half a sentence"
     page.web.call(host.questions.clear)
     page.tell(host, encode_frame("settled", question="q1", by=None, how="timeout"))
     page.shows("nobody answered in time", "#settled")
-    browser.run("find('scroll').focus()")
+    browser.run_script("find('scroll').focus()")
     page.web.call(host.ask, "q3")
-    browser.wait(lambda: "asking-card" in page.focused())
+    browser.wait_until(lambda: "asking-card" in page.focused())
 
 
 @full
@@ -602,7 +603,7 @@ def test_several_questions_are_counted_and_settled_one_by_one(page, browser, ask
     page.web.call(asking.ask, "q2", input={"command": "make deploy"})
     page.asked(2)
     assert "1 of 2" in page.text(".asking-card")
-    browser.all(".asking-card .strong")[1].click()
+    browser.find_elements(".asking-card .strong")[1].click()
     page.asked()
     assert scenes.COMMAND in page.text(".asking-card")
 
@@ -612,25 +613,25 @@ def test_several_questions_are_counted_and_settled_one_by_one(page, browser, ask
 
 def test_enter_sends_and_shift_enter_breaks_the_line(page, browser, working):
     page.write("first line")
-    browser.press(SHIFT_ENTER)
-    browser.press("second line", ENTER)
-    browser.wait(lambda: heard(working, "message"))
+    browser.press_keys(SHIFT_ENTER)
+    browser.press_keys("second line", ENTER)
+    browser.wait_until(lambda: heard(working, "message"))
     (said,) = heard(working, "message")
     assert said["message"] == {"role": "user", "content": "first line\nsecond line"}
-    browser.wait(lambda: browser.find("#text").get_attribute("value") == "")
+    browser.wait_until(lambda: browser.find_element("#text").get_attribute("value") == "")
 
 
 def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(page, browser, working):
     page.write("do not lose me")
-    browser.offline(True)
-    browser.press(ENTER)
+    browser.set_offline(True)
+    browser.press_keys(ENTER)
     page.shows("Your message is still here", "#failed")
-    assert browser.find("#text").get_attribute("value") == "do not lose me"
-    tried = browser.run("return draftId(shown.id, 'do not lose me')")
-    browser.offline(False)
+    assert browser.find_element("#text").get_attribute("value") == "do not lose me"
+    tried = browser.run_script("return draftId(shown.id, 'do not lose me')")
+    browser.set_offline(False)
     page.shows("", "#line")
     browser.click("#send")
-    browser.wait(lambda: heard(working, "message"))
+    browser.wait_until(lambda: heard(working, "message"))
     assert [said["id"] for said in heard(working, "message")] == [tried]
 
 
@@ -648,20 +649,20 @@ ask = async (...words) => {
 def test_a_message_whose_answer_was_lost_is_one_message_whatever_is_done_before_it_is_sent_again(
     page, browser, hosts, working
 ):
-    browser.run(LOST)
+    browser.run_script(LOST)
     page.write("say it once")
-    browser.press(ENTER)
+    browser.press_keys(ENTER)
     page.shows("Your message is still here", "#failed")
     page.show(hosts[0])
     page.write("something else")
-    browser.press(ENTER)
-    browser.wait(lambda: heard(hosts[0], "message"))
+    browser.press_keys(ENTER)
+    browser.wait_until(lambda: heard(hosts[0], "message"))
     browser.driver.refresh()
     page.synced(hosts[0])
     page.show(working)
-    assert browser.find("#text").get_attribute("value") == "say it once"
+    assert browser.find_element("#text").get_attribute("value") == "say it once"
     browser.click("#send")
-    browser.wait(lambda: len(heard(working, "message")) == 2)
+    browser.wait_until(lambda: len(heard(working, "message")) == 2)
     assert len({said["id"] for said in heard(working, "message")}) == 1
 
 
@@ -670,7 +671,7 @@ def test_what_was_typed_is_there_after_the_page_was_loaded_again(page, browser, 
     page.write("half a thought")
     browser.driver.refresh()
     page.synced(working)
-    assert browser.find("#text").get_attribute("value") == "half a thought"
+    assert browser.find_element("#text").get_attribute("value") == "half a thought"
 
 
 def test_who_drives_is_shown_and_a_takeover_lets_the_message_through(page, browser, working):
@@ -680,35 +681,37 @@ def test_who_drives_is_shown_and_a_takeover_lets_the_message_through(page, brows
     page.write(
         "my turn",
     )
-    browser.press(ENTER)
+    browser.press_keys(ENTER)
     page.shows("Take over to send it", "#failed")
-    assert browser.find("#text").get_attribute("value") == "my turn"
+    assert browser.find_element("#text").get_attribute("value") == "my turn"
     browser.click("#drives button")
-    browser.wait(lambda: heard(working, "take"))
+    browser.wait_until(lambda: heard(working, "take"))
     page.tell(working, encode_frame("driver", client="web"))
-    browser.wait(lambda: not browser.find("#drives").is_displayed())
+    browser.wait_until(lambda: not browser.find_element("#drives").is_displayed())
     before = len(heard(working, "message"))
     browser.click("#send")
-    browser.wait(lambda: len(heard(working, "message")) > before)
+    browser.wait_until(lambda: len(heard(working, "message")) > before)
 
 
 def test_interrupt_mode_and_stop_are_said_to_the_session(page, browser, working):
     browser.click("#interrupt")
-    browser.wait(lambda: heard(working, "interrupt"))
-    browser.run("find('mode').value = 'plan'; find('mode').dispatchEvent(new Event('change'))")
-    browser.wait(lambda: heard(working, "mode"))
+    browser.wait_until(lambda: heard(working, "interrupt"))
+    browser.run_script(
+        "find('mode').value = 'plan'; find('mode').dispatchEvent(new Event('change'))"
+    )
+    browser.wait_until(lambda: heard(working, "mode"))
     assert heard(working, "mode")[0]["mode"] == "plan"
     browser.click("#stop")
     browser.driver.switch_to.alert.accept()
-    browser.wait(lambda: heard(working, "end"))
-    browser.wait(lambda: browser.find("#over").is_displayed())
-    assert browser.find("#send").text == "Go on"
+    browser.wait_until(lambda: heard(working, "end"))
+    browser.wait_until(lambda: browser.find_element("#over").is_displayed())
+    assert browser.find_element("#send").text == "Go on"
 
 
 @full
 def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, working):
     modes = "return [...find('mode').options].map(o => o.value)"
-    assert "bypassPermissions" not in browser.run(modes)
+    assert "bypassPermissions" not in browser.run_script(modes)
     working.facts["mode"] = "bypassPermissions"
     page.tell(
         working,
@@ -722,58 +725,64 @@ def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, w
             bypass=True,
         ),
     )
-    browser.wait(lambda: "bypassPermissions" in browser.run(modes))
+    browser.wait_until(lambda: "bypassPermissions" in browser.run_script(modes))
 
 
 @full
 def test_a_page_that_nobody_looks_at_lets_go_and_misses_nothing(page, browser, working):
-    browser.run("shown.stream.rest()")
-    browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
-    browser.wait(lambda: working.clients == [])  # the server hears of it a moment later
+    browser.run_script("shown.stream.rest()")
+    browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
+    browser.wait_until(lambda: working.clients == [])  # the server hears of it a moment later
     page.say(working, **text("said meanwhile"))
-    browser.run("comeBack()")
+    browser.run_script("comeBack()")
     page.shows("said meanwhile", "#steps")
     assert sum("said meanwhile" in step for step in page.steps()) == 1
 
 
 def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, hosts):
-    browser.command(
+    browser.call_devtools(
         "Browser.grantPermissions", origin=page.base[:-1], permissions=["notifications"]
     )
     page.come_in()
-    assert browser.run("return Notification.permission") == "granted"
+    assert browser.run_script("return Notification.permission") == "granted"
     browser.click("#bell")
-    browser.wait(lambda: browser.find("#bell").get_attribute("aria-pressed") == "true")
-    browser.wait(lambda: browser.run("return Boolean(notes.worker && notes.worker.active)"))
-    browser.run("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
+    browser.wait_until(
+        lambda: browser.find_element("#bell").get_attribute("aria-pressed") == "true"
+    )
+    browser.wait_until(
+        lambda: browser.run_script("return Boolean(notes.worker && notes.worker.active)")
+    )
+    browser.run_script(
+        "Object.defineProperty(document, 'hidden', { value: true, configurable: true })"
+    )
     hosts[1].facts.update(status="waiting", state="blocked", needs="approve Bash: make deploy")
     # A look that was on its way before the question came has not seen it; the next one of its own
     # is 10 s away.
     titles = "look(); notes.worker.getNotifications().then(all => arguments[0](all.map(one => [one.title, one.body])))"
-    browser.wait(lambda: browser.driver.execute_async_script(titles))
+    browser.wait_until(lambda: browser.driver.execute_async_script(titles))
     said = browser.driver.execute_async_script(titles)
     assert said == [["Make the list of posts faster asks", "approve Bash: make deploy"]]
     hosts[1].facts.update(
         status="idle", state="blocked", needs="nobody answered in time: Bash: make deploy"
     )
-    browser.wait(lambda: "needs you" in browser.driver.execute_async_script(titles)[0][0])
-    assert browser.complaints() == []
+    browser.wait_until(lambda: "needs you" in browser.driver.execute_async_script(titles)[0][0])
+    assert browser.list_console_messages() == []
 
 
 def test_a_session_is_started_and_shown(page, browser, hosts, tmp_path):
     page.come_in()
-    browser.press("n")
-    browser.wait(lambda: page.focused() == "prompt")
-    browser.press("make it nicer")
-    browser.run("find('cwd').value = '/no/such/folder'; find('vendor').value = 'demo'")
+    browser.press_keys("n")
+    browser.wait_until(lambda: page.focused() == "prompt")
+    browser.press_keys("make it nicer")
+    browser.run_script("find('cwd').value = '/no/such/folder'; find('vendor').value = 'demo'")
     browser.click("form.begin .strong")
     page.shows("Folder: there is no such folder", "form.begin .wrong")
     assert "cwd" not in page.text("form.begin .wrong") and page.focused() == "cwd"
-    offered = browser.run("return [...find('vendor').options].map(one => one.text)")
+    offered = browser.run_script("return [...find('vendor').options].map(one => one.text)")
     assert offered[:2] == ["demo", "qwen"] and "acai (not installed)" in offered[2:]
-    browser.run("find('cwd').value = arguments[0]", str(tmp_path))
+    browser.run_script("find('cwd').value = arguments[0]", str(tmp_path))
     browser.click("form.begin .strong")
-    browser.wait(lambda: page.web.hosts.begun)
+    browser.wait_until(lambda: page.web.hosts.begun)
     (wanted,) = page.web.hosts.begun
     assert (wanted.vendor, wanted.prompt, wanted.cwd, wanted.mode) == (
         "demo",
@@ -781,4 +790,4 @@ def test_a_session_is_started_and_shown(page, browser, hosts, tmp_path):
         str(tmp_path),
         "default",
     )
-    browser.wait(lambda: "#s/" in browser.driver.current_url)
+    browser.wait_until(lambda: "#s/" in browser.driver.current_url)

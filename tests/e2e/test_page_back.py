@@ -81,7 +81,7 @@ def page(browser: Browser, hosting: Hosting) -> Iterator[Page]:
     page.come_in(size=DESKTOP)
     yield page
     assert page.faults() == []
-    browser.offline(False)
+    browser.set_offline(False)
     browser.driver.get("about:blank")
     browser.driver.delete_all_cookies()
     served.kill()
@@ -90,29 +90,31 @@ def page(browser: Browser, hosting: Hosting) -> Iterator[Page]:
 def begun(page: Page, hosting: Hosting, prompt: str = "make greet.py nicer") -> SessionRecord:
     """A session that the page shows."""
     one = hosting.start(prompt)
-    page.browser.run("location.hash = arguments[0]", f"s/{one.short_id}")
-    page.browser.wait(lambda: page.browser.run("return shown.synced"))
+    page.browser.run_script("location.hash = arguments[0]", f"s/{one.short_id}")
+    page.browser.wait_until(lambda: page.browser.run_script("return shown.synced"))
     return one
 
 
 def idle(page: Page, turns: int = 1) -> None:
     """Wait until so many turns are over."""
-    page.browser.wait(lambda: len(page.browser.all("#steps .result")) == turns)
+    page.browser.wait_until(lambda: len(page.browser.find_elements("#steps .result")) == turns)
 
 
 def told(page: Page) -> list[Any]:
     """What the page shows, without times."""
     about = "[step.number, step.kind, step.trees || step.text || step.main]"
     return list(
-        page.browser.run(f"return shown.order.map(({{ step }}) => JSON.stringify({about}))")
+        page.browser.run_script(f"return shown.order.map(({{ step }}) => JSON.stringify({about}))")
     )
 
 
 def told_anew(page: Page) -> list[Any]:
     """What a page shows that saw nothing before."""
     page.browser.driver.refresh()
-    page.browser.wait(
-        lambda: page.browser.run("return document.documentElement.dataset.ready && shown.synced")
+    page.browser.wait_until(
+        lambda: page.browser.run_script(
+            "return document.documentElement.dataset.ready && shown.synced"
+        )
     )
     return told(page)
 
@@ -126,20 +128,22 @@ def none_lost(page: Page) -> None:
 
 def said(page: Page, words: str) -> None:
     page.write(words)
-    page.browser.press(ENTER)
+    page.browser.press_keys(ENTER)
 
 
 def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, hosting, halfway):
     gate = halfway("text")
     page.web.kill()
     page.web.start()  # with the vendor that stands still
-    browser.press("n")
-    browser.wait(lambda: page.focused() == "prompt")
-    browser.press("make greet.py nicer")
-    browser.run("find('vendor').value = 'demo'; find('cwd').value = arguments[0]", str(hosting.cwd))
+    browser.press_keys("n")
+    browser.wait_until(lambda: page.focused() == "prompt")
+    browser.press_keys("make greet.py nicer")
+    browser.run_script(
+        "find('vendor').value = 'demo'; find('cwd').value = arguments[0]", str(hosting.cwd)
+    )
     browser.click("form.begin .strong")
     # it is streamed
-    browser.wait(lambda: browser.run("return shown.live && shown.live.length > 0"))
+    browser.wait_until(lambda: browser.run_script("return shown.live && shown.live.length > 0"))
     gate.open()
     idle(page)
     assert "3 passed" in page.text("#steps") and "+def greet(name: str)" in page.text("#steps")
@@ -154,7 +158,7 @@ def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, h
 def test_an_interrupt_ends_the_turn_and_not_the_session(page, browser, hosting, halfway):
     gate = halfway("result")
     begun(page, hosting)
-    browser.wait(lambda: browser.find("#interrupt").is_displayed())
+    browser.wait_until(lambda: browser.find_element("#interrupt").is_displayed())
     browser.click("#interrupt")
     page.shows("interrupted", "#steps")
     for _ in range(2):  # who was interrupted may take one
@@ -166,19 +170,19 @@ def test_an_interrupt_ends_the_turn_and_not_the_session(page, browser, hosting, 
 def test_the_network_goes_and_comes_back(page, browser, hosting, halfway):
     gate = halfway("result")
     begun(page, hosting)
-    browser.wait(lambda: page.steps())
-    browser.offline(True)
+    browser.wait_until(lambda: page.steps())
+    browser.set_offline(True)
     page.shows("Reconnecting", "#line")
     page.write("typed meanwhile")
     gate.open()
     hosting.wait_until(
         hosting.now(begun_last(hosting)), lambda now: now.metadata["status"] == "idle"
     )
-    assert not browser.all("#steps .result")
-    browser.offline(False)
+    assert not browser.find_elements("#steps .result")
+    browser.set_offline(False)
     idle(page)
-    browser.wait(lambda: not browser.find("#line").is_displayed())
-    assert browser.find("#text").get_attribute("value") == "typed meanwhile"
+    browser.wait_until(lambda: not browser.find_element("#line").is_displayed())
+    assert browser.find_element("#text").get_attribute("value") == "typed meanwhile"
     none_lost(page)
 
 
@@ -200,13 +204,13 @@ def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, wh
     page.web.kill()
     page.shows("Reconnecting", "#line")
     page.write("while it was away")
-    browser.press(ENTER)
+    browser.press_keys(ENTER)
     page.shows("Your message is still here", "#failed")
     gate.open()
     hosting.wait_until(one, lambda now: now.metadata["status"] == "idle")
     page.web.start()
     idle(page)
-    browser.wait(lambda: not browser.find("#line").is_displayed())
+    browser.wait_until(lambda: not browser.find_element("#line").is_displayed())
     gate.open()
     browser.click("#send")
     idle(page, 2)
@@ -219,7 +223,10 @@ def all_was_seen(page: Page, hosting: Hosting, one: SessionRecord) -> bool:
     now = hosting.now(one)
     os.kill(now.metadata["pid"], signal.SIGSTOP)
     last = RecordingLog(os.path.join(one.folder, "log"), now.metadata["generation"]).last_number
-    if page.browser.run("return shown.stream.last") == f"{now.metadata['generation']}-{last}":
+    if (
+        page.browser.run_script("return shown.stream.last")
+        == f"{now.metadata['generation']}-{last}"
+    ):
         return True
     os.kill(now.metadata["pid"], signal.SIGCONT)
     return False
@@ -234,19 +241,25 @@ def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting
     before = told(page)
     if when == "in-mid-turn":
         said(page, "die in mid-turn")
-        browser.wait(lambda: browser.all("#chip.works"))
+        browser.wait_until(lambda: browser.find_elements("#chip.works"))
     else:  # its last line makes a step, so the server has nothing to say to who comes back: 204, and no stream
         said(page, "die when all was seen")
-        browser.wait(lambda: browser.all("#chip.works") and all_was_seen(page, hosting, one))
+        browser.wait_until(
+            lambda: browser.find_elements("#chip.works") and all_was_seen(page, hosting, one)
+        )
     os.kill(hosting.now(one).metadata["pid"], signal.SIGKILL)
     page.shows("Failed", "#chip")
-    assert browser.find("#over").is_displayed()
+    assert browser.find_element("#over").is_displayed()
     assert told(page)[: len(before)] == before
     for _ in range(2):  # who was killed may take one
         gate.open()
     said(page, "and go on")
-    browser.wait(lambda: browser.all("#chip.works") or browser.all("#chip.idle"))
-    browser.wait(lambda: "and go on" in page.text("#steps") and browser.all("#chip.idle"))
+    browser.wait_until(
+        lambda: browser.find_elements("#chip.works") or browser.find_elements("#chip.idle")
+    )
+    browser.wait_until(
+        lambda: "and go on" in page.text("#steps") and browser.find_elements("#chip.idle")
+    )
     assert told(page)[: len(before)] == before
     none_lost(page)
 
@@ -266,13 +279,13 @@ def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, se
     os.kill(hosting.now(one).metadata["pid"], signal.SIGTERM)
     hosting.ended(one)
     browser.driver.refresh()
-    browser.wait(
-        lambda: browser.run("return document.documentElement.dataset.ready && shown.synced")
+    browser.wait_until(
+        lambda: browser.run_script("return document.documentElement.dataset.ready && shown.synced")
     )
-    browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
+    browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
     time.sleep(seconds)
-    assert browser.run(STREAM_REQUESTS) <= MOST_REQUESTS
-    assert browser.run("return shown.stream.state") == "parked"
+    assert browser.run_script(STREAM_REQUESTS) <= MOST_REQUESTS
+    assert browser.run_script("return shown.stream.state") == "parked"
 
 
 @full
@@ -281,8 +294,8 @@ def test_a_second_page_sees_the_same_and_either_may_go(page, browser, hosting):
     first = browser.driver.current_window_handle
     browser.driver.switch_to.new_window("tab")
     try:
-        browser.visit(f"{page.base}#s/{one.short_id}")
-        browser.wait(lambda: browser.run("return shown.synced"))
+        browser.open_url(f"{page.base}#s/{one.short_id}")
+        browser.wait_until(lambda: browser.run_script("return shown.synced"))
         said(page, "from the second page")
         idle(page, 2)
         seen = told(page)
@@ -306,7 +319,7 @@ def test_a_terminal_takes_over_and_the_page_takes_it_back(page, browser, hosting
             terminal, lambda frame: frame["kind"] == "driver" and frame["client"] != "terminal"
         )
         assert drivers[-1]["client"] is None or drivers[-1]["client"].startswith("web")
-        browser.wait(lambda: not browser.find("#drives").is_displayed())
+        browser.wait_until(lambda: not browser.find_element("#drives").is_displayed())
         browser.click("#send")
         idle(page, 2)
         assert "may I?" in page.text("#steps")
@@ -330,27 +343,27 @@ def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_pat
     try:
         page.come_in(size=DESKTOP)
         one = here.start_calls(400, rate=100)
-        browser.run("location.hash = arguments[0]", f"s/{one.short_id}")
+        browser.run_script("location.hash = arguments[0]", f"s/{one.short_id}")
         for number in range(6):
-            before = browser.run("return shown.order ? shown.order.length : 0")
-            browser.wait(
-                lambda b=before: browser.run("return shown.synced && shown.order.length") > b
+            before = browser.run_script("return shown.order ? shown.order.length : 0")
+            browser.wait_until(
+                lambda b=before: browser.run_script("return shown.synced && shown.order.length") > b
             )
             if number % 2:
-                browser.offline(True)
+                browser.set_offline(True)
                 page.shows("Reconnecting", "#line")
-                browser.offline(False)
+                browser.set_offline(False)
             else:
                 served.kill()
                 served.start()
         idle(page)
-        calls = browser.run(
+        calls = browser.run_script(
             "return shown.order.filter(item => item.step.kind === 'call').map(item => item.step.outcome)"
         )
         assert calls == ["ok"] * 400
         none_lost(page)
     finally:
-        browser.offline(False)
+        browser.set_offline(False)
         browser.driver.get("about:blank")
         browser.driver.delete_all_cookies()
         served.kill()

@@ -57,23 +57,23 @@ def visited(page: Page) -> Iterator[str]:
         page.show(host)
         if name != "live":
             page.asked()
-        page.browser.run(
+        page.browser.run_script(
             "for (const d of document.querySelectorAll('#steps details')) d.open = true"
         )
         yield name
-    page.browser.run(
+    page.browser.run_script(
         "find('drives').hidden = false; failedToSend('It did not go out.'); reached(false)"
     )
     yield "troubled"
-    page.browser.run("reached(true); showKeys()")
+    page.browser.run_script("reached(true); showKeys()")
     yield "keys"
-    page.browser.run("find('keys').close(); location.hash = 'new'")
-    page.browser.wait(lambda: page.view() == "begin")
+    page.browser.run_script("find('keys').close(); location.hash = 'new'")
+    page.browser.wait_until(lambda: page.view() == "begin")
     yield "begin"
-    page.browser.run("location.hash = 's/ffffffff'")
-    page.browser.wait(lambda: page.view() == "wrong")
+    page.browser.run_script("location.hash = 's/ffffffff'")
+    page.browser.wait_until(lambda: page.view() == "wrong")
     yield "error"
-    page.browser.run("askForToken('This token is not good.')")
+    page.browser.run_script("askForToken('This token is not good.')")
     yield "login"
 
 
@@ -94,7 +94,7 @@ def test_every_text_has_contrast_and_nothing_is_wider_than_the_window(opened, br
         found = page.contrasts()
         seen += len(found)
         assert [one for one in found if one[0] < LEAST_CONTRAST] == [], view
-        wide = browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+        wide = browser.run_script("return [document.documentElement.scrollWidth, innerWidth]")
         assert wide[0] <= wide[1], view
     assert seen > 300
 
@@ -127,13 +127,16 @@ def test_a_phone_shows_the_list_or_a_session_and_the_way_back(opened, browser):
     host = scenes.working()
     page = opened(host)
     page.come_in(size=SMALL)
-    browser.wait(lambda: browser.all("#list a"))
-    assert not browser.find("#main").is_displayed()
-    browser.steadily(lambda: browser.all("#list a")[0].click())
+    browser.wait_until(lambda: browser.find_elements("#list a"))
+    assert not browser.find_element("#main").is_displayed()
+    browser.retry_when_stale(lambda: browser.find_elements("#list a")[0].click())
     page.synced(host)
-    assert not browser.find("#side").is_displayed() and browser.find("#text").is_displayed()
+    assert (
+        not browser.find_element("#side").is_displayed()
+        and browser.find_element("#text").is_displayed()
+    )
     browser.click(".back")
-    browser.wait(lambda: browser.find("#side").is_displayed())
+    browser.wait_until(lambda: browser.find_element("#side").is_displayed())
 
 
 # -- keys alone ------------------------------------------------------------------------------------
@@ -142,9 +145,9 @@ def test_a_phone_shows_the_list_or_a_session_and_the_way_back(opened, browser):
 def stops(page: Page, most: int = 60) -> list[str]:
     """Where the tabulator stops until it comes around."""
     found: list[str] = []
-    page.browser.run("document.activeElement.blur(); window.focus()")
+    page.browser.run_script("document.activeElement.blur(); window.focus()")
     for _ in range(most):
-        page.browser.press(TAB)
+        page.browser.press_keys(TAB)
         at = page.focused()
         if at == "BODY" or (found and at == found[0] and len(found) > 3):
             break
@@ -158,18 +161,18 @@ def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(opened, br
     page.come_in()
     page.show(host)
     page.asked()
-    browser.run("find('skip').focus()")
+    browser.run_script("find('skip').focus()")
     order = []
     for _ in range(80):
         order.append(page.focused())
-        outlined = browser.run(
+        outlined = browser.run_script(
             "const s = getComputedStyle(document.activeElement);"
             "return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 1"
         )
         assert outlined, page.focused()
         if order[-1] == "send":
             break
-        browser.press(TAB)
+        browser.press_keys(TAB)
     places = [
         order.index(name)
         for name in ("skip", "new", "filter", "stop", "scroll", "text", "mode", "interrupt", "send")
@@ -182,25 +185,25 @@ def test_a_session_is_begun_answered_and_led_with_keys_alone(opened, browser):
     host = scenes.asking()
     page = opened(host, *scenes.others())
     page.come_in()
-    browser.wait(lambda: browser.all("#list a"))
-    browser.press("s")
-    browser.press(ENTER)
+    browser.wait_until(lambda: browser.find_elements("#list a"))
+    browser.press_keys("s")
+    browser.press_keys(ENTER)
     page.synced(host)
-    browser.wait(lambda: "asking-card" in page.focused())
+    browser.wait_until(lambda: "asking-card" in page.focused())
     page.asked()
-    browser.press(TAB, TAB)
-    browser.wait(lambda: "Allow" in browser.driver.switch_to.active_element.text)
-    browser.press(ENTER)
-    browser.wait(lambda: not browser.all(".asking-card"))
-    browser.wait(lambda: page.focused() == "text")
-    browser.press("and now the docs", ENTER)
-    browser.wait(lambda: [said for said in host.heard if said["kind"] == "message"])
-    browser.press(ESCAPE)
-    browser.run("find('scroll').focus()")
-    browser.press("?")
-    browser.wait(lambda: browser.all("dialog[open]"))
-    browser.press(ESCAPE)
-    browser.wait(lambda: not browser.all("dialog[open]"))
+    browser.press_keys(TAB, TAB)
+    browser.wait_until(lambda: "Allow" in browser.driver.switch_to.active_element.text)
+    browser.press_keys(ENTER)
+    browser.wait_until(lambda: not browser.find_elements(".asking-card"))
+    browser.wait_until(lambda: page.focused() == "text")
+    browser.press_keys("and now the docs", ENTER)
+    browser.wait_until(lambda: [said for said in host.heard if said["kind"] == "message"])
+    browser.press_keys(ESCAPE)
+    browser.run_script("find('scroll').focus()")
+    browser.press_keys("?")
+    browser.wait_until(lambda: browser.find_elements("dialog[open]"))
+    browser.press_keys(ESCAPE)
+    browser.wait_until(lambda: not browser.find_elements("dialog[open]"))
 
 
 @full
@@ -209,9 +212,9 @@ def test_the_skip_link_leads_to_the_session(opened, browser):
     page = opened(host)
     page.come_in()
     page.show(host)
-    browser.run("find('skip').focus()")
-    assert browser.find("#skip").size["width"] > 50
-    browser.press(ENTER)
+    browser.run_script("find('skip').focus()")
+    assert browser.find_element("#skip").size["width"] > 50
+    browser.press_keys(ENTER)
     assert page.focused() == "scroll"
 
 
@@ -219,14 +222,14 @@ def test_the_skip_link_leads_to_the_session(opened, browser):
 def test_single_keys_can_be_switched_off(opened, browser):
     page = opened(*scenes.others())
     page.come_in()
-    browser.press("?")
-    browser.wait(lambda: browser.all("dialog[open]"))
+    browser.press_keys("?")
+    browser.wait_until(lambda: browser.find_elements("dialog[open]"))
     browser.click("#single")
-    browser.press(ESCAPE)
-    browser.run("document.activeElement.blur()")
-    browser.press("n")
+    browser.press_keys(ESCAPE)
+    browser.run_script("document.activeElement.blur()")
+    browser.press_keys("n")
     assert page.view() == "none"
-    browser.run("localStorage.clear()")
+    browser.run_script("localStorage.clear()")
 
 
 # -- hostile words ---------------------------------------------------------------------------------
@@ -277,16 +280,16 @@ def test_hostile_words_stay_words_in_every_field(opened, browser, words):
         page.come_in()
         page.show(host)
         page.asked(2)
-        browser.run("for (const d of document.querySelectorAll('details')) d.open = true")
-        shapes.append(browser.run(SHAPE))
+        browser.run_script("for (const d of document.querySelectorAll('details')) d.open = true")
+        shapes.append(browser.run_script(SHAPE))
         browser.driver.delete_all_cookies()
     assert shapes[0] == shapes[1]
-    assert not browser.run("return window.hacked || document.title.includes('hacked')")
-    drawn = browser.run("return document.body.innerText + document.title")
+    assert not browser.run_script("return window.hacked || document.title.includes('hacked')")
+    drawn = browser.run_script("return document.body.innerText + document.title")
     assert not any(
         0x202A <= ord(letter) <= 0x202E or 0x2066 <= ord(letter) <= 0x2069 for letter in drawn
     )
-    assert browser.complaints() == []
+    assert browser.list_console_messages() == []
 
 
 def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(opened, browser):
@@ -298,9 +301,9 @@ def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(opened
     page.show(host)
     page.asked()
     shown = "return document.querySelector('.asking-card .input').textContent.length"
-    assert browser.run(shown) >= MILLION  # of what is asked nothing is cut
+    assert browser.run_script(shown) >= MILLION  # of what is asked nothing is cut
     browser.click(".choose .strong")
-    browser.wait(lambda: not browser.all(".asking-card"))
+    browser.wait_until(lambda: not browser.find_elements(".asking-card"))
 
 
 # -- long sessions ---------------------------------------------------------------------------------
@@ -314,25 +317,25 @@ def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(opened,
     drawn = len(page.steps())
     assert 100 <= drawn <= 250
     assert "Read." in page.steps()[-1]
-    before = browser.run("return shown.order[shown.from].step.number")
-    browser.run("find('scroll').scrollTop = 0")
+    before = browser.run_script("return shown.order[shown.from].step.number")
+    browser.run_script("find('scroll').scrollTop = 0")
     browser.click("#earlier")
-    browser.wait(lambda: len(page.steps()) > drawn)
-    assert browser.run("return shown.order[shown.from].step.number") < before
+    browser.wait_until(lambda: len(page.steps()) > drawn)
+    assert browser.run_script("return shown.order[shown.from].step.number") < before
     for _ in range(8):
-        if browser.run("return shown.from") == 0:
+        if browser.run_script("return shown.from") == 0:
             break
-        browser.run("showEarlier()")
-    left = browser.run("return shown.left")
+        browser.run_script("showEarlier()")
+    left = browser.run_script("return shown.left")
     assert left > 0
     page.part(
         host, type="content_block_delta", delta={"type": "text_delta", "text": "said meanwhile"}
     )
     page.shows("said meanwhile", "#live")
-    browser.run("showEarlier()")
-    browser.wait(lambda: browser.run("return shown.synced && shown.left === 0"))
+    browser.run_script("showEarlier()")
+    browser.wait_until(lambda: browser.run_script("return shown.synced && shown.left === 0"))
     assert page.text("#live") == ""  # the host says again what it is saying
-    numbers = browser.run("return shown.order.map(item => item.step.number)")
+    numbers = browser.run_script("return shown.order.map(item => item.step.number)")
     assert numbers == sorted(set(numbers)) and numbers[0] <= 2 and len(numbers) > 7000
 
 

@@ -33,7 +33,7 @@ TRIED = [
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     browser = Browser("127.0.0.1")
-    browser.patience = TURN_SECONDS
+    browser.wait_timeout_s = TURN_SECONDS
     yield browser
     browser.close()
 
@@ -119,7 +119,7 @@ def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
     page.shows("[[shell]] touch made", "#list")
     watcher = Watcher(frontend, session)
     try:
-        browser.steadily(lambda: browser.all("#list a")[0].click())
+        browser.retry_when_stale(lambda: browser.find_elements("#list a")[0].click())
         page.asked()
         assert "touch made" in page.text(".asking-card .input")
         assert not (frontend.folder / "made").exists()
@@ -132,18 +132,18 @@ def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
         assert watcher.shows(REPLY_AFTER_TOOL)
         page.shows("Idle", "#chip")
 
-        browser.dress(SMALL)
+        browser.set_appearance(SMALL)
         page.write("[[text]]")
         browser.click("#send")
-        browser.wait(lambda: len(browser.all("#steps .result")) == 2)
+        browser.wait_until(lambda: len(browser.find_elements("#steps .result")) == 2)
         assert model.asked("text")
 
         page.write("[[slow]]")
         browser.click("#send")
-        browser.wait(lambda: browser.find("#interrupt").is_displayed())
+        browser.wait_until(lambda: browser.find_element("#interrupt").is_displayed())
         assert wait_until(lambda: bool(model.asked("slow")), TURN_SECONDS)
         browser.click("#interrupt")
-        browser.wait(lambda: len(browser.all("#steps .result")) == 3)
+        browser.wait_until(lambda: len(browser.find_elements("#steps .result")) == 3)
         listed = subprocess.run(
             [str(frontend.claude), "agents", "--json"],
             env=frontend.environment,
@@ -162,21 +162,21 @@ def test_a_session_of_a_vendor_is_begun_from_the_page_and_denied_with_a_message(
 ) -> None:
     page.come_in(size=SMALL)
     browser.click("#new")
-    browser.wait(lambda: page.focused() == "prompt")
-    browser.press("[[shell]] touch made")
-    browser.run(
+    browser.wait_until(lambda: page.focused() == "prompt")
+    browser.press_keys("[[shell]] touch made")
+    browser.run_script(
         "find('vendor').value = arguments[0]; find('cwd').value = arguments[1]",
         vendor.name,
         str(frontend.folder),
     )
-    browser.press("\ue009" + ENTER)  # Control and Enter
+    browser.press_keys("\ue009" + ENTER)  # Control and Enter
     page.asked()
     browser.click(".choose .plain")
-    browser.press("make no files here")
+    browser.press_keys("make no files here")
     browser.click(".denial .bad")
     page.shows("denied by you", "#settled")
-    browser.wait(lambda: browser.all("#steps .result"))
-    assert browser.all("#steps .call.denied") and not (frontend.folder / "made").exists()
+    browser.wait_until(lambda: browser.find_elements("#steps .result"))
+    assert browser.find_elements("#steps .call.denied") and not (frontend.folder / "made").exists()
 
 
 CHOOSERS = [pytest.param(each, marks=pytest.mark.full) for each in (CLAUDE_ITSELF, QWEN)]
@@ -192,10 +192,13 @@ def test_a_choice_of_the_model_is_made_on_the_page(
     )
     page.come_in(size=SMALL)
     page.shows("Which colour?", "#list")
-    browser.steadily(lambda: browser.all("#list a")[0].click())
+    browser.retry_when_stale(lambda: browser.find_elements("#list a")[0].click())
     page.asked()
-    assert [option.text.split("\n")[0] for option in browser.all(".option")] == ["red", "blue"]
-    browser.all(".option")[1].click()
+    assert [option.text.split("\n")[0] for option in browser.find_elements(".option")] == [
+        "red",
+        "blue",
+    ]
+    browser.find_elements(".option")[1].click()
     browser.click(".choose .strong")
-    browser.wait(lambda: browser.all("#steps .result"))
+    browser.wait_until(lambda: browser.find_elements("#steps .result"))
     assert "blue" in (model.asked("ask")[-1].told or "")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from acp_clients import AcpClient
-from cells import dialog
+from cells import add_dialog
 from clis import Cli
 from place import Line, Place
 from scripts import REPLY_AFTER_TOOL, ScriptedServer
@@ -63,7 +63,7 @@ def write_settings(cli: Cli, place: Place) -> None:
         file.write_text(json.dumps({"mcpServers": {NAME: server}}))
 
 
-@dialog("an image of an MCP tool", SDKS)
+@add_dialog("an image of an MCP tool", SDKS)
 def test_a_frontend_sees_the_image_of_an_mcp_tool(
     client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
 ) -> None:
@@ -89,7 +89,7 @@ def test_a_frontend_sees_the_image_of_an_mcp_tool(
     assert turn.result["text"] == REPLY_AFTER_TOOL
 
 
-@dialog("an image of an MCP tool", ADAPTER)
+@add_dialog("an image of an MCP tool", ADAPTER)
 def test_an_editor_sees_the_image_of_an_mcp_tool(
     client: AcpClient, cli: Cli, place: Place, service: ScriptedServer
 ) -> None:

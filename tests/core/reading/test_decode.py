@@ -18,17 +18,17 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.surrogates import join_surrogates
 
 
-class Reader:
+class RepairReader:
     """A decoder with its account; `read` gives what it makes of some lines."""
 
     def __init__(self) -> None:
-        self.account = Diagnostics()
-        self.decoder = JsonRepairer(self.account)
+        self.diagnostics = Diagnostics()
+        self.decoder = JsonRepairer(self.diagnostics)
 
     def read(self, *lines: bytes) -> list[tuple[object, bool]]:
         return [value for line in lines for value in self.decoder.repair_line(line)]
 
-    def whole(self, *lines: bytes) -> list[object]:
+    def read_complete(self, *lines: bytes) -> list[object]:
         """The values of lines, none of which was torn out of something else."""
         values = self.read(*lines)
         assert not any(torn for _, torn in values)
@@ -42,30 +42,30 @@ class Reader:
 
     @property
     def repairs(self) -> dict[str, int]:
-        return self.account.repairs
+        return self.diagnostics.repairs
 
 
-def written(values: list[object]) -> list[object]:
+def encode_and_parse(values: list[object]) -> list[object]:
     """Values as a frontend gets them."""
     return [json.loads(dump_json(value)) for value in values]
 
 
 @pytest.fixture
 def reader():
-    return Reader()
+    return RepairReader()
 
 
 # -- one line that is one event after all ----------------------------------------------------------
 
 
 def test_a_byte_order_mark_is_dropped_and_counted(reader):
-    assert reader.whole(b'\xef\xbb\xbf{"a":1}') == [{"a": 1}]
+    assert reader.read_complete(b'\xef\xbb\xbf{"a":1}') == [{"a": 1}]
     assert reader.repairs == {"bom": 1}
 
 
 @pytest.mark.parametrize("line", [b'{"a":1}\r', b'  {"a":1}\t', b'\x00{"a":1}\x00'])
 def test_carriage_returns_and_padding_around_an_event_do_not_matter(reader, line):
-    assert reader.whole(line) == [{"a": 1}]
+    assert reader.read_complete(line) == [{"a": 1}]
     assert reader.repairs == {}
 
 
@@ -97,7 +97,7 @@ def test_a_blank_line_is_nothing(reader, line):
     ],
 )
 def test_bytes_that_are_no_utf8_become_replacement_characters(reader, line, text):
-    assert written(reader.whole(line)) == [{"a": text}]
+    assert encode_and_parse(reader.read_complete(line)) == [{"a": text}]
     assert reader.repairs == {"invalid_utf8": 1, "json": 1}
 
 
@@ -114,29 +114,31 @@ def test_bytes_that_are_no_utf8_become_replacement_characters(reader, line, text
 )
 def test_a_pair_of_surrogates_in_bytes_is_the_character_it_means(reader, line, text):
     """CESU-8, as Java and old databases write it."""
-    assert written(reader.whole(line)) == [{"a": text}]
+    assert encode_and_parse(reader.read_complete(line)) == [{"a": text}]
     assert reader.repairs == {"cesu8": 1, "json": 1}
 
 
 def test_all_kinds_of_bad_bytes_in_one_string_are_repaired_each_in_its_way(reader):
     line = b'{"a":"\xed\xa0\xbd\xed\xb8\x80 caf\xe9 \xc3\xa9"}'
-    assert written(reader.whole(line)) == [{"a": "😀 caf\ufffd é"}]
+    assert encode_and_parse(reader.read_complete(line)) == [{"a": "😀 caf\ufffd é"}]
     assert reader.repairs == {"cesu8": 1, "invalid_utf8": 1, "json": 1}
 
 
 @pytest.mark.parametrize("escape", [b"\\ud83d", b"\\ude00", b"x\\ud99cy"])
 def test_a_lone_surrogate_escape_is_read(reader, escape):
     """pi splits a pair over two deltas: the halves must arrive to be joined."""
-    assert reader.whole(b'{"a":"' + escape + b'"}') == [{"a": json.loads(b'"' + escape + b'"')}]
+    assert reader.read_complete(b'{"a":"' + escape + b'"}') == [
+        {"a": json.loads(b'"' + escape + b'"')}
+    ]
     assert reader.repairs == {"json": 1}
 
 
 def test_a_lone_surrogate_in_a_key_is_read(reader):
-    assert reader.whole(b'{"\\ud99c":1}') == [{"\ud99c": 1}]
+    assert reader.read_complete(b'{"\\ud99c":1}') == [{"\ud99c": 1}]
 
 
 def test_numbers_that_are_no_json_are_read(reader):
-    ((value),) = reader.whole(b'{"a":NaN,"b":Infinity,"c":-Infinity,"d":1e400}')
+    ((value),) = reader.read_complete(b'{"a":NaN,"b":Infinity,"c":-Infinity,"d":1e400}')
     assert isinstance(value, dict)
     assert (
         math.isnan(value["a"])
@@ -148,7 +150,7 @@ def test_numbers_that_are_no_json_are_read(reader):
 
 
 def test_raw_control_characters_inside_a_string_are_read(reader):
-    assert reader.whole(b'{"a":"tab\there \x1b[31mred\x00"}') == [
+    assert reader.read_complete(b'{"a":"tab\there \x1b[31mred\x00"}') == [
         {"a": "tab\there \x1b[31mred\x00"}
     ]
     assert reader.repairs == {"json": 1}
@@ -163,7 +165,7 @@ def test_what_is_nested_too_deeply_is_its_own_text_and_the_rest_is_kept(
 ):
     """Threats: depth 1,000 in."""
     deep = opening * depth + '"x"' + closing * depth
-    (value,) = reader.whole(f'{{"a":"before","deep":{deep},"z":"behind"}}'.encode())
+    (value,) = reader.read_complete(f'{{"a":"before","deep":{deep},"z":"behind"}}'.encode())
     assert (value["a"], value["z"]) == ("before", "behind")
     inner, levels = value["deep"], 0
     while not isinstance(inner, str):
@@ -175,7 +177,7 @@ def test_what_is_nested_too_deeply_is_its_own_text_and_the_rest_is_kept(
 
 def test_brackets_inside_strings_make_no_depth(reader):
     line = b'{"a":"' + b'[{\\"' * 3000 + b'","b":NaN}'
-    ((value),) = reader.whole(line)
+    ((value),) = reader.read_complete(line)
     assert value["a"] == '[{"' * 3000
     assert reader.repairs == {"json": 1}
 
@@ -198,21 +200,23 @@ def test_a_deep_value_that_never_closes_is_cut(reader):
 )
 def test_an_integer_over_64_bits_is_its_digits(reader, digits):
     """Also one that Python itself would not read (4,300 digits)."""
-    assert reader.whole(f'{{"n":{digits},"x":NaN}}'.encode())[0]["n"] == digits
+    assert reader.read_complete(f'{{"n":{digits},"x":NaN}}'.encode())[0]["n"] == digits
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**64 - 1, -(2**63), 2**53 + 1])
 def test_an_integer_of_64_bits_is_a_number(reader, number):
-    assert reader.whole(f'{{"n":{number},"x":NaN}}'.encode())[0]["n"] == number
+    assert reader.read_complete(f'{{"n":{number},"x":NaN}}'.encode())[0]["n"] == number
 
 
 def test_of_a_key_that_comes_twice_the_last_is_taken(reader):
-    assert reader.whole(b'{"a":1,"a":2,"x":1e400}')[0]["a"] == 2
+    assert reader.read_complete(b'{"a":1,"a":2,"x":1e400}')[0]["a"] == 2
 
 
 def test_the_first_line_of_each_kind_is_in_the_account(reader):
     reader.read(b'{"a":NaN}', b'{"b":NaN}')
-    assert reader.account.build_report()["repairs"] == {"json": {"count": 2, "first": '{"a":NaN}'}}
+    assert reader.diagnostics.build_report()["repairs"] == {
+        "json": {"count": 2, "first": '{"a":NaN}'}
+    }
 
 
 # -- several things on a line ----------------------------------------------------------------------
@@ -342,7 +346,7 @@ def test_a_stream_that_ends_in_the_middle_of_an_event_has_a_cut_line(reader):
 
 
 def test_closing_a_stream_that_ended_well_counts_nothing(reader):
-    reader.whole(b'{"a":NaN}')
+    reader.read_complete(b'{"a":NaN}')
     reader.decoder.close()
     assert reader.repairs == {"json": 1}
 
@@ -366,7 +370,7 @@ def test_only_the_last_lines_of_noise_are_kept_and_only_their_beginnings(reader)
 
 @pytest.mark.parametrize("line", [b"null", b"42", b"[]", b'"text"'])
 def test_values_that_are_no_objects_are_given_back_as_they_are(reader, line):
-    assert reader.whole(line) == [json.loads(line)]
+    assert reader.read_complete(line) == [json.loads(line)]
 
 
 # -- surrogates ------------------------------------------------------------------------------------
@@ -396,11 +400,11 @@ def test_two_objects_on_a_line_end_the_wait_for_a_broken_one():
 
 @pytest.mark.parametrize("line", [b"[", b'{"a":'])
 def test_a_line_of_brackets_without_end_is_noise_and_no_work(line, monkeypatch):
-    reader = Reader()
+    reader = RepairReader()
     with monkeypatch.context() as limited:
         limited.setattr("shim.core.reading.decode.MAX_BRACKETS", 5000)
         limited.setattr("shim.core.reading.decode.flatten_deep_json", None)
         limited.setattr("shim.core.reading.decode.JsonObjectScanner", None)
         assert reader.read(line * 5001) == []
     assert reader.repairs == {"too_deep": 1, "not_json": 1}
-    assert reader.whole(b'{"type": "x"}') == [{"type": "x"}]
+    assert reader.read_complete(b'{"type": "x"}') == [{"type": "x"}]

@@ -3,7 +3,7 @@
 from shim.core.reading.head_and_tail import HEAD_BYTES, TAIL_BYTES, HeadTailBuffer
 
 
-def kept(*chunks):
+def fill_buffer(*chunks):
     tail = HeadTailBuffer()
     for chunk in chunks:
         tail.add(chunk)
@@ -11,18 +11,20 @@ def kept(*chunks):
 
 
 def test_what_is_short_is_kept_as_it_came():
-    assert kept(b"Error: ", b"no key\n").to_text() == "Error: no key\n"
+    assert fill_buffer(b"Error: ", b"no key\n").to_text() == "Error: no key\n"
 
 
 def test_what_just_fits_is_kept_whole():
     data = bytes(range(32, 127)) * 400
     data = data[: HEAD_BYTES + TAIL_BYTES]
-    assert kept(data).to_text() == data.decode()
+    assert fill_buffer(data).to_text() == data.decode()
 
 
 def test_of_a_flood_the_beginning_and_the_end_are_kept_and_the_rest_is_counted():
     data = b"reason\n" + b"x" * 1_000_000 + b"\ntrace"
-    text = kept(*(data[start : start + 4096] for start in range(0, len(data), 4096))).to_text()
+    text = fill_buffer(
+        *(data[start : start + 4096] for start in range(0, len(data), 4096))
+    ).to_text()
     assert text.startswith("reason\n") and text.endswith("\ntrace")
     assert f"[{len(data) - HEAD_BYTES - TAIL_BYTES} bytes left out]" in text
     assert len(text) < HEAD_BYTES + TAIL_BYTES + 100
@@ -30,9 +32,11 @@ def test_of_a_flood_the_beginning_and_the_end_are_kept_and_the_rest_is_counted()
 
 def test_it_matters_not_how_the_bytes_are_cut():
     data = bytes(i % 256 for i in range(50_000))
-    one = kept(data).to_text()
-    assert kept(*(data[start : start + 7] for start in range(0, len(data), 7))).to_text() == one
+    one = fill_buffer(data).to_text()
+    assert (
+        fill_buffer(*(data[start : start + 7] for start in range(0, len(data), 7))).to_text() == one
+    )
 
 
 def test_bytes_that_are_no_text_are_marked():
-    assert kept(b"caf\xe9").to_text() == "caf\ufffd"
+    assert fill_buffer(b"caf\xe9").to_text() == "caf\ufffd"

@@ -120,7 +120,7 @@ CALLS = [
 ]
 
 
-def spoiled(name, member):
+def add_member(name, member):
     """A fixture with one member more in the arguments of each call."""
     data, escaped = case(name).data, member.replace('"', '\\"')
     for key in ("command", "file_path", "path", "remote"):
@@ -143,7 +143,9 @@ def inputs(said):
 @each("name", CALLS)
 @each("shape", ['"hostile":{}', '"hostile":[{{"n":{}}}]'])
 def test_a_long_integer_in_a_call_keeps_its_digits(name, shape, partial):
-    said, translation = translate_case(case(name), partial, data=spoiled(name, shape.format(LONG)))
+    said, translation = translate_case(
+        case(name), partial, data=add_member(name, shape.format(LONG))
+    )
     check_turns(said, partial)
     assert f'"{LONG}"' in json.dumps(inputs(said))
     assert translation.diagnostics.repairs["long_integer"] >= 1
@@ -163,7 +165,7 @@ def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
 @each("name", CALLS)
 def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
     member = '"hostile":' + "[" * depth + '"x"' + "]" * depth
-    said, translation = translate_case(case(name), True, data=spoiled(name, member))
+    said, translation = translate_case(case(name), True, data=add_member(name, member))
     whole = inputs(translate_case(case(name), True)[0])
     check_turns(said, True)
     assert max(depth_of(line) for line in said.splitlines()) <= MAX_WRITTEN_DEPTH

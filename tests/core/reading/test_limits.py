@@ -171,7 +171,7 @@ def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragmen
     )
 
 
-def limited(partial):
+def build_limited_stage(partial):
     """A stage whose lines have a limit."""
     stage = Stage(partial=partial, terminator="none", limit=LIMIT)
     stage.turn.start_session(session_id="s")
@@ -184,7 +184,7 @@ def limited(partial):
     [["x" * 30_000 + "\ud83d", "\ude00 end"], ["\ud83d", "\ude00"] * 6000, ["a\udc00"] * 8000],
 )
 def test_halves_of_characters_make_no_line_longer(partial, fragments):
-    stage = limited(partial)
+    stage = build_limited_stage(partial)
     for fragment in fragments:
         stage.turn.add_text(fragment)
     stage.turn.record_end()
@@ -205,7 +205,7 @@ def test_halves_of_characters_make_no_line_longer(partial, fragments):
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_names_and_ids_without_end_make_no_line_longer(partial):
-    stage, endless = limited(partial), "n" * 50_000
+    stage, endless = build_limited_stage(partial), "n" * 50_000
     stage.turn.start_message(model=endless)
     stage.turn.add_text("Hello.")
     stage.turn.add_tool_call(endless, endless, {"command": "ls"})

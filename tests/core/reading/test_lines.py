@@ -110,46 +110,46 @@ def test_any_chunks_give_the_lines_of_the_whole(chunks):
 class Disk(BytesIO):
     """A file that has room for so many bytes, and takes at most 7 at a time."""
 
-    room = 1000
+    max_bytes = 1000
 
     def write(self, data):
-        count = min(len(data), 7, self.room - self.tell())
+        count = min(len(data), 7, self.max_bytes - self.tell())
         if count <= 0:
             raise OSError("no space left")
         return super().write(data[:count])
 
 
 @pytest.fixture
-def held(monkeypatch):
+def small_memory_limit(monkeypatch):
     monkeypatch.setattr(lines, "MAX_MEMORY_BYTES", 20)
 
 
 @pytest.mark.parametrize("room", [1000, 50, 21, 0])
 @pytest.mark.parametrize("chunk_bytes", [1, 10, 64])
 def test_a_line_that_waits_in_a_file_comes_whole_even_where_the_file_gets_full(
-    held, monkeypatch, room, chunk_bytes
+    small_memory_limit, monkeypatch, room, chunk_bytes
 ):
-    monkeypatch.setattr(Disk, "room", room)
+    monkeypatch.setattr(Disk, "max_bytes", room)
     data = b"a\n" + bytes(range(65, 91)) * 10 + b"\nb\n" + b"y" * 60 + b"\nlast"
     chunks = [data[start : start + chunk_bytes] for start in range(0, len(data), chunk_bytes)]
     assert all_lines(*chunks, aside=Disk) == (data.split(b"\n"), 0)
 
 
-def test_a_line_is_in_memory_where_no_file_can_be_opened(held):
+def test_a_line_is_in_memory_where_no_file_can_be_opened(small_memory_limit):
     def none() -> Disk:
         raise OSError("read-only")
 
     assert all_lines(b"x" * 30, b"y" * 30, b"\n", aside=none) == ([b"x" * 30 + b"y" * 30], 0)
 
 
-def test_a_line_that_waits_in_a_file_takes_no_memory(held):
+def test_a_line_that_waits_in_a_file_takes_no_memory(small_memory_limit):
     splitter = LineSplitter(100_000, BytesIO)
     for _ in range(1000):
         splitter.feed(b"x" * 50)
     assert sum(map(len, splitter._parts)) <= 20
 
 
-def test_a_line_that_got_too_long_in_a_file_is_skipped_with_its_beginning(held):
+def test_a_line_that_got_too_long_in_a_file_is_skipped_with_its_beginning(small_memory_limit):
     splitter = LineSplitter(100, BytesIO)
     for chunk in (b"it begins ", b"like this ", b"x" * 50, b"x" * 50, b"x" * 50 + b"\nnext\n"):
         found = splitter.feed(chunk)
@@ -158,7 +158,7 @@ def test_a_line_that_got_too_long_in_a_file_is_skipped_with_its_beginning(held):
     assert splitter._spill_file is None
 
 
-def test_a_file_that_cannot_be_read_again_costs_its_line(held):
+def test_a_file_that_cannot_be_read_again_costs_its_line(small_memory_limit):
     class Broken(BytesIO):
         def read(self, *_):
             raise OSError("input/output error")

@@ -23,7 +23,7 @@ def tuples(maker):
             """The sum."""
             return self.x + self.y
 
-        def moved(self, by: int) -> "Point":
+        def move(self, by: int) -> "Point":
             """Another place."""
             return self._replace(x=self.x + by)
 
@@ -39,7 +39,7 @@ def test_a_tuple_with_names_is_what_typing_makes(pair):
     for one in pair:
         point = one(1)
         assert point == (1, 2, None) == tuple(point) and isinstance(point, tuple)
-        assert (point.x, point.y, point.total, point.moved(by=3).x) == (1, 2, 3, 4)
+        assert (point.x, point.y, point.total, point.move(by=3).x) == (1, 2, 3, 4)
         assert point._asdict() == {"x": 1, "y": 2, "name": None}
         with pytest.raises(TypeError):
             one()

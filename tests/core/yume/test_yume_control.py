@@ -21,7 +21,7 @@ from shim.core.yume.pen import YumeEncoder
 ASKED = PermissionRequest("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
-def opened(*, asks=True, prompts=True, unattended=False, mode="default"):
+def open_control(*, asks=True, prompts=True, unattended=False, mode="default"):
     facts = facts_of(
         vendor="qwen", session_id="s", mode=mode, asks=asks, prompts=prompts, line_bytes=99_999
     )
@@ -45,19 +45,19 @@ def receive(control, frame):
     ],
 )
 def test_a_message_is_text_or_blocks(frame):
-    control = opened()
+    control = open_control()
     assert receive(control, frame) == []
     assert [message.text for message in control.queued_messages] == ["hello"]
 
 
 def test_every_message_gets_a_turn_of_its_own():
-    control = opened()
+    control = open_control()
     receive(control, {"type": "user", "content": "see", "priority": "now"})
     assert control.queued_messages[0].priority == PRIORITY_LATER
 
 
 def test_images_are_left_out_and_counted():
-    control = opened()
+    control = open_control()
     receive(
         control,
         {
@@ -73,7 +73,7 @@ def test_images_are_left_out_and_counted():
 
 @pytest.mark.parametrize("line", [b"$", b"", b"  ", b"$\r"])
 def test_r8_the_old_terminator_is_heard_and_means_nothing(line):
-    control = opened()
+    control = open_control()
     assert control.receive_line(line) == [] and not control.warnings
 
 
@@ -89,14 +89,14 @@ def test_r8_the_old_terminator_is_heard_and_means_nothing(line):
     ],
 )
 def test_a_line_that_is_no_frame_is_skipped_with_a_word_that_names_the_vendor(line):
-    control = opened()
+    control = open_control()
     assert control.receive_line(line) == []
     (complaint,) = control.warnings
     assert complaint.startswith("qwen: ") and not control.queued_messages
 
 
 def test_claudes_own_frames_are_not_answered():
-    control = opened()
+    control = open_control()
     receive(
         control,
         {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}},
@@ -108,14 +108,14 @@ def test_claudes_own_frames_are_not_answered():
 
 
 def test_an_interrupt_stops_the_turn_that_runs_and_nothing_else():
-    control = opened()
+    control = open_control()
     assert receive(control, {"type": "interrupt"}) == []
     control.start_turn("hi")
     assert receive(control, {"type": "interrupt"}) == [Interrupt()]
 
 
 def test_an_interrupt_denies_what_is_asked_about():
-    control = opened()
+    control = open_control()
     control.start_turn("hi")
     control.ask_permission(ASKED)
     denied, interrupt = receive(control, {"type": "interrupt"})
@@ -140,7 +140,7 @@ def test_an_interrupt_denies_what_is_asked_about():
     ],
 )
 def test_a_mode_holds_from_now_on(mode, meant, prompts):
-    control = opened()
+    control = open_control()
     assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [
         SettingChanged("mode", meant)
     ]
@@ -149,7 +149,7 @@ def test_a_mode_holds_from_now_on(mode, meant, prompts):
 
 @pytest.mark.parametrize("mode", ["yolo", "bypassPermissions", None, 3])
 def test_r15_an_unknown_mode_is_the_default_and_said(mode):
-    control = opened(mode="acceptEdits")
+    control = open_control(mode="acceptEdits")
     assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [
         SettingChanged("mode", "default")
     ]
@@ -157,14 +157,14 @@ def test_r15_an_unknown_mode_is_the_default_and_said(mode):
 
 
 def test_interactive_is_said_of_a_vendor_that_asks_nobody():
-    control = opened(asks=False, unattended=True)
+    control = open_control(asks=False, unattended=True)
     receive(control, {"type": "set_permission_mode", "mode": "interactive"})
     assert (control.session_state.mode, control.session_state.answers_prompts) == (
         "default",
         True,
     ), "its next turn is refused"
     assert control.warnings == ["qwen: it asks nobody here\n"]
-    kept = opened(asks=False)
+    kept = open_control(asks=False)
     receive(kept, {"type": "set_permission_mode", "mode": "interactive"})
     assert kept.session_state.mode == "default" and "its own default" in kept.warnings[0]
 
@@ -173,7 +173,7 @@ def test_interactive_is_said_of_a_vendor_that_asks_nobody():
 
 
 def test_a_call_is_said_before_its_approval_is_awaited():
-    control = opened()
+    control = open_control()
     pen = control._encoder
     pen.write_tool_call("c0", "Bash", {})
     pen.write_tool_call("c1", "Bash", {"command": "ls"})
@@ -194,7 +194,7 @@ def test_a_call_is_said_before_its_approval_is_awaited():
     ],
 )
 def test_r14_only_true_approves(frame, decision):
-    control = opened()
+    control = open_control()
     control.ask_permission(ASKED)
     assert receive(control, {"type": "tool_approval", "id": "c1"} | frame) == [
         PermissionAnswered(ASKED, decision)
@@ -204,7 +204,7 @@ def test_r14_only_true_approves(frame, decision):
 
 @pytest.mark.parametrize("identity", ["c2", "r1", None, 7])
 def test_an_approval_of_another_call_approves_nothing(identity):
-    control = opened()
+    control = open_control()
     control.ask_permission(ASKED)
     assert receive(control, {"type": "tool_approval", "id": identity, "approved": True}) == []
     assert control.has_open_requests and control.warnings
@@ -212,7 +212,7 @@ def test_an_approval_of_another_call_approves_nothing(identity):
 
 @pytest.mark.parametrize("approved", [True, False])
 def test_an_approval_that_is_quicker_than_the_vendors_question_is_kept_for_it(approved):
-    control = opened()
+    control = open_control()
     control.start_turn("hi")
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": approved}) == []
     decision = control.ask_permission(ASKED)
@@ -222,7 +222,7 @@ def test_an_approval_that_is_quicker_than_the_vendors_question_is_kept_for_it(ap
 
 @pytest.mark.parametrize("how", ["asked", "early", "expired"])
 def test_who_approves_a_call_twice_does_not_approve_a_later_question_about_it(how):
-    control = opened()
+    control = open_control()
     control.start_turn("hi")
     approval = {"type": "tool_approval", "id": "c1", "approved": True}
     if how == "early":
@@ -238,7 +238,7 @@ def test_who_approves_a_call_twice_does_not_approve_a_later_question_about_it(ho
 
 
 def test_an_early_approval_ends_with_its_turn():
-    control = opened()
+    control = open_control()
     control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     control.end_turn()
@@ -247,7 +247,7 @@ def test_an_early_approval_ends_with_its_turn():
 
 
 def test_an_early_approval_counts_only_where_the_frontend_is_asked():
-    control = opened(prompts=False)
+    control = open_control(prompts=False)
     control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     decision = control.ask_permission(ASKED)
@@ -255,14 +255,14 @@ def test_an_early_approval_counts_only_where_the_frontend_is_asked():
 
 
 def test_an_approval_counts_once():
-    control = opened()
+    control = open_control()
     control.ask_permission(ASKED)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 
 
 def test_r14_a_question_that_had_its_time_is_denied_once():
-    control = opened()
+    control = open_control()
     control.ask_permission(ASKED)
     assert control.expire_request(ASKED) == PermissionDecision(False, message=APPROVAL_TIMEOUT_TEXT)
     assert control.expire_request(ASKED) is None
@@ -270,19 +270,19 @@ def test_r14_a_question_that_had_its_time_is_denied_once():
 
 
 def test_an_answered_question_does_not_expire():
-    control = opened()
+    control = open_control()
     control.ask_permission(ASKED)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     assert control.expire_request(ASKED) is None
 
 
 def test_where_nobody_is_asked_it_is_denied():
-    decision = opened(prompts=False).ask_permission(ASKED)
+    decision = open_control(prompts=False).ask_permission(ASKED)
     assert decision is not None and not decision.allow and not decision.frontend_knows
 
 
 def test_a_frontend_that_hung_up_answers_nothing():
-    control = opened()
+    control = open_control()
     control.ask_permission(ASKED)
     assert control.close_input() == [
         PermissionAnswered(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
@@ -292,7 +292,7 @@ def test_a_frontend_that_hung_up_answers_nothing():
 
 def test_a_call_whose_input_is_cut_is_never_asked_about():
     huge = ASKED._replace(tool_input={"command": "x" * 200_000})
-    control = opened()
+    control = open_control()
     control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     decision = control.ask_permission(huge)
@@ -300,6 +300,6 @@ def test_a_call_whose_input_is_cut_is_never_asked_about():
 
 
 def test_a_call_that_was_refused_before_is_not_asked_about():
-    assert opened().ask_permission(ASKED._replace(refusal="no")) == PermissionDecision(
+    assert open_control().ask_permission(ASKED._replace(refusal="no")) == PermissionDecision(
         False, message="no"
     )

@@ -33,7 +33,7 @@ def stage():
     return opened
 
 
-def ended(stage, **options):
+def end_turn(stage, **options):
     stage.turn.record_end()
     found = stage.finish(**options)
     check_flat(stage.bytes)
@@ -44,7 +44,7 @@ def ended(stage, **options):
 
 
 def test_r1_init_is_the_first_line_of_the_process_and_comes_once(stage):
-    init, *_ = ended(stage)
+    init, *_ = end_turn(stage)
     assert (
         init.items()
         >= {
@@ -59,7 +59,7 @@ def test_r1_init_is_the_first_line_of_the_process_and_comes_once(stage):
     )
     stage.turn = stage.turn.create_next()
     stage.turn.add_block("more")
-    assert short(ended(stage)) == ["text more", "usage", "result success", "message_stop"]
+    assert short(end_turn(stage)) == ["text more", "usage", "result success", "message_stop"]
 
 
 def test_r1_a_turn_of_another_session_has_no_second_init(stage):
@@ -80,7 +80,7 @@ def test_r2_every_fragment_is_a_line_in_its_order_and_no_block_is_said_again(sta
         stage.turn.add_text(fragment)
     stage.turn.update_text("Hello you")
     stage.turn.end_block()
-    texts = [line for line in ended(stage) if line["type"] == "text"]
+    texts = [line for line in end_turn(stage) if line["type"] == "text"]
     assert [line["content"] for line in texts] == ["Hel", "lo ", "you"]
     assert [line["id"] for line in texts] == ["chunk-1", "chunk-2", "chunk-3"]
     assert texts[0] == {"type": "text", "content": "Hel", "id": "chunk-1"}
@@ -105,13 +105,13 @@ def test_r3_parallel_calls_are_said_one_after_the_other_whatever_order_their_res
         "result c third",
         "text meanwhile",
     ]
-    ended(stage)
+    end_turn(stage)
 
 
 def test_r3_a_call_without_a_result_is_answered_before_the_end(stage):
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_call("b", "Read", {})
-    assert short(ended(stage))[1:5] == [
+    assert short(end_turn(stage))[1:5] == [
         "call a Read",
         "failed a No result was reported for this call.",
         "call b Read",
@@ -125,13 +125,13 @@ def test_r4_ids_are_unique_in_a_session_and_a_retried_call_is_said_once(stage):
     stage.turn.add_tool_result("a", "x")
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_result("a", "y")
-    calls = [word for word in short(ended(stage)) if word.startswith("call")]
+    calls = [word for word in short(end_turn(stage)) if word.startswith("call")]
     assert calls == ["call a Read", "call a~2 Read"]
 
 
 def test_r5_arguments_that_are_no_object_are_an_object_all_the_same(stage):
     stage.turn.add_tool_call("a", "Bash", "rm")
-    (call,) = (line for line in ended(stage) if line["type"] == "tool_use")
+    (call,) = (line for line in end_turn(stage) if line["type"] == "tool_use")
     assert call == {"type": "tool_use", "id": "a", "name": "Bash", "input": {"raw": "rm"}}
 
 
@@ -144,7 +144,7 @@ def test_r6_the_vendors_usage_is_said_once_and_not_marked(stage):
     }
     stage.turn.add_block("x")
     stage.turn.end_message(numbers)
-    *_, usage, result, _ = ended(stage)
+    *_, usage, result, _ = end_turn(stage)
     assert usage == {"type": "usage", **numbers} and result["usage"] == numbers
 
 
@@ -154,7 +154,7 @@ def test_r6_without_a_usage_it_is_estimated_by_four_characters_a_token_and_marke
     stage.turn.set_user_message(UserMessage("p" * 40), replays=False)
     stage.turn.add_text("é" * 10)
     stage.turn.add_text("b" * 7)
-    *_, usage, _, _ = ended(stage)
+    *_, usage, _, _ = end_turn(stage)
     assert (usage["input_tokens"], usage["output_tokens"], usage["estimated"]) == (10, 5, True)
 
 
@@ -310,7 +310,7 @@ def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatc
 def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):
     stage.turn.start_session(session_id=V)
     stage.turn.add_block("x")
-    init, changed, *_, result, _ = ended(stage)
+    init, changed, *_, result, _ = end_turn(stage)
     assert changed == {"type": "system", "subtype": "session_id", "session_id": V}
     assert (init["session_id"], result["session_id"]) == (U, V)
 
@@ -319,13 +319,13 @@ def test_r12_an_id_of_the_frontends_choice_stays():
     stage = FlatStage(chosen_id=STABLE_SESSION_ID)
     stage.turn.start_session(session_id=U)
     stage.turn.start_session(session_id=V)
-    assert [line.get("subtype") for line in ended(stage)].count("session_id") == 0
+    assert [line.get("subtype") for line in end_turn(stage)].count("session_id") == 0
 
 
 @pytest.mark.parametrize("trigger", ["manual", "auto", "threshold"])
 def test_r12_a_compaction_is_said(stage, trigger):
     stage.turn.write_compaction(trigger, 50000)
-    (line,) = (line for line in ended(stage) if line.get("subtype") == "compact_boundary")
+    (line,) = (line for line in end_turn(stage) if line.get("subtype") == "compact_boundary")
     assert line["compact_metadata"] == {
         "trigger": "manual" if trigger == "manual" else "auto",
         "pre_tokens": 50000,
@@ -335,13 +335,13 @@ def test_r12_a_compaction_is_said(stage, trigger):
 def test_r12_other_system_lines_are_claudes_alone(stage):
     stage.turn.write_retry(1, 3, 500, "503")
     stage.turn.write_system_event("task_started", task_id="x", description="y")
-    assert short(ended(stage)) == ["init", "usage", "result success", "message_stop"]
+    assert short(end_turn(stage)) == ["init", "usage", "result success", "message_stop"]
 
 
 def test_r13_thinking_is_flat_and_comes_as_it_streams(stage):
     stage.turn.add_thinking("Hm")
     stage.turn.add_thinking("m.")
-    found = [line for line in ended(stage) if line["type"] == "thinking"]
+    found = [line for line in end_turn(stage) if line["type"] == "thinking"]
     assert found == [
         {"type": "thinking", "is_thinking": True, "thought": "Hm"},
         {"type": "thinking", "is_thinking": True, "thought": "m."},
@@ -353,7 +353,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(stage):
     stage.turn.request_permission("r1", "a", "Bash", {}, ("shell", {}))
     stage.turn.record_refusal(asked, "Not today.", frontend_knows=True)
     stage.turn.add_tool_result("a", "vendor's own words", True)
-    assert "failed a Not today." in short(ended(stage))
+    assert "failed a Not today." in short(end_turn(stage))
 
 
 @each("name", ["yolo", "", None, 7, "bypassPermissions"])
@@ -379,7 +379,7 @@ def test_r15_the_modes_of_yume(name, mode, asks):
 
 def test_a_result_has_what_yume_knows_and_nothing_of_the_text(stage):
     stage.turn.add_block("done")
-    *_, result, _ = ended(stage)
+    *_, result, _ = end_turn(stage)
     assert set(result) == {
         "type", "is_error", "subtype", "usage", "duration_ms", "duration_api_ms", "total_cost_usd", "modelUsage",
         "shim", "uuid", "session_id",
@@ -417,7 +417,7 @@ def test_a_result_of_blocks_is_one_text(stage):
     }
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_result("a", [{"type": "text", "text": "see"}, picture])
-    (result,) = (line for line in ended(stage) if line["type"] == "tool_result")
+    (result,) = (line for line in end_turn(stage) if line["type"] == "tool_result")
     assert result["content"] == "see\n[image: image/png]"
 
 
@@ -493,7 +493,7 @@ def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
     nested.add_text("found")
     nested.add_user_text("what it was told")
     turn.add_tool_result("task", "found it")
-    words = short(ended(stage))
+    words = short(end_turn(stage))
     assert words[1:10] == [
         "call task Task",
         "task>think hm",
@@ -515,7 +515,7 @@ def test_an_agent_whose_call_waits_waits_with_it(stage):
     turn.get_subagent("one").add_text("from one")
     turn.add_tool_result("two", "2")
     turn.add_tool_result("one", "1")
-    assert short(ended(stage))[1:7] == [
+    assert short(end_turn(stage))[1:7] == [
         "call one Task",
         "one>text from one",
         "result one 1",
@@ -532,12 +532,12 @@ def test_agents_inside_agents_cost_no_stack(stage):
     for number in range(900):
         turn.get_subagent(f"n{number}").add_tool_call(f"n{number + 1}", "Task", {})
     turn.add_tool_result("first", "")
-    assert sum(word.startswith("n") and ">call" in word for word in short(ended(stage))) == 900
+    assert sum(word.startswith("n") and ">call" in word for word in short(end_turn(stage))) == 900
 
 
 def test_an_agent_of_an_unknown_call_has_no_parent(stage):
     stage.turn.get_subagent("never").add_text("hello")
-    (line,) = (line for line in ended(stage) if line["type"] == "text")
+    (line,) = (line for line in end_turn(stage) if line["type"] == "text")
     assert line["parent_tool_use_id"] is None
 
 
@@ -578,7 +578,7 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
     turn.add_tool_call("a", "Bash", {})
     turn.add_text("x" * 200)
     turn.add_tool_result("a", "late")
-    words = short(lines := ended(stage))
+    words = short(lines := end_turn(stage))
     assert (
         words[2].startswith("result a [The result of this call came too late")
         and words[3] == "text " + "x" * 200
