@@ -22,20 +22,24 @@ class Prompt:
     """What an editor saw of one prompt."""
 
     updates: list[Line] = field(default_factory=list)
-    asked: list[Line] = field(default_factory=list)  # the permission requests
+    permission_requests: list[Line] = field(default_factory=list)  # the permission requests
     stop_reason: str | None = None
     error: Line | None = None
 
-    def of(self, kind: str) -> list[Line]:
+    def list_updates(self, kind: str) -> list[Line]:
         return [update for update in self.updates if update["sessionUpdate"] == kind]
 
     @property
     def text(self) -> str:
-        return "".join(update["content"]["text"] for update in self.of("agent_message_chunk"))
+        return "".join(
+            update["content"]["text"] for update in self.list_updates("agent_message_chunk")
+        )
 
     @property
     def thought(self) -> str:
-        return "".join(update["content"]["text"] for update in self.of("agent_thought_chunk"))
+        return "".join(
+            update["content"]["text"] for update in self.list_updates("agent_thought_chunk")
+        )
 
     @property
     def calls(self) -> dict[str, Line]:
@@ -54,10 +58,10 @@ class Editor(LineProcess):
         super().__init__(argv, folder, environment)
         self.session = ""
         self.opened: Line = {}  # what the adapter answered when the session was opened
-        self.stays = False
+        self.outlives_stdin = False
         self._number = 0
 
-    def open(
+    def open_session(
         self,
         *,
         resume: str = "",
@@ -77,27 +81,29 @@ class Editor(LineProcess):
             "terminal": False,
         }
         capabilities |= {"elicitation": {"form": {}}} if forms else {}
-        said = self.call("initialize", protocolVersion=PROTOCOL, clientCapabilities=capabilities)
+        said = self.call_method(
+            "initialize", protocolVersion=PROTOCOL, clientCapabilities=capabilities
+        )
         place: Line = {"cwd": str(self.folder), "mcpServers": list(servers)}
         if resume:
-            self.opened = self.call("session/resume", sessionId=resume, **place)
+            self.opened = self.call_method("session/resume", sessionId=resume, **place)
         else:
-            self.opened = self.call("session/new", **place)
+            self.opened = self.call_method("session/new", **place)
         self.session = resume or self.opened["sessionId"]
         mode = (self.opened.get("modes") or {}).get("currentModeId")
         if mode == "auto" and not auto:
-            self.call("session/set_mode", sessionId=self.session, modeId="default")
+            self.call_method("session/set_mode", sessionId=self.session, modeId="default")
         return said
 
-    def call(self, method: str, **parameters: Any) -> Line:
+    def call_method(self, method: str, **parameters: Any) -> Line:
         """Asks the adapter and waits for its answer."""
-        number = self.ask(method, **parameters)
+        number = self.send_request(method, **parameters)
         answer = self.read_until(lambda line: line.get("id") == number and "method" not in line)
         assert "error" not in answer, self.complaint(f"refused {method}: {answer['error']}")
         result: Line = answer["result"]
         return result
 
-    def ask(self, method: str, **parameters: Any) -> int:
+    def send_request(self, method: str, **parameters: Any) -> int:
         """Asks the adapter; the number that its answer will have."""
         self._number += 1
         self.send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": parameters})
@@ -107,20 +113,20 @@ class Editor(LineProcess):
         """Says something; an image is a PNG in base64."""
         blocks: list[Line] = [{"type": "text", "text": text}]
         blocks += [{"type": "image", "mimeType": "image/png", "data": image}] if image else []
-        return self.ask("session/prompt", sessionId=self.session, prompt=blocks)
+        return self.send_request("session/prompt", sessionId=self.session, prompt=blocks)
 
-    def prompt(self, text: str, choice: str = "") -> Prompt:
+    def run_prompt(self, text: str, choice: str = "") -> Prompt:
         """A whole prompt; each question gets the first option of the chosen kind."""
-        return self.rest_of_prompt(self.start_prompt(text), len(self.lines), choice)
+        return self.read_prompt(self.start_prompt(text), len(self.lines), choice)
 
-    def rest_of_prompt(self, number: int, begin: int, choice: str = "") -> Prompt:
+    def read_prompt(self, number: int, begin: int, choice: str = "") -> Prompt:
         """The prompt with this number, from a line on to its answer."""
         prompt = Prompt()
         while True:
             line = self.read_until(lambda line: "id" in line)
             if line.get("method") == "session/request_permission":
-                prompt.asked.append(line["params"])
-                self.choose(line, choice)
+                prompt.permission_requests.append(line["params"])
+                self.choose_option(line, choice)
             elif line["id"] == number:
                 break
         prompt.updates = [
@@ -136,38 +142,38 @@ class Editor(LineProcess):
         """The next request of the adapter's with this method."""
         return self.read_until(lambda line: line.get("method") == method and "id" in line)
 
-    def choose(self, question: Line, choice: str) -> None:
+    def choose_option(self, question: Line, choice: str) -> None:
         """Answers a permission request with its first option of a kind."""
         options = question["params"]["options"]
         chosen = next(option["optionId"] for option in options if option["kind"] == choice)
         outcome = {"outcome": "selected", "optionId": chosen}
-        self.reply(question, {"outcome": outcome})
+        self.send_response(question, {"outcome": outcome})
 
-    def reply(self, question: Line, result: Line) -> None:
+    def send_response(self, question: Line, result: Line) -> None:
         self.send({"jsonrpc": "2.0", "id": question["id"], "result": result})
 
-    def cancel(self) -> None:
+    def cancel_prompt(self) -> None:
         self.send(
             {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}}
         )
 
     def await_update(self, kind: str) -> Line:
         """The next update of a kind."""
-        line = self.read_until(lambda line: _kind(line) == kind)
+        line = self.read_until(lambda line: read_update_kind(line) == kind)
         update: Line = line["params"]["update"]
         return update
 
-    def leave(self) -> None:
+    def shut_down(self) -> None:
         """An editor that is closed: the adapter's stdin ends, and an adapter that stays gets a
         signal.
         """
         self.close_stdin()
-        if self.stays:
+        if self.outlives_stdin:
             self.terminate()
         self.read_to_end(TURN_SECONDS)
 
 
-def _kind(line: Line) -> str | None:
+def read_update_kind(line: Line) -> str | None:
     return (
         line["params"]["update"]["sessionUpdate"]
         if line.get("method") == "session/update"
@@ -181,7 +187,7 @@ class AcpClient:
 
     package: str
     major: int
-    stays: bool = False  # when its stdin ends
+    outlives_stdin: bool = False  # when its stdin ends
     denial_fails: bool = False  # a command that is rejected ends the prompt
 
     def __str__(self) -> str:
@@ -192,13 +198,13 @@ class AcpClient:
         script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "index.js"
         environment = {**place.environment, "CLAUDE_CODE_EXECUTABLE": str(place.claude)}
         editor = Editor([str(node(self.major)), str(script)], place.folder, environment)
-        editor.stays = self.stays
+        editor.outlives_stdin = self.outlives_stdin
         place.started.append(editor)
         return editor
 
 
 ACPS = (
-    AcpClient("acp-before", 20, stays=True, denial_fails=True),
+    AcpClient("acp-before", 20, outlives_stdin=True, denial_fails=True),
     AcpClient("acp-oldest", 20),
     AcpClient("acp-newest", 24),
 )

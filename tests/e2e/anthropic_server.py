@@ -25,45 +25,45 @@ class _Handler(ScriptedHandler):
         self.send_header("request-id", f"req_{uuid4().hex}")
         super().end_headers()
 
-    def get(self) -> None:
-        self._fail(404, "not_found_error", "There is nothing here.")
+    def answer_get(self) -> None:
+        self._send_error(404, "not_found_error", "There is nothing here.")
 
-    def post(self, body: Json) -> None:
+    def answer_post(self, body: Json) -> None:
         path = self.path.partition("?")[0]
         if path == "/v1/messages/count_tokens":
             self.say_whole(200, {"input_tokens": USAGE["input_tokens"]})
         elif path != "/v1/messages":
-            self.get()
+            self.answer_get()
         else:
-            self._answer(body)
+            self._send_answer(body)
 
-    def _answer(self, body: Json) -> None:
+    def _send_answer(self, body: Json) -> None:
         offered = [str(tool.get("name")) for tool in body.get("tools") or []]
         number, request, answer = self.model.answer(body, offered)
         if isinstance(answer, Failure):
-            self._fail(answer.status, _ERROR_TYPES[answer.status], answer.message)
+            self._send_error(answer.status, _ERROR_TYPES[answer.status], answer.message)
         elif body.get("stream"):
             self.say_events(
                 request,
                 (
                     (event["type"], json.dumps(event))
-                    for event in self._events(answer, request, number)
+                    for event in self._build_events(answer, request, number)
                 ),
             )
         else:
             self.say_whole(
                 200,
                 {
-                    **self._message(request, number),
-                    "content": self._content(answer),
+                    **self._build_message(request, number),
+                    "content": self._build_content(answer),
                     "usage": USAGE,
                 },
             )
 
-    def _fail(self, status: int, kind: str, message: str) -> None:
+    def _send_error(self, status: int, kind: str, message: str) -> None:
         self.say_whole(status, {"type": "error", "error": {"type": kind, "message": message}})
 
-    def _message(self, request: Request, number: int) -> Json:
+    def _build_message(self, request: Request, number: int) -> Json:
         return {
             "id": f"msg_{number:04}",
             "type": "message",
@@ -75,7 +75,7 @@ class _Handler(ScriptedHandler):
             "usage": {**USAGE, "output_tokens": 1},
         }
 
-    def _content(self, reply: Reply) -> list[Json]:
+    def _build_content(self, reply: Reply) -> list[Json]:
         text = "".join(self.model.words()) if reply.slow else reply.text
         calls = [
             {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
@@ -83,9 +83,9 @@ class _Handler(ScriptedHandler):
         ]
         return [{"type": "text", "text": text}, *calls]
 
-    def _events(self, reply: Reply, request: Request, number: int) -> Iterator[Json]:
-        yield {"type": "message_start", "message": self._message(request, number)}
-        for index, (block, deltas) in enumerate(self._blocks(reply)):
+    def _build_events(self, reply: Reply, request: Request, number: int) -> Iterator[Json]:
+        yield {"type": "message_start", "message": self._build_message(request, number)}
+        for index, (block, deltas) in enumerate(self._build_blocks(reply)):
             yield {"type": "content_block_start", "index": index, "content_block": block}
             for delta in deltas:
                 yield {"type": "content_block_delta", "index": index, "delta": delta}
@@ -98,7 +98,7 @@ class _Handler(ScriptedHandler):
         }
         yield {"type": "message_stop"}
 
-    def _blocks(self, reply: Reply) -> Iterator[tuple[Json, Iterator[Json]]]:
+    def _build_blocks(self, reply: Reply) -> Iterator[tuple[Json, Iterator[Json]]]:
         if reply.reasoning:
             thinking = [
                 {"type": "thinking_delta", "thinking": piece} for piece in pieces(reply.reasoning)
@@ -121,7 +121,7 @@ class AnthropicServer(ScriptedServer):
 
     handler = _Handler
 
-    def tool_result(self, message: Json) -> str | None:
+    def find_tool_result(self, message: Json) -> str | None:
         content = message.get("content")
         results = (
             [part for part in content if part.get("type") == "tool_result"]

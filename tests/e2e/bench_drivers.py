@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from bench_real import FIRST, PROMPT, piped, say
+from bench_real import FIRST, PROMPT, print_line, start_with_pipes
 from clis import isolated_environment
 from programs import install
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, Vendor
@@ -49,9 +49,9 @@ class Times(NamedTuple):
     cpu: float
 
 
-def converse(command: list[str], environment: Mapping[str, str], folder: Path) -> Times:
+def time_conversation(command: list[str], environment: Mapping[str, str], folder: Path) -> Times:
     began = time.monotonic()
-    process, told, said = piped(command, environment, folder)
+    process, told, said = start_with_pipes(command, environment, folder)
     taken = []
     for _ in range(2):
         told.write(MESSAGE)
@@ -74,7 +74,7 @@ def converse(command: list[str], environment: Mapping[str, str], folder: Path) -
     return Times(*taken, (used.ru_utime + used.ru_stime) * 1000)
 
 
-def measure(vendor: Vendor, pairs: int) -> None:
+def measure_vendor(vendor: Vendor, pairs: int) -> None:
     """Print what each way takes with one vendor."""
     program = install(vendor.package)
     with vendor.server() as model, tempfile.TemporaryDirectory() as place:
@@ -93,7 +93,7 @@ def measure(vendor: Vendor, pairs: int) -> None:
             (root / f"{way}.toml").write_text(f'{given}driver = "{way}"\n')
         for pair in range(pairs + 1):
             for way in WAYS if pair % 2 else reversed(WAYS):
-                times = converse(
+                times = time_conversation(
                     command, environment | {"SHIM_CONFIG": str(root / f"{way}.toml")}, folder
                 )
                 if pair:  # the first round warms the caches
@@ -106,7 +106,7 @@ def measure(vendor: Vendor, pairs: int) -> None:
                 "second": "first text of the second message",
                 "cpu": "CPU",
             }[name]
-            say(
+            print_line(
                 f"{vendor}: {words} {statistics.median(one):.0f} ms one-way, {later:+.0f} ms two-way"
             )
 
@@ -117,8 +117,8 @@ if __name__ == "__main__":
     )
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("vendors", nargs="*", default=[vendor.name for vendor in VENDORS])
-    asked = parser.parse_args()
+    options = parser.parse_args()
     os.environ.pop("CLAUDE_CODE_ENTRYPOINT", None)
     for each in VENDORS:
-        if each.name in asked.vendors and each.two_way:
-            measure(each, asked.pairs)
+        if each.name in options.vendors and each.two_way:
+            measure_vendor(each, options.pairs)

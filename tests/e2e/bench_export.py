@@ -50,7 +50,7 @@ ACTIONS = {
 TIMED = "const begin = performance.now(); {0}; document.body.offsetHeight; return performance.now() - begin"
 
 
-def page(folder: Path, calls: int) -> Path:
+def export_page(folder: Path, calls: int) -> Path:
     """The page of a session with so many calls, of four events each."""
     cast, file = folder / "long.cast", folder / "long.html"
     cast.write_bytes(long(calls).cast())
@@ -58,46 +58,48 @@ def page(folder: Path, calls: int) -> Path:
     with file.open("wb") as out:
         export(str(cast), out.write, redact=True)
     seconds = time.monotonic() - began
-    said(
+    print_line(
         f"{4 * calls} events, a cast of {cast.stat().st_size / 1e6:.1f} MB, exported in {seconds:.2f} s"
     )
-    said(f"the page has {file.stat().st_size / 1e6:.2f} MB (goal: under 5)")
+    print_line(f"the page has {file.stat().st_size / 1e6:.2f} MB (goal: under 5)")
     return file
 
 
-def loads(browser: Browser, file: Path, times: int) -> None:
+def measure_loads(browser: Browser, file: Path, times: int) -> None:
     """Open the page several times."""
     ready, painted = [], []
     for _ in range(times):
-        browser.open(file)
+        browser.open_file(file)
         browser.wait_until(lambda: browser.run_script(LOADED)[0] and browser.run_script(LOADED)[1])
         load, paint = browser.run_script(LOADED)
         ready.append(load)
         painted.append(paint)
     spread = f"{min(ready):.0f} to {max(ready):.0f}"
-    said(f"loaded and drawn in {statistics.median(ready):.0f} ms ({spread}; goal: under 1500)")
-    said(f"first paint after {statistics.median(painted):.0f} ms")
+    print_line(
+        f"loaded and drawn in {statistics.median(ready):.0f} ms ({spread}; goal: under 1500)"
+    )
+    print_line(f"first paint after {statistics.median(painted):.0f} ms")
 
 
-def scrolls(browser: Browser, what: str) -> None:
+def measure_scrolling(browser: Browser, what: str) -> None:
     """Scroll from the top to the bottom."""
     browser.call_devtools("Performance.disable")
     browser.call_devtools("Performance.enable", timeDomain="threadTicks")
     browser.driver.set_script_timeout(100)
-    before = metrics(browser)
+    before = read_metrics(browser)
     frames = sorted(browser.driver.execute_async_script(SCROLL, FRAMES))
-    after = metrics(browser)
+    after = read_metrics(browser)
     work = 1000 * (after["TaskDuration"] - before["TaskDuration"]) / len(frames)
     layout = sum(
         1000 * (after[name] - before[name]) for name in ("LayoutDuration", "RecalcStyleDuration")
     ) / len(frames)
-    said(
+    print_line(
         f"scrolled {what}: {len(frames)} frames of {statistics.median(frames):.1f} ms (99 % within "
         f"{frames[len(frames) * 99 // 100]:.0f} ms), {work:.1f} ms of CPU each, of these {layout:.1f} for layout"
     )
 
 
-def metrics(browser: Browser) -> dict[str, float]:
+def read_metrics(browser: Browser) -> dict[str, float]:
     """What the page's thread has used."""
     return {
         entry["name"]: entry["value"]
@@ -105,7 +107,7 @@ def metrics(browser: Browser) -> dict[str, float]:
     }
 
 
-def said(line: str) -> None:
+def print_line(line: str) -> None:
     """A line for a person."""
     sys.stdout.write(f"  {line}\n")
     sys.stdout.flush()
@@ -121,18 +123,18 @@ def main() -> int:
     try:
         browser = Browser()
     except pytest.skip.Exception as missing:
-        said(f"not measured: {missing}")
+        print_line(f"not measured: {missing}")
         return 0
     try:
         with tempfile.TemporaryDirectory() as folder:
-            file = page(Path(folder), arguments.calls)
-            loads(browser, file, arguments.times)
+            file = export_page(Path(folder), arguments.calls)
+            measure_loads(browser, file, arguments.times)
             for size, name in ((DESKTOP, "a desktop"), (PHONE, "a phone")):
-                browser.open(file, size=size)
-                scrolls(browser, f"on {name}")
+                browser.open_file(file, size=size)
+                measure_scrolling(browser, f"on {name}")
             for what, script in ACTIONS.items():
-                said(f"{what}: {browser.run_script(TIMED.format(script)):.0f} ms")
-            scrolls(browser, "with all unfolded")
+                print_line(f"{what}: {browser.run_script(TIMED.format(script)):.0f} ms")
+            measure_scrolling(browser, "with all unfolded")
     finally:
         browser.close()
     return 0

@@ -60,7 +60,7 @@ look();
 """
 
 
-def line(page: Page, here: BenchHosting, table: Table) -> None:
+def measure_lines(page: Page, here: BenchHosting, table: Table) -> None:
     """Part `line`."""
     table.print_heading(f"line  milliseconds from the child's write, median and 95th of {CALLS}")
     one = here.start()
@@ -77,16 +77,16 @@ def line(page: Page, here: BenchHosting, table: Table) -> None:
     page.browser.wait_until(
         lambda: page.browser.run_script("return Object.keys(seen).length") >= CALLS
     )
-    began = clock_of(page.browser)
+    began = read_page_start_ms(page.browser)
     drawn = [
         began + at - int(said) / 1e6
         for said, at in page.browser.run_script("return Object.entries(seen)")
     ]
-    tell(table, "a socket client", direct, None)
-    tell(table, "a step in the page", drawn, GOAL_MS)
+    add_measurement(table, "a socket client", direct, None)
+    add_measurement(table, "a step in the page", drawn, GOAL_MS)
 
 
-def clock_of(browser: Browser) -> float:
+def read_page_start_ms(browser: Browser) -> float:
     """The machine's monotonic time, in milliseconds, at which the page's own clock began."""
     browser.call_devtools("Performance.enable")
     metrics = {
@@ -96,7 +96,7 @@ def clock_of(browser: Browser) -> float:
     return 1000 * float(metrics["NavigationStart"])
 
 
-def tell(table: Table, name: str, taken: list[float], goal: float | None) -> None:
+def add_measurement(table: Table, name: str, taken: list[float], goal: float | None) -> None:
     """A row of one measurement."""
     late = sorted(taken)[len(taken) * 95 // 100]
     met = None if goal is None else statistics.median(taken) <= goal
@@ -104,7 +104,7 @@ def tell(table: Table, name: str, taken: list[float], goal: float | None) -> Non
     table.print_row(name, measured, "" if goal is None else f"<= {goal:g} ms", met)
 
 
-def long(page: Page, here: BenchHosting, table: Table, rounds: int) -> None:
+def measure_opening(page: Page, here: BenchHosting, table: Table, rounds: int) -> None:
     """Part `open`."""
     table.print_heading(
         f"open  seconds until a session of {LINES:,} lines is there, medians of {rounds}"
@@ -117,12 +117,12 @@ def long(page: Page, here: BenchHosting, table: Table, rounds: int) -> None:
         page.browser.wait_until(lambda: page.view() == "none")
         milliseconds, size = page.browser.driver.execute_async_script(OPEN, one.short_id)
         drawn.append(milliseconds / 1000)
-        bare.append(read(page, one))
+        bare.append(time_stream_read(page, one))
     table.print_row("drawn by the page", f"{format_spread(drawn)} s; {size:,} elements")
     table.print_row("bare: read by a client", f"{format_spread(bare)} s")
 
 
-def read(page: Page, one: SessionRecord) -> float:
+def time_stream_read(page: Page, one: SessionRecord) -> float:
     """Seconds until a client has read the stream to where it is in sync."""
     began = time.perf_counter()
     link = http.client.HTTPConnection("127.0.0.1", page.web.port, timeout=60)
@@ -157,8 +157,8 @@ def main() -> int:
             try:
                 page = Page(browser, served)
                 page.come_in()
-                line(page, here, table)
-                long(page, here, table, options.rounds)
+                measure_lines(page, here, table)
+                measure_opening(page, here, table, options.rounds)
             finally:
                 served.kill()
     finally:

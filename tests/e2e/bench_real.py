@@ -46,7 +46,7 @@ INITIALIZE = (
 )
 
 
-def piped(
+def start_with_pipes(
     command: list[str], environment: Mapping[str, str], folder: Path
 ) -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
     """A command that was started in a session of its own, its stdin and its stdout."""
@@ -63,12 +63,12 @@ def piped(
     return process, process.stdin, process.stdout
 
 
-def first_text(
+def time_first_text(
     command: list[str], environment: Mapping[str, str], folder: Path, stdin: bytes
 ) -> float:
     """Seconds from the start of a command to the line that holds the model's first word."""
     began = time.monotonic()
-    process, told, said = piped(command, environment, folder)
+    process, told, said = start_with_pipes(command, environment, folder)
     told.write(stdin)
     told.close()
     seconds = 0.0
@@ -98,13 +98,13 @@ def initialize_cpu(command: list[str], environment: Mapping[str, str]) -> float:
     return int(used) / 1e6
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """A line of the report."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def measure(vendor: Vendor, pairs: int) -> None:
+def measure_vendor(vendor: Vendor, pairs: int) -> None:
     """Print what the drop-in adds for one vendor."""
     program = install(vendor.package)
     with ModelServer() as model, tempfile.TemporaryDirectory() as place:
@@ -133,16 +133,16 @@ def measure(vendor: Vendor, pairs: int) -> None:
                 (unknown, shim_command, forgetful, b""),
             ]
             for kept, command, env, stdin in runs if pair % 2 else reversed(runs):
-                seconds = first_text(command, env, home, stdin)
+                seconds = time_first_text(command, env, home, stdin)
                 if pair:  # the first round warms the caches
                     kept.append(seconds)
-        say(f"{vendor}: first text {statistics.median(alone) * 1000:.0f} ms alone")
+        print_line(f"{vendor}: first text {statistics.median(alone) * 1000:.0f} ms alone")
         for name, kept, goal in (
             ("under the shim", under, GOAL_MS),
             ("never asked before", unknown, UNKNOWN_GOAL_MS),
         ):
             later = statistics.median(b - a for a, b in zip(alone, kept, strict=True)) * 1000
-            say(f"{vendor}: {later:+.0f} ms later {name}   (goal {goal} ms)")
+            print_line(f"{vendor}: {later:+.0f} ms later {name}   (goal {goal} ms)")
         if sys.platform == "linux":
             command = [
                 claude,
@@ -153,7 +153,7 @@ def measure(vendor: Vendor, pairs: int) -> None:
                 "stream-json",
             ]
             used = [initialize_cpu(command, dropped) for _ in range(pairs)]
-            say(
+            print_line(
                 f"{vendor}: initialize answered after {statistics.median(used):.0f} ms of CPU"
                 f" (at best {min(used):.0f})   (goal 120 ms)"
             )
@@ -164,7 +164,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pairs", type=int, default=11)
-    given = parser.parse_args()
+    options = parser.parse_args()
     os.environ.pop("CLAUDE_CODE_ENTRYPOINT", None)
     for each in (PI, QWEN):
-        measure(each, given.pairs)
+        measure_vendor(each, options.pairs)

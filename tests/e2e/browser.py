@@ -33,14 +33,14 @@ PHONE = (360, 740)
 DESKTOP = (1100, 900)
 
 
-def programs() -> tuple[str, str]:
+def require_programs() -> tuple[str, str]:
     """The browser and its driver; skips the test where they cannot be had."""
     if importlib.util.find_spec("selenium") is None:
         pytest.skip("selenium is not installed: `make e2e` does it, or `pip install -e '.[e2e]'`")
-    found = _found()
+    found = _find_programs()
     if not all(found) and os.geteuid() == 0 and shutil.which("apt-get"):
-        _install()
-        found = _found()
+        _install_packages()
+        found = _find_programs()
     if not all(found):
         pytest.skip(
             "no chromium with chromedriver on PATH: `apt-get install chromium chromium-driver`"
@@ -48,11 +48,11 @@ def programs() -> tuple[str, str]:
     return str(found[0]), str(found[1])
 
 
-def _found() -> list[str | None]:
+def _find_programs() -> list[str | None]:
     return [next(filter(None, map(shutil.which, names)), None) for names in PROGRAMS.values()]
 
 
-def _install() -> None:
+def _install_packages() -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for words in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", *PACKAGES]):
         done = subprocess.run(
@@ -82,7 +82,7 @@ class Browser:
         from selenium.webdriver.chrome.service import Service
 
         self.wait_timeout_s = WAIT_SECONDS
-        chromium, driver = programs()
+        chromium, driver = require_programs()
         options = webdriver.ChromeOptions()
         options.binary_location = chromium
         flags = [
@@ -112,7 +112,7 @@ class Browser:
         """End the browser and its driver."""
         self.driver.quit()
 
-    def open(
+    def open_file(
         self, page: Path, address: str = "", *, size: tuple[int, int] = DESKTOP, dark: bool = False
     ) -> None:
         """Load a page from its file, and wait until it has drawn itself."""

@@ -21,15 +21,15 @@ _ERROR_STATUSES = {401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED", 500: "INTE
 
 
 class _Handler(ScriptedHandler):
-    def get(self) -> None:
+    def answer_get(self) -> None:
         self._fail(404, "There is nothing here.")
 
-    def post(self, body: Json) -> None:
+    def answer_post(self, body: Json) -> None:
         model, _, method = unquote(self.path).partition("?")[0].rpartition("/")[2].partition(":")
         if method == "countTokens":
             self.say_whole(200, {"totalTokens": USAGE["promptTokenCount"]})
         elif method not in ("generateContent", "streamGenerateContent"):
-            self.get()
+            self.answer_get()
         else:
             self._answer({**body, "model": model, "messages": _messages(body)}, method)
 
@@ -112,6 +112,6 @@ class GeminiServer(ScriptedServer):
 
     handler = _Handler
 
-    def tool_result(self, message: Json) -> str | None:
+    def find_tool_result(self, message: Json) -> str | None:
         results = message.get("results")
         return json.dumps(results[-1].get("response"), ensure_ascii=False) if results else None

@@ -24,13 +24,13 @@ _ERROR_TYPES = {
 
 
 class _Handler(ScriptedHandler):
-    def get(self) -> None:
+    def answer_get(self) -> None:
         models = [
             {"id": name, "object": "model", "owned_by": "tests"} for name in (MODEL, SECOND_MODEL)
         ]
         self.say_whole(200, {"object": "list", "data": models})
 
-    def post(self, body: Json) -> None:
+    def answer_post(self, body: Json) -> None:
         offered = [
             name
             for tool in body.get("tools") or []
@@ -113,5 +113,5 @@ class ModelServer(ScriptedServer):
         """The base address a client is configured with."""
         return f"{self.address}/v1"
 
-    def tool_result(self, message: Json) -> str | None:
+    def find_tool_result(self, message: Json) -> str | None:
         return text_of(message) if message.get("role") == "tool" else None

@@ -337,9 +337,9 @@ def _ask_sdk(client: object) -> None:
 def _ask_adapter() -> None:
     with drop_in(QWEN) as place:
         editor = ACPS[-1].connect(place)
-        editor.open()
-        prompt = editor.prompt("[[text]]")
-        editor.leave()
+        editor.open_session()
+        prompt = editor.run_prompt("[[text]]")
+        editor.shut_down()
         assert prompt.text == REPLY, prompt.error
 
 

@@ -38,14 +38,14 @@ _ERROR_TYPES = {
 
 
 class _Handler(ScriptedHandler):
-    def get(self) -> None:
+    def answer_get(self) -> None:
         self.say_whole(
             404, {"error": {"message": "There is nothing here.", "type": "invalid_request_error"}}
         )
 
-    def post(self, body: Json) -> None:
+    def answer_post(self, body: Json) -> None:
         if self.path.partition("?")[0] != "/v1/responses":
-            self.get()
+            self.answer_get()
             return
         tools = body.get("tools") or []
         offered = [str(tool.get("name")) for tool in tools]
@@ -161,7 +161,7 @@ class ResponsesServer(ScriptedServer):
         """The base address a client is configured with."""
         return f"{self.address}/v1"
 
-    def tool_result(self, message: Json) -> str | None:
+    def find_tool_result(self, message: Json) -> str | None:
         if message.get("type") not in ("function_call_output", "custom_tool_call_output"):
             return None
         output = message.get("output")

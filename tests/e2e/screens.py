@@ -179,7 +179,7 @@ def terminals(browser: Browser, casts: Path, folder: Path, chosen: list[str]) ->
             terminal.run(command, environment(home), where)
             page = casts.parent / f"{name}-{columns}.html"
             page.write_text(terminal.page(name), encoding="utf-8")
-            browser.open(page, size=(200, 200))
+            browser.open_file(page, size=(200, 200))
             _save(browser, folder / f"terminal-{name}-{columns}.png")
 
 
@@ -200,7 +200,7 @@ def attached(browser: Browser, temporary: Path, folder: Path, chosen: list[str])
             terminal.feed(sitting.written)
             page = temporary / f"attach-{name}-{columns}.html"
             page.write_text(terminal.page(name), encoding="utf-8")
-            browser.open(page, size=(200, 200))
+            browser.open_file(page, size=(200, 200))
             _save(browser, folder / f"terminal-attach-{name}-{columns}.png")
 
 
@@ -224,7 +224,7 @@ def pages(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> Non
     for page in sorted(casts.glob("*.html")):
         for size, points in SIZES.items() if _wanted(page.stem, chosen) else ():
             for dark in (False, True):
-                browser.open(page, size=points, dark=dark)
+                browser.open_file(page, size=points, dark=dark)
                 _save(
                     browser, folder / f"page-{page.stem}-{size}-{'dark' if dark else 'light'}.png"
                 )

@@ -306,7 +306,7 @@ class ScriptedServer:
         if not offered:
             return Request(body, offered, "hidden", "", told)
         for message in reversed(body.get("messages") or []):
-            told = self.tool_result(message) if told is None else told
+            told = self.find_tool_result(message) if told is None else told
             if message.get("role") != "user":
                 continue
             tags = TAG.findall(text_of(message))
@@ -315,7 +315,7 @@ class ScriptedServer:
                 return Request(body, offered, script, argument.strip(), told)
         return Request(body, offered, "hidden", "", told)
 
-    def tool_result(self, message: Json) -> str | None:
+    def find_tool_result(self, message: Json) -> str | None:
         """What a tool returned, if a message of the conversation says so."""
         raise NotImplementedError
 
@@ -412,18 +412,18 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def do_GET(self) -> None:
-        self.get()
+        self.answer_get()
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         value = json.loads(raw) if raw else {}
-        self.post(value if isinstance(value, dict) else {})
+        self.answer_post(value if isinstance(value, dict) else {})
 
-    def get(self) -> None:
+    def answer_get(self) -> None:
         """Answers a request without a body."""
         raise NotImplementedError
 
-    def post(self, body: Json) -> None:
+    def answer_post(self, body: Json) -> None:
         """Answers a request with one."""
         raise NotImplementedError
 

@@ -45,9 +45,9 @@ ASKED = [
 )
 def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(place: Place, mode: str) -> None:
     editor = ACPS[-1].connect(place)
-    editor.open(auto=True)
-    prompt = editor.prompt("[[text]] hi")
-    editor.leave()
+    editor.open_session(auto=True)
+    prompt = editor.run_prompt("[[text]] hi")
+    editor.shut_down()
     assert prompt.error is None and prompt.text == REPLY
     assert editor.opened["modes"]["currentModeId"] == mode
 
@@ -55,7 +55,7 @@ def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(place: Place, mo
 @pytest.mark.parametrize("cli", ASKED, ids=str)
 def test_a_command_of_such_a_session_is_asked_about(place: Place, service: ScriptedServer) -> None:
     editor = ACPS[-1].connect(place)
-    editor.open(auto=True)
-    prompt = editor.prompt("[[shell]] touch one", choice="reject_once")
-    editor.leave()
-    assert len(prompt.asked) == 1 and not (place.folder / "one").exists()
+    editor.open_session(auto=True)
+    prompt = editor.run_prompt("[[shell]] touch one", choice="reject_once")
+    editor.shut_down()
+    assert len(prompt.permission_requests) == 1 and not (place.folder / "one").exists()

@@ -53,7 +53,10 @@ def prompts(vendor: Vendor, folder: Path) -> list[tuple[str, str]]:
 def shown(prompt: Prompt, choice: str) -> Line:
     """What an editor shows of a prompt, in words that do not depend on who said it."""
     calls: dict[str, Line] = {}
-    for said in (*(asked["toolCall"] for asked in prompt.asked), *prompt.calls.values()):
+    for said in (
+        *(asked["toolCall"] for asked in prompt.permission_requests),
+        *prompt.calls.values(),
+    ):
         call = calls.setdefault(said["toolCallId"], {"content": []})
         call |= {key: value for key, value in said.items() if value not in (None, "", [])}
         call["diffs"] = call.get("diffs") or [
@@ -114,10 +117,10 @@ def test_an_editor_is_shown_what_the_agent_itself_would_show(
 ) -> None:
     before, seen = hello.read_text(), []
     for editor in (directly(vendor, frontend), ACPS[-1].connect(frontend)):
-        editor.open()
+        editor.open_session()
         said = prompts(vendor, frontend.folder)
         seen.append(
-            [(text, shown(editor.prompt(text, choice=choice), choice)) for text, choice in said]
+            [(text, shown(editor.run_prompt(text, choice=choice), choice)) for text, choice in said]
         )
         editor.close()
         hello.write_text(before)

@@ -104,9 +104,9 @@ def test_an_editor_goes_on_with_a_session_that_began_in_the_background(
 ) -> None:
     with begun(place, "[[text]] the first words") as session:
         editor = client.connect(place)
-        editor.open(resume=session.uuid)
-        prompt = editor.prompt("[[text]] and again")
-        editor.leave()
+        editor.open_session(resume=session.uuid)
+        prompt = editor.run_prompt("[[text]] and again")
+        editor.shut_down()
         assert prompt.error is None and prompt.text == REPLY
         assert "the first words" in json.dumps(service.asked("text")[-1].messages)
         assert session.alive

@@ -273,10 +273,10 @@ def test_an_editor_opens_a_session_and_gets_a_reply(
     client: AcpClient, cli: Cli, place: Place
 ) -> None:
     editor = client.connect(place)
-    said = editor.open()
+    said = editor.open_session()
     assert said["protocolVersion"] == 1
-    prompt = editor.prompt("[[think]] hi")
-    editor.leave()
+    prompt = editor.run_prompt("[[think]] hi")
+    editor.shut_down()
     assert prompt.text == REPLY
     # gemini prints its thoughts in a conversation only
     assert prompt.thought == REASONING * (cli.vendor.thinks or cli.vendor is GEMINI)
@@ -288,9 +288,9 @@ def test_an_editor_sees_a_tool_call_and_what_came_of_it(
     client: AcpClient, cli: Cli, place: Place, hello: Path
 ) -> None:
     editor = client.connect(place)
-    editor.open()
-    prompt = editor.prompt(f"[[read]] {cli.vendor.file_argument(hello)}")
-    editor.leave()
+    editor.open_session()
+    prompt = editor.run_prompt(f"[[read]] {cli.vendor.file_argument(hello)}")
+    editor.shut_down()
     (call,) = prompt.calls.values()
     assert call["kind"] == "read" and call["status"] == "completed"
     assert str(hello) in json.dumps([call["locations"], call["rawInput"]])
@@ -302,10 +302,10 @@ def test_an_editor_sees_a_tool_call_and_what_came_of_it(
 @add_scenario("permission: allowed", ACPS, asks=True, passed=True, dialog=True)
 def test_an_editor_allows_a_command(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
-    editor.open()
-    prompt = editor.prompt("[[shell]] touch made.txt", choice="allow_once")
-    editor.leave()
-    (asked,) = prompt.asked
+    editor.open_session()
+    prompt = editor.run_prompt("[[shell]] touch made.txt", choice="allow_once")
+    editor.shut_down()
+    (asked,) = prompt.permission_requests
     assert asked["toolCall"]["toolCallId"] in prompt.calls
     (call,) = prompt.calls.values()
     assert call["status"] == "completed"
@@ -316,10 +316,10 @@ def test_an_editor_allows_a_command(client: AcpClient, place: Place) -> None:
 @add_scenario("permission: denied", ACPS, asks=True, dialog=True)
 def test_an_editor_rejects_a_command(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
-    editor.open()
-    prompt = editor.prompt("[[shell]] touch made.txt", choice="reject_once")
-    editor.leave()
-    assert len(prompt.asked) == 1
+    editor.open_session()
+    prompt = editor.run_prompt("[[shell]] touch made.txt", choice="reject_once")
+    editor.shut_down()
+    assert len(prompt.permission_requests) == 1
     (call,) = prompt.calls.values()
     assert call["status"] == "failed"
     assert not (place.folder / "made.txt").exists()
@@ -331,13 +331,13 @@ def test_an_editor_cancels_a_reply_and_goes_on(
     client: AcpClient, place: Place, service: ScriptedServer
 ) -> None:
     editor = client.connect(place)
-    editor.open()
+    editor.open_session()
     begin, number = len(editor.lines), editor.start_prompt("[[slow]] hi")
     editor.await_update("agent_message_chunk")
-    editor.cancel()
-    cut = editor.rest_of_prompt(number, begin)
-    following = editor.prompt("[[text]] and again")
-    editor.leave()
+    editor.cancel_prompt()
+    cut = editor.read_prompt(number, begin)
+    following = editor.run_prompt("[[text]] and again")
+    editor.shut_down()
     assert cut.stop_reason == "cancelled"
     assert following.text == REPLY and following.stop_reason == "end_turn"
     (request,) = service.asked("slow")
@@ -347,8 +347,8 @@ def test_an_editor_cancels_a_reply_and_goes_on(
 @add_scenario("error", ACPS)
 def test_an_editor_is_told_why_a_prompt_failed(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
-    editor.open()
-    prompt = editor.prompt("[[error]] 401")
-    editor.leave()
+    editor.open_session()
+    prompt = editor.run_prompt("[[error]] 401")
+    editor.shut_down()
     assert prompt.error is not None and prompt.stop_reason is None
     assert ERROR_MESSAGE in json.dumps(prompt.error) + prompt.text

@@ -224,12 +224,16 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
 def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, place: Place) -> None:
     project(place)
     editor = client.connect(place)
-    editor.open()
-    first = editor.prompt("[[shell]] git init one", choice="allow_always")
-    again = editor.prompt("[[shell]] git init two", choice="reject_once")
-    other = editor.prompt(f"[[shell]] {making('three')}", choice="reject_once")
-    editor.leave()
-    assert (len(first.asked), len(again.asked), len(other.asked)) == (1, 0, 1)
+    editor.open_session()
+    first = editor.run_prompt("[[shell]] git init one", choice="allow_always")
+    again = editor.run_prompt("[[shell]] git init two", choice="reject_once")
+    other = editor.run_prompt(f"[[shell]] {making('three')}", choice="reject_once")
+    editor.shut_down()
+    assert (
+        len(first.permission_requests),
+        len(again.permission_requests),
+        len(other.permission_requests),
+    ) == (1, 0, 1)
     assert made(place) == {"one", "two"}
 
 
@@ -238,14 +242,14 @@ def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
     client: AcpClient, place: Place, service: ScriptedServer
 ) -> None:
     editor = client.connect(place)
-    editor.open(forms=True)
+    editor.open_session(forms=True)
     begin, number = len(editor.lines), editor.start_prompt("[[ask]] Which colour?")
     form = editor.await_request("elicitation/create")
     fields = form["params"]["requestedSchema"]["properties"]
     (name,) = (name for name, field in fields.items() if "blue" in json.dumps(field))
-    editor.reply(form, {"action": "accept", "content": {name: "blue"}})
-    prompt = editor.rest_of_prompt(number, begin)
-    editor.leave()
+    editor.send_response(form, {"action": "accept", "content": {name: "blue"}})
+    prompt = editor.read_prompt(number, begin)
+    editor.shut_down()
     assert "blue" in (service.asked("ask")[-1].told or "")
     assert prompt.text.endswith(REPLY_AFTER_TOOL) and prompt.stop_reason == "end_turn"
 
@@ -253,18 +257,18 @@ def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
 @add_dialog("cancel of a command", ADAPTER)
 def test_an_editor_cancels_a_command_and_goes_on(client: AcpClient, cli: Cli, place: Place) -> None:
     editor = client.connect(place)
-    editor.open()
+    editor.open_session()
     command = f"{ENDLESS_COMMAND} > made.txt; touch after.txt"
     begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {command}")
-    editor.choose(editor.await_request("session/request_permission"), "allow_once")
+    editor.choose_option(editor.await_request("session/request_permission"), "allow_once")
     assert place.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
-    editor.cancel()
-    cut = editor.rest_of_prompt(number, begin)
+    editor.cancel_prompt()
+    cut = editor.read_prompt(number, begin)
     assert not cli.vendor.stops_commands or place.ends_within(
         ENDLESS_COMMAND, patience(STOP_SECONDS)
     )
-    following = editor.prompt("[[text]] and again")
-    editor.leave()
+    following = editor.run_prompt("[[text]] and again")
+    editor.shut_down()
     assert made(place) == {"made.txt"}, "the rest of the command ran"
     assert cut.stop_reason == "cancelled"
     assert following.text == REPLY and following.stop_reason == "end_turn"
@@ -273,14 +277,14 @@ def test_an_editor_cancels_a_command_and_goes_on(client: AcpClient, cli: Cli, pl
 @add_dialog("cancel of a question", ADAPTER)
 def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
-    editor.open()
+    editor.open_session()
     begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {making('one')}")
     question = editor.await_request("session/request_permission")
-    editor.cancel()
-    editor.reply(question, {"outcome": {"outcome": "cancelled"}})
-    cut = editor.rest_of_prompt(number, begin)
-    following = editor.prompt("[[text]] and again")
-    editor.leave()
+    editor.cancel_prompt()
+    editor.send_response(question, {"outcome": {"outcome": "cancelled"}})
+    cut = editor.read_prompt(number, begin)
+    following = editor.run_prompt("[[text]] and again")
+    editor.shut_down()
     assert cut.stop_reason == "cancelled" and made(place) == set()
     assert following.text == REPLY
 
@@ -290,10 +294,10 @@ def test_an_editors_third_prompt_knows_the_first(
     client: AcpClient, place: Place, service: ScriptedServer
 ) -> None:
     editor = client.connect(place)
-    editor.open()
+    editor.open_session()
     for words in ("the first words", "the second", "the last words"):
-        assert editor.prompt(f"[[text]] {words}").text == REPLY
-    editor.leave()
+        assert editor.run_prompt(f"[[text]] {words}").text == REPLY
+    editor.shut_down()
     assert "the first words" in json.dumps(service.asked("text")[-1].messages)
 
 
@@ -304,13 +308,13 @@ def test_an_editor_takes_a_session_up_again(
     client: AcpClient, place: Place, service: ScriptedServer
 ) -> None:
     before = client.connect(place)
-    before.open()
-    before.prompt("[[text]] the first words")
-    before.leave()
+    before.open_session()
+    before.run_prompt("[[text]] the first words")
+    before.shut_down()
     after = client.connect(place)
-    after.open(resume=before.session)
-    assert after.prompt("[[text]] the last words").text == REPLY
-    after.leave()
+    after.open_session(resume=before.session)
+    assert after.run_prompt("[[text]] the last words").text == REPLY
+    after.shut_down()
     assert "the first words" in json.dumps(service.asked("text")[-1].messages)
 
 
@@ -320,9 +324,9 @@ def test_the_model_is_given_an_editors_image(
 ) -> None:
     picture = png()
     editor = client.connect(place)
-    editor.open()
+    editor.open_session()
     begin = len(editor.lines)
-    prompt = editor.rest_of_prompt(editor.start_prompt("[[text]] look at this", picture), begin)
-    editor.leave()
+    prompt = editor.read_prompt(editor.start_prompt("[[text]] look at this", picture), begin)
+    editor.shut_down()
     assert prompt.text == REPLY
     assert picture in json.dumps(service.asked("text")[-1].body)

@@ -88,7 +88,7 @@ def in_view(browser: Browser, identity: str) -> bool:
 
 
 def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     assert browser.find_element("h1").text == "Make the list of posts faster."
     totals = browser.find_element(".totals").text
     for words in (
@@ -105,7 +105,7 @@ def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
 
 
 def test_the_markdown_of_a_model_is_drawn(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     answer = next(
         step for step in browser.find_elements(".step.text") if "query per row" in step.text
     )
@@ -130,7 +130,7 @@ def test_the_markdown_of_a_model_is_drawn(browser, page):
 
 
 def test_every_step_folds_by_a_click_and_by_a_key(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     summary = browser.find_element(".step.thinking summary")
     body = browser.find_element(".step.thinking .body")
     assert body.text == ""
@@ -142,7 +142,7 @@ def test_every_step_folds_by_a_click_and_by_a_key(browser, page):
 
 
 def test_all_is_folded_and_unfolded(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     begin = unfolded(browser)
     assert 0 < begin[0] < begin[1]
     browser.click("#unfold")
@@ -152,7 +152,7 @@ def test_all_is_folded_and_unfolded(browser, page):
 
 
 def test_a_long_output_shows_its_beginning_and_all_of_it_by_a_click(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     browser.click("#unfold")
     (more,) = browser.find_elements("button.more")
     assert more.text == "Show all 61 lines"
@@ -165,7 +165,7 @@ def test_a_long_output_shows_its_beginning_and_all_of_it_by_a_click(browser, pag
 
 
 def test_a_change_has_the_colours_of_a_change(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     lines = browser.find_elements(".diff")[0].find_elements("css selector", ".added, .removed")
     assert len(lines) == 3
     browser.run_script("arguments[0].scrollIntoView({block: 'center'})", lines[0])
@@ -189,7 +189,7 @@ def search(browser: Browser, words: str) -> None:
 
 
 def test_a_search_counts_goes_forth_and_back_and_unfolds_what_it_finds(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     search(browser, "author")
     assert browser.find_element("#count").text == "5 steps"
     visited = []
@@ -210,7 +210,7 @@ def test_a_search_counts_goes_forth_and_back_and_unfolds_what_it_finds(browser, 
 
 
 def test_only_what_matches_is_shown_and_escape_brings_the_rest_back(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     search(browser, "AUTHOR")
     browser.click("#only")
     assert len(shown(browser)) == 5
@@ -224,7 +224,7 @@ def test_only_what_matches_is_shown_and_escape_brings_the_rest_back(browser, pag
 
 
 def test_a_search_for_nothing_that_is_there_says_so(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     assert browser.find_element(".keys kbd").text == "/"
     browser.press_keys("/")
     assert not browser.find_element(".keys kbd").is_displayed()
@@ -249,7 +249,7 @@ def click_at(browser: Browser, ms: float) -> None:
 
 
 def test_a_click_on_the_timeline_jumps_to_what_took_the_time(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     lint = "items.find(({ step }) => step.main === 'make lint').step"
     click_at(browser, browser.run_script(f"return {lint}.at + 400"))
     assert (
@@ -263,7 +263,7 @@ def test_a_click_on_the_timeline_jumps_to_what_took_the_time(browser, page):
 
 
 def test_the_timeline_is_walked_by_keys(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     strip = browser.find_element("#strip")
     browser.run_script("arguments[0].focus()", strip)
     for _ in range(5):
@@ -314,7 +314,7 @@ def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(
     """A bar of 500 calls was one blend of two colours; of 5,000 it showed a third of the session,
     and one colour.
     """
-    browser.open(made(tmp_path, long(calls).cast()) if calls else page)
+    browser.open_file(made(tmp_path, long(calls).cast()) if calls else page)
     told = colours_of_the_bar(browser)
     duration, spent = browser.run_script("return [session.totals.duration, session.totals.spent]")
     for name, ms in spent.items():
@@ -322,7 +322,7 @@ def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(
 
 
 def test_the_turns_and_what_failed_are_listed_and_reached_by_a_click(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     turns, stopped = browser.find_elements(".outline details")
     assert [each.text.split("\n")[0] for each in (turns, stopped)] == [
         "2 turns",
@@ -353,7 +353,7 @@ def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path)
     script.note("repair", repair="not_json", line=4).says(
         "system", subtype="odd_news", facts={"a": [1, {"b": None}]}
     )
-    browser.open(made(tmp_path, script.result("done").cast(vendor_version=None)))
+    browser.open_file(made(tmp_path, script.result("done").cast(vendor_version=None)))
     browser.click("#unfold")
     said = browser.find_element("body").text
     assert not set('{}"') & set(said), said
@@ -368,7 +368,7 @@ def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path)
 
 
 def test_a_link_to_a_step_opens_it_unfolded(browser, page):
-    browser.open(page, "#step-4")
+    browser.open_file(page, "#step-4")
     assert browser.find_element(".target").get_attribute("id") == "step-4"
     assert browser.find_element("#step-3 details").get_attribute("open") is None
     browser.run_script("location.hash = '#step-3'")
@@ -379,13 +379,13 @@ def test_a_link_to_a_step_opens_it_unfolded(browser, page):
 
 @pytest.mark.parametrize("address", ["#step-999", "#step-x", "#%3Cscript%3E", "#top'\"><b>"])
 def test_a_link_to_nothing_does_nothing(browser, page, address):
-    browser.open(page, address)
+    browser.open_file(page, address)
     assert browser.find_elements(".target") == []
     assert len(shown(browser)) == 25
 
 
 def test_a_click_on_the_time_of_a_step_copies_its_link(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     for permission in ("clipboardReadWrite", "clipboardSanitizedWrite"):
         browser.call_devtools("Browser.grantPermissions", permissions=[permission])
     browser.run_script("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
@@ -405,7 +405,7 @@ def test_a_click_on_the_time_of_a_step_copies_its_link(browser, page):
 
 
 def test_the_replay_shows_steps_as_they_come_and_ends_with_all_of_them(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     browser.set_slider("#speed", 6)
     assert browser.find_element("#rate").text == "16×"
     browser.click("#play")
@@ -421,7 +421,7 @@ def test_the_replay_shows_steps_as_they_come_and_ends_with_all_of_them(browser, 
 
 
 def test_a_pause_holds_the_replay_and_escape_leaves_it(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     browser.set_slider("#speed", 0)
     browser.click("#play")
     browser.click("#play")
@@ -437,7 +437,7 @@ def test_a_pause_holds_the_replay_and_escape_leaves_it(browser, page):
 
 
 def test_at_a_place_of_the_replay_a_text_has_grown_so_far_and_a_call_still_runs(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     whole = next(
         step for step in browser.find_elements(".step.text") if "query per row" in step.text
     )
@@ -463,7 +463,7 @@ def test_at_a_place_of_the_replay_a_text_has_grown_so_far_and_a_call_still_runs(
 
 def test_a_faster_speed_is_faster(browser, page):
     """Of the clock that the replay keeps, fed with frames of our own: no time is measured."""
-    browser.open(page)
+    browser.open_file(page)
     ran = []
     for speed in (2, 4):
         browser.set_slider("#position", 0)
@@ -482,7 +482,7 @@ def test_a_faster_speed_is_faster(browser, page):
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 def test_nothing_is_wider_than_the_screen(browser, page, size):
-    browser.open(page, size=size)
+    browser.open_file(page, size=size)
     browser.click("#unfold")
     search(browser, "author")
     width = browser.run_script(
@@ -503,7 +503,7 @@ def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_sessi
     (tmp_path / "run.cast").write_bytes(everything().cast())
     statistics = tmp_path / "stats.html"
     statistics.write_text(stats_page(*collect_statistics([str(tmp_path)])), encoding="utf-8")
-    browser.open(statistics, size=size, dark=True)
+    browser.open_file(statistics, size=size, dark=True)
     cells = browser.find_elements("td[data-head], td:first-child, h2, .totals dd")
     assert len(cells) > 50
     for cell in cells:
@@ -527,12 +527,12 @@ def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_sessi
         assert {'"input"', '"cache read"', '"95 %"'} <= set(named)
     look = "const s = getComputedStyle(document.documentElement); return [s.backgroundColor, s.color, s.fontFamily]"
     of_the_statistics = browser.run_script(look)
-    browser.open(page, size=size, dark=True)
+    browser.open_file(page, size=size, dark=True)
     assert browser.run_script(look) == of_the_statistics
 
 
 def test_every_control_has_a_name_and_can_be_reached_by_keys(browser, page):
-    browser.open(page)
+    browser.open_file(page)
     for control in browser.find_elements("button, input, summary, [role=slider]"):
         # What is far from the screen has its name when it is near; until then its words are looked
         # at.
@@ -554,13 +554,13 @@ def brightness(picture: Any) -> float:
 
 
 def test_dark_is_what_the_system_says_until_somebody_chooses(browser, page):
-    browser.open(page, dark=True)
+    browser.open_file(page, dark=True)
     assert brightness(browser.take_picture()) < 90
     browser.click("#theme")
     assert brightness(browser.take_picture()) > 200
     browser.click("#theme")
     assert brightness(browser.take_picture()) < 90
-    browser.open(page)
+    browser.open_file(page)
     assert brightness(browser.take_picture()) > 200
 
 
@@ -576,7 +576,7 @@ LOOKS = {
 @pytest.mark.parametrize("name", LOOKS)
 def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
     size, dark, address = LOOKS[name]
-    browser.open(page, address, size=size, dark=dark)
+    browser.open_file(page, address, size=size, dark=dark)
     characters = browser.run_script(
         "return [...new Set(document.body.innerText + document.body.textContent)].join('')"
     )
@@ -610,7 +610,7 @@ def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
 )
 def test_words_that_try_to_be_html_are_text(browser, tmp_path, words):
     page = made(tmp_path, hostile(words))
-    browser.open(page)
+    browser.open_file(page)
     browser.run_script("window.alert = () => { throw new Error('alert'); }")
     browser.click("#unfold")
     browser.set_slider("#position", 0)
@@ -653,7 +653,7 @@ def test_markdown_that_never_ends_is_drawn(browser, tmp_path, words):
     not be.
     """
     page = made(tmp_path, Script().prompt("x").init().text(words).result("x").cast())
-    browser.open(page)
+    browser.open_file(page)
     assert browser.find_element(".step.text .body").get_attribute("textContent").strip() or set(
         words
     ) <= set("`\n> -|")
@@ -661,7 +661,7 @@ def test_markdown_that_never_ends_is_drawn(browser, tmp_path, words):
 
 def test_a_script_or_a_style_that_got_in_all_the_same_would_not_run(browser, page):
     """The second line: the page's rules for the browser, should a text ever become an element."""
-    browser.open(page)
+    browser.open_file(page)
     ran = browser.run_script("""
         for (const [tag, words] of [["script", "window.ran = true"], ["style", "h1 { color: rgb(1, 2, 3) }"]]) {
           const node = document.createElement(tag);

@@ -95,9 +95,11 @@ def test_an_editor_sees_the_image_of_an_mcp_tool(
 ) -> None:
     words, picture = prepare(cli, place)
     editor = client.connect(place)
-    editor.open(servers=[] if cli.vendor in SETTINGS else [{"name": NAME, "env": [], **PROGRAM}])
-    prompt = editor.prompt(words, choice="allow_once")
-    editor.leave()
+    editor.open_session(
+        servers=[] if cli.vendor in SETTINGS else [{"name": NAME, "env": [], **PROGRAM}]
+    )
+    prompt = editor.run_prompt(words, choice="allow_once")
+    editor.shut_down()
     (call,) = prompt.calls.values()
     contents = [block["content"] for block in call["content"]]
     shown = (
@@ -108,7 +110,7 @@ def test_an_editor_sees_the_image_of_an_mcp_tool(
     assert [block for block in contents if block["type"] == "image"] == shown
     assert contents[0]["text"].startswith("here") and call["status"] == "completed"
     assert (picture in json.dumps(service.asked("call")[-1].body)) is (cli.vendor not in BLIND)
-    assert len(prompt.asked) == 1 and prompt.text.endswith(REPLY_AFTER_TOOL)
+    assert len(prompt.permission_requests) == 1 and prompt.text.endswith(REPLY_AFTER_TOOL)
 
 
 @pytest.mark.full
