@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench_real import FIRST, PROMPT, print_line, start_with_pipes
-from clis import isolated_environment
+from clis import build_isolated_environment
 from programs import install
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, Vendor
 
@@ -81,7 +81,7 @@ def measure_vendor(vendor: Vendor, pairs: int) -> None:
         root = Path(place)
         folder = root / "work"
         folder.mkdir()
-        environment = isolated_environment(vendor, program, model.url, root)
+        environment = build_isolated_environment(vendor, program, model.url, root)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(root / "state")}
         shim = [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", place]
         subprocess.run(shim, env=environment, check=True, stdout=subprocess.DEVNULL)

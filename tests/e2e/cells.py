@@ -51,7 +51,7 @@ def add_scenario(
         cells = []
         for client in clients:
             for cli in CLIS:
-                usual = not (cli.brief or cli.talks) or (
+                usual = not (cli.brief or cli.is_dialog_only) or (
                     cli.brief and brief and client in (*STANDING, *OTHERS)
                 )
                 talks = dialog and client in TALKERS and cli.vendor.two_way

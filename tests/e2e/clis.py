@@ -44,7 +44,7 @@ class Cli:
     # one client stands for all of a kind: what they do with the others is known
     brief: bool = False
     # it is tried with what a frontend and a vendor say to each other, and with nothing else
-    talks: bool = False
+    is_dialog_only: bool = False
 
     @property
     def outdated(self) -> bool:
@@ -66,13 +66,15 @@ CLIS = (
     Cli(GEMINI, brief=True),
     Cli(OPENCODE, brief=True),
     Cli(CODEX, brief=True),
-    Cli(COPILOT, talks=True),
-    Cli(KIMI, talks=True),
-    Cli(KIMI_CODE, talks=True),
+    Cli(COPILOT, is_dialog_only=True),
+    Cli(KIMI, is_dialog_only=True),
+    Cli(KIMI_CODE, is_dialog_only=True),
 )
 
 
-def isolated_environment(vendor: Vendor, program: Program, url: str, root: Path) -> dict[str, str]:
+def build_isolated_environment(
+    vendor: Vendor, program: Program, url: str, root: Path
+) -> dict[str, str]:
     """An empty home with what the vendor's users set up, and nothing of this machine's settings."""
     home, temporary = root / "home", root / "tmp"
     for folder in (home, temporary):
@@ -121,7 +123,7 @@ def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         program = install(vendor.package)
-        environment = isolated_environment(vendor, program, NOWHERE, root)
+        environment = build_isolated_environment(vendor, program, NOWHERE, root)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(root / "state")}
         probe = create_probe(
             described, VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS

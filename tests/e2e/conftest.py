@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from clis import Cli, install_drop_in, isolated_environment
+from clis import Cli, build_isolated_environment, install_drop_in
 from frontend import Frontend
 from place import Place
 from programs import install
@@ -28,7 +28,7 @@ SHARED = (
 
 
 @pytest.fixture
-def hello(tmp_path: Path) -> Path:
+def hello_file(tmp_path: Path) -> Path:
     """A small file in the working directory."""
     file = tmp_path / "work" / "hello.txt"
     file.parent.mkdir()
@@ -50,12 +50,12 @@ def model(vendor: Vendor) -> Iterator[ScriptedServer]:
 
 @pytest.fixture
 def frontend(
-    vendor: Vendor, model: ScriptedServer, hello: Path, tmp_path: Path
+    vendor: Vendor, model: ScriptedServer, hello_file: Path, tmp_path: Path
 ) -> Iterator[Frontend]:
     """The drop-in, installed for the vendor."""
-    environment = isolated_environment(vendor, install(vendor.package), model.url, tmp_path)
+    environment = build_isolated_environment(vendor, install(vendor.package), model.url, tmp_path)
     claude = install_drop_in(vendor, environment, tmp_path)
-    frontend = Frontend(claude, hello.parent, environment, arguments=vendor.arguments)
+    frontend = Frontend(claude, hello_file.parent, environment, arguments=vendor.arguments)
     yield frontend
     frontend.close()
 
@@ -68,12 +68,12 @@ def service(cli: Cli) -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture
-def place(cli: Cli, service: ScriptedServer, hello: Path, tmp_path: Path) -> Iterator[Place]:
+def place(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) -> Iterator[Place]:
     """Where a client finds the claude that is tried. Nothing that it starts may outlive it."""
     program = install(cli.vendor.package)
-    environment = isolated_environment(cli.vendor, program, service.url, tmp_path)
+    environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     claude = program.executable if cli.bare else install_drop_in(cli.vendor, environment, tmp_path)
-    place = Place(claude, hello.parent, environment)
+    place = Place(claude, hello_file.parent, environment)
     yield place
     left = place.processes_left() if all(process.ended for process in place.started) else {}
     place.close()

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import programs
 from acp_clients import ACPS
-from clis import install_drop_in, isolated_environment
+from clis import build_isolated_environment, install_drop_in
 from counters import ccusage
 from frontend import Frontend, Run
 from scripts import REPLY
@@ -204,7 +204,7 @@ def read_help(vendor: Vendor) -> str:
     """Return the help pages of a vendor's program, as it is installed now."""
     program = programs.install(vendor.package)
     with tempfile.TemporaryDirectory() as root:
-        environment = isolated_environment(vendor, program, "http://127.0.0.1:9", Path(root))
+        environment = build_isolated_environment(vendor, program, "http://127.0.0.1:9", Path(root))
         pages = HELP_PAGES.get(vendor.name, (("--help",),))
         return "\n".join(
             _output([str(program.executable), *page], HELP_SECONDS, environment) for page in pages
@@ -312,7 +312,7 @@ def drop_in(vendor: Vendor) -> Iterator[Frontend]:
         folder = Path(root) / "work"
         folder.mkdir()
         program = programs.install(vendor.package)
-        environment = isolated_environment(vendor, program, model.url, Path(root))
+        environment = build_isolated_environment(vendor, program, model.url, Path(root))
         # the real claude refuses bypassPermissions to root elsewhere
         environment |= {"IS_SANDBOX": "1"}
         claude = install_drop_in(vendor, environment, Path(root))

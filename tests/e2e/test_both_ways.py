@@ -113,9 +113,9 @@ def directly(vendor: Vendor, frontend: Frontend) -> Editor:
     "vendor", [GEMINI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
 )
 def test_an_editor_is_shown_what_the_agent_itself_would_show(
-    frontend: Frontend, vendor: Vendor, hello: Path
+    frontend: Frontend, vendor: Vendor, hello_file: Path
 ) -> None:
-    before, seen = hello.read_text(), []
+    before, seen = hello_file.read_text(), []
     for editor in (directly(vendor, frontend), ACPS[-1].connect(frontend)):
         editor.open_session()
         said = prompts(vendor, frontend.folder)
@@ -123,7 +123,7 @@ def test_an_editor_is_shown_what_the_agent_itself_would_show(
             [(text, shown(editor.run_prompt(text, choice=choice), choice)) for text, choice in said]
         )
         editor.close()
-        hello.write_text(before)
+        hello_file.write_text(before)
         for made in ("new.txt", "one", "two"):
             (frontend.folder / made).unlink()
     assert seen[1] == seen[0]

@@ -24,7 +24,11 @@ from vendor_setups import CODEX, OPENCODE, PI_CUMULATIVE, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
 
-LIVES = [cli for cli in CLIS if not cli.bare and cli.vendor is not PI_CUMULATIVE and not cli.talks]
+LIVES = [
+    cli
+    for cli in CLIS
+    if not cli.bare and cli.vendor is not PI_CUMULATIVE and not cli.is_dialog_only
+]
 ADAPTER = ACPS[-1]
 
 
@@ -138,7 +142,7 @@ def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_i
 
 @cells([PYTHON])
 def test_one_prompt_through_the_bridge_leaves_nothing_behind(
-    client: SdkClient, cli: Cli, place: Place, hello: Path
+    client: SdkClient, cli: Cli, place: Place, hello_file: Path
 ) -> None:
     environment = {**place.environment, "SHIM_BRIDGE": "1"}
     argv = [str(place.claude), "-p", "[[text]] hi", *cli.vendor.arguments]

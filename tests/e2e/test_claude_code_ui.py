@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from browser import Browser
-from clis import Cli, isolated_environment
+from clis import Cli, build_isolated_environment
 from place import GONE_SECONDS, TURN_SECONDS, Place, free_port, wait_until
 from programs import install, node, npm_folder
 from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
@@ -112,11 +112,11 @@ class Page:
 
 
 @pytest.fixture
-def page(cli: Cli, service: ScriptedServer, hello: Path, tmp_path: Path) -> Iterator[Page]:
+def page(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) -> Iterator[Page]:
     """The server, started in the working directory, and its page."""
     program = install(cli.vendor.package)
-    environment = isolated_environment(cli.vendor, program, service.url, tmp_path)
-    place = Place(program.executable, hello.parent, environment)
+    environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
+    place = Place(program.executable, hello_file.parent, environment)
     packages = linked(npm_folder(PACKAGE), place)
     if not cli.bare:
         place.environment = settle(cli.vendor, program.executable, environment)
@@ -145,12 +145,12 @@ def page(cli: Cli, service: ScriptedServer, hello: Path, tmp_path: Path) -> Iter
 @pytest.mark.parametrize("cli", CLIS, ids=str)
 @pytest.mark.scenario("a conversation, stop, the session's list, error")
 def test_a_person_has_a_conversation_on_the_page(
-    client: str, cli: Cli, page: Page, service: ScriptedServer, hello: Path
+    client: str, cli: Cli, page: Page, service: ScriptedServer, hello_file: Path
 ) -> None:
     page.sign_up()
     page.say("[[text]] the first words")
     assert page.sees(REPLY)
-    page.say(f"[[read]] {cli.vendor.file_argument(hello)}")
+    page.say(f"[[read]] {cli.vendor.file_argument(hello_file)}")
     assert page.sees(REPLY_AFTER_TOOL)
     page.say("[[text]] the last words")
     assert page.sees(REPLY, 2)

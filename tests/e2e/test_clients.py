@@ -68,11 +68,11 @@ def test_a_refusal_of_the_models_service_is_the_clients_exception(
     everywhere=True,
 )
 def test_three_turns_are_one_conversation(
-    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer, hello: Path
+    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer, hello_file: Path
 ) -> None:
     conversation = client.connect(place)
     first = conversation.turn("[[text]] the first words")
-    second = conversation.turn(f"[[read]] {cli.vendor.file_argument(hello)}")
+    second = conversation.turn(f"[[read]] {cli.vendor.file_argument(hello_file)}")
     third = conversation.turn("[[text]] the last words")
     conversation.disconnect()
     assert first.result["text"] == third.result["text"] == REPLY
@@ -80,11 +80,11 @@ def test_three_turns_are_one_conversation(
     (call,) = second.of("tool_use")
     assert (
         call["name"] == cli.vendor.reader
-        and call["input"].items() >= cli.vendor.read_input(hello).items()
+        and call["input"].items() >= cli.vendor.read_input(hello_file).items()
     )
     (result,) = second.of("tool_result")
     assert result["id"] == call["id"] and not result["is_error"]
-    shown = hello.read_text() if cli.vendor.shows_files else ""
+    shown = hello_file.read_text() if cli.vendor.shows_files else ""
     assert all(line in result["text"] for line in shown.splitlines())
     assert second.result["text"] == REPLY_AFTER_TOOL
     remembered = json.dumps(service.asked("text")[-1].messages)
@@ -285,15 +285,15 @@ def test_an_editor_opens_a_session_and_gets_a_reply(
 
 @add_scenario("tool call", ACPS)
 def test_an_editor_sees_a_tool_call_and_what_came_of_it(
-    client: AcpClient, cli: Cli, place: Place, hello: Path
+    client: AcpClient, cli: Cli, place: Place, hello_file: Path
 ) -> None:
     editor = client.connect(place)
     editor.open_session()
-    prompt = editor.run_prompt(f"[[read]] {cli.vendor.file_argument(hello)}")
+    prompt = editor.run_prompt(f"[[read]] {cli.vendor.file_argument(hello_file)}")
     editor.shut_down()
     (call,) = prompt.calls.values()
     assert call["kind"] == "read" and call["status"] == "completed"
-    assert str(hello) in json.dumps([call["locations"], call["rawInput"]])
+    assert str(hello_file) in json.dumps([call["locations"], call["rawInput"]])
     assert "hello world" in json.dumps(call["content"])
     assert prompt.text.endswith(REPLY_AFTER_TOOL)
     assert prompt.stop_reason == "end_turn"

@@ -94,16 +94,16 @@ def test_a_patch_is_refused_in_a_mode_that_only_reads(
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
 @pytest.mark.parametrize("model_name", ["mock-1", PATCHES])
 def test_what_a_patch_changes_is_said_in_full(
-    frontend: Frontend, sandbox: None, hello: Path, mode: str, model_name: str
+    frontend: Frontend, sandbox: None, hello_file: Path, mode: str, model_name: str
 ) -> None:
     before, after = EDITED
-    run = frontend.run(f"[[edit]] {hello}", "--permission-mode", mode, "--model", model_name)
+    run = frontend.run(f"[[edit]] {hello_file}", "--permission-mode", mode, "--model", model_name)
     check_contract(run)
-    assert hello.read_text() == f"{after}\nsecond line\n"
+    assert hello_file.read_text() == f"{after}\nsecond line\n"
     (call,) = run.tool_uses
     assert call["name"] == "Edit"
     assert call["input"] == {
-        "file_path": str(hello),
+        "file_path": str(hello_file),
         "old_string": f"{before}\nsecond line\n",
         "new_string": f"{after}\nsecond line\n",
     }
@@ -124,9 +124,11 @@ def test_only_the_bypass_writes_outside_of_the_working_directory(
     assert bool(result["is_error"]) is (mode != "bypassPermissions")
 
 
-def test_a_patch_is_said_in_full_for_a_conversation_too(frontend: Frontend, hello: Path) -> None:
-    first = frontend.run(f"[[edit]] {hello}", BYPASS)
-    made = hello.with_name("made.txt")
+def test_a_patch_is_said_in_full_for_a_conversation_too(
+    frontend: Frontend, hello_file: Path
+) -> None:
+    first = frontend.run(f"[[edit]] {hello_file}", BYPASS)
+    made = hello_file.with_name("made.txt")
     second = frontend.run(f"[[write]] {made}", BYPASS, "--resume", first.init["session_id"])
     check_contract(second)
     assert first.tool_uses[0]["input"]["old_string"].startswith(EDITED[0])
@@ -136,12 +138,12 @@ def test_a_patch_is_said_in_full_for_a_conversation_too(frontend: Frontend, hell
 
 
 def test_a_change_that_a_rule_denies_is_not_made_and_the_turn_goes_on(
-    frontend: Frontend, hello: Path
+    frontend: Frontend, hello_file: Path
 ) -> None:
-    before = hello.read_text()
-    run = frontend.run(f"[[edit]] {hello}", BYPASS, "--disallowedTools", "Edit")
+    before = hello_file.read_text()
+    run = frontend.run(f"[[edit]] {hello_file}", BYPASS, "--disallowedTools", "Edit")
     check_contract(run)
-    assert hello.read_text() == before and run.result["result"] == REPLY_AFTER_TOOL
+    assert hello_file.read_text() == before and run.result["result"] == REPLY_AFTER_TOOL
     (denial,) = run.result["permission_denials"]
     assert denial["tool_name"] == "Edit"
 

@@ -51,7 +51,9 @@ def test_leave_for_edits_is_none_for_commands(frontend: Frontend) -> None:
     assert denial["tool_name"] == "Bash"
 
 
-def test_leave_for_everything_is_leave_for_files_elsewhere(frontend: Frontend, hello: Path) -> None:
+def test_leave_for_everything_is_leave_for_files_elsewhere(
+    frontend: Frontend, hello_file: Path
+) -> None:
     """`--allow-all-tools` alone refuses them."""
     other = Path(frontend.environment["HOME"]) / "other.txt"
     other.write_text("a file of another folder\n")

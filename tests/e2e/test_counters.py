@@ -55,9 +55,11 @@ def messages(home: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("vendor", parameters(*ALL), indirect=True)
-def test_each_counts_what_the_results_say(frontend: Frontend, vendor: Vendor, hello: Path) -> None:
+def test_each_counts_what_the_results_say(
+    frontend: Frontend, vendor: Vendor, hello_file: Path
+) -> None:
     """A message of several lines, and a session that goes on."""
-    first = frontend.run(f"[[read]] {vendor.file_argument(hello)}", BYPASS)
+    first = frontend.run(f"[[read]] {vendor.file_argument(hello_file)}", BYPASS)
     second = frontend.run("[[text]]", "--continue", "--include-partial-messages")
     expected = total([first.result, second.result])
     assert expected["input_tokens"] > 0 and expected["output_tokens"] > 0
@@ -65,7 +67,7 @@ def test_each_counts_what_the_results_say(frontend: Frontend, vendor: Vendor, he
 
 
 @pytest.mark.parametrize("vendor", parameters(PI, CODEX), indirect=True)
-def test_a_conversation_in_one_process_is_counted_too(frontend: Frontend, hello: Path) -> None:
+def test_a_conversation_in_one_process_is_counted_too(frontend: Frontend, hello_file: Path) -> None:
     run = frontend.messages("[[text]]")
     assert counted(home_of(frontend)) == dict.fromkeys(COUNTERS, total([run.result]))
 
@@ -126,12 +128,12 @@ def test_the_demo_is_counted(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], indirect=True, ids=str)
 def test_the_real_claude_keeps_its_own_transcript_which_sniffly_counts_by_lines(
-    frontend: Frontend, hello: Path
+    frontend: Frontend, hello_file: Path
 ) -> None:
     """It writes a message's usage on each of its lines: here a text and a call, so sniffly has one
     request too many.
     """
-    run = frontend.run(f"[[read]] {hello}", "--allowedTools=Read")
+    run = frontend.run(f"[[read]] {hello_file}", "--allowedTools=Read")
     expected = total([run.result])
     lines = messages(home_of(frontend))
     assert len(lines) == 3 and len({line["message"]["id"] for line in lines}) == 2

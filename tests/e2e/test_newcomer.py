@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from anthropic_server import AnthropicServer
-from clis import isolated_environment
+from clis import build_isolated_environment
 from programs import install
 from scripts import ERROR_MESSAGE, REPLY_TO_HIDDEN_REQUEST, ScriptedServer
 from vendor_setups import (
@@ -49,7 +49,7 @@ class Newcomer:
     ) -> None:
         """`vendor` is the one whose program is on PATH; `ready`: its login is set up."""
         program = install((vendor or QWEN).package)
-        self.environment = isolated_environment(vendor or QWEN, program, url, root)
+        self.environment = build_isolated_environment(vendor or QWEN, program, url, root)
         self.home = Path(self.environment["HOME"])
         if not ready:
             self.home = root / "fresh"

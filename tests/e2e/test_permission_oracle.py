@@ -15,7 +15,7 @@ from typing import Any
 import judged
 import pytest
 from anthropic_server import AnthropicServer
-from clis import isolated_environment
+from clis import build_isolated_environment
 from place import LineProcess
 from programs import install
 from scripts import Call, Failure, Reply, Request
@@ -67,7 +67,7 @@ CASES = [
 def test_the_real_claude_judges_as_it_was_noted(case, tmp_path):
     program = install(CLAUDE_ITSELF.package)
     with OneByOne([it.call(tmp_path) for it in case.calls]) as server:
-        environment = isolated_environment(CLAUDE_ITSELF, program, server.url, tmp_path)
+        environment = build_isolated_environment(CLAUDE_ITSELF, program, server.url, tmp_path)
         case.furnish(tmp_path)
         became = asked_of(program.executable, case.words(tmp_path), tmp_path / "work", environment)
     assert dict(zip(map(str, case.calls), became, strict=True)) == {

@@ -25,14 +25,14 @@ only_kimi = pytest.mark.parametrize("vendor", [KIMI], indirect=True, ids=str)
 
 @only_vibe
 def test_vibe_reads_a_file_and_a_resumed_session_counts_its_own_run(
-    frontend: Frontend, model: ScriptedServer, hello: Path
+    frontend: Frontend, model: ScriptedServer, hello_file: Path
 ) -> None:
     """What a run took is in its export."""
-    run = frontend.run(f"[[read]] {hello}")
+    run = frontend.run(f"[[read]] {hello_file}")
     check_contract(run)
     assert run.exit == 0
     (call,) = run.tool_uses
-    assert (call["name"], call["input"]["file_path"]) == ("Read", str(hello))
+    assert (call["name"], call["input"]["file_path"]) == ("Read", str(hello_file))
     assert "hello world" in text_of_result(run.tool_results[0])
     assert run.result["result"] == REPLY_AFTER_TOOL
     assert run.result["usage"].items() >= usage_of(2).items()
@@ -42,7 +42,7 @@ def test_vibe_reads_a_file_and_a_resumed_session_counts_its_own_run(
     check_contract(second)
     assert second.init["session_id"] == run.init["session_id"] and second.result["result"] == REPLY
     assert second.result["usage"].items() >= usage_of(1).items()
-    assert f"[[read]] {hello}" in json.dumps(model.requests[-1].messages)
+    assert f"[[read]] {hello_file}" in json.dumps(model.requests[-1].messages)
 
 
 @only_vibe

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from clis import NOWHERE, isolated_environment, remember_answers
+from clis import NOWHERE, build_isolated_environment, remember_answers
 from programs import install
 from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI_CUMULATIVE, VENDORS, Vendor
 
@@ -35,7 +35,7 @@ DIAGNOSED = [
 def test_slow_program_has_a_tested_version(vendor: Vendor, tmp_path: Path) -> None:
     """Its answer was stored before the first test that needs it (`remember_answers`)."""
     program, described = install(vendor.package), get_adapter(vendor.name)
-    environment = isolated_environment(vendor, program, NOWHERE, tmp_path)
+    environment = build_isolated_environment(vendor, program, NOWHERE, tmp_path)
     environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
     remember_answers(vendor, tmp_path / "state")
     version = find_cached_version(described, VendorSettings(), environment, environment["HOME"])
@@ -48,7 +48,7 @@ def test_the_version_of_a_real_program_is_read_and_was_tested(
     vendor: Vendor, tmp_path: Path
 ) -> None:
     program = install(vendor.package)
-    environment = isolated_environment(vendor, program, NOWHERE, tmp_path)
+    environment = build_isolated_environment(vendor, program, NOWHERE, tmp_path)
     environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
     done = subprocess.run(
         [

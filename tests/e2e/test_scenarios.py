@@ -160,9 +160,9 @@ def test_a_turn_says_where_it_runs_its_words_once_and_what_they_cost(
 
 @mostly_partial
 def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, hello: Path, partial: bool
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor, hello_file: Path, partial: bool
 ) -> None:
-    run = frontend.run(f"[[ponder]] {vendor.file_argument(hello)}", *[PARTIAL] * partial)
+    run = frontend.run(f"[[ponder]] {vendor.file_argument(hello_file)}", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
     assert run.exit == 0
     assert [block["thinking"] for block in run.blocks("assistant", "thinking")] == [
@@ -172,11 +172,11 @@ def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
     assert kinds == [*["thinking"] * vendor.thinks, "text", "tool_use", "text"]
     (call,) = run.tool_uses
     assert call["name"] == vendor.reader
-    assert call["input"] == vendor.read_input(hello)
+    assert call["input"] == vendor.read_input(hello_file)
     (result,) = run.tool_results
     assert result["tool_use_id"] == call["id"]
     assert not result.get("is_error")
-    shown = hello.read_text().splitlines() if vendor.shows_files else []
+    shown = hello_file.read_text().splitlines() if vendor.shows_files else []
     assert all(line in text_of_result(result) for line in shown)
     assert run.result["result"] == run.texts[-1] == REPLY_AFTER_TOOL
     assert run.result["num_turns"] == 2
@@ -190,19 +190,19 @@ def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
 @mostly_whole
 @newest_stands
 def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, hello: Path, partial: bool
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor, hello_file: Path, partial: bool
 ) -> None:
-    other = hello.with_name("other.txt")
+    other = hello_file.with_name("other.txt")
     other.write_text("another file\n")
-    missing = hello.with_name("missing.txt")
-    names = [vendor.file_argument(file) for file in (hello, other, missing)]
+    missing = hello_file.with_name("missing.txt")
+    names = [vendor.file_argument(file) for file in (hello_file, other, missing)]
     run = frontend.run(f"[[parallel]] {' '.join(names)}", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
     assert run.exit == 0
     results = {result["tool_use_id"]: result for result in run.tool_results}
     # some say them as they end
     said = {str(call["input"]): results[call["id"]] for call in run.tool_uses}
-    first, second, third = (str(vendor.read_input(file)) for file in (hello, other, missing))
+    first, second, third = (str(vendor.read_input(file)) for file in (hello_file, other, missing))
     assert said.keys() == {first, second, third}
     texts = {name: text_of_result(result) for name, result in said.items()}
     assert (
@@ -425,7 +425,7 @@ AWKWARD = (
 
 @newest_stands
 def test_the_model_gets_a_prompt_as_it_is(
-    frontend: Frontend, model: ScriptedServer, hello: Path
+    frontend: Frontend, model: ScriptedServer, hello_file: Path
 ) -> None:
     run = frontend.messages(*AWKWARD)
     results = run.of_type("result")

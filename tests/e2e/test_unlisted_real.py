@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clis import isolated_environment
+from clis import build_isolated_environment
 from model_server import MODEL, ModelServer
 from programs import CLAUDE, install
 from scripts import REPLY, REPLY_AFTER_TOOL
@@ -42,13 +42,13 @@ def model() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def claude(model: ModelServer, hello: Path, tmp_path: Path) -> Claude:
+def claude(model: ModelServer, hello_file: Path, tmp_path: Path) -> Claude:
     """`claude` over the vendors of the settings; grok and qwen read the same address, each from its
     own variables.
     """
     programs = {"grok": install(GROK), "qwen": install(QWEN.package), "claude": install(CLAUDE)}
     qwen = programs["qwen"]
-    environment = isolated_environment(QWEN, qwen, model.url, tmp_path)
+    environment = build_isolated_environment(QWEN, qwen, model.url, tmp_path)
     environment |= {
         "GROK_BASE_URL": model.url,
         "GROK_API_KEY": "x",
@@ -69,7 +69,7 @@ def claude(model: ModelServer, hello: Path, tmp_path: Path) -> Claude:
             input=said.encode(),
             capture_output=True,
             env={name: value for name, value in (environment | more).items() if name != without},
-            cwd=hello.parent,
+            cwd=hello_file.parent,
             timeout=TURN_SECONDS,
             check=False,
         )

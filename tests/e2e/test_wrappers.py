@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from clis import INSTALL_SECONDS, Cli, install_drop_in, isolated_environment
+from clis import INSTALL_SECONDS, Cli, build_isolated_environment, install_drop_in
 from place import GONE_SECONDS, MARK, Place
 from programs import install
 from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
@@ -53,18 +53,18 @@ def scenario(
 
 @pytest.fixture
 def place(
-    cli: Cli, client: Wrapper, service: ScriptedServer, hello: Path, tmp_path: Path
+    cli: Cli, client: Wrapper, service: ScriptedServer, hello_file: Path, tmp_path: Path
 ) -> Iterator[Place]:
     """Where the drop-in has its vendor's program and environment in its settings."""
     program = install(cli.vendor.package)
-    environment = isolated_environment(cli.vendor, program, service.url, tmp_path)
+    environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     claude = program.executable
     if not cli.bare:
         claude = install_drop_in(cli.vendor, environment, tmp_path)
         # the file that the drop-in replaces is its program
         kept = client.own and cli.vendor is CLAUDE_ITSELF
         environment = settle(cli.vendor, None if kept else program.executable, environment)
-    place = Place(claude, hello.parent, environment)
+    place = Place(claude, hello_file.parent, environment)
     yield place
     left = place.processes_left()
     place.close()
@@ -73,11 +73,11 @@ def place(
 
 @scenario("text, a tool, a turn that remembers", short=True)
 def test_a_program_has_a_conversation(
-    client: Wrapper, cli: Cli, place: Place, service: ScriptedServer, hello: Path
+    client: Wrapper, cli: Cli, place: Place, service: ScriptedServer, hello_file: Path
 ) -> None:
     prompts = [
         "[[text]] the first words",
-        f"[[read]] {cli.vendor.file_argument(hello)}",
+        f"[[read]] {cli.vendor.file_argument(hello_file)}",
         "[[text]] the last words",
     ]
     first, second, third = client.ask(place, prompts)
@@ -112,7 +112,7 @@ def test_a_reply_that_is_given_up_ends_at_once(
 
 @pytest.mark.full
 @pytest.mark.parametrize("client", WRAPPERS, ids=str)
-def test_the_demo_needs_no_model(client: Wrapper, hello: Path, tmp_path: Path) -> None:
+def test_the_demo_needs_no_model(client: Wrapper, hello_file: Path, tmp_path: Path) -> None:
     home, binaries = tmp_path / "home", tmp_path / "bin"
     home.mkdir()
     environment = {
@@ -132,7 +132,7 @@ def test_the_demo_needs_no_model(client: Wrapper, hello: Path, tmp_path: Path) -
         str(binaries),
     ]
     subprocess.run(install_demo, env=environment, cwd=home, timeout=INSTALL_SECONDS, check=True)
-    place = Place(binaries / "claude", hello.parent, environment)
+    place = Place(binaries / "claude", hello_file.parent, environment)
     (answer,) = client.ask(place, ["hi"])
     left = place.processes_left()
     place.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clis import isolated_environment, remember_answers
+from clis import build_isolated_environment, remember_answers
 from place import Line, LineProcess, Place
 from programs import install
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
@@ -52,13 +52,13 @@ class Tab(LineProcess):
     params=[QWEN, PI, pytest.param(GEMINI, marks=pytest.mark.full), CLAUDE_ITSELF], ids=str
 )
 def yume(
-    request: pytest.FixtureRequest, hello: Path, tmp_path: Path
+    request: pytest.FixtureRequest, hello_file: Path, tmp_path: Path
 ) -> Iterator[tuple[Place, Vendor, ScriptedServer]]:
     """yume-cli, installed, with a real program to start and a model for it."""
     vendor: Vendor = request.param
     with vendor.server() as server:
         program = install(vendor.package)
-        environment = isolated_environment(vendor, program, server.url, tmp_path)
+        environment = build_isolated_environment(vendor, program, server.url, tmp_path)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
         remember_answers(vendor, tmp_path / "state")
         command = [
@@ -72,7 +72,7 @@ def yume(
             str(tmp_path / "bin"),
         ]
         subprocess.run(command, env=environment, cwd=environment["HOME"], timeout=60, check=True)
-        place = Place(tmp_path / "bin" / "yume-cli", hello.parent, environment)
+        place = Place(tmp_path / "bin" / "yume-cli", hello_file.parent, environment)
         yield place, vendor, server
         left = place.processes_left() if all(process.ended for process in place.started) else {}
         place.close()
