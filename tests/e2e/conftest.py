@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from clis import Cli, build_isolated_environment, install_drop_in
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import Place
 from programs import install
 from scripts import ScriptedServer
@@ -51,11 +51,11 @@ def model(vendor: Vendor) -> Iterator[ScriptedServer]:
 @pytest.fixture
 def frontend(
     vendor: Vendor, model: ScriptedServer, hello_file: Path, tmp_path: Path
-) -> Iterator[Frontend]:
+) -> Iterator[DropInFrontend]:
     """The drop-in, installed for the vendor."""
     environment = build_isolated_environment(vendor, install(vendor.package), model.url, tmp_path)
     claude = install_drop_in(vendor, environment, tmp_path)
-    frontend = Frontend(claude, hello_file.parent, environment, arguments=vendor.arguments)
+    frontend = DropInFrontend(claude, hello_file.parent, environment, arguments=vendor.arguments)
     yield frontend
     frontend.close()
 

@@ -114,7 +114,7 @@ def text_of_result(block: Line) -> str:
 
 
 @dataclass
-class Frontend(Place):
+class DropInFrontend(Place):
     """A place whose `claude` is started as a frontend does."""
 
     arguments: Sequence[str] = ()  # flags that every run here needs

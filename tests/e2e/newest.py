@@ -29,7 +29,7 @@ import programs
 from acp_clients import ACPS
 from clis import build_isolated_environment, install_drop_in
 from counters import ccusage
-from frontend import Frontend, Run
+from frontend import DropInFrontend, Run
 from scripts import REPLY
 from sdk_clients import PYTHON, TYPESCRIPT
 from vendor_setups import (
@@ -290,7 +290,7 @@ def _check_version(vendor: Vendor) -> str | None:
     return f"{found['version'] or 'no version was read'} is {found['place']}"
 
 
-def _check_turn(vendor: Vendor, ask: Callable[[Frontend], Run]) -> str | None:
+def _check_turn(vendor: Vendor, ask: Callable[[DropInFrontend], Run]) -> str | None:
     """Return the events of a turn that the shim does not know. AssertionError if the turn did not
     answer.
     """
@@ -306,7 +306,7 @@ def _check_turn(vendor: Vendor, ask: Callable[[Frontend], Run]) -> str | None:
 
 
 @contextmanager
-def drop_in(vendor: Vendor) -> Iterator[Frontend]:
+def drop_in(vendor: Vendor) -> Iterator[DropInFrontend]:
     """A working directory, a home and the drop-in over a vendor's program and a scripted model."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root, vendor.server() as model:
         folder = Path(root) / "work"
@@ -316,7 +316,7 @@ def drop_in(vendor: Vendor) -> Iterator[Frontend]:
         # the real claude refuses bypassPermissions to root elsewhere
         environment |= {"IS_SANDBOX": "1"}
         claude = install_drop_in(vendor, environment, Path(root))
-        frontend = Frontend(claude, folder, environment, arguments=vendor.arguments)
+        frontend = DropInFrontend(claude, folder, environment, arguments=vendor.arguments)
         try:
             yield frontend
         finally:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import Line, LineProcess
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, Vendor
@@ -33,7 +33,7 @@ denies = pytest.mark.parametrize("vendor", [GEMINI, COPILOT, *FULL[:2]], ids=str
 class Conversation:
     """A frontend that keeps what it is asked, and answers when it is told to."""
 
-    def __init__(self, frontend: Frontend, *flags: str) -> None:
+    def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
         argv = [str(frontend.claude), *TALK, *frontend.arguments, *flags]
         self.process = LineProcess(argv, frontend.folder, frontend.environment)
         frontend.started.append(self.process)
@@ -75,13 +75,13 @@ class Conversation:
         ]
 
 
-def made(frontend: Frontend) -> set[str]:
+def made(frontend: DropInFrontend) -> set[str]:
     return {path.name for path in Path(frontend.folder).iterdir()} - {"hello.txt"}
 
 
 @allows
 def test_a_call_runs_when_the_frontend_allows_it_and_not_before(
-    frontend: Frontend, vendor: Vendor
+    frontend: DropInFrontend, vendor: Vendor
 ) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
@@ -99,7 +99,7 @@ def test_a_call_runs_when_the_frontend_allows_it_and_not_before(
 
 
 @denies
-def test_the_model_goes_on_behind_a_call_that_was_denied(frontend: Frontend) -> None:
+def test_the_model_goes_on_behind_a_call_that_was_denied(frontend: DropInFrontend) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     conversation.answer(conversation.until("can_use_tool"), allow=False)
@@ -109,7 +109,7 @@ def test_the_model_goes_on_behind_a_call_that_was_denied(frontend: Frontend) -> 
 
 
 @each
-def test_nothing_that_asks_runs_where_nobody_can_be_asked(frontend: Frontend) -> None:
+def test_nothing_that_asks_runs_where_nobody_can_be_asked(frontend: DropInFrontend) -> None:
     conversation = Conversation(frontend)
     conversation.send("[[shell]] touch one")
     result = conversation.until("result")
@@ -118,7 +118,9 @@ def test_nothing_that_asks_runs_where_nobody_can_be_asked(frontend: Frontend) ->
 
 
 @each
-def test_a_rule_about_some_commands_holds_though_everything_may_run(frontend: Frontend) -> None:
+def test_a_rule_about_some_commands_holds_though_everything_may_run(
+    frontend: DropInFrontend,
+) -> None:
     flags = ("--permission-mode", "bypassPermissions", "--disallowedTools", "Bash(touch:*)")
     conversation = Conversation(frontend, *flags)
     conversation.send("[[shell]] true && touch one")
@@ -129,7 +131,9 @@ def test_a_rule_about_some_commands_holds_though_everything_may_run(frontend: Fr
 
 
 @each
-def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(frontend: Frontend) -> None:
+def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(
+    frontend: DropInFrontend,
+) -> None:
     conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
     hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h"]}]}
     request = {"subtype": "initialize", "hooks": hooks}
@@ -154,7 +158,9 @@ def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(frontend
 
 
 @each
-def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(frontend: Frontend) -> None:
+def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
+    frontend: DropInFrontend,
+) -> None:
     conversation = Conversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
     conversation.send(f"[[write]] {Path(frontend.folder) / 'in.txt'}")
     assert conversation.until("result", "can_use_tool")["type"] == "result"
@@ -166,7 +172,7 @@ def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(frontend: Fr
 
 
 @each
-def test_an_interrupt_leaves_the_child_for_the_next_message(frontend: Frontend) -> None:
+def test_an_interrupt_leaves_the_child_for_the_next_message(frontend: DropInFrontend) -> None:
     conversation = Conversation(frontend, *ASKING, "--include-partial-messages")
     conversation.send("[[slow]]")
     conversation.until("stream_event")
@@ -178,7 +184,7 @@ def test_an_interrupt_leaves_the_child_for_the_next_message(frontend: Frontend) 
 
 @each
 def test_the_third_answer_knows_the_first_message(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = Conversation(frontend, *ASKING)
     for words in ("[[text]] one", "[[text]] two", "[[text]] three"):
@@ -194,7 +200,7 @@ def test_the_third_answer_knows_the_first_message(
     indirect=True,
 )
 def test_a_session_goes_on_in_the_other_way_of_driving(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     """One message in a session that a conversation began, and the other way round."""
     alone = frontend.run("[[text]] one")
@@ -212,7 +218,7 @@ def test_a_session_goes_on_in_the_other_way_of_driving(
 
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
 def test_a_profile_of_a_few_lines_makes_a_vendor_of_a_program_that_speaks_the_protocol(
-    frontend: Frontend,
+    frontend: DropInFrontend,
 ) -> None:
     folder = Path(frontend.environment["HOME"]) / ".config" / "shim"
     (folder / "vendors").mkdir(parents=True)
@@ -231,7 +237,7 @@ def test_a_profile_of_a_few_lines_makes_a_vendor_of_a_program_that_speaks_the_pr
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [KIMI], ids=str, indirect=True)
 def test_an_agent_without_a_login_is_driven_the_other_way_only_where_that_lets_no_more_run(
-    frontend: Frontend,
+    frontend: DropInFrontend,
 ) -> None:
     (Path(frontend.environment["HOME"]) / ".kimi" / "credentials" / "kimi-code.json").unlink()
     asking = Conversation(frontend, *ASKING)
@@ -248,7 +254,7 @@ def test_an_agent_without_a_login_is_driven_the_other_way_only_where_that_lets_n
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
-def test_a_list_of_todos_is_said_with_what_is_on_it(frontend: Frontend) -> None:
+def test_a_list_of_todos_is_said_with_what_is_on_it(frontend: DropInFrontend) -> None:
     todo = {"content": "look", "status": "pending", "priority": "high"}
     conversation = Conversation(frontend, *ASKING)
     conversation.send(f"[[call]] todowrite {json.dumps({'todos': [todo]})}")
@@ -265,7 +271,9 @@ def test_a_list_of_todos_is_said_with_what_is_on_it(frontend: Frontend) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
-def test_a_file_elsewhere_is_asked_about_once_with_what_is_written(frontend: Frontend) -> None:
+def test_a_file_elsewhere_is_asked_about_once_with_what_is_written(
+    frontend: DropInFrontend,
+) -> None:
     file = Path(frontend.folder).parent / "out.txt"
     conversation = Conversation(frontend, *ASKING)
     conversation.send(f"[[write]] {file}")
@@ -282,7 +290,7 @@ def test_a_file_elsewhere_is_asked_about_once_with_what_is_written(frontend: Fro
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
 def test_a_command_in_another_folder_is_not_judged_as_one_in_this_folder(
-    frontend: Frontend,
+    frontend: DropInFrontend,
 ) -> None:
     elsewhere = Path(frontend.folder).parent / "elsewhere"
     elsewhere.mkdir()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import TURN_SECONDS
 from scripts import REPLY_AFTER_TOOL, ScriptedServer
 from terminal import CTRL_C, CTRL_D, Terminal, on_terminal
@@ -32,7 +32,7 @@ asking_vendors = pytest.mark.parametrize(
 class Seats:
     """Terminals at the sessions of a desk."""
 
-    def __init__(self, frontend: Frontend) -> None:
+    def __init__(self, frontend: DropInFrontend) -> None:
         self._frontend = frontend
 
     def attach(self, session: str) -> AbstractContextManager[Terminal]:
@@ -51,7 +51,7 @@ class Seats:
 
 
 @pytest.fixture
-def seats(frontend: Frontend) -> Seats:
+def seats(frontend: DropInFrontend) -> Seats:
     return Seats(frontend)
 
 

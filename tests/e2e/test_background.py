@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import TURN_SECONDS, wait_until
 from programs import install
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
@@ -42,7 +42,7 @@ one_vendor = pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
 class Desk:
     """A person's terminal: `claude`, `shim`, and what they say."""
 
-    def __init__(self, frontend: Frontend) -> None:
+    def __init__(self, frontend: DropInFrontend) -> None:
         self.frontend = frontend
 
     def run(self, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -87,7 +87,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(frontend: Frontend, vendor: Vendor) -> Iterator[Desk]:
+def desk(frontend: DropInFrontend, vendor: Vendor) -> Iterator[Desk]:
     made = Desk(frontend)
     yield made
     made.claude("daemon", "stop", "--any")
@@ -235,7 +235,7 @@ IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|
 class RealDesk(Desk):
     """The same terminal with the real claude, in a home that trusts the folder and the key."""
 
-    def __init__(self, frontend: Frontend, program: Path) -> None:
+    def __init__(self, frontend: DropInFrontend, program: Path) -> None:
         super().__init__(frontend)
         home = Path(frontend.environment["HOME"])
         trusted = {
@@ -256,7 +256,7 @@ class RealDesk(Desk):
 
 
 @pytest.fixture
-def real(frontend: Frontend, vendor: Vendor) -> Iterator[RealDesk]:
+def real(frontend: DropInFrontend, vendor: Vendor) -> Iterator[RealDesk]:
     made = RealDesk(frontend, install(vendor.package).executable)
     yield made
     made.claude("daemon", "stop", "--any")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from acp_clients import ACPS, Editor, Prompt
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import Line
 from programs import install
 from vendor_setups import GEMINI, OPENCODE, Vendor
@@ -92,7 +92,7 @@ def _changes(diff: Line) -> list[str]:
     return [word for word in diff["newText"].split() if word not in old]
 
 
-def directly(vendor: Vendor, frontend: Frontend) -> Editor:
+def directly(vendor: Vendor, frontend: DropInFrontend) -> Editor:
     """The agent itself, as an editor starts it."""
     environment = {
         name: said for name, said in frontend.environment.items() if not name.startswith("SHIM_")
@@ -113,7 +113,7 @@ def directly(vendor: Vendor, frontend: Frontend) -> Editor:
     "vendor", [GEMINI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
 )
 def test_an_editor_is_shown_what_the_agent_itself_would_show(
-    frontend: Frontend, vendor: Vendor, hello_file: Path
+    frontend: DropInFrontend, vendor: Vendor, hello_file: Path
 ) -> None:
     before, seen = hello_file.read_text(), []
     for editor in (directly(vendor, frontend), ACPS[-1].connect(frontend)):

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from permission_rows import BYPASS
 from scripts import REPLY, ScriptedServer
 from vendor_setups import OPENCODE, PI, PI_CUMULATIVE, Vendor
@@ -48,7 +48,7 @@ CELLS = [
 ]
 
 
-def bring(frontend: Frontend, name: str) -> Path:
+def bring(frontend: DropInFrontend, name: str) -> Path:
     """Write what the folder brings along; the file that its program would make."""
     _, place, text = CASES[name]
     path = frontend.folder / place
@@ -59,7 +59,11 @@ def bring(frontend: Frontend, name: str) -> Path:
 
 @pytest.mark.parametrize(("vendor", "name", "flags"), CELLS, indirect=["vendor"])
 def test_a_program_of_the_folder_is_not_started(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, name: str, flags: tuple[str, ...]
+    frontend: DropInFrontend,
+    model: ScriptedServer,
+    vendor: Vendor,
+    name: str,
+    flags: tuple[str, ...],
 ) -> None:
     made = bring(frontend, name)
     run = frontend.run("[[text]] hi", *flags)
@@ -72,7 +76,9 @@ def test_a_program_of_the_folder_is_not_started(
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE, PI_CUMULATIVE], indirect=True, ids=str)
-def test_a_folder_that_a_person_trusts_is_worked_in(frontend: Frontend, vendor: Vendor) -> None:
+def test_a_folder_that_a_person_trusts_is_worked_in(
+    frontend: DropInFrontend, vendor: Vendor
+) -> None:
     made = bring(frontend, "plugin" if vendor is OPENCODE else "extension")
     config = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     config.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from frontend import Frontend, check_contract
+from frontend import DropInFrontend, check_contract
 from place import MARK
 from vendor_setups import PI
 
@@ -20,7 +20,7 @@ PASSED_ON = ("HOME", "PATH", MARK)
 
 @pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)
 def test_the_vendor_and_its_settings_are_named_by_variables_that_are_passed_on(
-    frontend: Frontend,
+    frontend: DropInFrontend,
 ) -> None:
     own = {name: text for name, text in frontend.environment.items() if name.startswith("PI_")}
     settings = Path(frontend.environment["HOME"]) / "elsewhere.toml"

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from frontend import Frontend, Run, check_contract, text_of_result
+from frontend import DropInFrontend, Run, check_contract, text_of_result
 from programs import install
 from scripts import EDITED, ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from test_scenarios import usage_of
@@ -24,7 +24,7 @@ SANDBOX_SECONDS = 30.0
 
 
 @pytest.fixture(autouse=True)
-def only_here(frontend: Frontend) -> None:
+def only_here(frontend: DropInFrontend) -> None:
     """A person's setting: else all of /tmp may be written to, where this test runs."""
     settings = _home(frontend) / ".codex" / "config.toml"
     more = "\n[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
@@ -32,7 +32,7 @@ def only_here(frontend: Frontend) -> None:
 
 
 @pytest.fixture
-def sandbox(frontend: Frontend) -> None:
+def sandbox(frontend: DropInFrontend) -> None:
     """Where the machine lets nobody make a sandbox, codex can run no command in one."""
     tried = [str(install(CODEX.package).executable), "sandbox", "--", "true"]
     done = subprocess.run(
@@ -49,11 +49,11 @@ def sandbox(frontend: Frontend) -> None:
         pytest.skip(f"codex can make no sandbox here: {done.stderr[-300:]}")
 
 
-def _home(frontend: Frontend) -> Path:
+def _home(frontend: DropInFrontend) -> Path:
     return Path(frontend.environment["HOME"])
 
 
-def _distrust(frontend: Frontend) -> None:
+def _distrust(frontend: DropInFrontend) -> None:
     (_home(frontend) / ".config" / "shim" / "config.toml").unlink()
 
 
@@ -62,7 +62,7 @@ def _distrust(frontend: Frontend) -> None:
 
 @pytest.mark.parametrize("mode", ["default", "plan"])
 def test_a_command_cannot_write_in_a_mode_that_only_reads(
-    frontend: Frontend, sandbox: None, mode: str
+    frontend: DropInFrontend, sandbox: None, mode: str
 ) -> None:
     run = frontend.run("[[shell]] touch made.txt", "--permission-mode", mode)
     check_contract(run)
@@ -76,7 +76,7 @@ def test_a_command_cannot_write_in_a_mode_that_only_reads(
 @pytest.mark.parametrize("model_name", ["mock-1", PATCHES])
 @pytest.mark.parametrize("mode", ["default", "plan"])
 def test_a_patch_is_refused_in_a_mode_that_only_reads(
-    frontend: Frontend, mode: str, model_name: str
+    frontend: DropInFrontend, mode: str, model_name: str
 ) -> None:
     made = frontend.folder / "made.txt"
     run = frontend.run(f"[[write]] {made}", "--permission-mode", mode, "--model", model_name)
@@ -94,7 +94,7 @@ def test_a_patch_is_refused_in_a_mode_that_only_reads(
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
 @pytest.mark.parametrize("model_name", ["mock-1", PATCHES])
 def test_what_a_patch_changes_is_said_in_full(
-    frontend: Frontend, sandbox: None, hello_file: Path, mode: str, model_name: str
+    frontend: DropInFrontend, sandbox: None, hello_file: Path, mode: str, model_name: str
 ) -> None:
     before, after = EDITED
     run = frontend.run(f"[[edit]] {hello_file}", "--permission-mode", mode, "--model", model_name)
@@ -114,7 +114,7 @@ def test_what_a_patch_changes_is_said_in_full(
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
 def test_only_the_bypass_writes_outside_of_the_working_directory(
-    frontend: Frontend, sandbox: None, mode: str
+    frontend: DropInFrontend, sandbox: None, mode: str
 ) -> None:
     outside = frontend.folder.parent / "outside.txt"
     run = frontend.run(f"[[shell]] echo x > {outside}", "--permission-mode", mode)
@@ -125,7 +125,7 @@ def test_only_the_bypass_writes_outside_of_the_working_directory(
 
 
 def test_a_patch_is_said_in_full_for_a_conversation_too(
-    frontend: Frontend, hello_file: Path
+    frontend: DropInFrontend, hello_file: Path
 ) -> None:
     first = frontend.run(f"[[edit]] {hello_file}", BYPASS)
     made = hello_file.with_name("made.txt")
@@ -138,7 +138,7 @@ def test_a_patch_is_said_in_full_for_a_conversation_too(
 
 
 def test_a_change_that_a_rule_denies_is_not_made_and_the_turn_goes_on(
-    frontend: Frontend, hello_file: Path
+    frontend: DropInFrontend, hello_file: Path
 ) -> None:
     before = hello_file.read_text()
     run = frontend.run(f"[[edit]] {hello_file}", BYPASS, "--disallowedTools", "Edit")
@@ -152,7 +152,7 @@ def test_a_change_that_a_rule_denies_is_not_made_and_the_turn_goes_on(
 
 
 def test_a_folder_that_is_no_repository_has_to_be_trusted(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     _distrust(frontend)
     run = frontend.run("[[text]] hi")
@@ -166,7 +166,7 @@ def test_a_folder_that_is_no_repository_has_to_be_trusted(
     assert not model.requests
 
 
-def test_a_repository_is_trusted_by_itself(frontend: Frontend) -> None:
+def test_a_repository_is_trusted_by_itself(frontend: DropInFrontend) -> None:
     _distrust(frontend)
     for name in ("objects", "refs"):
         (frontend.folder / ".git" / name).mkdir(parents=True)
@@ -188,7 +188,7 @@ def _api_error(run: Run, kind: str, cause: str) -> str:
     return str(run.result["result"])
 
 
-def test_a_limit_is_not_asked_about_again(frontend: Frontend, model: ScriptedServer) -> None:
+def test_a_limit_is_not_asked_about_again(frontend: DropInFrontend, model: ScriptedServer) -> None:
     run = frontend.run("[[error]] 429")
     assert "429 Too Many Requests" in _api_error(run, "rate_limit", "rate_limit")
     assert run.result["api_error_status"] == 429
@@ -196,7 +196,7 @@ def test_a_limit_is_not_asked_about_again(frontend: Frontend, model: ScriptedSer
 
 
 def test_trouble_of_the_service_is_tried_again_and_then_said(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     run = frontend.run("[[error]] 500")
     assert "high demand" in _api_error(run, "server_error", "vendor_error")
@@ -207,7 +207,7 @@ def test_trouble_of_the_service_is_tried_again_and_then_said(
 
 
 def test_trouble_that_passes_is_not_seen_in_the_reply(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     run = frontend.run("[[once]] 500")
     check_contract(run)
@@ -215,7 +215,7 @@ def test_trouble_that_passes_is_not_seen_in_the_reply(
     assert len(model.asked("once")) == 2
 
 
-def test_a_model_that_is_not_there_is_named(frontend: Frontend) -> None:
+def test_a_model_that_is_not_there_is_named(frontend: DropInFrontend) -> None:
     said = _api_error(frontend.run("[[error]] 404"), "model_not_found", "vendor_error")
     assert (
         said.startswith("There's an issue with the selected model (mock-1)")
@@ -223,7 +223,7 @@ def test_a_model_that_is_not_there_is_named(frontend: Frontend) -> None:
     )
 
 
-def test_without_a_key_the_way_to_log_in_is_said(frontend: Frontend) -> None:
+def test_without_a_key_the_way_to_log_in_is_said(frontend: DropInFrontend) -> None:
     frontend.environment = {**frontend.environment, "MOCK_KEY": ""}
     said = _api_error(frontend.run("[[text]] hi"), "authentication_failed", "auth")
     assert (
@@ -233,7 +233,7 @@ def test_without_a_key_the_way_to_log_in_is_said(frontend: Frontend) -> None:
 
 
 def test_a_thread_that_codex_has_lost_is_an_error(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     first = frontend.run("[[text]] hi")
     shutil.rmtree(_home(frontend) / ".codex" / "sessions")
@@ -252,7 +252,7 @@ def test_a_thread_that_codex_has_lost_is_an_error(
     "prompt", ["-h [[text]] hi", "-", "@hello.txt [[text]] hi", "resume [[text]] hi"]
 )
 def test_no_prompt_becomes_a_flag_or_a_command(
-    frontend: Frontend, model: ScriptedServer, prompt: str
+    frontend: DropInFrontend, model: ScriptedServer, prompt: str
 ) -> None:
     run = frontend.run(prompt)
     check_contract(run)
@@ -262,7 +262,7 @@ def test_no_prompt_becomes_a_flag_or_a_command(
 
 
 def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     (frontend.folder.parent / "prompt").write_text("x" * 200_000 + "\n[[text]] hi")
     with (frontend.folder.parent / "prompt").open("rb") as prompt:
@@ -282,7 +282,7 @@ def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(
     assert sum(len(part["text"]) for part in asked.messages[-1]["content"]) >= 200_000
 
 
-def test_a_large_output_of_a_command_is_one_result(frontend: Frontend) -> None:
+def test_a_large_output_of_a_command_is_one_result(frontend: DropInFrontend) -> None:
     run = frontend.run("[[shell]] seq 1 30000", BYPASS)
     check_contract(run)
     (result,) = run.tool_results
@@ -294,7 +294,9 @@ def test_a_large_output_of_a_command_is_one_result(frontend: Frontend) -> None:
 @pytest.mark.parametrize(
     ("mode", "changes"), [("default", False), ("plan", False), ("acceptEdits", True)]
 )
-def test_it_lists_what_its_sandbox_lets_run(frontend: Frontend, mode: str, changes: bool) -> None:
+def test_it_lists_what_its_sandbox_lets_run(
+    frontend: DropInFrontend, mode: str, changes: bool
+) -> None:
     made = frontend.folder / "made.txt"
     run = frontend.run(f"[[write]] {made}", "--permission-mode", mode)
     assert made.exists() is changes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from test_acp import ASKING, Conversation, made
 from test_codex_talk import shell, stepping
 from test_hooked_vendors import LET_OUT, MADE, SERVER, STEP, STEPPING_CODEX, SUBAGENTS, Stepping
@@ -26,11 +26,11 @@ CHANGES = {
 TOUCH = [shell(f"touch {MADE}")]
 
 
-def home(frontend: Frontend) -> Path:
+def home(frontend: DropInFrontend) -> Path:
     return Path(frontend.environment["HOME"]) / ".codex"
 
 
-def hooked(frontend: Frontend, said: dict[str, object], before: str = "") -> str:
+def hooked(frontend: DropInFrontend, said: dict[str, object], before: str = "") -> str:
     """A program that answers codex's hook with these words."""
     script = frontend.folder.parent / "hook.sh"
     script.write_text(f"#!/bin/sh\n{before}\necho '{json.dumps({'hookSpecificOutput': said})}'\n")
@@ -38,25 +38,25 @@ def hooked(frontend: Frontend, said: dict[str, object], before: str = "") -> str
     return str(script)
 
 
-def hooks_file(frontend: Frontend, event: str, command: str) -> None:
+def hooks_file(frontend: DropInFrontend, event: str, command: str) -> None:
     handler = {"type": "command", "command": command}
     (home(frontend) / "hooks.json").write_text(
         json.dumps({"hooks": {event: [{"hooks": [handler]}]}})
     )
 
 
-def configured(frontend: Frontend, text: str) -> None:
+def configured(frontend: DropInFrontend, text: str) -> None:
     path = home(frontend) / "config.toml"
     path.write_text(path.read_text() + "\n" + text)
 
 
-def server(frontend: Frontend, text: str = SERVER) -> dict[str, object]:
+def server(frontend: DropInFrontend, text: str = SERVER) -> dict[str, object]:
     script = frontend.folder.parent / "server.py"
     script.write_text(text)
     return {"command": sys.executable, "args": [str(script), str(frontend.folder / MADE)]}
 
 
-def asked(frontend: Frontend, *flags: str) -> list[str]:
+def asked(frontend: DropInFrontend, *flags: str) -> list[str]:
     """The tools that the frontend was asked about, each of which it denies."""
     conversation, found = Conversation(frontend, *ASKING, *flags), []
     conversation.send(STEP)
@@ -69,7 +69,7 @@ def asked(frontend: Frontend, *flags: str) -> list[str]:
 @stepping
 @pytest.mark.parametrize("where", ["hooks.json", "config.toml"])
 def test_a_hook_of_the_person_s_that_allows_answers_no_question(
-    frontend: Frontend, model: Stepping, where: str
+    frontend: DropInFrontend, model: Stepping, where: str
 ) -> None:
     command = hooked(frontend, ALLOWS, f"touch {frontend.folder}/ran")
     if where == "hooks.json":
@@ -86,7 +86,7 @@ def test_a_hook_of_the_person_s_that_allows_answers_no_question(
 
 @stepping
 def test_a_hook_of_the_person_s_that_allows_widens_no_rule_and_no_mode(
-    frontend: Frontend, model: Stepping
+    frontend: DropInFrontend, model: Stepping
 ) -> None:
     hooks_file(frontend, "PermissionRequest", hooked(frontend, ALLOWS))
     deny, mode = "--disallowedTools", "--permission-mode"
@@ -97,7 +97,7 @@ def test_a_hook_of_the_person_s_that_allows_widens_no_rule_and_no_mode(
 
 @stepping
 def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(
-    frontend: Frontend, model: Stepping
+    frontend: DropInFrontend, model: Stepping
 ) -> None:
     (home(frontend) / "agents").mkdir(exist_ok=True)
     own = f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{hooked(frontend, ALLOWS)}"}}]\n'
@@ -113,7 +113,7 @@ def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(
 
 @stepping
 def test_a_hook_of_the_person_s_that_changes_a_command_lets_no_rule_of_codex_run_it(
-    frontend: Frontend, model: Stepping
+    frontend: DropInFrontend, model: Stepping
 ) -> None:
     hooks_file(frontend, "PreToolUse", hooked(frontend, CHANGES, "sleep 2"))
     (home(frontend) / "rules").mkdir()
@@ -124,7 +124,7 @@ def test_a_hook_of_the_person_s_that_changes_a_command_lets_no_rule_of_codex_run
 
 @stepping
 def test_a_server_that_codex_knows_too_is_asked_about_all_the_same(
-    frontend: Frontend, model: Stepping
+    frontend: DropInFrontend, model: Stepping
 ) -> None:
     """What codex was told in two ways came in an order of its own, so this goes round some times."""
     own = server(frontend)
@@ -141,7 +141,7 @@ def test_a_server_that_codex_knows_too_is_asked_about_all_the_same(
 
 @stepping
 def test_a_tool_with_a_dot_in_its_name_is_asked_about_though_codex_was_told_to_run_it(
-    frontend: Frontend, model: Stepping
+    frontend: DropInFrontend, model: Stepping
 ) -> None:
     own = server(frontend, SERVER.replace('"name": "tool"', '"name": "a.b"'))
     configured(
@@ -155,7 +155,7 @@ def test_a_tool_with_a_dot_in_its_name_is_asked_about_though_codex_was_told_to_r
 
 @stepping
 def test_a_call_of_a_server_that_a_rule_denies_keeps_its_server(
-    frontend: Frontend, model: Stepping
+    frontend: DropInFrontend, model: Stepping
 ) -> None:
     own = server(frontend)
     model.steps = [("mcp__srv.tool", {})]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import Line, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, Call, Reply, Request, ScriptedServer
 from test_acp import ASKING, Conversation, made
@@ -84,7 +84,7 @@ def outputs(model: ScriptedServer) -> str:
 
 @of_codex
 def test_a_command_waits_for_its_answer_though_codex_has_a_rule_that_allows_it(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     rules = Path(frontend.environment["HOME"]) / ".codex" / "rules" / "default.rules"
     rules.parent.mkdir()
@@ -102,7 +102,7 @@ def test_a_command_waits_for_its_answer_though_codex_has_a_rule_that_allows_it(
 
 @at_once
 def test_two_questions_are_open_at_once_and_answered_in_the_other_order(
-    frontend: Frontend, model: Stepping
+    frontend: DropInFrontend, model: Stepping
 ) -> None:
     model.steps = [shell("touch one"), shell("touch two")]
     conversation = Conversation(frontend, *ASKING)
@@ -118,7 +118,7 @@ def test_two_questions_are_open_at_once_and_answered_in_the_other_order(
 
 @pytest.mark.full
 @of_codex
-def test_a_patch_is_asked_about_with_what_it_changes(frontend: Frontend) -> None:
+def test_a_patch_is_asked_about_with_what_it_changes(frontend: DropInFrontend) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send(f"[[edit]] {frontend.folder / 'hello.txt'}")
     question = conversation.until("can_use_tool")["request"]
@@ -133,7 +133,7 @@ def test_a_patch_is_asked_about_with_what_it_changes(frontend: Frontend) -> None
 @pytest.mark.full
 @of_codex
 def test_a_denial_that_interrupts_ends_the_turn_and_the_next_one_goes_on(
-    frontend: Frontend,
+    frontend: DropInFrontend,
 ) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
@@ -149,7 +149,7 @@ def test_a_denial_that_interrupts_ends_the_turn_and_the_next_one_goes_on(
 
 @pytest.mark.full
 @of_codex
-def test_a_call_that_was_changed_is_not_run(frontend: Frontend) -> None:
+def test_a_call_that_was_changed_is_not_run(frontend: DropInFrontend) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
@@ -162,7 +162,9 @@ def test_a_call_that_was_changed_is_not_run(frontend: Frontend) -> None:
 
 @pytest.mark.full
 @stepping
-def test_the_model_asks_the_person_and_gets_the_answer(frontend: Frontend, model: Stepping) -> None:
+def test_the_model_asks_the_person_and_gets_the_answer(
+    frontend: DropInFrontend, model: Stepping
+) -> None:
     model.steps = [("request_user_input", {"questions": [{**QUESTION, "options": OPTIONS}]})]
     conversation = Conversation(frontend, *ASKING)
     conversation.send(STEP)
@@ -179,7 +181,9 @@ def test_the_model_asks_the_person_and_gets_the_answer(frontend: Frontend, model
 
 @pytest.mark.full
 @stepping
-def test_a_tool_that_says_it_only_reads_is_asked_about(frontend: Frontend, model: Stepping) -> None:
+def test_a_tool_that_says_it_only_reads_is_asked_about(
+    frontend: DropInFrontend, model: Stepping
+) -> None:
     """codex itself runs such a tool unasked."""
     model.steps = [("mcp__srv.tool", {})]
     (frontend.folder.parent / "server.py").write_text(SERVER)
@@ -200,7 +204,9 @@ def test_a_tool_that_says_it_only_reads_is_asked_about(frontend: Frontend, model
 
 @pytest.mark.full
 @stepping
-def test_what_codex_does_not_ask_about_is_refused(frontend: Frontend, model: Stepping) -> None:
+def test_what_codex_does_not_ask_about_is_refused(
+    frontend: DropInFrontend, model: Stepping
+) -> None:
     """An image outside of the folder, a terminal to type into, the search of the web."""
     image = frontend.folder.parent / "pixel.png"
     image.write_bytes(base64.b64decode(PIXEL))
@@ -218,7 +224,9 @@ def test_what_codex_does_not_ask_about_is_refused(frontend: Frontend, model: Ste
 
 @pytest.mark.full
 @stepping
-def test_the_command_of_a_subagent_is_asked_about(frontend: Frontend, model: Stepping) -> None:
+def test_the_command_of_a_subagent_is_asked_about(
+    frontend: DropInFrontend, model: Stepping
+) -> None:
     model.steps, model.below = list(SUBAGENTS[STEPPING_CODEX]), [shell("touch below")]
     conversation = Conversation(frontend, *ASKING)
     conversation.send(STEP)
@@ -232,7 +240,9 @@ def test_the_command_of_a_subagent_is_asked_about(frontend: Frontend, model: Ste
 
 @pytest.mark.full
 @of_codex
-def test_the_mode_that_an_answer_sets_binds_the_next_call_of_the_turn(frontend: Frontend) -> None:
+def test_the_mode_that_an_answer_sets_binds_the_next_call_of_the_turn(
+    frontend: DropInFrontend,
+) -> None:
     conversation = Conversation(frontend, *ASKING, *BYPASS)
     conversation.send("[[shell]] touch one")
     conversation.until("result")
@@ -246,7 +256,7 @@ def test_the_mode_that_an_answer_sets_binds_the_next_call_of_the_turn(frontend: 
 
 
 @of_codex
-def test_a_text_comes_in_pieces_and_the_result_counts_its_tokens(frontend: Frontend) -> None:
+def test_a_text_comes_in_pieces_and_the_result_counts_its_tokens(frontend: DropInFrontend) -> None:
     conversation = Conversation(frontend, "--include-partial-messages")
     conversation.send("[[think]] hi")
     result = conversation.until("result")
@@ -264,7 +274,7 @@ def test_a_text_comes_in_pieces_and_the_result_counts_its_tokens(frontend: Front
 @pytest.mark.full
 @of_codex
 def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(
-    frontend: Frontend,
+    frontend: DropInFrontend,
 ) -> None:
     conversation = Conversation(frontend, *BYPASS)
     conversation.send("[[shell]] touch begun; sleep 60; touch ended")
@@ -279,7 +289,7 @@ def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(
 
 @stepping
 def test_no_command_of_an_interrupted_turn_keeps_running(
-    frontend: Frontend, model: Stepping
+    frontend: DropInFrontend, model: Stepping
 ) -> None:
     """codex itself ends only the call that it waits for, not a background command."""
     loop = "echo $$ > pid; while true; do date >> marks; sleep 0.1; done"
@@ -300,7 +310,7 @@ def test_no_command_of_an_interrupted_turn_keeps_running(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("kind", ["one-shot", "conversation"])
 def test_nothing_of_a_command_runs_after_a_signal_ends_the_drop_in(
-    frontend: Frontend, model: Stepping, kind: str, number: signal.Signals
+    frontend: DropInFrontend, model: Stepping, kind: str, number: signal.Signals
 ) -> None:
     loop = "echo $$ > pid; while true; do date >> marks; sleep 0.1; done"
     model.steps = [
@@ -322,7 +332,9 @@ def test_nothing_of_a_command_runs_after_a_signal_ends_the_drop_in(
 
 @pytest.mark.full
 @of_codex
-def test_a_message_steers_the_turn_that_runs(frontend: Frontend, model: ScriptedServer) -> None:
+def test_a_message_steers_the_turn_that_runs(
+    frontend: DropInFrontend, model: ScriptedServer
+) -> None:
     conversation = Conversation(frontend, *BYPASS)
     conversation.send("[[shell]] touch begun; sleep 6")
     while "begun" not in made(frontend):
@@ -338,7 +350,7 @@ def test_a_message_steers_the_turn_that_runs(frontend: Frontend, model: Scripted
 @pytest.mark.full
 @of_codex
 def test_another_process_goes_on_with_the_thread_and_a_fork_is_another_one(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     first = Conversation(frontend, *ASKING)
     first.send("[[text]] the number is 42")
@@ -359,7 +371,9 @@ def test_another_process_goes_on_with_the_thread_and_a_fork_is_another_one(
 
 @pytest.mark.full
 @of_codex
-def test_another_model_answers_the_next_message(frontend: Frontend, model: ScriptedServer) -> None:
+def test_another_model_answers_the_next_message(
+    frontend: DropInFrontend, model: ScriptedServer
+) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[text]] one")
     conversation.until("result")
@@ -375,7 +389,9 @@ def test_another_model_answers_the_next_message(frontend: Frontend, model: Scrip
 
 @pytest.mark.full
 @of_codex
-def test_an_image_of_a_message_reaches_the_model(frontend: Frontend, model: ScriptedServer) -> None:
+def test_an_image_of_a_message_reaches_the_model(
+    frontend: DropInFrontend, model: ScriptedServer
+) -> None:
     conversation = Conversation(frontend, *ASKING)
     source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
     blocks: list[Line] = [
@@ -393,7 +409,7 @@ def test_an_image_of_a_message_reaches_the_model(frontend: Frontend, model: Scri
 @pytest.mark.full
 @of_codex
 def test_the_first_text_comes_no_later_than_from_a_process_a_message(
-    frontend: Frontend, capsys: pytest.CaptureFixture[str]
+    frontend: DropInFrontend, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In pairs, because the machine is not quiet; the figures are printed."""
     settings = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from frontend import END_SECONDS, Frontend, check_contract, text_of_result
+from frontend import END_SECONDS, DropInFrontend, check_contract, text_of_result
 from model_server import ModelServer
 from place import wait_until
 from scripts import ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL
@@ -23,7 +23,7 @@ LONG = "[[text]] " + "many words " * 10_000 + "end"  # more than the drop-in giv
 ASKED_SECONDS = 30.0
 
 
-def made(frontend: Frontend) -> Path:
+def made(frontend: DropInFrontend) -> Path:
     """The file that a script is told to make."""
     return frontend.folder / "made.txt"
 
@@ -33,7 +33,7 @@ def made(frontend: Frontend) -> Path:
     "prompt", ["-h [[text]]", "@hello.txt [[text]]", LONG], ids=["-h", "@", "long"]
 )
 def test_a_prompt_is_never_a_flag_a_file_or_too_long(
-    frontend: Frontend, model: ModelServer, prompt: str
+    frontend: DropInFrontend, model: ModelServer, prompt: str
 ) -> None:
     run = frontend.run(prompt)
     check_contract(run)
@@ -42,7 +42,7 @@ def test_a_prompt_is_never_a_flag_a_file_or_too_long(
     assert prompt in json.dumps(request.messages[-1])
 
 
-def test_leave_for_edits_is_none_for_commands(frontend: Frontend) -> None:
+def test_leave_for_edits_is_none_for_commands(frontend: DropInFrontend) -> None:
     command = "python3 -c \"open('made.txt', 'w')\""
     run = frontend.run(f"[[shell]] {command}", "--permission-mode", "acceptEdits")
     check_contract(run)
@@ -52,7 +52,7 @@ def test_leave_for_edits_is_none_for_commands(frontend: Frontend) -> None:
 
 
 def test_leave_for_everything_is_leave_for_files_elsewhere(
-    frontend: Frontend, hello_file: Path
+    frontend: DropInFrontend, hello_file: Path
 ) -> None:
     """`--allow-all-tools` alone refuses them."""
     other = Path(frontend.environment["HOME"]) / "other.txt"
@@ -62,7 +62,9 @@ def test_leave_for_everything_is_leave_for_files_elsewhere(
     assert "a file of another folder" in text_of_result(run.tool_results[0])
 
 
-def test_a_variable_of_the_users_gives_no_more_leave_than_the_frontend(frontend: Frontend) -> None:
+def test_a_variable_of_the_users_gives_no_more_leave_than_the_frontend(
+    frontend: DropInFrontend,
+) -> None:
     frontend.environment = {**frontend.environment, "COPILOT_ALLOW_ALL": "true"}
     run = frontend.run(f"[[write]] {made(frontend)}")
     check_contract(run)
@@ -70,7 +72,7 @@ def test_a_variable_of_the_users_gives_no_more_leave_than_the_frontend(frontend:
 
 
 def test_a_forbidden_tool_is_not_offered_to_the_model_even_with_leave_for_everything(
-    frontend: Frontend, model: ModelServer
+    frontend: DropInFrontend, model: ModelServer
 ) -> None:
     """`--deny-tool bash` would be taken, and deny nothing."""
     run = frontend.run("[[text]] hi", BYPASS, "--disallowedTools", "Bash")
@@ -84,7 +86,7 @@ def test_a_forbidden_tool_is_not_offered_to_the_model_even_with_leave_for_everyt
     [("mock-1", {"edit", "create", "grep"}), ("gpt-5.1-codex", {"apply_patch", "rg"})],
 )
 def test_edits_are_taken_away_from_a_model_that_makes_them_in_another_way(
-    frontend: Frontend, model: ModelServer, name: str, tools: set[str]
+    frontend: DropInFrontend, model: ModelServer, name: str, tools: set[str]
 ) -> None:
     check_contract(frontend.run("[[text]] hi", BYPASS, "--model", name))
     check_contract(
@@ -94,7 +96,7 @@ def test_edits_are_taken_away_from_a_model_that_makes_them_in_another_way(
     assert tools <= set(every) and tools.isdisjoint(fewer) and "view" in fewer
 
 
-def test_a_servers_error_that_stays_is_an_api_error(frontend: Frontend) -> None:
+def test_a_servers_error_that_stays_is_an_api_error(frontend: DropInFrontend) -> None:
     """Five times, which takes 17 seconds; a 429 takes a minute."""
     run = frontend.run("[[error]] 500")
     check_contract(run)
@@ -105,7 +107,7 @@ def test_a_servers_error_that_stays_is_an_api_error(frontend: Frontend) -> None:
     assert len(retries) == 5
 
 
-def test_nobody_being_logged_in_is_said_with_what_to_do(frontend: Frontend) -> None:
+def test_nobody_being_logged_in_is_said_with_what_to_do(frontend: DropInFrontend) -> None:
     frontend.environment = {
         name: value
         for name, value in frontend.environment.items()
@@ -118,7 +120,7 @@ def test_nobody_being_logged_in_is_said_with_what_to_do(frontend: Frontend) -> N
 
 
 def test_a_conversation_that_was_interrupted_in_its_first_reply_goes_on(
-    frontend: Frontend, model: ModelServer
+    frontend: DropInFrontend, model: ModelServer
 ) -> None:
     """It tells its id with its last line only; the frontend's own is its id too."""
     session = str(uuid.uuid4())
@@ -134,7 +136,7 @@ def test_a_conversation_that_was_interrupted_in_its_first_reply_goes_on(
 
 
 def test_a_folder_that_a_person_trusts_is_trusted_in_a_new_session_which_goes_on(
-    frontend: Frontend, model: ModelServer
+    frontend: DropInFrontend, model: ModelServer
 ) -> None:
     """What the folder brings is started for a new session alone: copilot trusts none that goes on."""
     home = Path(frontend.environment["HOME"])
@@ -159,7 +161,7 @@ def test_a_folder_that_a_person_trusts_is_trusted_in_a_new_session_which_goes_on
 
 @pytest.mark.full
 def test_a_conversation_in_a_trusted_folder_goes_on_where_its_first_reply_was_interrupted(
-    frontend: Frontend, model: ModelServer
+    frontend: DropInFrontend, model: ModelServer
 ) -> None:
     config = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     config.parent.mkdir(parents=True)
@@ -174,7 +176,7 @@ def test_a_conversation_in_a_trusted_folder_goes_on_where_its_first_reply_was_in
     assert run.result["result"] == REPLY and run.init["session_id"] == session
 
 
-def test_a_shells_last_line_is_not_its_own(frontend: Frontend) -> None:
+def test_a_shells_last_line_is_not_its_own(frontend: DropInFrontend) -> None:
     run = frontend.run("[[shell]] echo what it says", BYPASS)
     check_contract(run)
     assert text_of_result(run.tool_results[0]) == "what it says"
@@ -185,7 +187,7 @@ def test_a_shells_last_line_is_not_its_own(frontend: Frontend) -> None:
 @pytest.mark.parametrize("mode", ["default", "dontAsk", "plan"])
 @pytest.mark.parametrize("how", ["list", "gaps", "text"])
 def test_a_search_in_several_places_is_judged_by_all_of_them(
-    frontend: Frontend, mode: str, how: str
+    frontend: DropInFrontend, mode: str, how: str
 ) -> None:
     """copilot asks about the place that is outside; in a text a space stands between two places."""
     outside = frontend.folder.parent / "outside"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from counters import COUNTERS, NAMES, Usage, ccusage
-from frontend import Frontend
+from frontend import DropInFrontend
 from programs import newer_python
 from scripts import ScriptedServer
 from test_scenarios import BYPASS
@@ -32,7 +32,7 @@ def parameters(*vendors: Vendor) -> list[Any]:
     ]
 
 
-def home_of(frontend: Frontend) -> Path:
+def home_of(frontend: DropInFrontend) -> Path:
     return Path(frontend.environment["HOME"])
 
 
@@ -56,7 +56,7 @@ def messages(home: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("vendor", parameters(*ALL), indirect=True)
 def test_each_counts_what_the_results_say(
-    frontend: Frontend, vendor: Vendor, hello_file: Path
+    frontend: DropInFrontend, vendor: Vendor, hello_file: Path
 ) -> None:
     """A message of several lines, and a session that goes on."""
     first = frontend.run(f"[[read]] {vendor.file_argument(hello_file)}", BYPASS)
@@ -67,14 +67,16 @@ def test_each_counts_what_the_results_say(
 
 
 @pytest.mark.parametrize("vendor", parameters(PI, CODEX), indirect=True)
-def test_a_conversation_in_one_process_is_counted_too(frontend: Frontend, hello_file: Path) -> None:
+def test_a_conversation_in_one_process_is_counted_too(
+    frontend: DropInFrontend, hello_file: Path
+) -> None:
     run = frontend.messages("[[text]]")
     assert counted(home_of(frontend)) == dict.fromkeys(COUNTERS, total([run.result]))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [CODEX, QWEN], indirect=True, ids=str)
-def test_ccusage_counts_a_turn_twice_unless_transcripts_are_off(frontend: Frontend) -> None:
+def test_ccusage_counts_a_turn_twice_unless_transcripts_are_off(frontend: DropInFrontend) -> None:
     """ccusage also reads the vendor's own log."""
     first = frontend.run("[[text]]").result["usage"]["output_tokens"]
     assert ccusage(home_of(frontend), "daily")["output_tokens"] == 2 * first
@@ -89,7 +91,7 @@ def test_ccusage_counts_a_turn_twice_unless_transcripts_are_off(frontend: Fronte
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [CODEX], indirect=True, ids=str)
 def test_codex_has_the_model_that_it_chose_itself(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     frontend.arguments = ()
     run = frontend.run("[[text]]")
@@ -128,7 +130,7 @@ def test_the_demo_is_counted(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], indirect=True, ids=str)
 def test_the_real_claude_keeps_its_own_transcript_which_sniffly_counts_by_lines(
-    frontend: Frontend, hello_file: Path
+    frontend: DropInFrontend, hello_file: Path
 ) -> None:
     """It writes a message's usage on each of its lines: here a text and a call, so sniffly has one
     request too many.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from scripts import ScriptedServer
 from test_model_names import Conversation
 from vendor_setups import CODEX, COPILOT, OPENCODE, PI, QWEN, Vendor
@@ -26,7 +26,7 @@ def cells(*vendors: Vendor) -> list[Any]:
 @pytest.mark.parametrize("vendor", cells(PI, CODEX, OPENCODE, COPILOT), indirect=True)
 @pytest.mark.parametrize("effort", ["low", "high"])
 def test_an_effort_reaches_the_model(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, effort: str
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, effort: str
 ) -> None:
     run = frontend.run("[[text]] hi", "--effort", effort)
     assert run.exit == 0 and not run.result["is_error"], run.result
@@ -35,7 +35,7 @@ def test_an_effort_reaches_the_model(
 
 @pytest.mark.parametrize("vendor", cells(QWEN, OPENCODE, PI, CODEX), indirect=True)
 def test_in_a_conversation_another_effort_counts_from_the_next_message_on(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     conversation = Conversation(frontend, "--effort", "low")
     assert conversation.order(subtype="initialize")["models"][0]["supportsEffort"] is True

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import TURN_SECONDS, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
@@ -31,7 +31,7 @@ TRIED = [
 class Script:
     """A script before `shim bridge serve`."""
 
-    def __init__(self, frontend: Frontend, port: int) -> None:
+    def __init__(self, frontend: DropInFrontend, port: int) -> None:
         self._port = port
         self._token = TokenFile(frontend.environment).load_tokens().drive
 
@@ -52,7 +52,7 @@ class Script:
 
 
 @pytest.fixture
-def script(frontend: Frontend) -> Iterator[Script]:
+def script(frontend: DropInFrontend) -> Iterator[Script]:
     words = [sys.executable, "-I", "-m", "shim", "bridge", "serve", "--http", "127.0.0.1:0"]
     with subprocess.Popen(
         words,
@@ -78,7 +78,7 @@ def script(frontend: Frontend) -> Iterator[Script]:
 
 @pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
 def test_a_real_session_is_begun_answered_and_driven_over_http(
-    script: Script, frontend: Frontend, vendor: Vendor, model: ScriptedServer
+    script: Script, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
     flags = dict(zip(frontend.arguments[::2], frontend.arguments[1::2], strict=False))
     wanted = {"vendor": vendor.name, "cwd": str(frontend.folder), "prompt": "[[shell]] touch made"}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend, Run, check_contract
+from frontend import DropInFrontend, Run, check_contract
 from model_server import ModelServer
 from place import LineProcess, wait_until
 from responses_server import ResponsesServer
@@ -143,7 +143,7 @@ CASES = (
 )  # fmt: skip
 
 
-def prepared(frontend: Frontend, case: Case) -> None:
+def prepared(frontend: DropInFrontend, case: Case) -> None:
     home = Path(frontend.environment["HOME"])
     (frontend.folder / "secret").mkdir()
     (frontend.folder / "secret" / "kept.txt").write_text(HIDDEN)
@@ -156,7 +156,7 @@ def prepared(frontend: Frontend, case: Case) -> None:
             config.write(f'\n[projects."{frontend.folder}"]\ntrust_level = "trusted"\n')
 
 
-def made(frontend: Frontend) -> list[Path]:
+def made(frontend: DropInFrontend) -> list[Path]:
     return list(frontend.folder.parent.rglob(MADE))
 
 
@@ -170,7 +170,7 @@ CELLS = [
 
 @pytest.mark.parametrize(("vendor", "case"), CELLS, indirect=["vendor"])
 def test_a_call_runs_if_the_real_claude_would_have_run_it(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, case: Case
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, case: Case
 ) -> None:
     prepared(frontend, case)
     script, at, path = case.call.partition("@")
@@ -185,7 +185,7 @@ def test_a_call_runs_if_the_real_claude_would_have_run_it(
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [CODEX, COPILOT], indirect=True, ids=str)
 def test_a_file_that_may_not_be_read_is_not_shown_to_the_model(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     """W17: codex reads by commands."""
     prepared(frontend, CASES[0])
@@ -194,7 +194,10 @@ def test_a_file_that_may_not_be_read_is_not_shown_to_the_model(
 
 
 def stepped(
-    frontend: Frontend, model: Stepping, *steps: tuple[str, dict[str, Any]], flags: tuple[str, ...]
+    frontend: DropInFrontend,
+    model: Stepping,
+    *steps: tuple[str, dict[str, Any]],
+    flags: tuple[str, ...],
 ) -> Run:
     model.steps = list(steps)
     run = frontend.run(STEP, *flags)
@@ -203,7 +206,7 @@ def stepped(
 
 
 @of_codex
-def test_the_folder_of_a_command_counts(frontend: Frontend, model: Stepping) -> None:
+def test_the_folder_of_a_command_counts(frontend: DropInFrontend, model: Stepping) -> None:
     (frontend.folder / "secret").mkdir()
     there = ("exec_command", {"cmd": f"touch {MADE}", "workdir": str(frontend.folder / "secret")})
     begin, end = PATCHING
@@ -248,7 +251,7 @@ SHELLS = {
     indirect=["vendor"],
 )
 def test_a_subagent_keeps_the_same_rules(
-    frontend: Frontend, model: Stepping, vendor: Vendor, rule: str | None
+    frontend: DropInFrontend, model: Stepping, vendor: Vendor, rule: str | None
 ) -> None:
     """W2."""
     model.below = [SHELLS[vendor]]
@@ -294,7 +297,7 @@ for line in sys.stdin:
     ],
 )
 def test_a_tool_of_a_server_runs_if_claude_would_run_it(
-    frontend: Frontend, model: Stepping, flags: tuple[str, ...], runs: bool
+    frontend: DropInFrontend, model: Stepping, flags: tuple[str, ...], runs: bool
 ) -> None:
     """W3. codex itself runs what says of itself that it only reads."""
     (frontend.folder.parent / "server.py").write_text(SERVER)
@@ -318,7 +321,7 @@ def test_a_tool_of_a_server_runs_if_claude_would_run_it(
     ],
 )
 def test_the_web_is_searched_only_with_leave(
-    frontend: Frontend, model: Stepping, flags: tuple[str, ...], offered: bool
+    frontend: DropInFrontend, model: Stepping, flags: tuple[str, ...], offered: bool
 ) -> None:
     """The model's service searches: no hook sees it."""
     frontend.run("[[text]] hi", *flags)
@@ -330,7 +333,7 @@ def test_the_web_is_searched_only_with_leave(
 @pytest.mark.parametrize("vendor", [STEPPING_CODEX, STEPPING_COPILOT], indirect=True, ids=str)
 @pytest.mark.parametrize("narrows", [True, False])
 def test_a_mode_that_is_narrowed_while_a_call_runs_binds_the_next_call(
-    frontend: Frontend, model: Stepping, vendor: Vendor, narrows: bool
+    frontend: DropInFrontend, model: Stepping, vendor: Vendor, narrows: bool
 ) -> None:
     name, given = SHELLS[vendor]
     key = "cmd" if "cmd" in given else "command"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from frontend import Frontend, check_contract
+from frontend import DropInFrontend, check_contract
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from test_acp import ASKING, Conversation, made
 from vendor_setups import KIMI_CODE
@@ -20,7 +20,7 @@ WRITE = '[[call]] Write {"path": "made", "content": "x"}'
 
 
 def test_one_message_runs_unattended_and_its_session_goes_on(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     first = frontend.run(WRITE)
     check_contract(first)
@@ -32,7 +32,7 @@ def test_one_message_runs_unattended_and_its_session_goes_on(
     assert "[[call]] Write" in json.dumps(model.requests[-1].messages)
 
 
-def test_a_conversation_is_asked_about_changes_and_commands(frontend: Frontend) -> None:
+def test_a_conversation_is_asked_about_changes_and_commands(frontend: DropInFrontend) -> None:
     conversation = Conversation(frontend, *ASKING)
     for prompt in (WRITE, "[[shell]] touch made"):
         for allow in (False, True):
@@ -49,7 +49,7 @@ def test_a_conversation_is_asked_about_changes_and_commands(frontend: Frontend) 
         (frontend.folder / "made").unlink()
 
 
-def test_plan_mode_changes_nothing(frontend: Frontend) -> None:
+def test_plan_mode_changes_nothing(frontend: DropInFrontend) -> None:
     conversation = Conversation(frontend, *ASKING, "--permission-mode", "plan")
     for prompt in (WRITE, "[[shell]] touch made"):
         conversation.send(prompt)
@@ -57,14 +57,14 @@ def test_plan_mode_changes_nothing(frontend: Frontend) -> None:
     assert made(frontend) == set()
 
 
-def test_one_shot_mode_refuses_plan_mode(frontend: Frontend) -> None:
+def test_one_shot_mode_refuses_plan_mode(frontend: DropInFrontend) -> None:
     run = frontend.run("[[text]]", "--permission-mode", "plan")
     assert run.result["shim"]["cause"] == "refused"
     assert "no way to honour the permission mode plan" in run.result["errors"][0]
 
 
 def test_a_question_that_nobody_can_answer_is_not_answered(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
     conversation.send("[[ask]] Which colour?")

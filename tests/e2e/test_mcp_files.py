@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import Line, LineProcess
 from scripts import REPLY_AFTER_TOOL
 from vendor_setups import CODEX, GEMINI, OPENCODE, QWEN, Vendor
@@ -26,7 +26,7 @@ SERVER = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_
 @pytest.mark.parametrize("vendor", [QWEN, GEMINI, OPENCODE, CODEX], ids=str, indirect=True)
 @pytest.mark.parametrize("allowed", [True, False], ids=("allowed", "denied"))
 def test_a_server_of_a_file_is_called_when_the_frontend_allows_it(
-    frontend: Frontend, vendor: Vendor, allowed: bool, tmp_path: Path
+    frontend: DropInFrontend, vendor: Vendor, allowed: bool, tmp_path: Path
 ) -> None:
     file = tmp_path / "servers.json"
     file.write_text(json.dumps({"mcpServers": {"my_srv": SERVER}}))

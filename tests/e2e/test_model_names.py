@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from model_server import MODEL, SECOND_MODEL
 from place import TURN_SECONDS, Line, LineProcess
 from scripts import ScriptedServer
@@ -37,12 +37,12 @@ CELLS: list[Any] = [
 
 
 @pytest.fixture
-def plain(frontend: Frontend) -> Frontend:
+def plain(frontend: DropInFrontend) -> DropInFrontend:
     """The drop-in without the flags that name the tests' model: the vendor has its own default."""
     return replace(frontend, arguments=())
 
 
-def mapped(frontend: Frontend, vendor: Vendor) -> None:
+def mapped(frontend: DropInFrontend, vendor: Vendor) -> None:
     file = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     old = file.read_text() if file.exists() else ""
@@ -52,7 +52,7 @@ def mapped(frontend: Frontend, vendor: Vendor) -> None:
 
 @pytest.mark.parametrize(("vendor", "name"), CELLS, indirect=["vendor"])
 def test_a_name_of_claudes_leaves_the_vendor_its_own_default(
-    plain: Frontend, model: ScriptedServer, vendor: Vendor, name: str
+    plain: DropInFrontend, model: ScriptedServer, vendor: Vendor, name: str
 ) -> None:
     run = plain.run("[[text]] hi", "--model", name)
     assert run.exit == 0 and not run.result["is_error"], run.result
@@ -66,7 +66,7 @@ def test_a_name_of_claudes_leaves_the_vendor_its_own_default(
     "vendor", [PI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
 )
 def test_a_name_that_the_settings_map_is_told_in_the_vendors_words(
-    plain: Frontend, model: ScriptedServer, vendor: Vendor
+    plain: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     mapped(plain, vendor)
     run = plain.run("[[text]] hi", "--model", "claude-haiku-4-5")
@@ -83,7 +83,7 @@ def test_a_name_that_the_settings_map_is_told_in_the_vendors_words(
 class Conversation:
     """A frontend that talks with the drop-in."""
 
-    def __init__(self, frontend: Frontend, *flags: str) -> None:
+    def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
         argv = [
             str(frontend.claude),
             "-p",
@@ -117,7 +117,7 @@ class Conversation:
     "vendor", [QWEN, pytest.param(PI, marks=pytest.mark.full)], ids=str, indirect=True
 )
 def test_in_a_conversation_each_name_counts_from_the_next_message_on(
-    plain: Frontend, model: ScriptedServer, vendor: Vendor
+    plain: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     """A vendor whose child stays, and one with a child for each message: the same names reach the
     same models.
@@ -144,7 +144,7 @@ def test_in_a_conversation_each_name_counts_from_the_next_message_on(
     "vendor", [pytest.param(PI, marks=pytest.mark.full), OPENCODE], ids=str, indirect=True
 )
 def test_the_vendors_own_list_can_be_chosen_from(
-    plain: Frontend, model: ScriptedServer, vendor: Vendor
+    plain: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     """`shim doctor` asks the vendor's program for it, as `shim install` does."""
     doctor = [sys.executable, "-m", "shim", "doctor", vendor.name, "--wait", f"{TURN_SECONDS:g}"]

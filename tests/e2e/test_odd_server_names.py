@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from vendor_setups import QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
@@ -42,7 +42,7 @@ def hash_name(name: str) -> str:
     ],
 )
 def test_a_denied_tool_of_a_server_with_a_dot_in_its_name_does_not_run(
-    frontend: Frontend, vendor: Vendor, rules: Sequence[str], runs: bool
+    frontend: DropInFrontend, vendor: Vendor, rules: Sequence[str], runs: bool
 ) -> None:
     config = json.dumps({"mcpServers": {"s.x": {"command": sys.executable, "args": [str(SERVER)]}}})
     made = frontend.folder / "made"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 from browser import DESKTOP, Browser
-from frontend import Frontend
+from frontend import DropInFrontend
 from page_driving import ENTER, SMALL, Page, Served
 from place import TURN_SECONDS, wait_until
 from scripts import REPLY_AFTER_TOOL, ScriptedServer
@@ -39,7 +39,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(browser: Browser, frontend: Frontend) -> Iterator[Page]:
+def page(browser: Browser, frontend: DropInFrontend) -> Iterator[Page]:
     served = Served(frontend.environment)
     page = Page(browser, served)
     yield page
@@ -59,7 +59,7 @@ def page(browser: Browser, frontend: Frontend) -> Iterator[Page]:
 class Watcher:
     """`shim bridge watch ID` on a terminal, and what it showed."""
 
-    def __init__(self, frontend: Frontend, session: str) -> None:
+    def __init__(self, frontend: DropInFrontend, session: str) -> None:
         main, other = pty.openpty()
         words = [sys.executable, "-I", "-m", "shim", "bridge", "watch", session]
         environment = {
@@ -103,7 +103,7 @@ class Watcher:
 
 @pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
 def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
-    page: Page, browser: Browser, frontend: Frontend, vendor: Vendor, model: ScriptedServer
+    page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
     begin = [str(frontend.claude), "--bg", "[[shell]] touch made", *frontend.arguments]
     begun = subprocess.run(
@@ -158,7 +158,7 @@ def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
 
 @pytest.mark.parametrize("vendor", TRIED[:1], ids=str, indirect=True)
 def test_a_session_of_a_vendor_is_begun_from_the_page_and_denied_with_a_message(
-    page: Page, browser: Browser, frontend: Frontend, vendor: Vendor, model: ScriptedServer
+    page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
     page.come_in(size=SMALL)
     browser.click("#new")
@@ -184,7 +184,7 @@ CHOOSERS = [pytest.param(each, marks=pytest.mark.full) for each in (CLAUDE_ITSEL
 
 @pytest.mark.parametrize("vendor", CHOOSERS, ids=str, indirect=True)
 def test_a_choice_of_the_model_is_made_on_the_page(
-    page: Page, browser: Browser, frontend: Frontend, vendor: Vendor, model: ScriptedServer
+    page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
     begin = [str(frontend.claude), "--bg", "[[ask]] Which colour?", *frontend.arguments]
     subprocess.run(

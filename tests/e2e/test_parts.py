@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from scripts import REPLY, ScriptedServer
 from test_acp import ASKING, Conversation
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN
@@ -62,7 +62,7 @@ def notices(conversation: Conversation) -> list[str]:
 
 @takers
 def test_the_model_receives_a_picture_and_a_document(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = Conversation(frontend, *ASKING)
     say(
@@ -81,7 +81,7 @@ def test_the_model_receives_a_picture_and_a_document(
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [PI, CODEX, KIMI], ids=str, indirect=True)
 def test_a_vendor_that_takes_pictures_only_is_given_those(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = Conversation(frontend, *ASKING)
     say(
@@ -100,7 +100,7 @@ def test_a_vendor_that_takes_pictures_only_is_given_those(
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [COPILOT], ids=str, indirect=True)
 def test_an_agent_may_keep_a_document_in_a_file_of_its_own(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = Conversation(frontend, *ASKING)
     say(
@@ -118,7 +118,9 @@ def test_an_agent_may_keep_a_document_in_a_file_of_its_own(
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
-def test_a_picture_that_a_call_returned_is_one_for_the_frontend_too(frontend: Frontend) -> None:
+def test_a_picture_that_a_call_returned_is_one_for_the_frontend_too(
+    frontend: DropInFrontend,
+) -> None:
     file = Path(frontend.folder) / "red.png"
     file.write_bytes(base64.b64decode(PICTURE))
     conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
@@ -134,7 +136,7 @@ def test_a_picture_that_a_call_returned_is_one_for_the_frontend_too(frontend: Fr
 
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
 def test_a_picture_is_given_by_its_path_where_the_vendor_wants_one(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     # a model that takes pictures
     frontend.environment = {**frontend.environment, "OPENAI_MODEL": "gpt-5"}
@@ -159,7 +161,7 @@ def test_a_picture_is_given_by_its_path_where_the_vendor_wants_one(
 
 @takers
 def test_what_is_no_picture_is_left_out_with_its_fault_and_the_rest_arrives(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = Conversation(frontend, *ASKING)
     broken = part("image", "image/png", "no base64"), part("image", "image/tiff", PICTURE)

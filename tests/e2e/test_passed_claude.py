@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from frontend import END_SECONDS, TERMINATOR, Frontend
+from frontend import END_SECONDS, TERMINATOR, DropInFrontend
 from place import TURN_SECONDS, Line, LineProcess, wait_until
 from scripts import ScriptedServer
 from vendor_setups import CLAUDE_ITSELF
@@ -23,7 +23,9 @@ def idle(line: Line) -> bool:
     return line.get("subtype") == "session_state_changed" and line["state"] == "idle"
 
 
-def test_the_terminator_comes_behind_the_state_that_follows_the_result(frontend: Frontend) -> None:
+def test_the_terminator_comes_behind_the_state_that_follows_the_result(
+    frontend: DropInFrontend,
+) -> None:
     frontend.environment = {**frontend.environment, "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
     run = frontend.run("[[text]]")
     assert [line["type"] for line in run.lines[-3:]] == ["result", "system", "message_stop"]
@@ -32,7 +34,9 @@ def test_the_terminator_comes_behind_the_state_that_follows_the_result(frontend:
 
 
 @pytest.mark.full
-def test_its_own_result_of_an_interrupt_passes(frontend: Frontend, model: ScriptedServer) -> None:
+def test_its_own_result_of_an_interrupt_passes(
+    frontend: DropInFrontend, model: ScriptedServer
+) -> None:
     """Without partial messages, so nothing of the reply was said when the signal comes."""
     process = frontend.start("[[slow]]")
     assert wait_until(lambda: bool(model.requests), TURN_SECONDS)
@@ -44,7 +48,7 @@ def test_its_own_result_of_an_interrupt_passes(frontend: Frontend, model: Script
 
 @pytest.mark.full
 @pytest.mark.parametrize("conversation", [False, True])
-def test_an_interrupt_while_it_starts_is_one(frontend: Frontend, conversation: bool) -> None:
+def test_an_interrupt_while_it_starts_is_one(frontend: DropInFrontend, conversation: bool) -> None:
     """It then ends without a result, before its `init`, behind it, or behind its line about the
     interrupt.
     """

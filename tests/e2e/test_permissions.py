@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend, Run
+from frontend import DropInFrontend, Run
 from permission_rows import FOLDER, MADE, NOT_RUN, RAN, REFUSED, ROWS, SECRET, UNASKED, Row, told
 from programs import install
 from scripts import Reply, Request, ScriptedServer
@@ -91,7 +91,7 @@ def held(model: ScriptedServer, process: int) -> Iterator[None]:
             timer.join()
 
 
-def furnish(frontend: Frontend, row: Row) -> None:
+def furnish(frontend: DropInFrontend, row: Row) -> None:
     (frontend.folder / "secret").mkdir()
     (frontend.folder.parent / "out").mkdir()
     for folder in (frontend.folder / "secret", frontend.folder.parent / "out"):
@@ -103,7 +103,7 @@ def furnish(frontend: Frontend, row: Row) -> None:
         path.write_text(json.dumps(settings).replace(FOLDER, str(frontend.folder)))
 
 
-def run(frontend: Frontend, vendor: Vendor, model: ScriptedServer, row: Row) -> Run:
+def run(frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer, row: Row) -> Run:
     script, at, path = row.call.partition("@")
     named = path if vendor.relative_paths else os.path.normpath(frontend.folder / path)
     given = [] if row.settings is None else ["--settings", json.dumps(row.settings)]
@@ -112,7 +112,7 @@ def run(frontend: Frontend, vendor: Vendor, model: ScriptedServer, row: Row) -> 
         return process.finish()
 
 
-def outcome(frontend: Frontend, model: ScriptedServer, row: Row, done: Run) -> str:
+def outcome(frontend: DropInFrontend, model: ScriptedServer, row: Row, done: Run) -> str:
     made = [*frontend.folder.rglob(MADE), *(frontend.folder.parent / "out").rglob(MADE)]
     if not (made or any(SECRET in (request.told or "") for request in model.requests)):
         return NOT_RUN if model.requests else REFUSED
@@ -121,7 +121,7 @@ def outcome(frontend: Frontend, model: ScriptedServer, row: Row, done: Run) -> s
 
 @pytest.mark.parametrize(("vendor", "row"), cells(), indirect=["vendor"])
 def test_a_call_runs_only_where_the_real_claude_runs_it(
-    frontend: Frontend,
+    frontend: DropInFrontend,
     model: ScriptedServer,
     vendor: Vendor,
     row: Row,

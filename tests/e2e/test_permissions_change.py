@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import Line, LineProcess
 from programs import install
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
@@ -27,7 +27,7 @@ BYPASS = ("--permission-mode", "bypassPermissions", "--allow-dangerously-skip-pe
 class Conversation:
     """A frontend that talks with a claude, and answers its questions with `answer`."""
 
-    def __init__(self, frontend: Frontend, *flags: str) -> None:
+    def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
         argv = [str(frontend.claude), *TALK, *frontend.arguments, *flags]
         self._process = LineProcess(argv, frontend.folder, frontend.environment)
         frontend.started.append(self._process)
@@ -55,19 +55,19 @@ class Conversation:
 
 
 @pytest.fixture
-def claude(frontend: Frontend, vendor: Vendor) -> Iterator[Frontend]:
+def claude(frontend: DropInFrontend, vendor: Vendor) -> Iterator[DropInFrontend]:
     if vendor is CLAUDE_ITSELF:
         frontend.claude = install(vendor.package).executable
         frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     yield frontend
 
 
-def made(frontend: Frontend) -> set[str]:
+def made(frontend: DropInFrontend) -> set[str]:
     return {path.name for path in Path(frontend.folder).iterdir()} - {"hello.txt"}
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
-def test_a_mode_binds_the_next_call(claude: Frontend) -> None:
+def test_a_mode_binds_the_next_call(claude: DropInFrontend) -> None:
     conversation = Conversation(claude, *BYPASS)
     conversation.say("[[shell]] touch one")
     conversation.order(subtype="set_permission_mode", mode="plan")
@@ -79,7 +79,7 @@ def test_a_mode_binds_the_next_call(claude: Frontend) -> None:
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
 @pytest.mark.parametrize("kind", ["deny", pytest.param("allow", marks=pytest.mark.full)])
-def test_a_rule_of_an_answer_binds_the_next_call(claude: Frontend, kind: str) -> None:
+def test_a_rule_of_an_answer_binds_the_next_call(claude: DropInFrontend, kind: str) -> None:
     conversation = Conversation(claude, *ASKING)
     rules = [{"toolName": "Bash", "ruleContent": "python3:*"}]
     change = {"type": "addRules", "rules": rules, "behavior": kind, "destination": "session"}
@@ -91,7 +91,7 @@ def test_a_rule_of_an_answer_binds_the_next_call(claude: Frontend, kind: str) ->
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
-def test_the_mode_of_an_answer_binds_the_next_call(claude: Frontend) -> None:
+def test_the_mode_of_an_answer_binds_the_next_call(claude: DropInFrontend) -> None:
     conversation = Conversation(claude, *ASKING)
     change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
     conversation.answer = {"behavior": "allow", "updatedPermissions": [change]}
@@ -102,7 +102,7 @@ def test_the_mode_of_an_answer_binds_the_next_call(claude: Frontend) -> None:
 
 
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
-def test_a_call_is_not_changed_into_one_that_a_rule_denies(claude: Frontend) -> None:
+def test_a_call_is_not_changed_into_one_that_a_rule_denies(claude: DropInFrontend) -> None:
     """The real claude runs it: there the person's word goes before the rule."""
     conversation = Conversation(claude, *ASKING, "--disallowedTools", "Bash(touch:*)")
     conversation.answer = {"behavior": "allow", "updatedInput": {"command": "touch two"}}

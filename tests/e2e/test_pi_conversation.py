@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import TURN_SECONDS, LineProcess
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from test_acp import ASKING, Conversation, made
@@ -58,7 +58,7 @@ exec {pi} "$@"
 
 
 @pytest.fixture
-def extended(frontend: Frontend) -> Frontend:
+def extended(frontend: DropInFrontend) -> DropInFrontend:
     """A home in which pi has an extension."""
     folder = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "extensions"
     folder.mkdir()
@@ -69,21 +69,21 @@ def extended(frontend: Frontend) -> Frontend:
 class OneMessage(Conversation):
     """A frontend that says its message on the command line, and answers on stdin."""
 
-    def __init__(self, frontend: Frontend, *flags: str) -> None:
+    def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
         argv = [str(frontend.claude), *frontend.arguments, *flags]
         self.process = LineProcess(argv, frontend.folder, frontend.environment)
         frontend.started.append(self.process)
         self.lines = []
 
 
-def settings(frontend: Frontend, text: str) -> None:
+def settings(frontend: DropInFrontend, text: str) -> None:
     config = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text(text)
 
 
 @both
-def test_nothing_runs_where_nobody_can_be_asked(frontend: Frontend) -> None:
+def test_nothing_runs_where_nobody_can_be_asked(frontend: DropInFrontend) -> None:
     conversation = Conversation(frontend)
     conversation.send("[[shell]] touch one")
     result = conversation.until("result")
@@ -95,7 +95,7 @@ def test_nothing_runs_where_nobody_can_be_asked(frontend: Frontend) -> None:
 
 @both
 def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     pi = Path(frontend.environment["SHIM_BIN"])
     without = frontend.folder.parent / "pi"
@@ -111,7 +111,7 @@ def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension(
 
 @one
 @full
-def test_the_file_of_our_extension_is_told_by_us_alone(frontend: Frontend) -> None:
+def test_the_file_of_our_extension_is_told_by_us_alone(frontend: DropInFrontend) -> None:
     settings(frontend, '[vendors.pi]\nenv = { PI_GATE = "{}" }\n')
     frontend.environment["PI_GATE"] = "{}"
     conversation = Conversation(frontend)
@@ -122,7 +122,9 @@ def test_the_file_of_our_extension_is_told_by_us_alone(frontend: Frontend) -> No
 
 @one
 @full
-def test_a_rule_about_some_commands_holds_though_everything_may_run(frontend: Frontend) -> None:
+def test_a_rule_about_some_commands_holds_though_everything_may_run(
+    frontend: DropInFrontend,
+) -> None:
     conversation = Conversation(frontend, *BYPASS, "--disallowedTools", "Bash(touch:*)")
     conversation.send("[[shell]] true && touch one")
     conversation.until("result")
@@ -133,7 +135,9 @@ def test_a_rule_about_some_commands_holds_though_everything_may_run(frontend: Fr
 
 @one
 @full
-def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(frontend: Frontend) -> None:
+def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
+    frontend: DropInFrontend,
+) -> None:
     conversation = Conversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
     conversation.send("[[write]] in.txt")
     assert conversation.until("result", "can_use_tool")["type"] == "result"
@@ -148,7 +152,7 @@ def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(frontend: Fr
 @both
 @full
 def test_what_was_allowed_runs_and_not_what_another_extension_makes_of_it(
-    extended: Frontend,
+    extended: DropInFrontend,
 ) -> None:
     conversation = Conversation(extended, *ASKING)
     conversation.send("[[shell]] touch one # widen")
@@ -160,7 +164,7 @@ def test_what_was_allowed_runs_and_not_what_another_extension_makes_of_it(
 
 @one
 @full
-def test_a_tool_of_a_persons_own_is_asked_about(extended: Frontend) -> None:
+def test_a_tool_of_a_persons_own_is_asked_about(extended: DropInFrontend) -> None:
     conversation = Conversation(extended, *ASKING)
     conversation.send('[[call]] own_tool {"text": "one"}')
     question = conversation.until("can_use_tool")
@@ -180,7 +184,7 @@ def test_a_tool_of_a_persons_own_is_asked_about(extended: Frontend) -> None:
 @full
 @pytest.mark.parametrize("said", ["Yes", "No", None])
 def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(
-    extended: Frontend, said: str | None
+    extended: DropInFrontend, said: str | None
 ) -> None:
     conversation = Conversation(extended, *(ASKING if said else ()), *BYPASS)
     conversation.send("[[call]] own_question {}")
@@ -197,7 +201,7 @@ def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(
 @one
 @full
 def test_a_command_of_an_extension_is_a_text_for_the_model(
-    extended: Frontend, model: ScriptedServer
+    extended: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = Conversation(extended, *ASKING)
     conversation.send("/own [[text]] hi")
@@ -207,7 +211,7 @@ def test_a_command_of_an_extension_is_a_text_for_the_model(
 
 @one
 @full
-def test_what_the_folder_brings_is_not_loaded(frontend: Frontend) -> None:
+def test_what_the_folder_brings_is_not_loaded(frontend: DropInFrontend) -> None:
     folder = frontend.folder / ".pi" / "extensions"
     folder.mkdir(parents=True)
     (folder / "own.js").write_text(
@@ -222,7 +226,9 @@ def test_what_the_folder_brings_is_not_loaded(frontend: Frontend) -> None:
 
 @both
 @full
-def test_a_message_changes_the_run_that_goes_on(frontend: Frontend, model: ScriptedServer) -> None:
+def test_a_message_changes_the_run_that_goes_on(
+    frontend: DropInFrontend, model: ScriptedServer
+) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
@@ -240,7 +246,7 @@ def test_a_message_changes_the_run_that_goes_on(frontend: Frontend, model: Scrip
 @both
 @full
 def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(
-    frontend: Frontend,
+    frontend: DropInFrontend,
 ) -> None:
     conversation = Conversation(frontend, *ASKING)
     os.mkfifo(frontend.folder / "begun")
@@ -260,7 +266,7 @@ def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(
 @one
 @full
 def test_an_api_that_fails_is_a_failed_turn_and_the_next_one_is_answered(
-    frontend: Frontend,
+    frontend: DropInFrontend,
 ) -> None:
     conversation = Conversation(frontend)
     conversation.send("[[error]] 401")
@@ -273,7 +279,7 @@ def test_an_api_that_fails_is_a_failed_turn_and_the_next_one_is_answered(
 
 @both
 @full
-def test_a_conversation_whose_context_is_compacted_goes_on(frontend: Frontend) -> None:
+def test_a_conversation_whose_context_is_compacted_goes_on(frontend: DropInFrontend) -> None:
     folder = Path(frontend.environment["PI_CODING_AGENT_DIR"])
     models = json.loads((folder / "models.json").read_text())
     for one_model in models["providers"]["mock"]["models"]:
@@ -291,7 +297,9 @@ def test_a_conversation_whose_context_is_compacted_goes_on(frontend: Frontend) -
 
 @one
 @full
-def test_one_message_with_a_frontend_that_answers_is_asked_about_too(frontend: Frontend) -> None:
+def test_one_message_with_a_frontend_that_answers_is_asked_about_too(
+    frontend: DropInFrontend,
+) -> None:
     conversation = OneMessage(frontend, "-p", "[[shell]] touch one", *STREAM, *ASKING)
     conversation.answer(conversation.until("can_use_tool"), allow=False)
     conversation.until("result")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from vendor_setups import PI, Vendor
 
 pytestmark = pytest.mark.e2e
@@ -29,7 +29,7 @@ SERVER = Path(__file__).with_name("mcp_server.py")
     ],
 )
 def test_a_tool_of_pis_own_server_runs_only_where_nothing_would_be_asked(
-    frontend: Frontend, vendor: Vendor, flags: Sequence[str], runs: bool
+    frontend: DropInFrontend, vendor: Vendor, flags: Sequence[str], runs: bool
 ) -> None:
     server = {"command": sys.executable, "args": [str(SERVER)], "exposure": "direct"}
     config = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "mcp.json"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from scripts import REPLY
 from test_acp import ASKING, Conversation, made
 from test_hooked_vendors import STEP, Stepping, SteppingCompletions
@@ -26,7 +26,7 @@ both = pytest.mark.parametrize(
 SECRET = "what stands outside"
 
 
-def extension(frontend: Frontend, text: str) -> None:
+def extension(frontend: DropInFrontend, text: str) -> None:
     """Put an extension into the person's own pi."""
     folder = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "extensions"
     folder.mkdir()
@@ -45,7 +45,7 @@ def asked_about(conversation: Conversation) -> list[tuple[str, object]]:
 
 @both
 def test_a_file_that_is_named_twice_is_the_one_that_pi_opens(
-    frontend: Frontend, model: Stepping
+    frontend: DropInFrontend, model: Stepping
 ) -> None:
     out, new = frontend.folder.parent / "outside", frontend.folder.parent / "new"
     out.write_text(SECRET)
@@ -69,7 +69,7 @@ def test_a_file_that_is_named_twice_is_the_one_that_pi_opens(
 @both
 @pytest.mark.parametrize("mode", ["default", "acceptEdits", "bypassPermissions"])
 def test_a_path_that_pi_reads_in_its_own_way_is_refused(
-    frontend: Frontend, model: Stepping, mode: str
+    frontend: DropInFrontend, model: Stepping, mode: str
 ) -> None:
     out, hooks = frontend.folder.parent / "outside", frontend.folder / ".git" / "hooks"
     hooks.mkdir(parents=True)
@@ -104,7 +104,7 @@ export default function (pi) {
 @both
 @pytest.mark.parametrize("flags", [(), ("--disallowedTools", "Read", "Task")])
 def test_a_tool_of_an_extension_is_asked_about_whatever_it_is_called(
-    frontend: Frontend, model: Stepping, flags: tuple[str, ...]
+    frontend: DropInFrontend, model: Stepping, flags: tuple[str, ...]
 ) -> None:
     extension(frontend, EXTENSION)
     names = ["read", "Grep", "TodoWrite", "Skill", "todo", "Task"]
@@ -119,7 +119,7 @@ def test_a_tool_of_an_extension_is_asked_about_whatever_it_is_called(
 @both
 @pytest.mark.parametrize("flags", [(), ASKING], ids=["nobody", "a person"])
 def test_a_dialog_at_the_start_is_named_and_how_to_go_without_it(
-    frontend: Frontend, flags: tuple[str, ...]
+    frontend: DropInFrontend, flags: tuple[str, ...]
 ) -> None:
     extension(
         frontend,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from frontend import Frontend, check_contract, text_of_result
+from frontend import DropInFrontend, check_contract, text_of_result
 from model_server import MODEL
 from programs import newer_python
 from scripts import REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
@@ -25,7 +25,7 @@ only_kimi = pytest.mark.parametrize("vendor", [KIMI], indirect=True, ids=str)
 
 @only_vibe
 def test_vibe_reads_a_file_and_a_resumed_session_counts_its_own_run(
-    frontend: Frontend, model: ScriptedServer, hello_file: Path
+    frontend: DropInFrontend, model: ScriptedServer, hello_file: Path
 ) -> None:
     """What a run took is in its export."""
     run = frontend.run(f"[[read]] {hello_file}")
@@ -47,7 +47,7 @@ def test_vibe_reads_a_file_and_a_resumed_session_counts_its_own_run(
 
 @only_vibe
 @pytest.mark.parametrize("mode", ["default", pytest.param("acceptEdits", marks=pytest.mark.full)])
-def test_vibe_writes_a_file_only_with_leave_for_edits(frontend: Frontend, mode: str) -> None:
+def test_vibe_writes_a_file_only_with_leave_for_edits(frontend: DropInFrontend, mode: str) -> None:
     """Its own default is to write."""
     made = frontend.folder / "made.txt"
     run = frontend.run(f"[[write]] {made}", "--permission-mode", mode)
@@ -79,7 +79,7 @@ OPEN = {
     "opened", ["a tool", *(pytest.param(name, marks=pytest.mark.full) for name in list(OPEN)[1:])]
 )
 def test_vibes_own_settings_widen_no_mode_but_the_widest(
-    frontend: Frontend, mode: str | None, opened: str
+    frontend: DropInFrontend, mode: str | None, opened: str
 ) -> None:
     """Permission-parity W10."""
     config = Path(frontend.environment["VIBE_HOME"]) / "config.toml"
@@ -92,7 +92,7 @@ def test_vibes_own_settings_widen_no_mode_but_the_widest(
 
 @only_vibe
 @pytest.mark.full
-def test_vibes_limit_of_turns_is_claudes(frontend: Frontend) -> None:
+def test_vibes_limit_of_turns_is_claudes(frontend: DropInFrontend) -> None:
     run = frontend.run("[[shell]] ls", "--max-turns", "1")
     check_contract(run)
     assert run.exit == 1 and run.result["subtype"] == "error_max_turns"
@@ -103,7 +103,7 @@ def test_vibes_limit_of_turns_is_claudes(frontend: Frontend) -> None:
 @pytest.mark.parametrize(
     "prompt", [pytest.param("[[think]] hi", marks=pytest.mark.full), "-h [[think]]"]
 )
-def test_kimi_thinks_and_answers(frontend: Frontend, prompt: str) -> None:
+def test_kimi_thinks_and_answers(frontend: DropInFrontend, prompt: str) -> None:
     run = frontend.run(prompt)
     check_contract(run)
     assert run.exit == 0 and run.texts == [REPLY]
@@ -111,7 +111,9 @@ def test_kimi_thinks_and_answers(frontend: Frontend, prompt: str) -> None:
 
 
 @only_kimi
-def test_kimi_runs_what_it_likes_and_says_so(frontend: Frontend, model: ScriptedServer) -> None:
+def test_kimi_runs_what_it_likes_and_says_so(
+    frontend: DropInFrontend, model: ScriptedServer
+) -> None:
     made = frontend.folder / "made.txt"
     first = frontend.run(f"[[write]] {made}")
     check_contract(first)

@@ -5,7 +5,7 @@ asked.
 from __future__ import annotations
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from programs import install
 from test_acp import ASKING, Conversation, made
 from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, Vendor
@@ -45,7 +45,7 @@ def told(conversation: Conversation) -> list[str]:
     ],
 )
 def test_a_session_requires_action_while_a_question_is_open(
-    frontend: Frontend, vendor: Vendor, end: str
+    frontend: DropInFrontend, vendor: Vendor, end: str
 ) -> None:
     frontend.environment = {**frontend.environment, **EVENTS}
     if vendor is CLAUDE_ITSELF:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from scripts import REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import QWEN
 
@@ -119,7 +119,7 @@ CELLS = (
     ],
 )
 def test_only_what_the_real_claude_would_run_runs_and_the_turn_goes_on(
-    frontend: Frontend, model: ScriptedServer, cell: Cell
+    frontend: DropInFrontend, model: ScriptedServer, cell: Cell
 ) -> None:
     put(frontend, "secret/file", SECRET)
     for place, content in cell.files.items():
@@ -130,7 +130,7 @@ def test_only_what_the_real_claude_would_run_runs_and_the_turn_goes_on(
     assert (done.exit, done.result["result"]) == (0, REPLY_AFTER_TOOL), done.result
 
 
-def put(frontend: Frontend, place: str, content: str | Mapping[str, Any]) -> None:
+def put(frontend: DropInFrontend, place: str, content: str | Mapping[str, Any]) -> None:
     home = Path(frontend.environment["HOME"])
     path = home / place[2:] if place.startswith("~/") else frontend.folder / place
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ def put(frontend: Frontend, place: str, content: str | Mapping[str, Any]) -> Non
     ids=["read", "grep of all", "grep", "shell", "a file named in the prompt"],
 )
 def test_a_file_that_may_not_be_read_never_reaches_the_model(
-    frontend: Frontend, model: ScriptedServer, call: str
+    frontend: DropInFrontend, model: ScriptedServer, call: str
 ) -> None:
     """W17"""
     put(frontend, "secret/file", SECRET)
@@ -163,7 +163,9 @@ def test_a_file_that_may_not_be_read_never_reaches_the_model(
     )
 
 
-def test_qwen_leaves_our_settings_as_they_are(frontend: Frontend, model: ScriptedServer) -> None:
+def test_qwen_leaves_our_settings_as_they_are(
+    frontend: DropInFrontend, model: ScriptedServer
+) -> None:
     """It brings settings of an older version up to date, in their file."""
     import shim.adapters
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import TURN_SECONDS
 from test_acp import Conversation
 from vendor_setups import CODEX, COPILOT, GEMINI, OPENCODE, PI, PI_CUMULATIVE
@@ -31,7 +31,7 @@ exec sleep {seconds}
 AT_ONCE = "end_grace = 0\n"
 
 
-def record(frontend: Frontend, file: Path, flags: list[str]) -> int:
+def record(frontend: DropInFrontend, file: Path, flags: list[str]) -> int:
     """One turn, recorded; its exit status."""
     stream = [] if flags else ["--output-format", "stream-json", "--verbose"]
     argv = [
@@ -68,7 +68,9 @@ def summary(file: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("vendor", [PI, *LATER], indirect=True, ids=str)
-def test_a_turn_that_went_well_is_one_in_every_format(frontend: Frontend, tmp_path: Path) -> None:
+def test_a_turn_that_went_well_is_one_in_every_format(
+    frontend: DropInFrontend, tmp_path: Path
+) -> None:
     settings = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(AT_ONCE + (settings.read_text() if settings.exists() else ""))
@@ -85,7 +87,7 @@ def test_a_turn_that_went_well_is_one_in_every_format(frontend: Frontend, tmp_pa
     assert found["text"] == found["json"] == found["stream"]
 
 
-def stay_after_the_turn(frontend: Frontend, folder: Path) -> None:
+def stay_after_the_turn(frontend: DropInFrontend, folder: Path) -> None:
     """Have the vendor's program stay when its turn is over, so that it is always ended by us."""
     program, wrapper = frontend.environment["SHIM_BIN"], folder / "stays"
     wrapper.write_text(STAYS.format(program=program, seconds=int(TURN_SECONDS)))
@@ -104,7 +106,7 @@ OPAQUE = "hunter2-Zq81xPlm"  # a secret of no known shape
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], indirect=True, ids=str)
 def test_a_recording_holds_no_value_that_a_server_of_the_frontends_is_given(
-    frontend: Frontend, tmp_path: Path
+    frontend: DropInFrontend, tmp_path: Path
 ) -> None:
     file, settings = tmp_path / "one.cast", tmp_path / "servers.json"
     local = {

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from frontend import END_SECONDS, Frontend, Process, check_contract, text_of_result
+from frontend import END_SECONDS, DropInFrontend, Process, check_contract, text_of_result
 from model_server import MODEL, SECOND_MODEL, USAGE
 from place import GONE_SECONDS, TURN_SECONDS, Line, wait_until
 from scripts import (
@@ -113,7 +113,7 @@ def is_text_delta(line: Line) -> bool:
     )
 
 
-def begin_slowly(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> Process:
+def begin_slowly(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor) -> Process:
     """A run in the middle of a reply; of one that is printed when it is whole, nothing was seen
     yet.
     """
@@ -131,7 +131,7 @@ def is_tool_use(line: Line) -> bool:
 
 @mostly_whole
 def test_a_turn_says_where_it_runs_its_words_once_and_what_they_cost(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, partial: bool
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, partial: bool
 ) -> None:
     run = frontend.run("[[text]] hi", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
@@ -160,7 +160,7 @@ def test_a_turn_says_where_it_runs_its_words_once_and_what_they_cost(
 
 @mostly_partial
 def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, hello_file: Path, partial: bool
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, hello_file: Path, partial: bool
 ) -> None:
     run = frontend.run(f"[[ponder]] {vendor.file_argument(hello_file)}", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
@@ -190,7 +190,7 @@ def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
 @mostly_whole
 @newest_stands
 def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, hello_file: Path, partial: bool
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, hello_file: Path, partial: bool
 ) -> None:
     other = hello_file.with_name("other.txt")
     other.write_text("another file\n")
@@ -220,7 +220,7 @@ def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
 
 
 @newest_stands
-def test_a_written_file_is_claudes_write(frontend: Frontend, vendor: Vendor) -> None:
+def test_a_written_file_is_claudes_write(frontend: DropInFrontend, vendor: Vendor) -> None:
     made = frontend.folder / "made.txt"
     run = frontend.run(
         f"[[write]] {vendor.file_argument(made)}", "--permission-mode", "acceptEdits"
@@ -236,7 +236,7 @@ def test_a_written_file_is_claudes_write(frontend: Frontend, vendor: Vendor) -> 
 
 @newest_stands
 def test_a_command_that_fails_is_a_failed_tool_in_a_successful_turn(
-    frontend: Frontend, vendor: Vendor
+    frontend: DropInFrontend, vendor: Vendor
 ) -> None:
     run = frontend.run(f"[[shell]] {COMMAND_THAT_FAILS}", BYPASS)
     check_contract(run)
@@ -253,7 +253,9 @@ def test_a_command_that_fails_is_a_failed_tool_in_a_successful_turn(
 
 
 @who_denies_commands
-def test_a_command_that_nobody_may_allow_is_denied_and_the_turn_goes_on(frontend: Frontend) -> None:
+def test_a_command_that_nobody_may_allow_is_denied_and_the_turn_goes_on(
+    frontend: DropInFrontend,
+) -> None:
     run = frontend.run("[[shell]] touch made.txt")
     check_contract(run)
     assert run.exit == 0
@@ -270,7 +272,7 @@ def test_a_command_that_nobody_may_allow_is_denied_and_the_turn_goes_on(frontend
 @mostly_whole
 @newest_stands
 def test_a_refusal_of_the_models_service_is_an_api_error(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, partial: bool
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, partial: bool
 ) -> None:
     run = frontend.run("[[error]] hi", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
@@ -289,7 +291,7 @@ def test_a_refusal_of_the_models_service_is_an_api_error(
 @pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit"), (500, "server_error")])
 @who_gives_up
 def test_an_error_that_stays_is_the_api_error_of_its_kind(
-    frontend: Frontend, status: int, kind: str
+    frontend: DropInFrontend, status: int, kind: str
 ) -> None:
     run = frontend.run(f"[[error]] {status}")
     check_contract(run)
@@ -301,7 +303,7 @@ def test_an_error_that_stays_is_the_api_error_of_its_kind(
 
 @who_asks_again
 def test_a_limit_that_passes_is_not_seen_in_the_reply(
-    frontend: Frontend, model: ScriptedServer
+    frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     run = frontend.run("[[once]] 429")
     check_contract(run)
@@ -313,7 +315,7 @@ def test_a_limit_that_passes_is_not_seen_in_the_reply(
 
 @needs_proc
 def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     # As for a user, qwen starts itself twice more. All of its processes must exit.
     kept = {name: value for name, value in frontend.environment.items() if name != QWEN_NO_RELAUNCH}
@@ -336,7 +338,7 @@ def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(
 @needs_proc
 @cheap_stand
 def test_a_terminated_run_says_that_it_failed_and_ends_the_vendor(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     process = begin_slowly(frontend, model, vendor)
     process.terminate()
@@ -353,7 +355,7 @@ def test_a_terminated_run_says_that_it_failed_and_ends_the_vendor(
 @needs_proc
 @cheap_stand
 def test_an_interrupt_of_a_command_ends_the_command_too(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     process = frontend.start(f"[[shell]] {ENDLESS_COMMAND}", BYPASS)
     if vendor.announces:
@@ -388,7 +390,7 @@ RESUMED = [
 
 @pytest.mark.parametrize(("vendor", "chosen"), RESUMED, indirect=["vendor"])
 def test_a_resumed_conversation_keeps_its_id_and_its_memory(
-    frontend: Frontend, model: ScriptedServer, chosen: bool
+    frontend: DropInFrontend, model: ScriptedServer, chosen: bool
 ) -> None:
     session = str(uuid.uuid4())  # pi 0.73.1 cannot be told one: the drop-in keeps the two apart
     first = frontend.run("[[text]] hi", *["--session-id", session] * chosen)
@@ -405,7 +407,7 @@ def test_a_resumed_conversation_keeps_its_id_and_its_memory(
 
 @cheap_stand
 def test_another_model_answers_where_it_is_asked_for(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     run = frontend.run("[[text]] hi", "--model", vendor.second_model)
     check_contract(run)
@@ -425,7 +427,7 @@ AWKWARD = (
 
 @newest_stands
 def test_the_model_gets_a_prompt_as_it_is(
-    frontend: Frontend, model: ScriptedServer, hello_file: Path
+    frontend: DropInFrontend, model: ScriptedServer, hello_file: Path
 ) -> None:
     run = frontend.messages(*AWKWARD)
     results = run.of_type("result")
@@ -452,7 +454,7 @@ PLANNED = [
 
 
 @pytest.mark.parametrize(("vendor", "script"), PLANNED, indirect=["vendor"])
-def test_a_plan_changes_nothing(frontend: Frontend, vendor: Vendor, script: str) -> None:
+def test_a_plan_changes_nothing(frontend: DropInFrontend, vendor: Vendor, script: str) -> None:
     made = frontend.folder / "made.txt"
     change = {"write": vendor.file_argument(made), "shell": "touch made.txt"}[script]
     run = frontend.run(f"[[{script}]] {change}", "--permission-mode", "plan")
@@ -464,7 +466,7 @@ def test_a_plan_changes_nothing(frontend: Frontend, vendor: Vendor, script: str)
 
 
 @of(PI, OPENCODE, GEMINI)
-def test_accepted_edits_are_no_commands(frontend: Frontend) -> None:
+def test_accepted_edits_are_no_commands(frontend: DropInFrontend) -> None:
     run = frontend.run("[[shell]] touch made.txt", "--permission-mode", "acceptEdits")
     check_contract(run)
     assert "Write" in run.init["tools"] and "Bash" not in run.init["tools"]
@@ -474,7 +476,7 @@ def test_accepted_edits_are_no_commands(frontend: Frontend) -> None:
 
 
 @who_denies
-def test_what_would_have_to_ask_is_not_done(frontend: Frontend, vendor: Vendor) -> None:
+def test_what_would_have_to_ask_is_not_done(frontend: DropInFrontend, vendor: Vendor) -> None:
     made = frontend.folder / "made.txt"
     run = frontend.run(f"[[write]] {vendor.file_argument(made)}")
     check_contract(run)
@@ -487,7 +489,7 @@ def test_what_would_have_to_ask_is_not_done(frontend: Frontend, vendor: Vendor) 
     "flag", [[], pytest.param([BYPASS], marks=pytest.mark.full)], ids=["default", "bypass"]
 )
 def test_opencode_refuses_what_its_rules_would_ask_about(
-    frontend: Frontend, flag: list[str]
+    frontend: DropInFrontend, flag: list[str]
 ) -> None:
     """Out of the folder; its turn ends there and then, and everything else it runs unasked."""
     outside = frontend.folder.parent / "outside.txt"
@@ -508,7 +510,7 @@ def test_opencode_refuses_what_its_rules_would_ask_about(
 @pytest.mark.parametrize(
     "mode", ["default", "plan", pytest.param("acceptEdits", marks=pytest.mark.full)]
 )
-def test_a_model_cannot_approve_its_own_plan(frontend: Frontend, mode: str) -> None:
+def test_a_model_cannot_approve_its_own_plan(frontend: DropInFrontend, mode: str) -> None:
     """gemini alone does it where nobody can be asked, and then runs everything."""
     run = frontend.run("[[unplan]] touch made.txt", "--permission-mode", mode)
     check_contract(run)
@@ -526,7 +528,7 @@ def test_a_model_cannot_approve_its_own_plan(frontend: Frontend, mode: str) -> N
 @only_gemini
 @pytest.mark.parametrize("trusted", [False, True])
 def test_a_folder_is_trusted_where_the_settings_say_so_only(
-    frontend: Frontend, trusted: bool
+    frontend: DropInFrontend, trusted: bool
 ) -> None:
     home = Path(frontend.environment["HOME"])
     security = {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": True}}
@@ -545,7 +547,7 @@ def test_a_folder_is_trusted_where_the_settings_say_so_only(
 @of(OPENCODE)
 @pytest.mark.full
 def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_says(
-    frontend: Frontend,
+    frontend: DropInFrontend,
 ) -> None:
     """opencode works where PWD points to. No shell stands before the drop-in here, because a shell
     mends PWD.
@@ -574,7 +576,7 @@ def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_
 @only_gemini
 @pytest.mark.full
 def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call_was_denied(
-    frontend: Frontend,
+    frontend: DropInFrontend,
 ) -> None:
     run = frontend.run("[[shell]] touch made.txt", "--allowedTools", "Bash(touch:*)")
     assert not (frontend.folder / "made.txt").exists()
@@ -584,7 +586,7 @@ def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call
 
 
 @of(GEMINI, OPENCODE, later=[OPENCODE])
-def test_a_tool_that_is_allowed_as_a_whole_is_added_to_the_mode(frontend: Frontend) -> None:
+def test_a_tool_that_is_allowed_as_a_whole_is_added_to_the_mode(frontend: DropInFrontend) -> None:
     """Permission-parity N2, N3"""
     run = frontend.run(
         "[[shell]] touch made.txt", "--permission-mode", "acceptEdits", "--allowedTools", "Bash"
@@ -601,7 +603,7 @@ def test_a_tool_that_is_allowed_as_a_whole_is_added_to_the_mode(frontend: Fronte
 
 @only_gemini
 @pytest.mark.full
-def test_a_tool_that_is_allowed_takes_no_other_along(frontend: Frontend) -> None:
+def test_a_tool_that_is_allowed_takes_no_other_along(frontend: DropInFrontend) -> None:
     frontend.run(f"[[write]] {frontend.folder / 'made.txt'}", "--allowedTools", "Bash")
     frontend.run("[[shell]] touch made.txt", "--allowedTools", "Bash", "--disallowedTools", "Bash")
     assert not (frontend.folder / "made.txt").exists()

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import GONE_SECONDS
 from programs import install
 from terminal import CTRL_C, on_terminal
@@ -23,7 +23,7 @@ SCREEN = re.compile(r"\x1b\[\?(1049|2004|2026|25|1004)[hl]|\x1b\[>|\x1b\]1[01];\
 REST = [pytest.param(vendor, marks=pytest.mark.full) for vendor in (QWEN, OPENCODE, CODEX)]
 
 
-def settings(frontend: Frontend, text: str) -> None:
+def settings(frontend: DropInFrontend, text: str) -> None:
     file = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text + (file.read_text() if file.exists() else ""))
@@ -31,7 +31,7 @@ def settings(frontend: Frontend, text: str) -> None:
 
 @pytest.mark.parametrize("vendor", [PI, CLAUDE_ITSELF, *REST], ids=str, indirect=True)
 def test_the_vendors_own_screen_opens_where_the_settings_say_so(
-    frontend: Frontend, vendor: Vendor
+    frontend: DropInFrontend, vendor: Vendor
 ) -> None:
     settings(frontend, 'tui = "vendor"\n')
     with on_terminal([str(frontend.claude)], env=frontend.environment, cwd=str(frontend.folder),
@@ -44,7 +44,7 @@ def test_the_vendors_own_screen_opens_where_the_settings_say_so(
 
 
 @pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)
-def test_without_that_no_vendor_is_started(frontend: Frontend) -> None:
+def test_without_that_no_vendor_is_started(frontend: DropInFrontend) -> None:
     with on_terminal(
         [str(frontend.claude)], env=frontend.environment, cwd=str(frontend.folder)
     ) as terminal:

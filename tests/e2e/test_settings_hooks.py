@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend, check_contract
+from frontend import DropInFrontend, check_contract
 from permission_rows import BYPASS, MADE, hook
 from programs import install
 from scripts import ScriptedServer
@@ -33,7 +33,7 @@ of_all = pytest.mark.parametrize(
 )
 
 
-def settings(frontend: Frontend, vendor: Vendor, given: dict[str, Any]) -> Path:
+def settings(frontend: DropInFrontend, vendor: Vendor, given: dict[str, Any]) -> Path:
     """The user's settings file; the folder that hooks write into."""
     if vendor is CLAUDE_ITSELF:
         frontend.claude = install(vendor.package).executable
@@ -47,7 +47,7 @@ def settings(frontend: Frontend, vendor: Vendor, given: dict[str, Any]) -> Path:
 
 @of_all
 def test_a_hook_is_told_of_a_call_in_claudes_words(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     home = settings(
         frontend,
@@ -75,7 +75,7 @@ def test_a_hook_is_told_of_a_call_in_claudes_words(
 @pytest.mark.full
 @of_all
 def test_a_hook_sees_what_is_written_to_a_file(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     home = settings(frontend, vendor, hook(f'cat > "$HOME/{TOLD}"', "Write|Edit"))
     named = MADE if vendor.relative_paths or vendor is CODEX else str(frontend.folder / MADE)
@@ -92,7 +92,7 @@ def test_a_hook_sees_what_is_written_to_a_file(
 @pytest.mark.full
 @of_all
 def test_a_call_never_runs_as_it_was_where_a_hook_changes_it(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     settings(frontend, vendor, hook(f"echo '{json.dumps({'hookSpecificOutput': CHANGED})}'"))
     frontend.run(f"[[shell]] touch {MADE}", *BYPASS)
@@ -105,7 +105,7 @@ def test_a_call_never_runs_as_it_was_where_a_hook_changes_it(
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [QWEN, CODEX, COPILOT], indirect=True, ids=str)
 def test_an_interrupt_ends_a_hook_that_runs(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     settings(frontend, vendor, hook("exec sleep 4711"))
     process = frontend.start(f"[[shell]] touch {MADE}", *BYPASS)

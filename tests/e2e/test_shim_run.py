@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import GONE_SECONDS, TURN_SECONDS, wait_until
 from scripts import ScriptedServer
 from terminal import CTRL_C, Terminal, on_terminal
@@ -33,7 +33,7 @@ def over(*short: Vendor, full: tuple[Vendor, ...] = ()) -> pytest.MarkDecorator:
 
 
 @contextmanager
-def shim_run(frontend: Frontend, prompt: str, *flags: str) -> Iterator[Terminal]:
+def shim_run(frontend: DropInFrontend, prompt: str, *flags: str) -> Iterator[Terminal]:
     """`shim run` of the installed vendor on a terminal of its own."""
     command = [*SHIM, "run", *frontend.arguments, *flags, prompt]
     environment = {
@@ -46,14 +46,14 @@ def shim_run(frontend: Frontend, prompt: str, *flags: str) -> Iterator[Terminal]
         yield terminal
 
 
-def gone(frontend: Frontend) -> bool:
+def gone(frontend: DropInFrontend) -> bool:
     """Whether nothing that carries the mark of this place is left in time."""
     return wait_until(lambda: not frontend.processes(), GONE_SECONDS)
 
 
 @over(QWEN, PI, full=(CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))
 def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     with shim_run(frontend, "[[slow]] hi") as terminal:
         terminal.when(lambda: bool(model.asked("slow")), "the model to be asked")
@@ -67,7 +67,7 @@ def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
 
 
 @over(full=(QWEN, PI, CLAUDE_ITSELF))
-def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: Frontend, vendor: Vendor) -> None:
+def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: DropInFrontend, vendor: Vendor) -> None:
     # else the real claude lets root bypass nothing
     frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     with shim_run(
@@ -86,7 +86,9 @@ def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: Frontend, vendor: Ve
 @pytest.mark.parametrize(
     "answer", ["a", *(pytest.param(word, marks=pytest.mark.full) for word in "yn")]
 )
-def test_the_person_is_asked_and_obeyed(frontend: Frontend, vendor: Vendor, answer: str) -> None:
+def test_the_person_is_asked_and_obeyed(
+    frontend: DropInFrontend, vendor: Vendor, answer: str
+) -> None:
     with shim_run(frontend, TOUCH) as terminal:
         terminal.until(f"? may it run Bash touch {MADE}")
         terminal.until("y = yes, n = no")
@@ -100,7 +102,7 @@ def test_the_person_is_asked_and_obeyed(frontend: Frontend, vendor: Vendor, answ
 @over(full=(QWEN, CODEX, GEMINI))
 @pytest.mark.parametrize("call", [TOUCH, "[[write]] @"], ids=["touch", "write"])
 def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
-    frontend: Frontend, vendor: Vendor, call: str
+    frontend: DropInFrontend, vendor: Vendor, call: str
 ) -> None:
     command = [*SHIM, "run", *frontend.arguments]
     environment = {
@@ -130,7 +132,7 @@ def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
 
 
 @over(full=(QWEN, PI, CODEX, CLAUDE_ITSELF))
-def test_a_session_goes_on(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+def test_a_session_goes_on(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor) -> None:
     with shim_run(frontend, "[[text]] the word is heron") as terminal:
         assert terminal.end() == 0
     with shim_run(frontend, "[[text]] and then", "--continue") as terminal:
@@ -140,7 +142,7 @@ def test_a_session_goes_on(frontend: Frontend, model: ScriptedServer, vendor: Ve
 
 @over(PI, full=(QWEN, CODEX, GEMINI, OPENCODE))
 def test_what_is_explained_is_what_a_turn_starts(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     flags = ("-p", "[[text]] hi", *frontend.arguments, "--permission-mode", "plan")
     cast = frontend.folder.parent / "a.cast"

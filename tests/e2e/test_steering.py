@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from place import Line
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from test_acp import Conversation
@@ -27,7 +27,7 @@ steering = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def conversation(frontend: Frontend) -> Conversation:
+def conversation(frontend: DropInFrontend) -> Conversation:
     """A conversation in whose turn a command runs."""
     # else the real claude lets root bypass nothing
     frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}

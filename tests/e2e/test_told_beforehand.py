@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from scripts import REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import GEMINI, OPENCODE, Vendor
 
@@ -131,7 +131,7 @@ CELLS = (
 )  # fmt: skip
 
 
-def prepare(frontend: Frontend, cell: Cell) -> None:
+def prepare(frontend: DropInFrontend, cell: Cell) -> None:
     home = Path(frontend.environment["HOME"])
     for place, said in cell.files.items():
         path = home / place[2:] if place.startswith("~/") else frontend.folder / place
@@ -168,7 +168,7 @@ def prepare(frontend: Frontend, cell: Cell) -> None:
     indirect=["vendor"],
 )
 def test_a_vendor_that_was_told_does_not_run_the_call_and_goes_on(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, cell: Cell
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, cell: Cell
 ) -> None:
     prepare(frontend, cell)
     done = frontend.run(cell.call, *cell.flags)
@@ -186,7 +186,7 @@ def test_a_vendor_that_was_told_does_not_run_the_call_and_goes_on(
     ids=str,
 )
 def test_the_server_of_these_cells_is_heard_where_nothing_is_denied(
-    frontend: Frontend, vendor: Vendor, call: str
+    frontend: DropInFrontend, vendor: Vendor, call: str
 ) -> None:
     prepare(frontend, Cell(vendor, "", "", (), server=True))
     done = frontend.run(f"[[call]] {call}", *BYPASS)
@@ -213,7 +213,7 @@ DISCOVERED = {
 )
 @pytest.mark.parametrize("vendor", [GEMINI], indirect=True, ids=str)
 def test_w10_a_project_that_gives_gemini_tools_without_a_rule_is_refused_by_the_name_of_its_file(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, flags: tuple[str, ...]
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, flags: tuple[str, ...]
 ) -> None:
     prepare(frontend, Cell(vendor, "", "", (), DISCOVERED))
     done = frontend.run("[[call]] discovered_tool_make", *flags)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from permission_rows import MADE, TOUCH, denied, mode
 from programs import version_of
 from scripts import ScriptedServer
@@ -53,7 +53,7 @@ def change_version(version: str, part: int) -> str:
     return ".".join(map(str, numbers))
 
 
-def wrap(frontend: Frontend, line: str) -> None:
+def wrap(frontend: DropInFrontend, line: str) -> None:
     """Replace the vendor's program by a wrapper that prints another version and otherwise runs the
     program.
     """
@@ -79,7 +79,11 @@ def vendors() -> list[Any]:
 )
 @pytest.mark.parametrize("major", [True, False], ids=["next major", "unrecognised"])
 def test_an_unknown_version_with_a_rule_is_refused(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, major: bool, flags: tuple[str, ...]
+    frontend: DropInFrontend,
+    model: ScriptedServer,
+    vendor: Vendor,
+    major: bool,
+    flags: tuple[str, ...],
 ) -> None:
     version = change_version(version_of(vendor.package), 0)
     wrap(frontend, line_of(vendor, version) if major else UNRECOGNISED)
@@ -94,7 +98,7 @@ def test_an_unknown_version_with_a_rule_is_refused(
 
 @pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
 def test_an_unknown_version_without_rules_runs_unattended(
-    frontend: Frontend, vendor: Vendor
+    frontend: DropInFrontend, vendor: Vendor
 ) -> None:
     wrap(frontend, UNRECOGNISED)
     done = frontend.run("[[text]]")
@@ -102,7 +106,7 @@ def test_an_unknown_version_without_rules_runs_unattended(
 
 
 @pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
-def test_the_next_patch_version_is_trusted(frontend: Frontend, vendor: Vendor) -> None:
+def test_the_next_patch_version_is_trusted(frontend: DropInFrontend, vendor: Vendor) -> None:
     version = change_version(version_of(vendor.package), 2)
     wrap(frontend, line_of(vendor, version))
     done = frontend.run(TOUCH, *denied("Bash"))

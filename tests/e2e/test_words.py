@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 
 import pytest
-from frontend import Frontend
+from frontend import DropInFrontend
 from programs import install
 from scripts import ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, Vendor
@@ -80,7 +80,7 @@ class Said:
 
 
 @pytest.fixture
-def ask(frontend: Frontend, model: ScriptedServer, vendor: Vendor):
+def ask(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor):
     """A claude is asked; `real` is the one that the drop-in stands for."""
 
     def asked(words: str, *, real: bool) -> Said:
