@@ -252,14 +252,14 @@ def test_thoughts_are_said_once():
         for place, words in enumerate(thought["summary"])
     ]
     talk = Talk().begun().says(*parts, completed(thought), done()).end()
-    assert [block["thinking"] for block in talk.blocks("thinking")] == ["One", "Two"]
+    assert [block["thinking"] for block in talk.list_blocks("thinking")] == ["One", "Two"]
 
 
 def test_a_plan_is_a_list_of_todos():
     steps = [{"step": "look", "status": "completed"}, {"step": "act", "status": "inProgress"}]
     plan = said("turn/plan/updated", plan=steps)
     talk = Talk().begun().says(plan, plan, done()).end()
-    (call,) = talk.blocks("tool_use")
+    (call,) = talk.list_blocks("tool_use")
     assert [todo["status"] for todo in call["input"]["todos"]] == ["completed", "in_progress"]
 
 
@@ -309,7 +309,7 @@ def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
     assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
     assert talk.answer(True).last() == {"id": 7, "result": {"decision": "accept"}}
     talk.says(completed(COMMAND, aggregatedOutput="a\n", exitCode=0), done()).end()
-    assert [(block["content"], block["is_error"]) for block in talk.blocks("tool_result")] == [
+    assert [(block["content"], block["is_error"]) for block in talk.list_blocks("tool_result")] == [
         ("a", False)
     ]
 
@@ -410,7 +410,7 @@ def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
     talk.answer(True, changed={**asked.tool_input, "answers": {text: "m"}})
     assert talk.last()["result"] == {"action": "accept", "content": {"size": "m"}, "_meta": None}
     talk.says(delta("ok"), done()).end()
-    assert "m" in talk.blocks("tool_result")[0]["content"]
+    assert "m" in talk.list_blocks("tool_result")[0]["content"]
 
 
 def test_what_is_no_form_of_a_server_is_declined():
@@ -429,7 +429,7 @@ def test_a_question_to_the_person_is_answered_by_its_own_ids():
     talk.answer(True, changed={**asked.tool_input, "answers": {"Which?": "Red"}})
     assert talk.last()["result"] == {"answers": {"c": {"answers": ["Red"]}}}
     talk.says(delta("Red it is"), done()).end()
-    assert [block["is_error"] for block in talk.blocks("tool_result")] == [False]
+    assert [block["is_error"] for block in talk.list_blocks("tool_result")] == [False]
 
 
 def test_a_changed_input_is_refused_in_words():
@@ -530,12 +530,12 @@ def ran(item_id="c1", command="ls"):
 
 def test_an_item_that_comes_again_is_the_same_call():
     talk = Talk().begun().says(*[started(ran()), completed(ran())] * 2, done()).end()
-    assert len(talk.blocks("tool_use")) == 1
+    assert len(talk.list_blocks("tool_use")) == 1
 
 
 def test_an_item_with_the_same_id_about_something_else_is_another_call():
     talk = Talk().begun().says(completed(ran()), completed(ran(command="pwd")), done()).end()
-    assert [call["input"]["command"] for call in talk.blocks("tool_use")] == ["ls", "pwd"]
+    assert [call["input"]["command"] for call in talk.list_blocks("tool_use")] == ["ls", "pwd"]
 
 
 @each(
@@ -553,7 +553,7 @@ def test_an_item_with_the_same_id_about_something_else_is_another_call():
 )
 def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, code, failed):
     talk = Talk().begun().says(completed(ran(), status=status, exitCode=code), done()).end()
-    assert [block["is_error"] for block in talk.blocks("tool_result")] == [failed]
+    assert [block["is_error"] for block in talk.list_blocks("tool_result")] == [failed]
 
 
 # -- an error of the service, and what an interrupt leaves -----------------------------------------

@@ -68,7 +68,7 @@ def service(cli: Cli) -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture
-def place(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) -> Iterator[Place]:
+def sandbox(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) -> Iterator[Place]:
     """Where a client finds the claude that is tried. Nothing that it starts may outlive it."""
     program = install(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)

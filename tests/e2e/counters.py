@@ -36,10 +36,10 @@ SUMMARY = {
 }
 
 
-def ccusage(home: Path, *report: str) -> Usage:
+def read_ccusage_totals(home: Path, *report: str) -> Usage:
     """Return the totals of a report, by default of the one about Claude's transcripts alone."""
     program = install("ccusage")
-    said = printed(
+    said = read_output(
         [str(program.executable), *(report or ("claude", "daily")), "--json", "--offline"],
         home,
         {"HOME": str(home), "PATH": program.path},
@@ -49,8 +49,8 @@ def ccusage(home: Path, *report: str) -> Usage:
     return {name: totals[key] for name, key in zip(NAMES, own, strict=True)}
 
 
-def claude_monitor(home: Path) -> Usage:
-    said = _python(
+def read_claude_monitor_totals(home: Path) -> Usage:
+    said = _run_python(
         "claude-monitor",
         home,
         ["-m", "claude_monitor", "--view", "daily", "--output", "json", "--once"],
@@ -59,10 +59,10 @@ def claude_monitor(home: Path) -> Usage:
     return {name: tokens[name] for name in NAMES}
 
 
-def sniffly(home: Path) -> Usage:
+def read_sniffly_totals(home: Path) -> Usage:
     total = dict.fromkeys(NAMES, 0)
-    for folder in _projects(home):
-        tokens = json.loads(_python("sniffly", home, ["-c", SNIFFLY, str(folder)]))
+    for folder in _list_project_folders(home):
+        tokens = json.loads(_run_python("sniffly", home, ["-c", SNIFFLY, str(folder)]))
         for name, key in zip(
             NAMES, ("input", "cache_creation", "cache_read", "output"), strict=True
         ):
@@ -70,11 +70,11 @@ def sniffly(home: Path) -> Usage:
     return total
 
 
-def claude_code_log(home: Path) -> Usage:
+def read_claude_code_log_totals(home: Path) -> Usage:
     total = dict.fromkeys(NAMES, 0)
-    for folder in _projects(home):
+    for folder in _list_project_folders(home):
         made = home / "log.json"
-        _python(
+        _run_python(
             "claude-code-log",
             home,
             ["-c", CLAUDE_CODE_LOG, "convert", str(folder), "-o", str(made), "--no-cache"],
@@ -88,26 +88,26 @@ def claude_code_log(home: Path) -> Usage:
 
 
 COUNTERS: Mapping[str, Callable[[Path], Usage]] = {
-    "ccusage": ccusage,
-    "claude-monitor": claude_monitor,
-    "sniffly": sniffly,
-    "claude-code-log": claude_code_log,
+    "ccusage": read_ccusage_totals,
+    "claude-monitor": read_claude_monitor_totals,
+    "sniffly": read_sniffly_totals,
+    "claude-code-log": read_claude_code_log_totals,
 }
 
 
-def _projects(home: Path) -> list[Path]:
+def _list_project_folders(home: Path) -> list[Path]:
     return sorted((home / ".claude" / "projects").iterdir())
 
 
-def _python(pin: str, home: Path, arguments: Sequence[str]) -> str:
-    return printed(
+def _run_python(pin: str, home: Path, arguments: Sequence[str]) -> str:
+    return read_output(
         [sys.executable, *arguments],
         home,
         {"HOME": str(home), "PYTHONPATH": str(python_folder(pin))},
     )
 
 
-def printed(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
+def read_output(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
     """What a program prints that ends well. It sees our PATH and `environment`."""
     done = subprocess.run(
         command,

@@ -41,7 +41,7 @@ TERMINATOR: Line = {"type": "message_stop"}
 
 
 @dataclass
-class Run:
+class DropInRun:
     """What one run of the drop-in said, and how it ended."""
 
     lines: list[Line]
@@ -60,7 +60,7 @@ class Run:
         (result,) = self.of_type("result")
         return result
 
-    def blocks(self, line_type: str, block_type: str) -> list[Line]:
+    def list_blocks(self, line_type: str, block_type: str) -> list[Line]:
         """The content blocks of a kind, in order of appearance."""
         return [
             block
@@ -72,19 +72,19 @@ class Run:
     @property
     def texts(self) -> list[str]:
         """The text blocks of the assistant lines."""
-        return [block["text"] for block in self.blocks("assistant", "text")]
+        return [block["text"] for block in self.list_blocks("assistant", "text")]
 
     @property
     def tool_uses(self) -> list[Line]:
-        return self.blocks("assistant", "tool_use")
+        return self.list_blocks("assistant", "tool_use")
 
     @property
     def tool_results(self) -> list[Line]:
-        return self.blocks("user", "tool_result")
+        return self.list_blocks("user", "tool_result")
 
     @property
     def user_texts(self) -> list[str]:
-        return [block["text"] for block in self.blocks("user", "text")]
+        return [block["text"] for block in self.list_blocks("user", "text")]
 
     @property
     def events(self) -> list[Line]:
@@ -105,7 +105,7 @@ class Run:
         return (delta for delta in deltas if delta["type"] == kind)
 
 
-def text_of_result(block: Line) -> str:
+def join_result_text(block: Line) -> str:
     """The text of a tool result, whose content is a string or a list of blocks."""
     content = block["content"]
     return (
@@ -127,7 +127,7 @@ class DropInFrontend(Place):
         self.started.append(process)
         return process
 
-    def messages(self, *prompts: str) -> Run:
+    def messages(self, *prompts: str) -> DropInRun:
         """A whole conversation, whose messages come on stdin as the SDKs send theirs, all at once."""
         flags = ["--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
         process = LineProcess(
@@ -137,9 +137,9 @@ class DropInFrontend(Place):
         for prompt in prompts:
             process.send({"type": "user", "message": {"role": "user", "content": prompt}})
         process.close_stdin()
-        return Run(process.lines, process.read_to_end(), process.stderr)
+        return DropInRun(process.lines, process.read_to_end(), process.stderr)
 
-    def run(self, prompt: str, *arguments: str) -> Run:
+    def run(self, prompt: str, *arguments: str) -> DropInRun:
         """A whole run, from the start to the end of the process."""
         return self.start(prompt, *arguments).finish()
 
@@ -151,10 +151,10 @@ class Process(LineProcess):
         super().__init__(argv, folder, environment)
         self.close_stdin()
 
-    def finish(self, seconds: float = TURN_SECONDS) -> Run:
+    def finish(self, seconds: float = TURN_SECONDS) -> DropInRun:
         """Reads to the end of stdout, and waits for the process."""
         code = self.read_to_end(seconds)
-        return Run(self.lines, code, self.stderr)
+        return DropInRun(self.lines, code, self.stderr)
 
     def check(self, raw: bytes, line: object) -> None:
         """P8-P11: UTF-8 JSON, one object per line, each with a type."""
@@ -162,7 +162,7 @@ class Process(LineProcess):
         assert isinstance(line, dict) and isinstance(line.get("type"), str), raw
 
 
-def check_contract(run: Run, *, partial: bool = False) -> None:
+def check_contract(run: DropInRun, *, partial: bool = False) -> None:
     """What holds for every run of one turn, whatever was asked and however it ended."""
     kinds = [line["type"] for line in run.lines]
     inits = [line for line in run.of_type("system") if line["subtype"] == "init"]
@@ -181,7 +181,7 @@ def check_contract(run: Run, *, partial: bool = False) -> None:
         assert "stream_event" not in kinds
 
 
-def _check_result(run: Run) -> None:
+def _check_result(run: DropInRun) -> None:
     result = run.result
     assert result.keys() >= RESULT_KEYS
     assert result["usage"].keys() >= USAGE_KEYS
@@ -191,7 +191,7 @@ def _check_result(run: Run) -> None:
         assert result["is_error"] and result["errors"] and "result" not in result
 
 
-def _check_tools(run: Run) -> None:
+def _check_tools(run: DropInRun) -> None:
     """S16c: every call has exactly one result, and the result comes after it."""
     open_calls: set[str] = set()
     for line in run.of_type("assistant") + run.of_type("user"):
@@ -208,7 +208,7 @@ def _check_tools(run: Run) -> None:
     assert not open_calls
 
 
-def _check_events(run: Run) -> None:
+def _check_events(run: DropInRun) -> None:
     """S11: blocks are numbered from 0, closed in order, and said whole before they are closed."""
     reply: list[Line] | None = None  # the blocks of the open reply
     block_open = said_whole = False

@@ -28,8 +28,8 @@ from pathlib import Path
 import programs
 from acp_clients import ACPS
 from clis import build_isolated_environment, install_drop_in
-from counters import ccusage
-from frontend import DropInFrontend, Run
+from counters import read_ccusage_totals
+from frontend import DropInFrontend, DropInRun
 from scripts import REPLY
 from sdk_clients import PYTHON, TYPESCRIPT
 from vendor_setups import (
@@ -290,7 +290,7 @@ def _check_version(vendor: Vendor) -> str | None:
     return f"{found['version'] or 'no version was read'} is {found['place']}"
 
 
-def _check_turn(vendor: Vendor, ask: Callable[[DropInFrontend], Run]) -> str | None:
+def _check_turn(vendor: Vendor, ask: Callable[[DropInFrontend], DropInRun]) -> str | None:
     """Return the events of a turn that the shim does not know. AssertionError if the turn did not
     answer.
     """
@@ -346,7 +346,7 @@ def _ask_adapter() -> None:
 def _ask_ccusage() -> None:
     with drop_in(QWEN) as place:
         expected = place.run("[[text]]").result["usage"]["output_tokens"]
-        counted = ccusage(Path(place.environment["HOME"]))["output_tokens"]
+        counted = read_ccusage_totals(Path(place.environment["HOME"]))["output_tokens"]
         assert counted == expected, f"counted {counted} tokens of {expected}"
 
 

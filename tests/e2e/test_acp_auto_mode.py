@@ -43,8 +43,8 @@ ASKED = [
     ],
     ids=str,
 )
-def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(place: Place, mode: str) -> None:
-    editor = ACPS[-1].connect(place)
+def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(sandbox: Place, mode: str) -> None:
+    editor = ACPS[-1].connect(sandbox)
     editor.open_session(auto=True)
     prompt = editor.run_prompt("[[text]] hi")
     editor.shut_down()
@@ -53,9 +53,11 @@ def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(place: Place, mo
 
 
 @pytest.mark.parametrize("cli", ASKED, ids=str)
-def test_a_command_of_such_a_session_is_asked_about(place: Place, service: ScriptedServer) -> None:
-    editor = ACPS[-1].connect(place)
+def test_a_command_of_such_a_session_is_asked_about(
+    sandbox: Place, service: ScriptedServer
+) -> None:
+    editor = ACPS[-1].connect(sandbox)
     editor.open_session(auto=True)
     prompt = editor.run_prompt("[[shell]] touch one", choice="reject_once")
     editor.shut_down()
-    assert len(prompt.permission_requests) == 1 and not (place.folder / "one").exists()
+    assert len(prompt.permission_requests) == 1 and not (sandbox.folder / "one").exists()

@@ -58,11 +58,11 @@ def cells(
 
 @cells([PYTHON, TYPESCRIPT])
 def test_a_client_goes_on_with_a_session_that_began_in_the_background(
-    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    with begun(place, "[[text]] the first words") as session:
+    with begun(sandbox, "[[text]] the first words") as session:
         children = session.children()
-        conversation = client.connect(place, resume=session.uuid)
+        conversation = client.connect(sandbox, resume=session.uuid)
         turn = conversation.turn("[[text]] and again")
         again = conversation.turn("[[text]] once more")
         conversation.disconnect()
@@ -78,10 +78,10 @@ def test_a_client_goes_on_with_a_session_that_began_in_the_background(
 
 @cells([PYTHON, TYPESCRIPT], asks=True)
 def test_a_client_answers_a_question_while_another_one_watches(
-    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    with begun(place, "[[text]] the first words") as session, session.watched() as frames:
-        conversation = client.connect(place, resume=session.uuid, asks=True)
+    with begun(sandbox, "[[text]] the first words") as session, session.watched() as frames:
+        conversation = client.connect(sandbox, resume=session.uuid, asks=True)
         begin = len(conversation.lines)
         conversation.say("[[shell]] touch made.txt")
         conversation.await_saw("asked")
@@ -92,7 +92,7 @@ def test_a_client_answers_a_question_while_another_one_watches(
         assert asked["request"]["subtype"] == "can_use_tool"
         assert settled["how"] == "allow" and settled["question"] == asked["question"]
         assert turn.result["text"] == REPLY_AFTER_TOOL
-        assert (place.folder / "made.txt").exists()
+        assert (sandbox.folder / "made.txt").exists()
         assert session.alive
 
 
@@ -104,10 +104,10 @@ def _question(frames: object) -> tuple[Line, Line]:
 
 @cells([ADAPTER])
 def test_an_editor_goes_on_with_a_session_that_began_in_the_background(
-    client: AcpClient, cli: Cli, place: Place, service: ScriptedServer
+    client: AcpClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    with begun(place, "[[text]] the first words") as session:
-        editor = client.connect(place)
+    with begun(sandbox, "[[text]] the first words") as session:
+        editor = client.connect(sandbox)
         editor.open_session(resume=session.uuid)
         prompt = editor.run_prompt("[[text]] and again")
         editor.shut_down()
@@ -118,18 +118,18 @@ def test_an_editor_goes_on_with_a_session_that_began_in_the_background(
 
 @cells([PYTHON, TYPESCRIPT])
 def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_it(
-    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
     bridged = Place(
-        place.claude, place.folder, {**place.environment, "SHIM_BRIDGE": "1"}, place.started
+        sandbox.claude, sandbox.folder, {**sandbox.environment, "SHIM_BRIDGE": "1"}, sandbox.started
     )
     first = client.connect(bridged)
     session_of = first.turn("[[text]] the first words").init["session"]
     first.disconnect()
-    (session,) = living(place)
+    (session,) = living(sandbox)
     assert session.uuid == session_of
     children = session.children()
-    second = client.connect(place, resume=session.uuid)
+    second = client.connect(sandbox, resume=session.uuid)
     turn = second.turn("[[text]] and again")
     second.disconnect()
     assert (
@@ -142,13 +142,13 @@ def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_i
 
 @cells([PYTHON])
 def test_one_prompt_through_the_bridge_leaves_nothing_behind(
-    client: SdkClient, cli: Cli, place: Place, hello_file: Path
+    client: SdkClient, cli: Cli, sandbox: Place, hello_file: Path
 ) -> None:
-    environment = {**place.environment, "SHIM_BRIDGE": "1"}
-    argv = [str(place.claude), "-p", "[[text]] hi", *cli.vendor.arguments]
+    environment = {**sandbox.environment, "SHIM_BRIDGE": "1"}
+    argv = [str(sandbox.claude), "-p", "[[text]] hi", *cli.vendor.arguments]
     done = subprocess.run(
         argv,
-        cwd=place.folder,
+        cwd=sandbox.folder,
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -156,18 +156,18 @@ def test_one_prompt_through_the_bridge_leaves_nothing_behind(
         check=False,
     )
     assert (done.returncode, done.stdout.decode()) == (0, f"{REPLY}\n"), done
-    assert wait_until(lambda: not living(place), GONE_SECONDS)
+    assert wait_until(lambda: not living(sandbox), GONE_SECONDS)
 
 
 @cells([PYTHON], asks=True, among=(QWEN, CODEX, OPENCODE))
 def test_the_tools_of_a_clients_process_come_with_it(
-    client: SdkClient, cli: Cli, place: Place
+    client: SdkClient, cli: Cli, sandbox: Place
 ) -> None:
     """The vendor's child is told of them when it starts: the next one is. (gemini resumes nothing
     that is so young.)
     """
-    with begun(place, "[[text]] the first words") as session:
-        conversation = client.connect(place, resume=session.uuid, asks=True, serves=NAME)
+    with begun(sandbox, "[[text]] the first words") as session:
+        conversation = client.connect(sandbox, resume=session.uuid, asks=True, serves=NAME)
         begin = len(conversation.lines)
         conversation.say(call(cli, 2, 3))
         conversation.await_saw("asked")
@@ -181,13 +181,13 @@ def test_the_tools_of_a_clients_process_come_with_it(
 
 @cells([TYPESCRIPT, PYTHON], asks=True)
 def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_when_it_says_it_again(
-    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    with begun(place, "[[text]] the first words") as session:
+    with begun(sandbox, "[[text]] the first words") as session:
         one = (PYTHON if client is TYPESCRIPT else TYPESCRIPT).connect(
-            place, resume=session.uuid, asks=True
+            sandbox, resume=session.uuid, asks=True
         )
-        other = client.connect(place, resume=session.uuid, asks=True)
+        other = client.connect(sandbox, resume=session.uuid, asks=True)
         # some start their claude with the first message
         assert other.turn("[[text]] hello").result["text"] == REPLY
         begin = len(one.lines)
@@ -203,22 +203,22 @@ def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_w
         assert other.turn("[[text]] and again").result["text"] == REPLY
         one.disconnect()
         other.disconnect()
-        assert session.alive and (place.folder / "driven.txt").exists()
+        assert session.alive and (sandbox.folder / "driven.txt").exists()
 
 
 @cells([PYTHON, TYPESCRIPT], asks=True)
 def test_the_hook_of_a_clients_process_judges_and_nothing_runs_unjudged_when_it_has_gone(
-    client: SdkClient, cli: Cli, place: Place
+    client: SdkClient, cli: Cli, sandbox: Place
 ) -> None:
-    with begun(place, "[[text]] the first words") as session:
-        judging = client.connect(place, resume=session.uuid, asks=True, judges="Bash")
+    with begun(sandbox, "[[text]] the first words") as session:
+        judging = client.connect(sandbox, resume=session.uuid, asks=True, judges="Bash")
         turn = judging.turn("[[shell]] touch judged.txt")
         judging.disconnect()
         assert [line["input"]["command"] for line in turn.of("judged")] == ["touch judged.txt"]
         assert turn.result["denied"] == ["Bash"] and turn.result["text"] == REPLY_AFTER_TOOL
-        other = client.connect(place, resume=session.uuid, asks=True)
+        other = client.connect(sandbox, resume=session.uuid, asks=True)
         turn = other.turn("[[shell]] touch unjudged.txt")
         other.disconnect()
         assert turn.result["denied"] == ["Bash"] and not turn.of("asked")
         assert turn.result["text"] == REPLY_AFTER_TOOL and session.alive
-    assert not list(place.folder.glob("*judged.txt"))
+    assert not list(sandbox.folder.glob("*judged.txt"))

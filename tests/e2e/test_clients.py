@@ -28,8 +28,8 @@ ENDLESS_COMMAND = "tail -f hello.txt"  # qwen refuses a bare `sleep`
 
 
 @add_scenario("one prompt", (*SDKS, *BEFORE), basic=True, brief=True, older=BEFORE)
-def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, place: Place) -> None:
-    turn = client.connect(place, once="[[text]] hi").finish()
+def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, sandbox: Place) -> None:
+    turn = client.connect(sandbox, once="[[text]] hi").finish()
     assert turn.kinds == ["init", "text", "result", "end"]
     assert turn.texts == [REPLY]
     assert turn.result["subtype"] == "success" and turn.result["is_error"] is False
@@ -38,8 +38,8 @@ def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, place: Place
 
 
 @add_scenario("thinking, partial messages", SDKS)
-def test_partial_messages_add_up_to_the_reply(client: SdkClient, place: Place) -> None:
-    turn = client.connect(place, once="[[think]] hi", partial=True).finish()
+def test_partial_messages_add_up_to_the_reply(client: SdkClient, sandbox: Place) -> None:
+    turn = client.connect(sandbox, once="[[think]] hi", partial=True).finish()
     assert [line["text"] for line in turn.of("thinking")] == [REASONING]
     assert turn.texts == [REPLY]
     assert turn.streamed == REPLY and len(turn.of("delta")) > 1
@@ -49,9 +49,9 @@ def test_partial_messages_add_up_to_the_reply(client: SdkClient, place: Place) -
 
 @add_scenario("error", (*SDKS, *BEFORE), brief=True)
 def test_a_refusal_of_the_models_service_is_the_clients_exception(
-    client: SdkClient, place: Place
+    client: SdkClient, sandbox: Place
 ) -> None:
-    turn = client.connect(place, once="[[error]] 401").finish()
+    turn = client.connect(sandbox, once="[[error]] 401").finish()
     assert ERROR_MESSAGE in turn.texts[-1]
     assert turn.result["is_error"] is True
     assert ERROR_MESSAGE in turn.result["text"]
@@ -68,9 +68,9 @@ def test_a_refusal_of_the_models_service_is_the_clients_exception(
     everywhere=True,
 )
 def test_three_turns_are_one_conversation(
-    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer, hello_file: Path
+    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer, hello_file: Path
 ) -> None:
-    conversation = client.connect(place)
+    conversation = client.connect(sandbox)
     first = conversation.turn("[[text]] the first words")
     second = conversation.turn(f"[[read]] {cli.vendor.file_argument(hello_file)}")
     third = conversation.turn("[[text]] the last words")
@@ -97,9 +97,9 @@ def test_three_turns_are_one_conversation(
 
 @add_scenario("interrupt, then another turn", (*SDKS, *BEFORE), passed=True, dialog=True)
 def test_an_interrupted_turn_ends_and_another_can_follow(
-    client: SdkClient, place: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Place, service: ScriptedServer
 ) -> None:
-    conversation = client.connect(place, partial=True)
+    conversation = client.connect(sandbox, partial=True)
     begin = len(conversation.lines)
     conversation.say("[[slow]] hi")
     conversation.await_saw("delta")
@@ -117,9 +117,9 @@ def test_an_interrupted_turn_ends_and_another_can_follow(
 
 @add_scenario("interrupt of a command", [PYTHON, TYPESCRIPT], dialog=True)
 def test_an_interrupted_command_ends_and_the_conversation_goes_on(
-    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    conversation = client.connect(place, asks=not cli.vendor.silent)
+    conversation = client.connect(sandbox, asks=not cli.vendor.silent)
     conversation.turn("[[text]] the first words")
     begin = len(conversation.lines)
     command = f"{ENDLESS_COMMAND} > made.txt; touch after.txt"  # what only reads is not asked about
@@ -127,15 +127,15 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     if not cli.vendor.silent:
         conversation.await_saw("asked")
         conversation.allow()
-    assert place.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
+    assert sandbox.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
     conversation.order("interrupt")
     cut = conversation.rest_of_turn(begin)
-    assert not cli.vendor.stops_commands or place.ends_within(
+    assert not cli.vendor.stops_commands or sandbox.ends_within(
         ENDLESS_COMMAND, patience(STOP_SECONDS)
     )
     following = conversation.turn("[[text]] and again")
     conversation.disconnect()
-    assert not (place.folder / "after.txt").exists(), "the rest of the command ran"
+    assert not (sandbox.folder / "after.txt").exists(), "the rest of the command ran"
     (result,) = cut.of("tool_result")
     assert result["is_error"]
     assert [line["text"] for line in cut.of("user_text")] == [
@@ -147,8 +147,8 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
 
 
 @add_scenario("interrupt of a question", [PYTHON, TYPESCRIPT], asks=True, dialog=True)
-def test_a_question_that_is_interrupted_is_not_answered(client: SdkClient, place: Place) -> None:
-    conversation = client.connect(place, asks=True)
+def test_a_question_that_is_interrupted_is_not_answered(client: SdkClient, sandbox: Place) -> None:
+    conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[shell]] touch made.txt")
     conversation.await_saw("asked")
@@ -157,15 +157,15 @@ def test_a_question_that_is_interrupted_is_not_answered(client: SdkClient, place
     following = conversation.turn("[[text]] and again")
     conversation.disconnect()
     assert cut.result["subtype"] == "error_during_execution" and cut.result["is_error"] is True
-    assert not (place.folder / "made.txt").exists()
+    assert not (sandbox.folder / "made.txt").exists()
     assert following.result["text"] == REPLY
 
 
 @add_scenario("set_model", (*NEW_NODE, CODE_CLI), brief=True, dialog=True)
 def test_another_model_answers_from_the_next_turn_on(
-    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    conversation = client.connect(place)
+    conversation = client.connect(sandbox)
     first = conversation.turn("[[text]] hi")
     conversation.order("set_model", model=cli.vendor.second_model)
     second = conversation.turn("[[text]] and again")
@@ -179,10 +179,10 @@ def test_another_model_answers_from_the_next_turn_on(
 
 @add_scenario("set_permission_mode", (*NEW_NODE, CODE_CLI), brief=True)
 def test_a_plan_writes_nothing_and_accepted_edits_do(
-    client: SdkClient, cli: Cli, place: Place
+    client: SdkClient, cli: Cli, sandbox: Place
 ) -> None:
-    made = place.folder / "made.txt"
-    conversation = client.connect(place)
+    made = sandbox.folder / "made.txt"
+    conversation = client.connect(sandbox)
     conversation.order("set_permission_mode", mode="plan")
     planned = conversation.turn(f"[[write]] {cli.vendor.file_argument(made)}")
     assert planned.init["mode"] == "plan"
@@ -198,27 +198,27 @@ def test_a_plan_writes_nothing_and_accepted_edits_do(
 
 
 @add_scenario("permission: allowed", (*SDKS, *BEFORE), asks=True, passed=True, dialog=True)
-def test_an_allowed_command_runs(client: SdkClient, place: Place) -> None:
-    conversation = client.connect(place, asks=True)
+def test_an_allowed_command_runs(client: SdkClient, sandbox: Place) -> None:
+    conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[shell]] touch made.txt")
     asked = conversation.await_saw("asked")
     assert asked["name"] == "Bash" and asked["input"]["command"] == "touch made.txt"
-    assert not (place.folder / "made.txt").exists()
+    assert not (sandbox.folder / "made.txt").exists()
     conversation.allow()
     turn = conversation.rest_of_turn(begin)
     conversation.disconnect()
     (result,) = turn.of("tool_result")
     assert not result["is_error"]
-    assert (place.folder / "made.txt").exists()
+    assert (sandbox.folder / "made.txt").exists()
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
 
 
 @add_scenario("permission: denied", (*SDKS, *BEFORE), asks=True, dialog=True)
 def test_a_denied_command_does_not_run_and_the_turn_goes_on(
-    client: SdkClient, cli: Cli, place: Place
+    client: SdkClient, cli: Cli, sandbox: Place
 ) -> None:
-    conversation = client.connect(place, asks=True)
+    conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[shell]] touch made.txt")
     conversation.await_saw("asked")
@@ -227,52 +227,52 @@ def test_a_denied_command_does_not_run_and_the_turn_goes_on(
     conversation.disconnect()
     (result,) = turn.of("tool_result")
     assert result["is_error"] and DENIAL in result["text"]
-    assert not (place.folder / "made.txt").exists()
+    assert not (sandbox.folder / "made.txt").exists()
     assert turn.result["subtype"] == "success" and turn.result["denied"] == ["Bash"]
     assert turn.result["text"] == REPLY_AFTER_TOOL
 
 
 @add_scenario("permission: input changed", SDKS, asks=True, dialog=True)
-def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, place: Place) -> None:
-    conversation = client.connect(place, asks=True)
+def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, sandbox: Place) -> None:
+    conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[shell]] touch made.txt")
     asked = conversation.await_saw("asked")
     conversation.allow({**asked["input"], "command": "touch other.txt"})
     turn = conversation.rest_of_turn(begin)
     conversation.disconnect()
-    assert (place.folder / "other.txt").exists() is cli.vendor.changes
-    assert not (place.folder / "made.txt").exists()
+    assert (sandbox.folder / "other.txt").exists() is cli.vendor.changes
+    assert not (sandbox.folder / "made.txt").exists()
     assert cli.vendor.changes or "Not run" in turn.of("tool_result")[0]["text"]
     assert turn.result["text"] == REPLY_AFTER_TOOL
 
 
 @add_scenario("leaves when idle", NEW_NODE)
-def test_a_client_that_leaves_ends_its_claude_at_once(client: SdkClient, place: Place) -> None:
-    conversation = client.connect(place)
+def test_a_client_that_leaves_ends_its_claude_at_once(client: SdkClient, sandbox: Place) -> None:
+    conversation = client.connect(sandbox)
     conversation.turn("[[text]] hi")
     assert conversation.disconnect() < patience(IDLE_LEAVE_SECONDS)
-    assert place.processes_left() == {}
+    assert sandbox.processes_left() == {}
 
 
 @add_scenario("leaves in mid-reply", [PYTHON, PYTHON_OLDEST])
 def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
-    client: SdkClient, place: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Place, service: ScriptedServer
 ) -> None:
-    conversation = client.connect(place, partial=True)
+    conversation = client.connect(sandbox, partial=True)
     conversation.say("[[slow]] hi")
     conversation.await_saw("delta")
     conversation.disconnect()
-    assert place.processes_left() == {}
+    assert sandbox.processes_left() == {}
     (request,) = service.asked("slow")
     assert request.client_left.wait(GONE_SECONDS)
 
 
 @add_scenario("session/new, session/prompt", ACPS, basic=True, brief=True, older=ACPS, passed=True)
 def test_an_editor_opens_a_session_and_gets_a_reply(
-    client: AcpClient, cli: Cli, place: Place
+    client: AcpClient, cli: Cli, sandbox: Place
 ) -> None:
-    editor = client.connect(place)
+    editor = client.connect(sandbox)
     said = editor.open_session()
     assert said["protocolVersion"] == 1
     prompt = editor.run_prompt("[[think]] hi")
@@ -285,9 +285,9 @@ def test_an_editor_opens_a_session_and_gets_a_reply(
 
 @add_scenario("tool call", ACPS)
 def test_an_editor_sees_a_tool_call_and_what_came_of_it(
-    client: AcpClient, cli: Cli, place: Place, hello_file: Path
+    client: AcpClient, cli: Cli, sandbox: Place, hello_file: Path
 ) -> None:
-    editor = client.connect(place)
+    editor = client.connect(sandbox)
     editor.open_session()
     prompt = editor.run_prompt(f"[[read]] {cli.vendor.file_argument(hello_file)}")
     editor.shut_down()
@@ -300,8 +300,8 @@ def test_an_editor_sees_a_tool_call_and_what_came_of_it(
 
 
 @add_scenario("permission: allowed", ACPS, asks=True, passed=True, dialog=True)
-def test_an_editor_allows_a_command(client: AcpClient, place: Place) -> None:
-    editor = client.connect(place)
+def test_an_editor_allows_a_command(client: AcpClient, sandbox: Place) -> None:
+    editor = client.connect(sandbox)
     editor.open_session()
     prompt = editor.run_prompt("[[shell]] touch made.txt", choice="allow_once")
     editor.shut_down()
@@ -309,28 +309,28 @@ def test_an_editor_allows_a_command(client: AcpClient, place: Place) -> None:
     assert asked["toolCall"]["toolCallId"] in prompt.calls
     (call,) = prompt.calls.values()
     assert call["status"] == "completed"
-    assert (place.folder / "made.txt").exists()
+    assert (sandbox.folder / "made.txt").exists()
     assert prompt.stop_reason == "end_turn"
 
 
 @add_scenario("permission: denied", ACPS, asks=True, dialog=True)
-def test_an_editor_rejects_a_command(client: AcpClient, place: Place) -> None:
-    editor = client.connect(place)
+def test_an_editor_rejects_a_command(client: AcpClient, sandbox: Place) -> None:
+    editor = client.connect(sandbox)
     editor.open_session()
     prompt = editor.run_prompt("[[shell]] touch made.txt", choice="reject_once")
     editor.shut_down()
     assert len(prompt.permission_requests) == 1
     (call,) = prompt.calls.values()
     assert call["status"] == "failed"
-    assert not (place.folder / "made.txt").exists()
+    assert not (sandbox.folder / "made.txt").exists()
     assert (prompt.stop_reason is None) is client.denial_fails
 
 
 @add_scenario("session/cancel, then another prompt", ACPS, dialog=True)
 def test_an_editor_cancels_a_reply_and_goes_on(
-    client: AcpClient, place: Place, service: ScriptedServer
+    client: AcpClient, sandbox: Place, service: ScriptedServer
 ) -> None:
-    editor = client.connect(place)
+    editor = client.connect(sandbox)
     editor.open_session()
     begin, number = len(editor.lines), editor.start_prompt("[[slow]] hi")
     editor.await_update("agent_message_chunk")
@@ -345,8 +345,8 @@ def test_an_editor_cancels_a_reply_and_goes_on(
 
 
 @add_scenario("error", ACPS)
-def test_an_editor_is_told_why_a_prompt_failed(client: AcpClient, place: Place) -> None:
-    editor = client.connect(place)
+def test_an_editor_is_told_why_a_prompt_failed(client: AcpClient, sandbox: Place) -> None:
+    editor = client.connect(sandbox)
     editor.open_session()
     prompt = editor.run_prompt("[[error]] 401")
     editor.shut_down()

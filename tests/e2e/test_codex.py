@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from frontend import DropInFrontend, Run, check_contract, text_of_result
+from frontend import DropInFrontend, DropInRun, check_contract, join_result_text
 from programs import install
 from scripts import EDITED, ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from test_scenarios import usage_of
@@ -69,7 +69,7 @@ def test_a_command_cannot_write_in_a_mode_that_only_reads(
     assert not (frontend.folder / "made.txt").exists()
     assert run.init["permissionMode"] == mode and run.exit == 0
     (result,) = run.tool_results
-    assert result["is_error"] is True and "made.txt" in text_of_result(result)
+    assert result["is_error"] is True and "made.txt" in join_result_text(result)
     assert run.result["result"] == REPLY_AFTER_TOOL
 
 
@@ -85,7 +85,7 @@ def test_a_patch_is_refused_in_a_mode_that_only_reads(
     (call,) = run.tool_uses
     assert call["name"] == "Write" and call["input"] == {"file_path": str(made), "content": WRITTEN}
     (result,) = run.tool_results
-    assert result["is_error"] is True and "Write is not allowed" in text_of_result(result)
+    assert result["is_error"] is True and "Write is not allowed" in join_result_text(result)
     (denial,) = run.result["permission_denials"]
     assert (denial["tool_use_id"], denial["tool_input"]) == (call["id"], call["input"])
     assert run.result["is_error"] is False and run.result["result"] == REPLY_AFTER_TOOL
@@ -109,7 +109,7 @@ def test_what_a_patch_changes_is_said_in_full(
     }
     (line,) = (line for line in run.of_type("user"))
     assert line["tool_use_result"]["oldString"] == call["input"]["old_string"]
-    assert "Updated the following files" in text_of_result(run.tool_results[0])
+    assert "Updated the following files" in join_result_text(run.tool_results[0])
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
@@ -179,7 +179,7 @@ def test_a_repository_is_trusted_by_itself(frontend: DropInFrontend) -> None:
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def _api_error(run: Run, kind: str, cause: str) -> str:
+def _api_error(run: DropInRun, kind: str, cause: str) -> str:
     """What is said of a failure of the model's service."""
     check_contract(run)
     assert run.exit == 1 and run.result["is_error"] is True
@@ -286,7 +286,7 @@ def test_a_large_output_of_a_command_is_one_result(frontend: DropInFrontend) -> 
     run = frontend.run("[[shell]] seq 1 30000", BYPASS)
     check_contract(run)
     (result,) = run.tool_results
-    text = text_of_result(result)
+    text = join_result_text(result)
     assert text.startswith("1\n2\n") and text.rstrip().endswith("30000")
 
 

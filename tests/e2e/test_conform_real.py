@@ -54,11 +54,11 @@ def told(found: Mapping[str, RuleFinding], verdict: str, *levels: str) -> dict[s
 
 @only_real
 @pytest.mark.full
-def test_the_real_claude_keeps_every_must(place: Place) -> None:
+def test_the_real_claude_keeps_every_must(sandbox: Place) -> None:
     """The test of the test. SHOULDs are its own to break: it loses the result of a SIGINT now and
     then (P17).
     """
-    found = findings(place, PROMPTS, drop_in=False)
+    found = findings(sandbox, PROMPTS, drop_in=False)
     assert told(found, "fail", "MUST") == {}, str(told(found, "fail"))
     assert set(told(found, "fail")) <= {"sigint-says-so"}
     # No request of it fails here. It needs no process to talk to its model; one of its own may be
@@ -68,9 +68,9 @@ def test_the_real_claude_keeps_every_must(place: Place) -> None:
 
 @pytest.mark.full  # the scenario "error" of test_clients shows a failure to an SDK
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True), Cli(QWEN), Cli(PI)], ids=str)
-def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
+def test_a_failure_of_the_api_keeps_its_rule(sandbox: Place, cli: Cli) -> None:
     """As the SDKs start it; what a process of one turn says of it is a scenario of every vendor."""
-    found = findings(place, FAILING, drop_in=not cli.bare, yume=sweeps.full)
+    found = findings(sandbox, FAILING, drop_in=not cli.bare, yume=sweeps.full)
     assert found["api-failures"].verdict == "pass", found["api-failures"]
     assert found["errors-exit-1"].verdict == "pass" and found["errors-are-last"].verdict == "pass"
     # Given one message, pi asks nobody, so that it is refused under a rule about some calls; an SDK
@@ -89,9 +89,9 @@ def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
     ids=str,
 )
 def test_ours_over_a_vendor_that_asks_keeps_every_rule_that_it_can(
-    place: Place, cannot: set[str]
+    sandbox: Place, cannot: set[str]
 ) -> None:
-    found = findings(place, PROMPTS)
+    found = findings(sandbox, PROMPTS)
     assert set(told(found, "fail")) == cannot, str(told(found, "fail"))
     assert set(told(found, "skipped")) == {"api-failures"}
 
@@ -104,7 +104,7 @@ REFUSED_BY_CLAUDE = {"bad-lines", "bad-sessions", "unknown-session", "unknown-se
 
 @pytest.mark.full
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF)], ids=str)
-def test_ours_over_the_real_claude_keeps_every_other_rule(place: Place) -> None:
-    found = findings(place, PROMPTS)
+def test_ours_over_the_real_claude_keeps_every_other_rule(sandbox: Place) -> None:
+    found = findings(sandbox, PROMPTS)
     assert set(told(found, "fail")) == REFUSED_BY_CLAUDE, str(told(found, "fail"))
     assert set(told(found, "skipped")) == {"api-failures"}

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from frontend import END_SECONDS, DropInFrontend, check_contract, text_of_result
+from frontend import END_SECONDS, DropInFrontend, check_contract, join_result_text
 from model_server import ModelServer
 from place import wait_until
 from scripts import ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL
@@ -59,7 +59,7 @@ def test_leave_for_everything_is_leave_for_files_elsewhere(
     other.write_text("a file of another folder\n")
     run = frontend.run(f"[[read]] {other}", BYPASS)
     check_contract(run)
-    assert "a file of another folder" in text_of_result(run.tool_results[0])
+    assert "a file of another folder" in join_result_text(run.tool_results[0])
 
 
 def test_a_variable_of_the_users_gives_no_more_leave_than_the_frontend(
@@ -179,7 +179,7 @@ def test_a_conversation_in_a_trusted_folder_goes_on_where_its_first_reply_was_in
 def test_a_shells_last_line_is_not_its_own(frontend: DropInFrontend) -> None:
     run = frontend.run("[[shell]] echo what it says", BYPASS)
     check_contract(run)
-    assert text_of_result(run.tool_results[0]) == "what it says"
+    assert join_result_text(run.tool_results[0]) == "what it says"
     assert run.result["result"] == REPLY_AFTER_TOOL
 
 

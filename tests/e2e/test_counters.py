@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counters import COUNTERS, NAMES, Usage, ccusage
+from counters import COUNTERS, NAMES, Usage, read_ccusage_totals
 from frontend import DropInFrontend
 from programs import newer_python
 from scripts import ScriptedServer
@@ -79,13 +79,13 @@ def test_a_conversation_in_one_process_is_counted_too(
 def test_ccusage_counts_a_turn_twice_unless_transcripts_are_off(frontend: DropInFrontend) -> None:
     """ccusage also reads the vendor's own log."""
     first = frontend.run("[[text]]").result["usage"]["output_tokens"]
-    assert ccusage(home_of(frontend), "daily")["output_tokens"] == 2 * first
+    assert read_ccusage_totals(home_of(frontend), "daily")["output_tokens"] == 2 * first
     settings = home_of(frontend) / ".config" / "shim" / "config.toml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     before = settings.read_text() if settings.exists() else ""
     settings.write_text(f"transcripts = false\n{before}")
     second = frontend.run("[[text]]").result["usage"]["output_tokens"]
-    assert ccusage(home_of(frontend), "daily")["output_tokens"] == 2 * first + second
+    assert read_ccusage_totals(home_of(frontend), "daily")["output_tokens"] == 2 * first + second
 
 
 @pytest.mark.full

@@ -60,9 +60,9 @@ def png() -> str:
 
 @add_dialog("deny and interrupt", SDKS, everywhere=True)
 def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
-    client: SdkClient, place: Place
+    client: SdkClient, sandbox: Place
 ) -> None:
-    conversation = client.connect(place, asks=True)
+    conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say(f"[[shell]] {making('one')}")
     conversation.await_saw("asked")
@@ -75,40 +75,40 @@ def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
         "[Request interrupted by user for tool use]"
     ]
     assert following.result["text"] == REPLY
-    assert made(place) == set()
+    assert made(sandbox) == set()
 
 
 @add_dialog("allowed for good", SDKS)
 def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(
-    client: SdkClient, place: Place
+    client: SdkClient, sandbox: Place
 ) -> None:
     """And binds no other call: a command of another name is asked about."""
-    project(place)
-    conversation = client.connect(place, asks=True)
+    project(sandbox)
+    conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[shell]] git init one")
     conversation.await_saw("asked")
     conversation.allow(always=True)
     conversation.rest_of_turn(begin)
     again = conversation.turn("[[shell]] git init two")
-    assert not again.of("asked") and made(place) == {"one", "two"}
+    assert not again.of("asked") and made(sandbox) == {"one", "two"}
     begin = len(conversation.lines)
     conversation.say(f"[[shell]] {making('three')}")
     conversation.await_saw("asked")
     conversation.deny(DENIAL)
     conversation.rest_of_turn(begin)
     conversation.disconnect()
-    assert made(place) == {"one", "two"}
+    assert made(sandbox) == {"one", "two"}
 
 
 @add_dialog("two questions", SDKS, later=True)
 def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
-    client: SdkClient, cli: Cli, place: Place
+    client: SdkClient, cli: Cli, sandbox: Place
 ) -> None:
     """A vendor that puts both at once has the second answered first; others put one when the other
     was answered.
     """
-    conversation = client.connect(place, asks=True)
+    conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
 
     def answer(asked: Line) -> None:
@@ -126,16 +126,16 @@ def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
         answer(first)
     turn = conversation.rest_of_turn(begin)
     conversation.disconnect()
-    assert made(place) == {"one"} and turn.result["denied"] == ["Bash"]
+    assert made(sandbox) == {"one"} and turn.result["denied"] == ["Bash"]
     assert turn.result["text"] == REPLY_AFTER_TOOL
     assert sorted(line["is_error"] for line in turn.of("tool_result")) == [False, True]
 
 
 @add_dialog("a question to the person", SDKS, able=lambda vendor: vendor.questions)
 def test_the_model_has_the_answer_that_a_person_chose(
-    client: SdkClient, place: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Place, service: ScriptedServer
 ) -> None:
-    conversation = client.connect(place, asks=True)
+    conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[ask]] Which colour?")
     asked = conversation.await_saw("asked")
@@ -155,12 +155,12 @@ def test_the_model_has_the_answer_that_a_person_chose(
     "resume", SDKS, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False, later=True
 )
 def test_a_session_that_is_taken_up_again_remembers(
-    client: SdkClient, place: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Place, service: ScriptedServer
 ) -> None:
-    before = client.connect(place)
+    before = client.connect(sandbox)
     first = before.turn("[[text]] the first words")
     before.disconnect()
-    after = client.connect(place, resume=first.result["session"])
+    after = client.connect(sandbox, resume=first.result["session"])
     second = after.turn("[[text]] the last words")
     after.disconnect()
     assert second.result["text"] == REPLY and second.result["session"] == first.result["session"]
@@ -169,10 +169,10 @@ def test_a_session_that_is_taken_up_again_remembers(
 
 @add_dialog("an image", SDKS, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
 def test_the_model_is_given_the_image_of_a_message(
-    client: SdkClient, place: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Place, service: ScriptedServer
 ) -> None:
     picture = png()
-    conversation = client.connect(place)
+    conversation = client.connect(sandbox)
     begin = len(conversation.lines)
     conversation.say("[[text]] look at this", picture)
     turn = conversation.rest_of_turn(begin)
@@ -185,14 +185,14 @@ def test_the_model_is_given_the_image_of_a_message(
     "a message while a command runs", SDKS, able=lambda vendor: vendor.two_way and vendor.steers
 )
 def test_a_message_while_a_command_runs_changes_the_turn(
-    client: SdkClient, place: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Place, service: ScriptedServer
 ) -> None:
-    conversation = client.connect(place, asks=True)
+    conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say(f"[[shell]] {making('one')}; sleep 6")
     conversation.await_saw("asked")
     conversation.allow()
-    assert wait_until(lambda: "one" in made(place), TURN_SECONDS)
+    assert wait_until(lambda: "one" in made(sandbox), TURN_SECONDS)
     conversation.say("and be brief")
     turn = conversation.rest_of_turn(begin)
     following = conversation.turn("[[text]] next")
@@ -204,26 +204,26 @@ def test_a_message_while_a_command_runs_changes_the_turn(
 
 @add_dialog("nobody answers", [PYTHON])
 def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
-    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
     if cli.bare:
         pytest.skip("the real claude waits for ever")
-    place.environment = {**place.environment, "SHIM_PERMISSION_TIMEOUT": "2"}
-    conversation = client.connect(place, asks=True)
+    sandbox.environment = {**sandbox.environment, "SHIM_PERMISSION_TIMEOUT": "2"}
+    conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say(f"[[shell]] {making('one')}")
     turn = conversation.rest_of_turn(begin)
     conversation.disconnect()
     (result,) = turn.of("tool_result")
     assert result["is_error"] and "permission_timeout" in result["text"]
-    assert turn.result["denied"] == ["Bash"] and made(place) == set()
+    assert turn.result["denied"] == ["Bash"] and made(sandbox) == set()
     assert turn.result["text"] == REPLY_AFTER_TOOL and service.asked("shell")[-1].told
 
 
 @add_dialog("allowed for good", ADAPTER)
-def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, place: Place) -> None:
-    project(place)
-    editor = client.connect(place)
+def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, sandbox: Place) -> None:
+    project(sandbox)
+    editor = client.connect(sandbox)
     editor.open_session()
     first = editor.run_prompt("[[shell]] git init one", choice="allow_always")
     again = editor.run_prompt("[[shell]] git init two", choice="reject_once")
@@ -234,14 +234,14 @@ def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, place: 
         len(again.permission_requests),
         len(other.permission_requests),
     ) == (1, 0, 1)
-    assert made(place) == {"one", "two"}
+    assert made(sandbox) == {"one", "two"}
 
 
 @add_dialog("a question to the person", ADAPTER, able=lambda vendor: vendor.questions)
 def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
-    client: AcpClient, place: Place, service: ScriptedServer
+    client: AcpClient, sandbox: Place, service: ScriptedServer
 ) -> None:
-    editor = client.connect(place)
+    editor = client.connect(sandbox)
     editor.open_session(forms=True)
     begin, number = len(editor.lines), editor.start_prompt("[[ask]] Which colour?")
     form = editor.await_request("elicitation/create")
@@ -255,28 +255,30 @@ def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
 
 
 @add_dialog("cancel of a command", ADAPTER)
-def test_an_editor_cancels_a_command_and_goes_on(client: AcpClient, cli: Cli, place: Place) -> None:
-    editor = client.connect(place)
+def test_an_editor_cancels_a_command_and_goes_on(
+    client: AcpClient, cli: Cli, sandbox: Place
+) -> None:
+    editor = client.connect(sandbox)
     editor.open_session()
     command = f"{ENDLESS_COMMAND} > made.txt; touch after.txt"
     begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {command}")
     editor.choose_option(editor.await_request("session/request_permission"), "allow_once")
-    assert place.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
+    assert sandbox.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
     editor.cancel_prompt()
     cut = editor.read_prompt(number, begin)
-    assert not cli.vendor.stops_commands or place.ends_within(
+    assert not cli.vendor.stops_commands or sandbox.ends_within(
         ENDLESS_COMMAND, patience(STOP_SECONDS)
     )
     following = editor.run_prompt("[[text]] and again")
     editor.shut_down()
-    assert made(place) == {"made.txt"}, "the rest of the command ran"
+    assert made(sandbox) == {"made.txt"}, "the rest of the command ran"
     assert cut.stop_reason == "cancelled"
     assert following.text == REPLY and following.stop_reason == "end_turn"
 
 
 @add_dialog("cancel of a question", ADAPTER)
-def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, place: Place) -> None:
-    editor = client.connect(place)
+def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, sandbox: Place) -> None:
+    editor = client.connect(sandbox)
     editor.open_session()
     begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {making('one')}")
     question = editor.await_request("session/request_permission")
@@ -285,15 +287,15 @@ def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, place: Plac
     cut = editor.read_prompt(number, begin)
     following = editor.run_prompt("[[text]] and again")
     editor.shut_down()
-    assert cut.stop_reason == "cancelled" and made(place) == set()
+    assert cut.stop_reason == "cancelled" and made(sandbox) == set()
     assert following.text == REPLY
 
 
 @add_dialog("three prompts", ADAPTER, asks=False)
 def test_an_editors_third_prompt_knows_the_first(
-    client: AcpClient, place: Place, service: ScriptedServer
+    client: AcpClient, sandbox: Place, service: ScriptedServer
 ) -> None:
-    editor = client.connect(place)
+    editor = client.connect(sandbox)
     editor.open_session()
     for words in ("the first words", "the second", "the last words"):
         assert editor.run_prompt(f"[[text]] {words}").text == REPLY
@@ -305,13 +307,13 @@ def test_an_editors_third_prompt_knows_the_first(
     "session/resume", ADAPTER, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False
 )
 def test_an_editor_takes_a_session_up_again(
-    client: AcpClient, place: Place, service: ScriptedServer
+    client: AcpClient, sandbox: Place, service: ScriptedServer
 ) -> None:
-    before = client.connect(place)
+    before = client.connect(sandbox)
     before.open_session()
     before.run_prompt("[[text]] the first words")
     before.shut_down()
-    after = client.connect(place)
+    after = client.connect(sandbox)
     after.open_session(resume=before.session)
     assert after.run_prompt("[[text]] the last words").text == REPLY
     after.shut_down()
@@ -320,10 +322,10 @@ def test_an_editor_takes_a_session_up_again(
 
 @add_dialog("an image", ADAPTER, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
 def test_the_model_is_given_an_editors_image(
-    client: AcpClient, place: Place, service: ScriptedServer
+    client: AcpClient, sandbox: Place, service: ScriptedServer
 ) -> None:
     picture = png()
-    editor = client.connect(place)
+    editor = client.connect(sandbox)
     editor.open_session()
     begin = len(editor.lines)
     prompt = editor.read_prompt(editor.start_prompt("[[text]] look at this", picture), begin)

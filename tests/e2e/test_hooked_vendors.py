@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import DropInFrontend, Run, check_contract
+from frontend import DropInFrontend, DropInRun, check_contract
 from model_server import ModelServer
 from place import LineProcess, wait_until
 from responses_server import ResponsesServer
@@ -198,7 +198,7 @@ def stepped(
     model: Stepping,
     *steps: tuple[str, dict[str, Any]],
     flags: tuple[str, ...],
-) -> Run:
+) -> DropInRun:
     model.steps = list(steps)
     run = frontend.run(STEP, *flags)
     check_contract(run)

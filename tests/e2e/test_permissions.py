@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend import DropInFrontend, Run
+from frontend import DropInFrontend, DropInRun
 from permission_rows import FOLDER, MADE, NOT_RUN, RAN, REFUSED, ROWS, SECRET, UNASKED, Row, told
 from programs import install
 from scripts import Reply, Request, ScriptedServer
@@ -103,7 +103,7 @@ def furnish(frontend: DropInFrontend, row: Row) -> None:
         path.write_text(json.dumps(settings).replace(FOLDER, str(frontend.folder)))
 
 
-def run(frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer, row: Row) -> Run:
+def run(frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer, row: Row) -> DropInRun:
     script, at, path = row.call.partition("@")
     named = path if vendor.relative_paths else os.path.normpath(frontend.folder / path)
     given = [] if row.settings is None else ["--settings", json.dumps(row.settings)]
@@ -112,7 +112,7 @@ def run(frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer, row: Ro
         return process.finish()
 
 
-def outcome(frontend: DropInFrontend, model: ScriptedServer, row: Row, done: Run) -> str:
+def outcome(frontend: DropInFrontend, model: ScriptedServer, row: Row, done: DropInRun) -> str:
     made = [*frontend.folder.rglob(MADE), *(frontend.folder.parent / "out").rglob(MADE)]
     if not (made or any(SECRET in (request.told or "") for request in model.requests)):
         return NOT_RUN if model.requests else REFUSED

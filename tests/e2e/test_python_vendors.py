@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from frontend import DropInFrontend, check_contract, text_of_result
+from frontend import DropInFrontend, check_contract, join_result_text
 from model_server import MODEL
 from programs import newer_python
 from scripts import REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
@@ -33,7 +33,7 @@ def test_vibe_reads_a_file_and_a_resumed_session_counts_its_own_run(
     assert run.exit == 0
     (call,) = run.tool_uses
     assert (call["name"], call["input"]["file_path"]) == ("Read", str(hello_file))
-    assert "hello world" in text_of_result(run.tool_results[0])
+    assert "hello world" in join_result_text(run.tool_results[0])
     assert run.result["result"] == REPLY_AFTER_TOOL
     assert run.result["usage"].items() >= usage_of(2).items()
     assert run.result["total_cost_usd"] == pytest.approx(2 * (120 * 3 + 30 * 15) / 1_000_000)
@@ -107,7 +107,7 @@ def test_kimi_thinks_and_answers(frontend: DropInFrontend, prompt: str) -> None:
     run = frontend.run(prompt)
     check_contract(run)
     assert run.exit == 0 and run.texts == [REPLY]
-    assert [block["thinking"] for block in run.blocks("assistant", "thinking")] == [REASONING]
+    assert [block["thinking"] for block in run.list_blocks("assistant", "thinking")] == [REASONING]
 
 
 @only_kimi

@@ -100,12 +100,12 @@ def normalised(found: list[list[Line]]) -> Any:
 
 
 @pytest.fixture
-def recorded(place: Place, tmp_path: Path) -> Place:
+def recorded(sandbox: Place, tmp_path: Path) -> Place:
     """The same place, where everything is recorded as it is."""
     folder = tmp_path / "casts"
     folder.mkdir()
-    environment = {**place.environment, "SHIM_RECORD": str(folder), "SHIM_REDACT": "none"}
-    return Place(place.claude, place.folder, environment, place.started)
+    environment = {**sandbox.environment, "SHIM_RECORD": str(folder), "SHIM_REDACT": "none"}
+    return Place(sandbox.claude, sandbox.folder, environment, sandbox.started)
 
 
 def stage(tmp_path: Path, recorded: Place) -> Place:

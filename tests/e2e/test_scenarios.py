@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from frontend import END_SECONDS, DropInFrontend, Process, check_contract, text_of_result
+from frontend import END_SECONDS, DropInFrontend, Process, check_contract, join_result_text
 from model_server import MODEL, SECOND_MODEL, USAGE
 from place import GONE_SECONDS, TURN_SECONDS, Line, wait_until
 from scripts import (
@@ -165,7 +165,7 @@ def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
     run = frontend.run(f"[[ponder]] {vendor.file_argument(hello_file)}", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
     assert run.exit == 0
-    assert [block["thinking"] for block in run.blocks("assistant", "thinking")] == [
+    assert [block["thinking"] for block in run.list_blocks("assistant", "thinking")] == [
         REASONING
     ] * vendor.thinks
     kinds = [line["message"]["content"][0]["type"] for line in run.of_type("assistant")]
@@ -177,7 +177,7 @@ def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
     assert result["tool_use_id"] == call["id"]
     assert not result.get("is_error")
     shown = hello_file.read_text().splitlines() if vendor.shows_files else []
-    assert all(line in text_of_result(result) for line in shown)
+    assert all(line in join_result_text(result) for line in shown)
     assert run.result["result"] == run.texts[-1] == REPLY_AFTER_TOOL
     assert run.result["num_turns"] == 2
     assert run.result["usage"].items() >= usage_of(2).items()
@@ -204,7 +204,7 @@ def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
     said = {str(call["input"]): results[call["id"]] for call in run.tool_uses}
     first, second, third = (str(vendor.read_input(file)) for file in (hello_file, other, missing))
     assert said.keys() == {first, second, third}
-    texts = {name: text_of_result(result) for name, result in said.items()}
+    texts = {name: join_result_text(result) for name, result in said.items()}
     assert (
         "hello world" in texts[first] and "another file" in texts[second]
     ) or not vendor.shows_files
@@ -247,7 +247,7 @@ def test_a_command_that_fails_is_a_failed_tool_in_a_successful_turn(
     assert call["input"]["command"] == COMMAND_THAT_FAILS
     (result,) = run.tool_results
     assert result.get("is_error", False) is vendor.says_exit_codes
-    assert "said before it failed" in text_of_result(result)
+    assert "said before it failed" in join_result_text(result)
     assert run.result["is_error"] is False
     assert run.result["result"] == REPLY_AFTER_TOOL
 
@@ -497,7 +497,7 @@ def test_opencode_refuses_what_its_rules_would_ask_about(
     run = frontend.run(f"[[read]] {outside}", *flag)
     check_contract(run)
     (result,) = run.tool_results
-    assert ("far away" in text_of_result(result)) is bool(flag)
+    assert ("far away" in join_result_text(result)) is bool(flag)
     assert run.result["is_error"] is not bool(flag)
     if not flag:
         assert (

@@ -42,9 +42,9 @@ def call(cli: Cli, a: int, b: int) -> str:
 
 @cells
 def test_a_tool_of_the_frontends_process_is_asked_about_and_called(
-    client: SdkClient, cli: Cli, place: Place
+    client: SdkClient, cli: Cli, sandbox: Place
 ) -> None:
-    conversation = client.connect(place, asks=True, serves=NAME)
+    conversation = client.connect(sandbox, asks=True, serves=NAME)
     conversation.say(call(cli, 2, 3))
     asked = conversation.await_saw("asked")
     assert (asked["name"], asked["input"]) == (ADD, {"a": 2, "b": 3}) and not [
@@ -73,8 +73,8 @@ def test_a_tool_of_the_frontends_process_is_asked_about_and_called(
 
 
 @cells
-def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, place: Place) -> None:
-    conversation = client.connect(place, asks=True, serves=NAME)
+def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, sandbox: Place) -> None:
+    conversation = client.connect(sandbox, asks=True, serves=NAME)
     conversation.say(call(cli, 2, 3))
     conversation.await_saw("asked")
     conversation.deny("rather not")
@@ -85,8 +85,10 @@ def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, place: 
 
 @full
 @cells
-def test_a_call_runs_as_the_frontend_changed_it(client: SdkClient, cli: Cli, place: Place) -> None:
-    conversation = client.connect(place, asks=True, serves=NAME)
+def test_a_call_runs_as_the_frontend_changed_it(
+    client: SdkClient, cli: Cli, sandbox: Place
+) -> None:
+    conversation = client.connect(sandbox, asks=True, serves=NAME)
     conversation.say(call(cli, 2, 3))
     conversation.await_saw("asked")
     conversation.allow({"a": 5, "b": 6})
@@ -99,9 +101,9 @@ def test_a_call_runs_as_the_frontend_changed_it(client: SdkClient, cli: Cli, pla
 @full
 @cells
 def test_a_tool_that_fails_is_a_result_that_says_so(
-    client: SdkClient, cli: Cli, place: Place
+    client: SdkClient, cli: Cli, sandbox: Place
 ) -> None:
-    conversation = client.connect(place, asks=True, serves=NAME, allowed=[ADD])
+    conversation = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
     turn = conversation.turn(call(cli, 3, 3))
     ((text, failed),) = [(line["text"], line["is_error"]) for line in turn.of("tool_result")]
     assert "they are the same" in text and failed and turn.result["text"] == REPLY_AFTER_TOOL
@@ -111,9 +113,9 @@ def test_a_tool_that_fails_is_a_result_that_says_so(
 @full
 @cells
 def test_a_tool_that_never_answers_is_interrupted_and_the_process_goes_on(
-    client: SdkClient, cli: Cli, place: Place
+    client: SdkClient, cli: Cli, sandbox: Place
 ) -> None:
-    conversation = client.connect(place, asks=True, serves=NAME, allowed=[ADD])
+    conversation = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
     conversation.say(call(cli, -1, 1))
     conversation.await_saw("ran")
     conversation.order("interrupt")
@@ -124,14 +126,14 @@ def test_a_tool_that_never_answers_is_interrupted_and_the_process_goes_on(
 
 @full
 @cells
-def test_a_rule_is_kept(client: SdkClient, cli: Cli, place: Place) -> None:
-    allowing = client.connect(place, asks=True, serves=NAME, allowed=[ADD])
+def test_a_rule_is_kept(client: SdkClient, cli: Cli, sandbox: Place) -> None:
+    allowing = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
     turn = allowing.turn(call(cli, 4, 5))
     assert turn.of("asked") == [] and [line["input"] for line in turn.of("ran")] == [
         {"a": 4, "b": 5}
     ]
     allowing.disconnect()
-    denying = client.connect(place, asks=True, serves=NAME, denied=["mcp__my_calc"])
+    denying = client.connect(sandbox, asks=True, serves=NAME, denied=["mcp__my_calc"])
     turn = denying.turn(call(cli, 4, 5))
     assert turn.of("ran") == turn.of("asked") == [] and ADD not in turn.init["tools"]
     denying.disconnect()
@@ -142,9 +144,9 @@ def test_a_rule_is_kept(client: SdkClient, cli: Cli, place: Place) -> None:
     ("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")]
 )
 def test_a_vendor_that_takes_no_server_that_is_a_command_has_none_of_the_frontends(
-    client: SdkClient, cli: Cli, place: Place
+    client: SdkClient, cli: Cli, sandbox: Place
 ) -> None:
-    conversation = client.connect(place, asks=True, serves=NAME)
+    conversation = client.connect(sandbox, asks=True, serves=NAME)
     for _ in range(2):
         init = conversation.turn("[[text]]").init
         assert [(server["name"], server["status"]) for server in init["servers"]] == [
@@ -158,9 +160,9 @@ def test_a_vendor_that_takes_no_server_that_is_a_command_has_none_of_the_fronten
 @pytest.mark.parametrize(("client", "cli"), [pytest.param(PYTHON, Cli(KIMI), id="python-kimi")])
 @pytest.mark.parametrize("allowed", [True, False], ids=("allowed", "denied"))
 def test_kimi_asks_about_a_tool_without_its_server_and_so_do_we_with_it(
-    client: SdkClient, cli: Cli, place: Place, allowed: bool
+    client: SdkClient, cli: Cli, sandbox: Place, allowed: bool
 ) -> None:
-    conversation = client.connect(place, asks=True, serves=NAME)
+    conversation = client.connect(sandbox, asks=True, serves=NAME)
     conversation.say('[[call]] add {"a":2,"b":3}')
     assert conversation.await_saw("asked")["name"] == "add"
     conversation.allow()

@@ -65,10 +65,12 @@ def write_settings(cli: Cli, place: Place) -> None:
 
 @add_dialog("an image of an MCP tool", SDKS)
 def test_a_frontend_sees_the_image_of_an_mcp_tool(
-    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    prompt, picture = prepare(cli, place)
-    conversation = client.connect(place, asks=True, serves=None if cli.vendor in SETTINGS else NAME)
+    prompt, picture = prepare(cli, sandbox)
+    conversation = client.connect(
+        sandbox, asks=True, serves=None if cli.vendor in SETTINGS else NAME
+    )
     begin = len(conversation.lines)
     conversation.say(prompt)
     # kimi asks about the tool, and we about that of the server
@@ -91,10 +93,10 @@ def test_a_frontend_sees_the_image_of_an_mcp_tool(
 
 @add_dialog("an image of an MCP tool", ADAPTER)
 def test_an_editor_sees_the_image_of_an_mcp_tool(
-    client: AcpClient, cli: Cli, place: Place, service: ScriptedServer
+    client: AcpClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    words, picture = prepare(cli, place)
-    editor = client.connect(place)
+    words, picture = prepare(cli, sandbox)
+    editor = client.connect(sandbox)
     editor.open_session(
         servers=[] if cli.vendor in SETTINGS else [{"name": NAME, "env": [], **PROGRAM}]
     )
@@ -118,17 +120,17 @@ def test_an_editor_sees_the_image_of_an_mcp_tool(
     ("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")]
 )
 def test_a_tool_without_a_name_is_asked_about_each_time(
-    client: SdkClient, cli: Cli, place: Place
+    client: SdkClient, cli: Cli, sandbox: Place
 ) -> None:
     """copilot names no tool of a server: what is allowed for good of one would be allowed of all."""
-    write_settings(cli, place)
-    conversation = client.connect(place, asks=True)
+    write_settings(cli, sandbox)
+    conversation = client.connect(sandbox, asks=True)
     for made in ("one", "two"):
         begin = len(conversation.lines)
-        conversation.say(f"[[call]] srv-make {json.dumps({'path': str(place.folder / made)})}")
+        conversation.say(f"[[call]] srv-make {json.dumps({'path': str(sandbox.folder / made)})}")
         conversation.await_saw("asked")
-        assert not (place.folder / made).exists()
+        assert not (sandbox.folder / made).exists()
         conversation.allow(always=True)
         conversation.rest_of_turn(begin)
-        assert (place.folder / made).exists()
+        assert (sandbox.folder / made).exists()
     conversation.disconnect()

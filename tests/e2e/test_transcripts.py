@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 from anthropic_server import AnthropicServer
-from counters import printed
+from counters import read_output
 from programs import install, python_folder
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -76,7 +76,7 @@ def bare(message: dict[str, Any]) -> dict[str, Any]:
 def read(home: Path, work: Path) -> tuple[dict[str, Any], list[Any]]:
     """The one session that the SDK lists, and its messages."""
     environment = {"HOME": str(home), "PYTHONPATH": str(python_folder("newest"))}
-    lines = printed([sys.executable, "-c", READER, str(work), SESSION], home, environment)
+    lines = read_output([sys.executable, "-c", READER, str(work), SESSION], home, environment)
     session, *messages = (json.loads(line) for line in lines.splitlines())
     return session, messages
 
@@ -117,7 +117,7 @@ def test_the_real_claude_goes_on_with_a_session_and_we_after_it(home: Path, tmp_
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
         claude = [str(install("claude").executable), "-p", "[[text]] go on", "--resume", SESSION]
-        result = json.loads(printed([*claude, "--output-format", "json"], work, environment))
+        result = json.loads(read_output([*claude, "--output-format", "json"], work, environment))
     assert (result["session_id"], result["is_error"]) == (SESSION, False)
     write_turn(home, work, "And now edit", "0.24.4-edit")
     session, messages = read(home, work)
