@@ -55,7 +55,7 @@ def frontend(
     """The drop-in, installed for the vendor."""
     environment = build_isolated_environment(vendor, install(vendor.package), model.url, tmp_path)
     claude = install_drop_in(vendor, environment, tmp_path)
-    frontend = DropInFrontend(claude, hello_file.parent, environment, arguments=vendor.arguments)
+    frontend = DropInFrontend(claude, hello_file.parent, environment, extra_args=vendor.arguments)
     yield frontend
     frontend.close()
 

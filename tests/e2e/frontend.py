@@ -48,7 +48,7 @@ class DropInRun:
     exit: int
     stderr: str
 
-    def of_type(self, kind: str) -> list[Line]:
+    def list_lines(self, kind: str) -> list[Line]:
         return [line for line in self.lines if line["type"] == kind]
 
     @property
@@ -57,14 +57,14 @@ class DropInRun:
 
     @property
     def result(self) -> Line:
-        (result,) = self.of_type("result")
+        (result,) = self.list_lines("result")
         return result
 
     def list_blocks(self, line_type: str, block_type: str) -> list[Line]:
         """The content blocks of a kind, in order of appearance."""
         return [
             block
-            for line in self.of_type(line_type)
+            for line in self.list_lines(line_type)
             for block in line["message"]["content"]
             if block["type"] == block_type
         ]
@@ -88,19 +88,19 @@ class DropInRun:
 
     @property
     def events(self) -> list[Line]:
-        return [line["event"] for line in self.of_type("stream_event")]
+        return [line["event"] for line in self.list_lines("stream_event")]
 
     @property
     def streamed_text(self) -> str:
         """The text deltas, joined."""
-        return "".join(delta["text"] for delta in self._deltas("text_delta"))
+        return "".join(delta["text"] for delta in self._iterate_deltas("text_delta"))
 
     @property
     def streamed_input(self) -> str:
         """The tool-argument deltas, joined."""
-        return "".join(delta["partial_json"] for delta in self._deltas("input_json_delta"))
+        return "".join(delta["partial_json"] for delta in self._iterate_deltas("input_json_delta"))
 
-    def _deltas(self, kind: str) -> Iterator[Line]:
+    def _iterate_deltas(self, kind: str) -> Iterator[Line]:
         deltas = (event["delta"] for event in self.events if event["type"] == "content_block_delta")
         return (delta for delta in deltas if delta["type"] == kind)
 
@@ -117,21 +117,21 @@ def join_result_text(block: Line) -> str:
 class DropInFrontend(Place):
     """A place whose `claude` is started as a frontend does."""
 
-    arguments: Sequence[str] = ()  # flags that every run here needs
+    extra_args: Sequence[str] = ()  # flags that every run here needs
 
-    def start(self, prompt: str, *arguments: str) -> Process:
+    def start_run(self, prompt: str, *arguments: str) -> Process:
         """Starts a run as a frontend does: prompt in argv, an empty pipe as stdin."""
         argv = [str(self.claude), "-p", prompt, "--output-format", "stream-json", "--verbose"]
-        argv += [*self.arguments, *arguments]
+        argv += [*self.extra_args, *arguments]
         process = Process(argv, self.folder, self.environment)
         self.started.append(process)
         return process
 
-    def messages(self, *prompts: str) -> DropInRun:
+    def run_messages(self, *prompts: str) -> DropInRun:
         """A whole conversation, whose messages come on stdin as the SDKs send theirs, all at once."""
         flags = ["--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
         process = LineProcess(
-            [str(self.claude), "-p", *flags, *self.arguments], self.folder, self.environment
+            [str(self.claude), "-p", *flags, *self.extra_args], self.folder, self.environment
         )
         self.started.append(process)
         for prompt in prompts:
@@ -141,7 +141,7 @@ class DropInFrontend(Place):
 
     def run(self, prompt: str, *arguments: str) -> DropInRun:
         """A whole run, from the start to the end of the process."""
-        return self.start(prompt, *arguments).finish()
+        return self.start_run(prompt, *arguments).finish()
 
 
 class Process(LineProcess):
@@ -165,7 +165,7 @@ class Process(LineProcess):
 def check_contract(run: DropInRun, *, partial: bool = False) -> None:
     """What holds for every run of one turn, whatever was asked and however it ended."""
     kinds = [line["type"] for line in run.lines]
-    inits = [line for line in run.of_type("system") if line["subtype"] == "init"]
+    inits = [line for line in run.list_lines("system") if line["subtype"] == "init"]
     assert inits == [run.init]
     assert kinds.count("result") == 1
     # `-p` with text input has the terminator
@@ -194,7 +194,7 @@ def _check_result(run: DropInRun) -> None:
 def _check_tools(run: DropInRun) -> None:
     """S16c: every call has exactly one result, and the result comes after it."""
     open_calls: set[str] = set()
-    for line in run.of_type("assistant") + run.of_type("user"):
+    for line in run.list_lines("assistant") + run.list_lines("user"):
         assert line["parent_tool_use_id"] is None
     for line in run.lines:
         if line["type"] not in ("assistant", "user"):

@@ -220,7 +220,7 @@ def _vendor_steps(vendor: Vendor) -> Iterator[tuple[str, Check]]:
             lambda flags=flags: _check_turn(vendor, lambda it: it.run("[[text]]", *flags)),
         )
     if vendor.two_way or vendor is CLAUDE_ITSELF:
-        yield "conversation", lambda: _check_turn(vendor, lambda it: it.messages("[[text]]"))
+        yield "conversation", lambda: _check_turn(vendor, lambda it: it.run_messages("[[text]]"))
 
 
 def check_unscripted(name: str, package: str) -> Report:
@@ -316,7 +316,7 @@ def drop_in(vendor: Vendor) -> Iterator[DropInFrontend]:
         # the real claude refuses bypassPermissions to root elsewhere
         environment |= {"IS_SANDBOX": "1"}
         claude = install_drop_in(vendor, environment, Path(root))
-        frontend = DropInFrontend(claude, folder, environment, arguments=vendor.arguments)
+        frontend = DropInFrontend(claude, folder, environment, extra_args=vendor.arguments)
         try:
             yield frontend
         finally:

@@ -34,7 +34,7 @@ class Conversation:
     """A frontend that keeps what it is asked, and answers when it is told to."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
-        argv = [str(frontend.claude), *TALK, *frontend.arguments, *flags]
+        argv = [str(frontend.claude), *TALK, *frontend.extra_args, *flags]
         self.process = LineProcess(argv, frontend.folder, frontend.environment)
         frontend.started.append(self.process)
         self.lines: list[Line] = []

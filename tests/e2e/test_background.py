@@ -61,7 +61,7 @@ class Desk:
 
     def begin(self, prompt: str, *words: str) -> str:
         """The id of the session that `claude --bg` begins."""
-        done = self.claude("--bg", prompt, *self.frontend.arguments, *words)
+        done = self.claude("--bg", prompt, *self.frontend.extra_args, *words)
         assert done.returncode == 0, done.stderr
         found = FIRST.match(done.stdout)
         assert found, done.stdout

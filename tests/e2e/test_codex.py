@@ -107,7 +107,7 @@ def test_what_a_patch_changes_is_said_in_full(
         "old_string": f"{before}\nsecond line\n",
         "new_string": f"{after}\nsecond line\n",
     }
-    (line,) = (line for line in run.of_type("user"))
+    (line,) = (line for line in run.list_lines("user"))
     assert line["tool_use_result"]["oldString"] == call["input"]["old_string"]
     assert "Updated the following files" in join_result_text(run.tool_results[0])
 
@@ -183,7 +183,7 @@ def _api_error(run: DropInRun, kind: str, cause: str) -> str:
     """What is said of a failure of the model's service."""
     check_contract(run)
     assert run.exit == 1 and run.result["is_error"] is True
-    assert run.of_type("assistant")[-1]["error"] == kind
+    assert run.list_lines("assistant")[-1]["error"] == kind
     assert run.result["shim"]["cause"] == cause
     return str(run.result["result"])
 
@@ -201,7 +201,7 @@ def test_trouble_of_the_service_is_tried_again_and_then_said(
     run = frontend.run("[[error]] 500")
     assert "high demand" in _api_error(run, "server_error", "vendor_error")
     assert run.result["api_error_status"] is None, "it says no number"
-    (retry,) = (line for line in run.of_type("system") if line["subtype"] == "api_retry")
+    (retry,) = (line for line in run.list_lines("system") if line["subtype"] == "api_retry")
     assert (retry["attempt"], retry["max_retries"]) == (1, 1)
     assert len(model.asked("error")) == 4, "each of two tries is a request that is sent twice"
 
@@ -266,7 +266,7 @@ def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(
 ) -> None:
     (frontend.folder.parent / "prompt").write_text("x" * 200_000 + "\n[[text]] hi")
     with (frontend.folder.parent / "prompt").open("rb") as prompt:
-        argv = [str(frontend.claude), "-p", "--output-format", "text", *frontend.arguments]
+        argv = [str(frontend.claude), "-p", "--output-format", "text", *frontend.extra_args]
         done = subprocess.run(
             argv,
             cwd=frontend.folder,

@@ -318,7 +318,7 @@ def test_nothing_of_a_command_runs_after_a_signal_ends_the_drop_in(
         shell("touch begun; sleep 60", yield_time_ms=30_000),
     ]
     if kind == "one-shot":
-        process = frontend.start(STEP, *BYPASS)
+        process = frontend.start_run(STEP, *BYPASS)
     else:
         conversation = Conversation(frontend, *BYPASS)
         conversation.send(STEP)

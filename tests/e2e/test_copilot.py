@@ -102,8 +102,8 @@ def test_a_servers_error_that_stays_is_an_api_error(frontend: DropInFrontend) ->
     check_contract(run)
     assert run.exit == 1
     assert run.result["api_error_status"] == 500 and ERROR_MESSAGES[500] in run.result["result"]
-    assert run.of_type("assistant")[-1]["error"] == "server_error"
-    retries = [line for line in run.of_type("system") if line["subtype"] == "api_retry"]
+    assert run.list_lines("assistant")[-1]["error"] == "server_error"
+    retries = [line for line in run.list_lines("system") if line["subtype"] == "api_retry"]
     assert len(retries) == 5
 
 
@@ -124,7 +124,7 @@ def test_a_conversation_that_was_interrupted_in_its_first_reply_goes_on(
 ) -> None:
     """It tells its id with its last line only; the frontend's own is its id too."""
     session = str(uuid.uuid4())
-    process = frontend.start("[[slow]] hi", PARTIAL, "--session-id", session)
+    process = frontend.start_run("[[slow]] hi", PARTIAL, "--session-id", session)
     process.read_until(is_text_delta)
     process.interrupt()
     assert process.finish(END_SECONDS).init["session_id"] == session
@@ -167,7 +167,7 @@ def test_a_conversation_in_a_trusted_folder_goes_on_where_its_first_reply_was_in
     config.parent.mkdir(parents=True)
     config.write_text("[vendors.copilot]\ntrust = true\n")
     session = str(uuid.uuid4())
-    process = frontend.start("[[slow]] hi", PARTIAL, "--session-id", session)
+    process = frontend.start_run("[[slow]] hi", PARTIAL, "--session-id", session)
     process.read_until(is_text_delta)
     process.interrupt()
     assert process.finish(END_SECONDS).init["session_id"] == session

@@ -70,7 +70,7 @@ def test_each_counts_what_the_results_say(
 def test_a_conversation_in_one_process_is_counted_too(
     frontend: DropInFrontend, hello_file: Path
 ) -> None:
-    run = frontend.messages("[[text]]")
+    run = frontend.run_messages("[[text]]")
     assert counted(home_of(frontend)) == dict.fromkeys(COUNTERS, total([run.result]))
 
 
@@ -93,7 +93,7 @@ def test_ccusage_counts_a_turn_twice_unless_transcripts_are_off(frontend: DropIn
 def test_codex_has_the_model_that_it_chose_itself(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    frontend.arguments = ()
+    frontend.extra_args = ()
     run = frontend.run("[[text]]")
     (asked,) = {request.model for request in model.requests}
     assert {line["message"]["model"] for line in messages(home_of(frontend))} == {asked}

@@ -80,7 +80,7 @@ def script(frontend: DropInFrontend) -> Iterator[Script]:
 def test_a_real_session_is_begun_answered_and_driven_over_http(
     script: Script, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
-    flags = dict(zip(frontend.arguments[::2], frontend.arguments[1::2], strict=False))
+    flags = dict(zip(frontend.extra_args[::2], frontend.extra_args[1::2], strict=False))
     wanted = {"vendor": vendor.name, "cwd": str(frontend.folder), "prompt": "[[shell]] touch made"}
     chosen = {"model": flags["--model"]} if "--model" in flags else {}
     begun = script.ask("POST", "/sessions", **wanted, **chosen)

@@ -344,7 +344,7 @@ def test_a_mode_that_is_narrowed_while_a_call_runs_binds_the_next_call(
     argv = [
         str(frontend.claude),
         *talk,
-        *frontend.arguments,
+        *frontend.extra_args,
         *EDITS,
         "--allowedTools",
         "Bash(sleep:*)",

@@ -30,7 +30,7 @@ def test_a_server_of_a_file_is_called_when_the_frontend_allows_it(
 ) -> None:
     file = tmp_path / "servers.json"
     file.write_text(json.dumps({"mcpServers": {"my_srv": SERVER}}))
-    argv = [str(frontend.claude), *TALK, *ASKING, *frontend.arguments, "--mcp-config", str(file)]
+    argv = [str(frontend.claude), *TALK, *ASKING, *frontend.extra_args, "--mcp-config", str(file)]
     process = LineProcess(argv, frontend.folder, frontend.environment)
     frontend.started.append(process)
     made = frontend.folder / "made"

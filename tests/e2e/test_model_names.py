@@ -39,7 +39,7 @@ CELLS: list[Any] = [
 @pytest.fixture
 def plain(frontend: DropInFrontend) -> DropInFrontend:
     """The drop-in without the flags that name the tests' model: the vendor has its own default."""
-    return replace(frontend, arguments=())
+    return replace(frontend, extra_args=())
 
 
 def mapped(frontend: DropInFrontend, vendor: Vendor) -> None:

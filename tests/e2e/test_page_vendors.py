@@ -105,7 +105,7 @@ class Watcher:
 def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
     page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
-    begin = [str(frontend.claude), "--bg", "[[shell]] touch made", *frontend.arguments]
+    begin = [str(frontend.claude), "--bg", "[[shell]] touch made", *frontend.extra_args]
     begun = subprocess.run(
         begin,
         cwd=frontend.folder,
@@ -186,7 +186,7 @@ CHOOSERS = [pytest.param(each, marks=pytest.mark.full) for each in (CLAUDE_ITSEL
 def test_a_choice_of_the_model_is_made_on_the_page(
     page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
-    begin = [str(frontend.claude), "--bg", "[[ask]] Which colour?", *frontend.arguments]
+    begin = [str(frontend.claude), "--bg", "[[ask]] Which colour?", *frontend.extra_args]
     subprocess.run(
         begin, cwd=frontend.folder, env=frontend.environment, capture_output=True, check=True
     )

@@ -38,7 +38,7 @@ def test_its_own_result_of_an_interrupt_passes(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     """Without partial messages, so nothing of the reply was said when the signal comes."""
-    process = frontend.start("[[slow]]")
+    process = frontend.start_run("[[slow]]")
     assert wait_until(lambda: bool(model.requests), TURN_SECONDS)
     process.interrupt()
     run = process.finish(END_SECONDS)

@@ -107,7 +107,7 @@ def run(frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer, row: Ro
     script, at, path = row.call.partition("@")
     named = path if vendor.relative_paths else os.path.normpath(frontend.folder / path)
     given = [] if row.settings is None else ["--settings", json.dumps(row.settings)]
-    process = frontend.start(script + (named if at else ""), *row.flags, *given)
+    process = frontend.start_run(script + (named if at else ""), *row.flags, *given)
     with held(model, process.number):
         return process.finish()
 

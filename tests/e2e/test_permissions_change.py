@@ -28,7 +28,7 @@ class Conversation:
     """A frontend that talks with a claude, and answers its questions with `answer`."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
-        argv = [str(frontend.claude), *TALK, *frontend.arguments, *flags]
+        argv = [str(frontend.claude), *TALK, *frontend.extra_args, *flags]
         self._process = LineProcess(argv, frontend.folder, frontend.environment)
         frontend.started.append(self._process)
         self.answer: Line = {"behavior": "deny", "message": "no"}

@@ -70,7 +70,7 @@ class OneMessage(Conversation):
     """A frontend that says its message on the command line, and answers on stdin."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
-        argv = [str(frontend.claude), *frontend.arguments, *flags]
+        argv = [str(frontend.claude), *frontend.extra_args, *flags]
         self.process = LineProcess(argv, frontend.folder, frontend.environment)
         frontend.started.append(self.process)
         self.lines = []

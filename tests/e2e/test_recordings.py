@@ -38,7 +38,7 @@ def record(frontend: DropInFrontend, file: Path, flags: list[str]) -> int:
         str(frontend.claude),
         "-p",
         "[[text]]",
-        *frontend.arguments,
+        *frontend.extra_args,
         *flags,
         *stream,
         "--shim-record",

@@ -117,7 +117,7 @@ def begin_slowly(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
     """A run in the middle of a reply; of one that is printed when it is whole, nothing was seen
     yet.
     """
-    process = frontend.start("[[slow]] hi", PARTIAL)
+    process = frontend.start_run("[[slow]] hi", PARTIAL)
     if vendor.fragments:
         process.read_until(is_text_delta)
     else:
@@ -152,7 +152,7 @@ def test_a_turn_says_where_it_runs_its_words_once_and_what_they_cost(
             (100 * 3 + 30 * 15 + 20 * 0.3) / 1_000_000
         )
     assert len(model.asked("text")) == 1
-    (line,) = run.of_type("assistant")
+    (line,) = run.list_lines("assistant")
     assert line["message"]["model"].endswith(MODEL)
     if partial:
         assert run.streamed_text == REPLY
@@ -168,7 +168,7 @@ def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
     assert [block["thinking"] for block in run.list_blocks("assistant", "thinking")] == [
         REASONING
     ] * vendor.thinks
-    kinds = [line["message"]["content"][0]["type"] for line in run.of_type("assistant")]
+    kinds = [line["message"]["content"][0]["type"] for line in run.list_lines("assistant")]
     assert kinds == [*["thinking"] * vendor.thinks, "text", "tool_use", "text"]
     (call,) = run.tool_uses
     assert call["name"] == vendor.reader
@@ -281,7 +281,7 @@ def test_a_refusal_of_the_models_service_is_an_api_error(
     assert str(ERROR_STATUS) in run.result["result"]
     assert ERROR_MESSAGE in run.result["result"] or not vendor.quotes_errors
     assert run.result["api_error_status"] == ERROR_STATUS
-    (line,) = run.of_type("assistant")
+    (line,) = run.list_lines("assistant")
     assert line["message"]["model"] == "<synthetic>"
     assert line["error"] == "authentication_failed"
     assert run.texts == [run.result["result"]]
@@ -298,7 +298,7 @@ def test_an_error_that_stays_is_the_api_error_of_its_kind(
     assert run.exit == 1
     assert run.result["is_error"] is True and run.result["api_error_status"] == status
     assert ERROR_MESSAGES[status] in run.result["result"]
-    assert run.of_type("assistant")[-1]["error"] == kind
+    assert run.list_lines("assistant")[-1]["error"] == kind
 
 
 @who_asks_again
@@ -357,7 +357,7 @@ def test_a_terminated_run_says_that_it_failed_and_ends_the_vendor(
 def test_an_interrupt_of_a_command_ends_the_command_too(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    process = frontend.start(f"[[shell]] {ENDLESS_COMMAND}", BYPASS)
+    process = frontend.start_run(f"[[shell]] {ENDLESS_COMMAND}", BYPASS)
     if vendor.announces:
         process.read_until(is_tool_use)
     # of one that announces nothing it is all that is seen
@@ -429,8 +429,8 @@ AWKWARD = (
 def test_the_model_gets_a_prompt_as_it_is(
     frontend: DropInFrontend, model: ScriptedServer, hello_file: Path
 ) -> None:
-    run = frontend.messages(*AWKWARD)
-    results = run.of_type("result")
+    run = frontend.run_messages(*AWKWARD)
+    results = run.list_lines("result")
     assert [result["subtype"] for result in results] == ["success"] * len(AWKWARD), json.dumps(
         results
     )
@@ -557,7 +557,7 @@ def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_
         "--output-format",
         "stream-json",
         "--verbose",
-        *frontend.arguments,
+        *frontend.extra_args,
         BYPASS,
         "--shim-vendor",
         "opencode",

@@ -108,7 +108,7 @@ def test_an_interrupt_ends_a_hook_that_runs(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     settings(frontend, vendor, hook("exec sleep 4711"))
-    process = frontend.start(f"[[shell]] touch {MADE}", *BYPASS)
+    process = frontend.start_run(f"[[shell]] touch {MADE}", *BYPASS)
     assert frontend.runs_within("sleep 4711")
     process.interrupt()
     process.finish()

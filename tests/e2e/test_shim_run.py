@@ -35,7 +35,7 @@ def over(*short: Vendor, full: tuple[Vendor, ...] = ()) -> pytest.MarkDecorator:
 @contextmanager
 def shim_run(frontend: DropInFrontend, prompt: str, *flags: str) -> Iterator[Terminal]:
     """`shim run` of the installed vendor on a terminal of its own."""
-    command = [*SHIM, "run", *frontend.arguments, *flags, prompt]
+    command = [*SHIM, "run", *frontend.extra_args, *flags, prompt]
     environment = {
         **frontend.environment,
         "PATH": f"{frontend.claude.parent}:{frontend.environment['PATH']}",
@@ -104,7 +104,7 @@ def test_the_person_is_asked_and_obeyed(
 def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
     frontend: DropInFrontend, vendor: Vendor, call: str
 ) -> None:
-    command = [*SHIM, "run", *frontend.arguments]
+    command = [*SHIM, "run", *frontend.extra_args]
     environment = {
         **frontend.environment,
         "PATH": f"{frontend.claude.parent}:{frontend.environment['PATH']}",
@@ -144,7 +144,7 @@ def test_a_session_goes_on(frontend: DropInFrontend, model: ScriptedServer, vend
 def test_what_is_explained_is_what_a_turn_starts(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    flags = ("-p", "[[text]] hi", *frontend.arguments, "--permission-mode", "plan")
+    flags = ("-p", "[[text]] hi", *frontend.extra_args, "--permission-mode", "plan")
     cast = frontend.folder.parent / "a.cast"
     environment = {**frontend.environment, "SHIM_RECORD": str(cast)}
     argv = [str(frontend.claude), *flags, "--output-format", "stream-json", "--verbose"]
