@@ -139,7 +139,7 @@ class DropInFrontend(Place):
         process.close_stdin()
         return DropInRun(process.lines, process.read_to_end(), process.stderr)
 
-    def run(self, prompt: str, *arguments: str) -> DropInRun:
+    def run_prompt(self, prompt: str, *arguments: str) -> DropInRun:
         """A whole run, from the start to the end of the process."""
         return self.start_run(prompt, *arguments).finish()
 
@@ -156,9 +156,9 @@ class Process(LineProcess):
         code = self.read_to_end(seconds)
         return DropInRun(self.lines, code, self.stderr)
 
-    def check(self, raw: bytes, line: object) -> None:
+    def check_line(self, raw: bytes, line: object) -> None:
         """P8-P11: UTF-8 JSON, one object per line, each with a type."""
-        super().check(raw, line)
+        super().check_line(raw, line)
         assert isinstance(line, dict) and isinstance(line.get("type"), str), raw
 
 

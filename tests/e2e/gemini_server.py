@@ -22,7 +22,7 @@ _ERROR_STATUSES = {401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED", 500: "INTE
 
 class _Handler(ScriptedHandler):
     def answer_get(self) -> None:
-        self._fail(404, "There is nothing here.")
+        self._send_error(404, "There is nothing here.")
 
     def answer_post(self, body: Json) -> None:
         model, _, method = unquote(self.path).partition("?")[0].rpartition("/")[2].partition(":")
@@ -31,9 +31,9 @@ class _Handler(ScriptedHandler):
         elif method not in ("generateContent", "streamGenerateContent"):
             self.answer_get()
         else:
-            self._answer({**body, "model": model, "messages": _messages(body)}, method)
+            self._send_answer({**body, "model": model, "messages": _convert_messages(body)}, method)
 
-    def _answer(self, body: Json, method: str) -> None:
+    def _send_answer(self, body: Json, method: str) -> None:
         declared = [
             one
             for tool in body.get("tools") or []
@@ -41,19 +41,19 @@ class _Handler(ScriptedHandler):
         ]
         _, request, answer = self.model.answer(body, [str(one.get("name")) for one in declared])
         if isinstance(answer, Failure):
-            self._fail(answer.status, answer.message)
+            self._send_error(answer.status, answer.message)
         elif method == "streamGenerateContent":
             self.say_events(
-                request, (("", json.dumps(event)) for event in self._events(answer, request))
+                request, (("", json.dumps(event)) for event in self._build_events(answer, request))
             )
         else:
             asked = (body.get("generationConfig") or {}).get("responseJsonSchema")
-            text = json.dumps(_filled(asked)) if asked else answer.text
+            text = json.dumps(_fill_schema(asked)) if asked else answer.text
             self.say_whole(
-                200, {**_said([{"text": text}], request, "STOP"), "usageMetadata": USAGE}
+                200, {**_build_candidate([{"text": text}], request, "STOP"), "usageMetadata": USAGE}
             )
 
-    def _fail(self, status: int, message: str) -> None:
+    def _send_error(self, status: int, message: str) -> None:
         error = {
             "code": status,
             "message": message,
@@ -61,19 +61,19 @@ class _Handler(ScriptedHandler):
         }
         self.say_whole(status, {"error": error})
 
-    def _events(self, reply: Reply, request: Request) -> Iterator[Json]:
+    def _build_events(self, reply: Reply, request: Request) -> Iterator[Json]:
         if reply.reasoning:  # whole, as its models say a thought: gemini trims each piece
-            yield _said([{"text": reply.reasoning, "thought": True}], request)
+            yield _build_candidate([{"text": reply.reasoning, "thought": True}], request)
         for piece in self.model.words() if reply.slow else pieces(reply.text):
-            yield _said([{"text": piece}], request)
+            yield _build_candidate([{"text": piece}], request)
         calls = [
             {"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}}
             for call in reply.calls
         ]
-        yield {**_said(calls or [{"text": ""}], request, "STOP"), "usageMetadata": USAGE}
+        yield {**_build_candidate(calls or [{"text": ""}], request, "STOP"), "usageMetadata": USAGE}
 
 
-def _filled(schema: Json) -> Json:
+def _fill_schema(schema: Json) -> Json:
     """An answer of the shape that is asked for: how difficult a prompt is, before a model is chosen
     for it.
     """
@@ -81,7 +81,7 @@ def _filled(schema: Json) -> Json:
     return {name: values[value["type"].upper()] for name, value in schema["properties"].items()}
 
 
-def _said(parts: list[Json], request: Request, reason: str | None = None) -> Json:
+def _build_candidate(parts: list[Json], request: Request, reason: str | None = None) -> Json:
     candidate = {"index": 0, "content": {"role": "model", "parts": parts}}
     return {
         "candidates": [candidate | ({"finishReason": reason} if reason else {})],
@@ -89,7 +89,7 @@ def _said(parts: list[Json], request: Request, reason: str | None = None) -> Jso
     }
 
 
-def _messages(body: Json) -> list[Json]:
+def _convert_messages(body: Json) -> list[Json]:
     """The conversation as the scripts read it: Gemini says `contents`, and has a tool's results in
     the user's role.
     """

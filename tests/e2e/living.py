@@ -25,57 +25,59 @@ BEGUN = re.compile(r"backgrounded · ([0-9a-f]{8})")
 class Living:
     """One session in a place."""
 
-    place: Place
+    sandbox: Place
     uuid: str
 
-    def now(self) -> SessionRecord:
-        found = registry.find_session(self.uuid, self.place.environment)
+    def read_record(self) -> SessionRecord:
+        found = registry.find_session(self.uuid, self.sandbox.environment)
         assert found is not None
         return found
 
     @property
     def alive(self) -> bool:
-        return self.now().is_running
+        return self.read_record().is_running
 
-    def children(self) -> list[int]:
+    def list_children(self) -> list[int]:
         """The vendor's processes: what its host has started."""
-        pid = self.now().metadata["pid"]
+        pid = self.read_record().metadata["pid"]
         return sorted(
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         )
 
-    def idle(self) -> None:
+    def wait_until_idle(self) -> None:
         """Waits for the end of its turn."""
-        assert wait_until(lambda: self.now().metadata["status"] == "idle", TURN_SECONDS), self.now()
+        assert wait_until(lambda: self.read_record().metadata["status"] == "idle", TURN_SECONDS), (
+            self.read_record()
+        )
 
     @contextmanager
-    def watched(self) -> Iterator[Iterator[Line]]:
+    def watch_frames(self) -> Iterator[Iterator[Line]]:
         """The frames that a client hears which only watches."""
         with connect_to_session_blocking(
-            self.uuid, self.place.environment, role=WATCH, replay=False
+            self.uuid, self.sandbox.environment, role=WATCH, replay=False
         ) as link:
             yield link.read_frames(TURN_SECONDS)
 
     def stop(self) -> None:
         """Ends it, as a person would."""
-        _run(self.place, "stop", self.uuid[:8])
+        _run_claude(self.sandbox, "stop", self.uuid[:8])
         assert wait_until(lambda: not self.alive, TURN_SECONDS)
 
 
 @contextmanager
-def begun(place: Place, prompt: str) -> Iterator[Living]:
+def start_session(place: Place, prompt: str) -> Iterator[Living]:
     """A session that `claude --bg` has begun, once it has answered; it is ended at last."""
-    (identity,) = BEGUN.findall(_run(place, "--bg", prompt))
+    (identity,) = BEGUN.findall(_run_claude(place, "--bg", prompt))
     (found,) = registry.list_sessions_by_id(identity, place.environment)
     session = Living(place, found.session_id)
-    session.idle()
+    session.wait_until_idle()
     try:
         yield session
     finally:
         session.stop()
 
 
-def living(place: Place) -> list[Living]:
+def list_running_sessions(place: Place) -> list[Living]:
     """The sessions of a place that live now."""
     return [
         Living(place, one.session_id)
@@ -84,7 +86,7 @@ def living(place: Place) -> list[Living]:
     ]
 
 
-def _run(place: Place, *arguments: str) -> str:
+def _run_claude(place: Place, *arguments: str) -> str:
     done = subprocess.run(
         [str(place.claude), *arguments],
         cwd=place.folder,

@@ -217,7 +217,7 @@ def _vendor_steps(vendor: Vendor) -> Iterator[tuple[str, Check]]:
         flags = ("--permission-mode", mode)
         yield (
             f"one-shot turn, {mode}",
-            lambda flags=flags: _check_turn(vendor, lambda it: it.run("[[text]]", *flags)),
+            lambda flags=flags: _check_turn(vendor, lambda it: it.run_prompt("[[text]]", *flags)),
         )
     if vendor.two_way or vendor is CLAUDE_ITSELF:
         yield "conversation", lambda: _check_turn(vendor, lambda it: it.run_messages("[[text]]"))
@@ -345,7 +345,7 @@ def _ask_adapter() -> None:
 
 def _ask_ccusage() -> None:
     with drop_in(QWEN) as place:
-        expected = place.run("[[text]]").result["usage"]["output_tokens"]
+        expected = place.run_prompt("[[text]]").result["usage"]["output_tokens"]
         counted = read_ccusage_totals(Path(place.environment["HOME"]))["output_tokens"]
         assert counted == expected, f"counted {counted} tokens of {expected}"
 

@@ -180,11 +180,11 @@ class LineProcess:
         if raw is None:
             return None
         line = json.loads(raw)
-        self.check(raw, line)
+        self.check_line(raw, line)
         self.lines.append(line)
         return line
 
-    def check(self, raw: bytes, line: object) -> None:
+    def check_line(self, raw: bytes, line: object) -> None:
         """What holds for every line, as it came and as it was read."""
         assert isinstance(line, dict), raw
         assert raw.endswith(b"\n") and not raw.endswith(b"\r\n"), raw

@@ -203,14 +203,14 @@ def test_a_session_goes_on_in_the_other_way_of_driving(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     """One message in a session that a conversation began, and the other way round."""
-    alone = frontend.run("[[text]] one")
+    alone = frontend.run_prompt("[[text]] one")
     talk = Conversation(frontend, *ASKING, "--resume", alone.init["session_id"])
     talk.send("[[text]] two")
     said = talk.until("result")
     assert (said["result"], said["session_id"]) == (REPLY, alone.init["session_id"])
     talk.process.close_stdin()
     talk.process.read_to_end()
-    last = frontend.run("[[text]] three", "--resume", said["session_id"])
+    last = frontend.run_prompt("[[text]] three", "--resume", said["session_id"])
     assert last.result["result"] == REPLY, last.result
     asked = json.dumps(model.asked("text")[-1].body)
     assert "[[text]] one" in asked and "[[text]] two" in asked

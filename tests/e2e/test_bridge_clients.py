@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from acp_clients import ACPS, AcpClient
 from clis import CLIS, Cli
-from living import begun, living
+from living import list_running_sessions, start_session
 from place import GONE_SECONDS, Line, Place, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
@@ -60,8 +60,8 @@ def cells(
 def test_a_client_goes_on_with_a_session_that_began_in_the_background(
     client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    with begun(sandbox, "[[text]] the first words") as session:
-        children = session.children()
+    with start_session(sandbox, "[[text]] the first words") as session:
+        children = session.list_children()
         conversation = client.connect(sandbox, resume=session.uuid)
         turn = conversation.turn("[[text]] and again")
         again = conversation.turn("[[text]] once more")
@@ -70,17 +70,20 @@ def test_a_client_goes_on_with_a_session_that_began_in_the_background(
         assert turn.result["text"] == again.result["text"] == REPLY
         assert turn.init["session"] == session.uuid
         assert "the first words" in json.dumps(service.asked("text")[-1].messages)
-        assert set(session.children()) <= set(children), (
+        assert set(session.list_children()) <= set(children), (
             "the same process of the vendor's has answered"
         )
-        assert session.children()
+        assert session.list_children()
 
 
 @cells([PYTHON, TYPESCRIPT], asks=True)
 def test_a_client_answers_a_question_while_another_one_watches(
     client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    with begun(sandbox, "[[text]] the first words") as session, session.watched() as frames:
+    with (
+        start_session(sandbox, "[[text]] the first words") as session,
+        session.watch_frames() as frames,
+    ):
         conversation = client.connect(sandbox, resume=session.uuid, asks=True)
         begin = len(conversation.lines)
         conversation.say("[[shell]] touch made.txt")
@@ -106,7 +109,7 @@ def _question(frames: object) -> tuple[Line, Line]:
 def test_an_editor_goes_on_with_a_session_that_began_in_the_background(
     client: AcpClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    with begun(sandbox, "[[text]] the first words") as session:
+    with start_session(sandbox, "[[text]] the first words") as session:
         editor = client.connect(sandbox)
         editor.open_session(resume=session.uuid)
         prompt = editor.run_prompt("[[text]] and again")
@@ -126,16 +129,16 @@ def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_i
     first = client.connect(bridged)
     session_of = first.turn("[[text]] the first words").init["session"]
     first.disconnect()
-    (session,) = living(sandbox)
+    (session,) = list_running_sessions(sandbox)
     assert session.uuid == session_of
-    children = session.children()
+    children = session.list_children()
     second = client.connect(sandbox, resume=session.uuid)
     turn = second.turn("[[text]] and again")
     second.disconnect()
     assert (
         turn.result["text"] == REPLY
-        and session.children()
-        and set(session.children()) <= set(children)
+        and session.list_children()
+        and set(session.list_children()) <= set(children)
     )
     session.stop()
 
@@ -156,7 +159,7 @@ def test_one_prompt_through_the_bridge_leaves_nothing_behind(
         check=False,
     )
     assert (done.returncode, done.stdout.decode()) == (0, f"{REPLY}\n"), done
-    assert wait_until(lambda: not living(sandbox), GONE_SECONDS)
+    assert wait_until(lambda: not list_running_sessions(sandbox), GONE_SECONDS)
 
 
 @cells([PYTHON], asks=True, among=(QWEN, CODEX, OPENCODE))
@@ -166,7 +169,7 @@ def test_the_tools_of_a_clients_process_come_with_it(
     """The vendor's child is told of them when it starts: the next one is. (gemini resumes nothing
     that is so young.)
     """
-    with begun(sandbox, "[[text]] the first words") as session:
+    with start_session(sandbox, "[[text]] the first words") as session:
         conversation = client.connect(sandbox, resume=session.uuid, asks=True, serves=NAME)
         begin = len(conversation.lines)
         conversation.say(call(cli, 2, 3))
@@ -183,7 +186,7 @@ def test_the_tools_of_a_clients_process_come_with_it(
 def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_when_it_says_it_again(
     client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
 ) -> None:
-    with begun(sandbox, "[[text]] the first words") as session:
+    with start_session(sandbox, "[[text]] the first words") as session:
         one = (PYTHON if client is TYPESCRIPT else TYPESCRIPT).connect(
             sandbox, resume=session.uuid, asks=True
         )
@@ -210,7 +213,7 @@ def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_w
 def test_the_hook_of_a_clients_process_judges_and_nothing_runs_unjudged_when_it_has_gone(
     client: SdkClient, cli: Cli, sandbox: Place
 ) -> None:
-    with begun(sandbox, "[[text]] the first words") as session:
+    with start_session(sandbox, "[[text]] the first words") as session:
         judging = client.connect(sandbox, resume=session.uuid, asks=True, judges="Bash")
         turn = judging.turn("[[shell]] touch judged.txt")
         judging.disconnect()

@@ -66,7 +66,7 @@ def test_a_program_of_the_folder_is_not_started(
     flags: tuple[str, ...],
 ) -> None:
     made = bring(frontend, name)
-    run = frontend.run("[[text]] hi", *flags)
+    run = frontend.run_prompt("[[text]] hi", *flags)
     assert not made.exists()
     if run.exit == 0:
         assert run.texts == [REPLY]
@@ -83,5 +83,5 @@ def test_a_folder_that_a_person_trusts_is_worked_in(
     config = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text(f"[vendors.{vendor.name}]\ntrust = true\n")
-    assert frontend.run("[[text]] hi").texts == [REPLY]
+    assert frontend.run_prompt("[[text]] hi").texts == [REPLY]
     assert made.exists()

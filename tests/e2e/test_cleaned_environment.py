@@ -32,6 +32,6 @@ def test_the_vendor_and_its_settings_are_named_by_variables_that_are_passed_on(
         "CLAUDE_SHIM_CONFIG": str(settings),
         "CLAUDE_SHIM_STATE": frontend.environment["SHIM_STATE"],
     }
-    run = replace(frontend, environment=cleaned).run("[[text]] hi")
+    run = replace(frontend, environment=cleaned).run_prompt("[[text]] hi")
     check_contract(run)
     assert not run.result["is_error"], run.result

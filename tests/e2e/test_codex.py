@@ -64,7 +64,7 @@ def _distrust(frontend: DropInFrontend) -> None:
 def test_a_command_cannot_write_in_a_mode_that_only_reads(
     frontend: DropInFrontend, sandbox: None, mode: str
 ) -> None:
-    run = frontend.run("[[shell]] touch made.txt", "--permission-mode", mode)
+    run = frontend.run_prompt("[[shell]] touch made.txt", "--permission-mode", mode)
     check_contract(run)
     assert not (frontend.folder / "made.txt").exists()
     assert run.init["permissionMode"] == mode and run.exit == 0
@@ -79,7 +79,7 @@ def test_a_patch_is_refused_in_a_mode_that_only_reads(
     frontend: DropInFrontend, mode: str, model_name: str
 ) -> None:
     made = frontend.folder / "made.txt"
-    run = frontend.run(f"[[write]] {made}", "--permission-mode", mode, "--model", model_name)
+    run = frontend.run_prompt(f"[[write]] {made}", "--permission-mode", mode, "--model", model_name)
     check_contract(run)
     assert not made.exists() and run.exit == 0
     (call,) = run.tool_uses
@@ -97,7 +97,9 @@ def test_what_a_patch_changes_is_said_in_full(
     frontend: DropInFrontend, sandbox: None, hello_file: Path, mode: str, model_name: str
 ) -> None:
     before, after = EDITED
-    run = frontend.run(f"[[edit]] {hello_file}", "--permission-mode", mode, "--model", model_name)
+    run = frontend.run_prompt(
+        f"[[edit]] {hello_file}", "--permission-mode", mode, "--model", model_name
+    )
     check_contract(run)
     assert hello_file.read_text() == f"{after}\nsecond line\n"
     (call,) = run.tool_uses
@@ -117,7 +119,7 @@ def test_only_the_bypass_writes_outside_of_the_working_directory(
     frontend: DropInFrontend, sandbox: None, mode: str
 ) -> None:
     outside = frontend.folder.parent / "outside.txt"
-    run = frontend.run(f"[[shell]] echo x > {outside}", "--permission-mode", mode)
+    run = frontend.run_prompt(f"[[shell]] echo x > {outside}", "--permission-mode", mode)
     check_contract(run)
     assert outside.exists() is (mode == "bypassPermissions")
     (result,) = run.tool_results
@@ -127,9 +129,9 @@ def test_only_the_bypass_writes_outside_of_the_working_directory(
 def test_a_patch_is_said_in_full_for_a_conversation_too(
     frontend: DropInFrontend, hello_file: Path
 ) -> None:
-    first = frontend.run(f"[[edit]] {hello_file}", BYPASS)
+    first = frontend.run_prompt(f"[[edit]] {hello_file}", BYPASS)
     made = hello_file.with_name("made.txt")
-    second = frontend.run(f"[[write]] {made}", BYPASS, "--resume", first.init["session_id"])
+    second = frontend.run_prompt(f"[[write]] {made}", BYPASS, "--resume", first.init["session_id"])
     check_contract(second)
     assert first.tool_uses[0]["input"]["old_string"].startswith(EDITED[0])
     (call,) = second.tool_uses
@@ -141,7 +143,7 @@ def test_a_change_that_a_rule_denies_is_not_made_and_the_turn_goes_on(
     frontend: DropInFrontend, hello_file: Path
 ) -> None:
     before = hello_file.read_text()
-    run = frontend.run(f"[[edit]] {hello_file}", BYPASS, "--disallowedTools", "Edit")
+    run = frontend.run_prompt(f"[[edit]] {hello_file}", BYPASS, "--disallowedTools", "Edit")
     check_contract(run)
     assert hello_file.read_text() == before and run.result["result"] == REPLY_AFTER_TOOL
     (denial,) = run.result["permission_denials"]
@@ -155,7 +157,7 @@ def test_a_folder_that_is_no_repository_has_to_be_trusted(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     _distrust(frontend)
-    run = frontend.run("[[text]] hi")
+    run = frontend.run_prompt("[[text]] hi")
     check_contract(run)
     assert run.exit == 1 and run.result["shim"]["cause"] == "refused"
     (said,) = run.result["errors"]
@@ -171,7 +173,7 @@ def test_a_repository_is_trusted_by_itself(frontend: DropInFrontend) -> None:
     for name in ("objects", "refs"):
         (frontend.folder / ".git" / name).mkdir(parents=True)
     (frontend.folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
-    run = frontend.run("[[text]] hi")
+    run = frontend.run_prompt("[[text]] hi")
     check_contract(run)
     assert run.exit == 0 and run.texts == [REPLY]
 
@@ -189,7 +191,7 @@ def _api_error(run: DropInRun, kind: str, cause: str) -> str:
 
 
 def test_a_limit_is_not_asked_about_again(frontend: DropInFrontend, model: ScriptedServer) -> None:
-    run = frontend.run("[[error]] 429")
+    run = frontend.run_prompt("[[error]] 429")
     assert "429 Too Many Requests" in _api_error(run, "rate_limit", "rate_limit")
     assert run.result["api_error_status"] == 429
     assert len(model.asked("error")) == 1
@@ -198,7 +200,7 @@ def test_a_limit_is_not_asked_about_again(frontend: DropInFrontend, model: Scrip
 def test_trouble_of_the_service_is_tried_again_and_then_said(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    run = frontend.run("[[error]] 500")
+    run = frontend.run_prompt("[[error]] 500")
     assert "high demand" in _api_error(run, "server_error", "vendor_error")
     assert run.result["api_error_status"] is None, "it says no number"
     (retry,) = (line for line in run.list_lines("system") if line["subtype"] == "api_retry")
@@ -209,14 +211,14 @@ def test_trouble_of_the_service_is_tried_again_and_then_said(
 def test_trouble_that_passes_is_not_seen_in_the_reply(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    run = frontend.run("[[once]] 500")
+    run = frontend.run_prompt("[[once]] 500")
     check_contract(run)
     assert run.exit == 0 and run.texts == [REPLY]
     assert len(model.asked("once")) == 2
 
 
 def test_a_model_that_is_not_there_is_named(frontend: DropInFrontend) -> None:
-    said = _api_error(frontend.run("[[error]] 404"), "model_not_found", "vendor_error")
+    said = _api_error(frontend.run_prompt("[[error]] 404"), "model_not_found", "vendor_error")
     assert (
         said.startswith("There's an issue with the selected model (mock-1)")
         and ERROR_MESSAGES[404] in said
@@ -225,7 +227,7 @@ def test_a_model_that_is_not_there_is_named(frontend: DropInFrontend) -> None:
 
 def test_without_a_key_the_way_to_log_in_is_said(frontend: DropInFrontend) -> None:
     frontend.environment = {**frontend.environment, "MOCK_KEY": ""}
-    said = _api_error(frontend.run("[[text]] hi"), "authentication_failed", "auth")
+    said = _api_error(frontend.run_prompt("[[text]] hi"), "authentication_failed", "auth")
     assert (
         said.startswith("Not logged in · Please run /login") and "hint: run `codex login`" in said
     )
@@ -235,11 +237,11 @@ def test_without_a_key_the_way_to_log_in_is_said(frontend: DropInFrontend) -> No
 def test_a_thread_that_codex_has_lost_is_an_error(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    first = frontend.run("[[text]] hi")
+    first = frontend.run_prompt("[[text]] hi")
     shutil.rmtree(_home(frontend) / ".codex" / "sessions")
     for file in (_home(frontend) / ".codex").glob("*.sqlite*"):
         file.unlink()
-    run = frontend.run("[[text]] hi", "--resume", first.init["session_id"])
+    run = frontend.run_prompt("[[text]] hi", "--resume", first.init["session_id"])
     check_contract(run)
     assert run.exit == 1 and "no rollout found for thread id" in run.result["errors"][0]
     assert len(model.requests) == 1
@@ -254,7 +256,7 @@ def test_a_thread_that_codex_has_lost_is_an_error(
 def test_no_prompt_becomes_a_flag_or_a_command(
     frontend: DropInFrontend, model: ScriptedServer, prompt: str
 ) -> None:
-    run = frontend.run(prompt)
+    run = frontend.run_prompt(prompt)
     check_contract(run)
     assert run.exit == 0
     asked = model.requests[-1].messages[-1]
@@ -283,7 +285,7 @@ def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(
 
 
 def test_a_large_output_of_a_command_is_one_result(frontend: DropInFrontend) -> None:
-    run = frontend.run("[[shell]] seq 1 30000", BYPASS)
+    run = frontend.run_prompt("[[shell]] seq 1 30000", BYPASS)
     check_contract(run)
     (result,) = run.tool_results
     text = join_result_text(result)
@@ -298,7 +300,7 @@ def test_it_lists_what_its_sandbox_lets_run(
     frontend: DropInFrontend, mode: str, changes: bool
 ) -> None:
     made = frontend.folder / "made.txt"
-    run = frontend.run(f"[[write]] {made}", "--permission-mode", mode)
+    run = frontend.run_prompt(f"[[write]] {made}", "--permission-mode", mode)
     assert made.exists() is changes
     assert {"Write", "Edit", "Delete"}.isdisjoint(run.init["tools"]) is not changes
     assert {"Bash", "Task", "TodoWrite"} <= set(run.init["tools"])

@@ -35,7 +35,7 @@ def made(frontend: DropInFrontend) -> Path:
 def test_a_prompt_is_never_a_flag_a_file_or_too_long(
     frontend: DropInFrontend, model: ModelServer, prompt: str
 ) -> None:
-    run = frontend.run(prompt)
+    run = frontend.run_prompt(prompt)
     check_contract(run)
     assert run.exit == 0 and len(run.texts) == 1
     (request,) = model.requests
@@ -44,7 +44,7 @@ def test_a_prompt_is_never_a_flag_a_file_or_too_long(
 
 def test_leave_for_edits_is_none_for_commands(frontend: DropInFrontend) -> None:
     command = "python3 -c \"open('made.txt', 'w')\""
-    run = frontend.run(f"[[shell]] {command}", "--permission-mode", "acceptEdits")
+    run = frontend.run_prompt(f"[[shell]] {command}", "--permission-mode", "acceptEdits")
     check_contract(run)
     assert not made(frontend).exists()
     (denial,) = run.result["permission_denials"]
@@ -57,7 +57,7 @@ def test_leave_for_everything_is_leave_for_files_elsewhere(
     """`--allow-all-tools` alone refuses them."""
     other = Path(frontend.environment["HOME"]) / "other.txt"
     other.write_text("a file of another folder\n")
-    run = frontend.run(f"[[read]] {other}", BYPASS)
+    run = frontend.run_prompt(f"[[read]] {other}", BYPASS)
     check_contract(run)
     assert "a file of another folder" in join_result_text(run.tool_results[0])
 
@@ -66,7 +66,7 @@ def test_a_variable_of_the_users_gives_no_more_leave_than_the_frontend(
     frontend: DropInFrontend,
 ) -> None:
     frontend.environment = {**frontend.environment, "COPILOT_ALLOW_ALL": "true"}
-    run = frontend.run(f"[[write]] {made(frontend)}")
+    run = frontend.run_prompt(f"[[write]] {made(frontend)}")
     check_contract(run)
     assert not made(frontend).exists() and run.tool_results[0]["is_error"] is True
 
@@ -75,7 +75,7 @@ def test_a_forbidden_tool_is_not_offered_to_the_model_even_with_leave_for_everyt
     frontend: DropInFrontend, model: ModelServer
 ) -> None:
     """`--deny-tool bash` would be taken, and deny nothing."""
-    run = frontend.run("[[text]] hi", BYPASS, "--disallowedTools", "Bash")
+    run = frontend.run_prompt("[[text]] hi", BYPASS, "--disallowedTools", "Bash")
     check_contract(run)
     (request,) = model.requests
     assert "bash" not in request.offered and "view" in request.offered
@@ -88,9 +88,11 @@ def test_a_forbidden_tool_is_not_offered_to_the_model_even_with_leave_for_everyt
 def test_edits_are_taken_away_from_a_model_that_makes_them_in_another_way(
     frontend: DropInFrontend, model: ModelServer, name: str, tools: set[str]
 ) -> None:
-    check_contract(frontend.run("[[text]] hi", BYPASS, "--model", name))
+    check_contract(frontend.run_prompt("[[text]] hi", BYPASS, "--model", name))
     check_contract(
-        frontend.run("[[text]] hi", BYPASS, "--model", name, "--disallowedTools", "Edit,Write,Grep")
+        frontend.run_prompt(
+            "[[text]] hi", BYPASS, "--model", name, "--disallowedTools", "Edit,Write,Grep"
+        )
     )
     every, fewer = (request.offered for request in model.requests)
     assert tools <= set(every) and tools.isdisjoint(fewer) and "view" in fewer
@@ -98,7 +100,7 @@ def test_edits_are_taken_away_from_a_model_that_makes_them_in_another_way(
 
 def test_a_servers_error_that_stays_is_an_api_error(frontend: DropInFrontend) -> None:
     """Five times, which takes 17 seconds; a 429 takes a minute."""
-    run = frontend.run("[[error]] 500")
+    run = frontend.run_prompt("[[error]] 500")
     check_contract(run)
     assert run.exit == 1
     assert run.result["api_error_status"] == 500 and ERROR_MESSAGES[500] in run.result["result"]
@@ -113,7 +115,7 @@ def test_nobody_being_logged_in_is_said_with_what_to_do(frontend: DropInFrontend
         for name, value in frontend.environment.items()
         if not name.startswith("COPILOT_")
     }
-    run = frontend.run("[[text]] hi")
+    run = frontend.run_prompt("[[text]] hi")
     check_contract(run)
     assert run.exit == 1 and run.result["shim"]["cause"] == "auth"
     assert "/login" in run.result["result"]
@@ -129,7 +131,7 @@ def test_a_conversation_that_was_interrupted_in_its_first_reply_goes_on(
     process.interrupt()
     assert process.finish(END_SECONDS).init["session_id"] == session
     assert wait_until(lambda: model.asked("slow")[0].client_left.is_set(), ASKED_SECONDS)
-    run = frontend.run("[[text]] and again", "--resume", session)
+    run = frontend.run_prompt("[[text]] and again", "--resume", session)
     check_contract(run)
     assert run.result["result"] == REPLY and run.init["session_id"] == session
     assert "[[slow]] hi" in json.dumps(model.requests[-1].messages)
@@ -144,15 +146,15 @@ def test_a_folder_that_a_person_trusts_is_trusted_in_a_new_session_which_goes_on
     hooks.parent.mkdir(parents=True)
     hook = {"type": "command", "bash": "touch $HOME/hooked"}
     hooks.write_text(json.dumps({"version": 1, "hooks": {"sessionStart": [hook]}}))
-    check_contract(frontend.run("[[text]] hi"))
+    check_contract(frontend.run_prompt("[[text]] hi"))
     assert not (home / "hooked").exists()
     (home / ".config" / "shim").mkdir(parents=True)
     (home / ".config" / "shim" / "config.toml").write_text("[vendors.copilot]\ntrust = true\n")
     session = str(uuid.uuid4())
-    first = frontend.run("[[text]] hi there", "--session-id", session)
+    first = frontend.run_prompt("[[text]] hi there", "--session-id", session)
     check_contract(first)
     assert first.result["result"] == REPLY and (home / "hooked").exists()
-    second = frontend.run("[[text]] and again", "--resume", session)
+    second = frontend.run_prompt("[[text]] and again", "--resume", session)
     check_contract(second)
     assert second.result["result"] == REPLY
     assert first.init["session_id"] == second.init["session_id"] == session
@@ -171,13 +173,13 @@ def test_a_conversation_in_a_trusted_folder_goes_on_where_its_first_reply_was_in
     process.read_until(is_text_delta)
     process.interrupt()
     assert process.finish(END_SECONDS).init["session_id"] == session
-    run = frontend.run("[[text]] and again", "--resume", session)
+    run = frontend.run_prompt("[[text]] and again", "--resume", session)
     check_contract(run)
     assert run.result["result"] == REPLY and run.init["session_id"] == session
 
 
 def test_a_shells_last_line_is_not_its_own(frontend: DropInFrontend) -> None:
-    run = frontend.run("[[shell]] echo what it says", BYPASS)
+    run = frontend.run_prompt("[[shell]] echo what it says", BYPASS)
     check_contract(run)
     assert join_result_text(run.tool_results[0]) == "what it says"
     assert run.result["result"] == REPLY_AFTER_TOOL

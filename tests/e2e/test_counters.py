@@ -59,8 +59,8 @@ def test_each_counts_what_the_results_say(
     frontend: DropInFrontend, vendor: Vendor, hello_file: Path
 ) -> None:
     """A message of several lines, and a session that goes on."""
-    first = frontend.run(f"[[read]] {vendor.file_argument(hello_file)}", BYPASS)
-    second = frontend.run("[[text]]", "--continue", "--include-partial-messages")
+    first = frontend.run_prompt(f"[[read]] {vendor.file_argument(hello_file)}", BYPASS)
+    second = frontend.run_prompt("[[text]]", "--continue", "--include-partial-messages")
     expected = total([first.result, second.result])
     assert expected["input_tokens"] > 0 and expected["output_tokens"] > 0
     assert counted(home_of(frontend)) == dict.fromkeys(COUNTERS, expected)
@@ -78,13 +78,13 @@ def test_a_conversation_in_one_process_is_counted_too(
 @pytest.mark.parametrize("vendor", [CODEX, QWEN], indirect=True, ids=str)
 def test_ccusage_counts_a_turn_twice_unless_transcripts_are_off(frontend: DropInFrontend) -> None:
     """ccusage also reads the vendor's own log."""
-    first = frontend.run("[[text]]").result["usage"]["output_tokens"]
+    first = frontend.run_prompt("[[text]]").result["usage"]["output_tokens"]
     assert read_ccusage_totals(home_of(frontend), "daily")["output_tokens"] == 2 * first
     settings = home_of(frontend) / ".config" / "shim" / "config.toml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     before = settings.read_text() if settings.exists() else ""
     settings.write_text(f"transcripts = false\n{before}")
-    second = frontend.run("[[text]]").result["usage"]["output_tokens"]
+    second = frontend.run_prompt("[[text]]").result["usage"]["output_tokens"]
     assert read_ccusage_totals(home_of(frontend), "daily")["output_tokens"] == 2 * first + second
 
 
@@ -94,7 +94,7 @@ def test_codex_has_the_model_that_it_chose_itself(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     frontend.extra_args = ()
-    run = frontend.run("[[text]]")
+    run = frontend.run_prompt("[[text]]")
     (asked,) = {request.model for request in model.requests}
     assert {line["message"]["model"] for line in messages(home_of(frontend))} == {asked}
     assert list(run.result["modelUsage"]) == [asked]
@@ -135,7 +135,7 @@ def test_the_real_claude_keeps_its_own_transcript_which_sniffly_counts_by_lines(
     """It writes a message's usage on each of its lines: here a text and a call, so sniffly has one
     request too many.
     """
-    run = frontend.run(f"[[read]] {hello_file}", "--allowedTools=Read")
+    run = frontend.run_prompt(f"[[read]] {hello_file}", "--allowedTools=Read")
     expected = total([run.result])
     lines = messages(home_of(frontend))
     assert len(lines) == 3 and len({line["message"]["id"] for line in lines}) == 2

@@ -28,7 +28,7 @@ def cells(*vendors: Vendor) -> list[Any]:
 def test_an_effort_reaches_the_model(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, effort: str
 ) -> None:
-    run = frontend.run("[[text]] hi", "--effort", effort)
+    run = frontend.run_prompt("[[text]] hi", "--effort", effort)
     assert run.exit == 0 and not run.result["is_error"], run.result
     assert {request.effort for request in model.asked("text")} == {effort}
 

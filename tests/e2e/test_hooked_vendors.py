@@ -175,7 +175,7 @@ def test_a_call_runs_if_the_real_claude_would_have_run_it(
     prepared(frontend, case)
     script, at, path = case.call.partition("@")
     named = path if vendor is CODEX else str(frontend.folder / path)
-    run = frontend.run(script + (named if at else ""), *case.flags)
+    run = frontend.run_prompt(script + (named if at else ""), *case.flags)
     check_contract(run)
     assert run.exit == 0 and len(model.requests) == 2, run.result
     assert bool(made(frontend)) is case.runs, run.tool_results
@@ -189,7 +189,9 @@ def test_a_file_that_may_not_be_read_is_not_shown_to_the_model(
 ) -> None:
     """W17: codex reads by commands."""
     prepared(frontend, CASES[0])
-    check_contract(frontend.run("[[shell]] cat secret/kept.txt", *denied("Read(./secret/**)")))
+    check_contract(
+        frontend.run_prompt("[[shell]] cat secret/kept.txt", *denied("Read(./secret/**)"))
+    )
     assert HIDDEN not in json.dumps(model.requests[-1].body)
 
 
@@ -200,7 +202,7 @@ def stepped(
     flags: tuple[str, ...],
 ) -> DropInRun:
     model.steps = list(steps)
-    run = frontend.run(STEP, *flags)
+    run = frontend.run_prompt(STEP, *flags)
     check_contract(run)
     return run
 
@@ -324,7 +326,7 @@ def test_the_web_is_searched_only_with_leave(
     frontend: DropInFrontend, model: Stepping, flags: tuple[str, ...], offered: bool
 ) -> None:
     """The model's service searches: no hook sees it."""
-    frontend.run("[[text]] hi", *flags)
+    frontend.run_prompt("[[text]] hi", *flags)
     tools = [tool["type"] for tool in model.requests[0].body["tools"]]
     assert ("web_search" in tools) is offered
 

@@ -22,12 +22,12 @@ WRITE = '[[call]] Write {"path": "made", "content": "x"}'
 def test_one_message_runs_unattended_and_its_session_goes_on(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    first = frontend.run(WRITE)
+    first = frontend.run_prompt(WRITE)
     check_contract(first)
     assert first.init["shim"] == {"vendor": "kimi-code", "unattended": True} and made(frontend) == {
         "made"
     }
-    second = frontend.run("[[text]] and again", "--resume", first.init["session_id"])
+    second = frontend.run_prompt("[[text]] and again", "--resume", first.init["session_id"])
     assert (second.init["session_id"], second.result["result"]) == (first.init["session_id"], REPLY)
     assert "[[call]] Write" in json.dumps(model.requests[-1].messages)
 
@@ -58,7 +58,7 @@ def test_plan_mode_changes_nothing(frontend: DropInFrontend) -> None:
 
 
 def test_one_shot_mode_refuses_plan_mode(frontend: DropInFrontend) -> None:
-    run = frontend.run("[[text]]", "--permission-mode", "plan")
+    run = frontend.run_prompt("[[text]]", "--permission-mode", "plan")
     assert run.result["shim"]["cause"] == "refused"
     assert "no way to honour the permission mode plan" in run.result["errors"][0]
 

@@ -54,7 +54,7 @@ def mapped(frontend: DropInFrontend, vendor: Vendor) -> None:
 def test_a_name_of_claudes_leaves_the_vendor_its_own_default(
     plain: DropInFrontend, model: ScriptedServer, vendor: Vendor, name: str
 ) -> None:
-    run = plain.run("[[text]] hi", "--model", name)
+    run = plain.run_prompt("[[text]] hi", "--model", name)
     assert run.exit == 0 and not run.result["is_error"], run.result
     assert model.requests
     assert all(name.partition("[")[0] not in request.model for request in model.requests)
@@ -69,7 +69,7 @@ def test_a_name_that_the_settings_map_is_told_in_the_vendors_words(
     plain: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     mapped(plain, vendor)
-    run = plain.run("[[text]] hi", "--model", "claude-haiku-4-5")
+    run = plain.run_prompt("[[text]] hi", "--model", "claude-haiku-4-5")
     assert run.exit == 0 and not run.result["is_error"], run.result
     assert {request.model for request in model.requests if request.script == "text"} == {
         SECOND_MODEL

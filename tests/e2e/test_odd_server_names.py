@@ -47,7 +47,7 @@ def test_a_denied_tool_of_a_server_with_a_dot_in_its_name_does_not_run(
     config = json.dumps({"mcpServers": {"s.x": {"command": sys.executable, "args": [str(SERVER)]}}})
     made = frontend.folder / "made"
     name = OWN_NAME.format(hash=hash_name("mcp__s.x__make"))
-    done = frontend.run(
+    done = frontend.run_prompt(
         f"[[call]] {name} " + json.dumps({"path": str(made)}),
         "--dangerously-skip-permissions",
         f"--mcp-config={config}",

@@ -27,7 +27,7 @@ def test_the_terminator_comes_behind_the_state_that_follows_the_result(
     frontend: DropInFrontend,
 ) -> None:
     frontend.environment = {**frontend.environment, "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
-    run = frontend.run("[[text]]")
+    run = frontend.run_prompt("[[text]]")
     assert [line["type"] for line in run.lines[-3:]] == ["result", "system", "message_stop"]
     assert idle(run.lines[-2]) and run.lines[-1] == TERMINATOR
     assert run.exit == 0

@@ -35,5 +35,5 @@ def test_a_tool_of_pis_own_server_runs_only_where_nothing_would_be_asked(
     config = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"srv": server}}))
     made = frontend.folder / "made"
-    frontend.run("[[call]] mcp__srv__make " + json.dumps({"path": str(made)}), *flags)
+    frontend.run_prompt("[[call]] mcp__srv__make " + json.dumps({"path": str(made)}), *flags)
     assert made.exists() is runs

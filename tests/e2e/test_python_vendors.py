@@ -28,7 +28,7 @@ def test_vibe_reads_a_file_and_a_resumed_session_counts_its_own_run(
     frontend: DropInFrontend, model: ScriptedServer, hello_file: Path
 ) -> None:
     """What a run took is in its export."""
-    run = frontend.run(f"[[read]] {hello_file}")
+    run = frontend.run_prompt(f"[[read]] {hello_file}")
     check_contract(run)
     assert run.exit == 0
     (call,) = run.tool_uses
@@ -38,7 +38,7 @@ def test_vibe_reads_a_file_and_a_resumed_session_counts_its_own_run(
     assert run.result["usage"].items() >= usage_of(2).items()
     assert run.result["total_cost_usd"] == pytest.approx(2 * (120 * 3 + 30 * 15) / 1_000_000)
     assert {request.model for request in model.requests} == {MODEL}
-    second = frontend.run("[[text]] and again", "--resume", run.init["session_id"])
+    second = frontend.run_prompt("[[text]] and again", "--resume", run.init["session_id"])
     check_contract(second)
     assert second.init["session_id"] == run.init["session_id"] and second.result["result"] == REPLY
     assert second.result["usage"].items() >= usage_of(1).items()
@@ -50,7 +50,7 @@ def test_vibe_reads_a_file_and_a_resumed_session_counts_its_own_run(
 def test_vibe_writes_a_file_only_with_leave_for_edits(frontend: DropInFrontend, mode: str) -> None:
     """Its own default is to write."""
     made = frontend.folder / "made.txt"
-    run = frontend.run(f"[[write]] {made}", "--permission-mode", mode)
+    run = frontend.run_prompt(f"[[write]] {made}", "--permission-mode", mode)
     check_contract(run)
     assert run.exit == 0 and run.tool_uses[0]["name"] == "Write"
     assert made.exists() is (mode == "acceptEdits")
@@ -86,14 +86,14 @@ def test_vibes_own_settings_widen_no_mode_but_the_widest(
     given, added = config.read_text(), OPEN[opened]
     config.write_text(given + added if added.startswith("[") else added + given)
     flags = (BYPASS,) if mode is None else ("--permission-mode", mode)
-    run = frontend.run("[[shell]] touch made", *flags)
+    run = frontend.run_prompt("[[shell]] touch made", *flags)
     assert (frontend.folder / "made").exists() is (mode is None), run.tool_results
 
 
 @only_vibe
 @pytest.mark.full
 def test_vibes_limit_of_turns_is_claudes(frontend: DropInFrontend) -> None:
-    run = frontend.run("[[shell]] ls", "--max-turns", "1")
+    run = frontend.run_prompt("[[shell]] ls", "--max-turns", "1")
     check_contract(run)
     assert run.exit == 1 and run.result["subtype"] == "error_max_turns"
     assert run.result["shim"]["cause"] == "limit"
@@ -104,7 +104,7 @@ def test_vibes_limit_of_turns_is_claudes(frontend: DropInFrontend) -> None:
     "prompt", [pytest.param("[[think]] hi", marks=pytest.mark.full), "-h [[think]]"]
 )
 def test_kimi_thinks_and_answers(frontend: DropInFrontend, prompt: str) -> None:
-    run = frontend.run(prompt)
+    run = frontend.run_prompt(prompt)
     check_contract(run)
     assert run.exit == 0 and run.texts == [REPLY]
     assert [block["thinking"] for block in run.list_blocks("assistant", "thinking")] == [REASONING]
@@ -115,11 +115,11 @@ def test_kimi_runs_what_it_likes_and_says_so(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     made = frontend.folder / "made.txt"
-    first = frontend.run(f"[[write]] {made}")
+    first = frontend.run_prompt(f"[[write]] {made}")
     check_contract(first)
     assert first.init["shim"]["unattended"] is True and made.read_text() == WRITTEN
     assert first.tool_uses[0]["input"] == {"file_path": str(made), "content": WRITTEN}
-    second = frontend.run("[[shell]] exit 3", BYPASS, "--resume", first.init["session_id"])
+    second = frontend.run_prompt("[[shell]] exit 3", BYPASS, "--resume", first.init["session_id"])
     check_contract(second)
     assert second.init["session_id"] == first.init["session_id"]
     assert second.tool_results[0]["is_error"] is True and second.result["is_error"] is False

@@ -124,7 +124,7 @@ def test_only_what_the_real_claude_would_run_runs_and_the_turn_goes_on(
     put(frontend, "secret/file", SECRET)
     for place, content in cell.files.items():
         put(frontend, place, content)
-    done = frontend.run(cell.call.replace("@", f"{frontend.folder}/"), *cell.flags)
+    done = frontend.run_prompt(cell.call.replace("@", f"{frontend.folder}/"), *cell.flags)
     made = list(frontend.folder.parent.rglob("made*"))
     assert bool(made) == cell.runs, (made, done.tool_results)
     assert (done.exit, done.result["result"]) == (0, REPLY_AFTER_TOOL), done.result
@@ -156,7 +156,7 @@ def test_a_file_that_may_not_be_read_never_reaches_the_model(
     """W17"""
     put(frontend, "secret/file", SECRET)
     prompt = call.replace("@@", "\0").replace("@", f"{frontend.folder}/").replace("\0", "@")
-    done = frontend.run(prompt, BYPASS, "--disallowedTools", "Read(./secret/**)")
+    done = frontend.run_prompt(prompt, BYPASS, "--disallowedTools", "Read(./secret/**)")
     assert done.exit == 0, done.result
     assert model.requests and not any(
         SECRET in json.dumps(request.body) for request in model.requests
@@ -171,5 +171,5 @@ def test_qwen_leaves_our_settings_as_they_are(
 
     files = list(Path(shim.adapters.__file__).parent.glob("qwen_asks_*.json"))
     before = [file.read_bytes() for file in files]
-    assert frontend.run("[[text]]").exit == 0
+    assert frontend.run_prompt("[[text]]").exit == 0
     assert len(before) == 2 and [file.read_bytes() for file in files] == before

@@ -133,7 +133,7 @@ def is_tool_use(line: Line) -> bool:
 def test_a_turn_says_where_it_runs_its_words_once_and_what_they_cost(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, partial: bool
 ) -> None:
-    run = frontend.run("[[text]] hi", *[PARTIAL] * partial)
+    run = frontend.run_prompt("[[text]] hi", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
     assert run.exit == 0
     assert run.init["cwd"] == str(frontend.folder)
@@ -162,7 +162,9 @@ def test_a_turn_says_where_it_runs_its_words_once_and_what_they_cost(
 def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, hello_file: Path, partial: bool
 ) -> None:
-    run = frontend.run(f"[[ponder]] {vendor.file_argument(hello_file)}", *[PARTIAL] * partial)
+    run = frontend.run_prompt(
+        f"[[ponder]] {vendor.file_argument(hello_file)}", *[PARTIAL] * partial
+    )
     check_contract(run, partial=partial)
     assert run.exit == 0
     assert [block["thinking"] for block in run.list_blocks("assistant", "thinking")] == [
@@ -196,7 +198,7 @@ def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
     other.write_text("another file\n")
     missing = hello_file.with_name("missing.txt")
     names = [vendor.file_argument(file) for file in (hello_file, other, missing)]
-    run = frontend.run(f"[[parallel]] {' '.join(names)}", *[PARTIAL] * partial)
+    run = frontend.run_prompt(f"[[parallel]] {' '.join(names)}", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
     assert run.exit == 0
     results = {result["tool_use_id"]: result for result in run.tool_results}
@@ -222,7 +224,7 @@ def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
 @newest_stands
 def test_a_written_file_is_claudes_write(frontend: DropInFrontend, vendor: Vendor) -> None:
     made = frontend.folder / "made.txt"
-    run = frontend.run(
+    run = frontend.run_prompt(
         f"[[write]] {vendor.file_argument(made)}", "--permission-mode", "acceptEdits"
     )
     check_contract(run)
@@ -238,7 +240,7 @@ def test_a_written_file_is_claudes_write(frontend: DropInFrontend, vendor: Vendo
 def test_a_command_that_fails_is_a_failed_tool_in_a_successful_turn(
     frontend: DropInFrontend, vendor: Vendor
 ) -> None:
-    run = frontend.run(f"[[shell]] {COMMAND_THAT_FAILS}", BYPASS)
+    run = frontend.run_prompt(f"[[shell]] {COMMAND_THAT_FAILS}", BYPASS)
     check_contract(run)
     assert run.exit == 0
     assert run.init["permissionMode"] == "bypassPermissions"
@@ -256,7 +258,7 @@ def test_a_command_that_fails_is_a_failed_tool_in_a_successful_turn(
 def test_a_command_that_nobody_may_allow_is_denied_and_the_turn_goes_on(
     frontend: DropInFrontend,
 ) -> None:
-    run = frontend.run("[[shell]] touch made.txt")
+    run = frontend.run_prompt("[[shell]] touch made.txt")
     check_contract(run)
     assert run.exit == 0
     (call,) = run.tool_uses
@@ -274,7 +276,7 @@ def test_a_command_that_nobody_may_allow_is_denied_and_the_turn_goes_on(
 def test_a_refusal_of_the_models_service_is_an_api_error(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, partial: bool
 ) -> None:
-    run = frontend.run("[[error]] hi", *[PARTIAL] * partial)
+    run = frontend.run_prompt("[[error]] hi", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
     assert run.exit == 1
     assert run.result["subtype"] == "success" and run.result["is_error"] is True
@@ -293,7 +295,7 @@ def test_a_refusal_of_the_models_service_is_an_api_error(
 def test_an_error_that_stays_is_the_api_error_of_its_kind(
     frontend: DropInFrontend, status: int, kind: str
 ) -> None:
-    run = frontend.run(f"[[error]] {status}")
+    run = frontend.run_prompt(f"[[error]] {status}")
     check_contract(run)
     assert run.exit == 1
     assert run.result["is_error"] is True and run.result["api_error_status"] == status
@@ -305,7 +307,7 @@ def test_an_error_that_stays_is_the_api_error_of_its_kind(
 def test_a_limit_that_passes_is_not_seen_in_the_reply(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    run = frontend.run("[[once]] 429")
+    run = frontend.run_prompt("[[once]] 429")
     check_contract(run)
     assert run.exit == 0
     assert run.texts == [REPLY]
@@ -393,10 +395,10 @@ def test_a_resumed_conversation_keeps_its_id_and_its_memory(
     frontend: DropInFrontend, model: ScriptedServer, chosen: bool
 ) -> None:
     session = str(uuid.uuid4())  # pi 0.73.1 cannot be told one: the drop-in keeps the two apart
-    first = frontend.run("[[text]] hi", *["--session-id", session] * chosen)
+    first = frontend.run_prompt("[[text]] hi", *["--session-id", session] * chosen)
     check_contract(first)
     assert first.init["session_id"] == session or not chosen
-    second = frontend.run("[[text]] and again", "--resume", first.init["session_id"])
+    second = frontend.run_prompt("[[text]] and again", "--resume", first.init["session_id"])
     check_contract(second)
     assert second.init["session_id"] == first.init["session_id"]
     assert second.result["result"] == REPLY
@@ -409,7 +411,7 @@ def test_a_resumed_conversation_keeps_its_id_and_its_memory(
 def test_another_model_answers_where_it_is_asked_for(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    run = frontend.run("[[text]] hi", "--model", vendor.second_model)
+    run = frontend.run_prompt("[[text]] hi", "--model", vendor.second_model)
     check_contract(run)
     assert run.exit == 0 and run.init["model"].endswith(SECOND_MODEL)
     assert [request.model for request in model.asked("text")] == [SECOND_MODEL]
@@ -457,7 +459,7 @@ PLANNED = [
 def test_a_plan_changes_nothing(frontend: DropInFrontend, vendor: Vendor, script: str) -> None:
     made = frontend.folder / "made.txt"
     change = {"write": vendor.file_argument(made), "shell": "touch made.txt"}[script]
-    run = frontend.run(f"[[{script}]] {change}", "--permission-mode", "plan")
+    run = frontend.run_prompt(f"[[{script}]] {change}", "--permission-mode", "plan")
     check_contract(run)
     assert run.init["permissionMode"] == "plan"
     assert {"Write", "Bash"}.isdisjoint(run.init["tools"]) or not vendor.unattended
@@ -467,7 +469,7 @@ def test_a_plan_changes_nothing(frontend: DropInFrontend, vendor: Vendor, script
 
 @of(PI, OPENCODE, GEMINI)
 def test_accepted_edits_are_no_commands(frontend: DropInFrontend) -> None:
-    run = frontend.run("[[shell]] touch made.txt", "--permission-mode", "acceptEdits")
+    run = frontend.run_prompt("[[shell]] touch made.txt", "--permission-mode", "acceptEdits")
     check_contract(run)
     assert "Write" in run.init["tools"] and "Bash" not in run.init["tools"]
     assert not (frontend.folder / "made.txt").exists()
@@ -478,7 +480,7 @@ def test_accepted_edits_are_no_commands(frontend: DropInFrontend) -> None:
 @who_denies
 def test_what_would_have_to_ask_is_not_done(frontend: DropInFrontend, vendor: Vendor) -> None:
     made = frontend.folder / "made.txt"
-    run = frontend.run(f"[[write]] {vendor.file_argument(made)}")
+    run = frontend.run_prompt(f"[[write]] {vendor.file_argument(made)}")
     check_contract(run)
     assert not made.exists()
     assert [denial["tool_name"] for denial in run.result["permission_denials"]] == ["Write"]
@@ -494,7 +496,7 @@ def test_opencode_refuses_what_its_rules_would_ask_about(
     """Out of the folder; its turn ends there and then, and everything else it runs unasked."""
     outside = frontend.folder.parent / "outside.txt"
     outside.write_text("far away\n")
-    run = frontend.run(f"[[read]] {outside}", *flag)
+    run = frontend.run_prompt(f"[[read]] {outside}", *flag)
     check_contract(run)
     (result,) = run.tool_results
     assert ("far away" in join_result_text(result)) is bool(flag)
@@ -512,7 +514,7 @@ def test_opencode_refuses_what_its_rules_would_ask_about(
 )
 def test_a_model_cannot_approve_its_own_plan(frontend: DropInFrontend, mode: str) -> None:
     """gemini alone does it where nobody can be asked, and then runs everything."""
-    run = frontend.run("[[unplan]] touch made.txt", "--permission-mode", mode)
+    run = frontend.run_prompt("[[unplan]] touch made.txt", "--permission-mode", mode)
     check_contract(run)
     assert [call["name"] for call in run.tool_uses] == [
         "EnterPlanMode",
@@ -536,7 +538,7 @@ def test_a_folder_is_trusted_where_the_settings_say_so_only(
     if trusted:
         (home / ".config" / "shim").mkdir(parents=True)
         (home / ".config" / "shim" / "config.toml").write_text("[vendors.gemini]\ntrust = true\n")
-    run = frontend.run("[[text]] hi")
+    run = frontend.run_prompt("[[text]] hi")
     check_contract(run)
     assert run.result["is_error"] is not trusted
     if not trusted:
@@ -578,7 +580,7 @@ def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_
 def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call_was_denied(
     frontend: DropInFrontend,
 ) -> None:
-    run = frontend.run("[[shell]] touch made.txt", "--allowedTools", "Bash(touch:*)")
+    run = frontend.run_prompt("[[shell]] touch made.txt", "--allowedTools", "Bash(touch:*)")
     assert not (frontend.folder / "made.txt").exists()
     for line in (run.init, run.result):
         (unhonoured,) = line["shim"]["not_honoured"]
@@ -588,14 +590,14 @@ def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call
 @of(GEMINI, OPENCODE, later=[OPENCODE])
 def test_a_tool_that_is_allowed_as_a_whole_is_added_to_the_mode(frontend: DropInFrontend) -> None:
     """Permission-parity N2, N3"""
-    run = frontend.run(
+    run = frontend.run_prompt(
         "[[shell]] touch made.txt", "--permission-mode", "acceptEdits", "--allowedTools", "Bash"
     )
     assert (frontend.folder / "made.txt").exists()
     assert {"Bash", "Write", "Read"} <= set(run.init["tools"]) and "not_honoured" not in run.init[
         "shim"
     ]
-    other = frontend.run(
+    other = frontend.run_prompt(
         "[[shell]] touch other.txt", "--permission-mode", "plan", "--allowedTools", "Bash"
     )
     assert not (frontend.folder / "other.txt").exists() and other.init["permissionMode"] == "plan"
@@ -604,6 +606,8 @@ def test_a_tool_that_is_allowed_as_a_whole_is_added_to_the_mode(frontend: DropIn
 @only_gemini
 @pytest.mark.full
 def test_a_tool_that_is_allowed_takes_no_other_along(frontend: DropInFrontend) -> None:
-    frontend.run(f"[[write]] {frontend.folder / 'made.txt'}", "--allowedTools", "Bash")
-    frontend.run("[[shell]] touch made.txt", "--allowedTools", "Bash", "--disallowedTools", "Bash")
+    frontend.run_prompt(f"[[write]] {frontend.folder / 'made.txt'}", "--allowedTools", "Bash")
+    frontend.run_prompt(
+        "[[shell]] touch made.txt", "--allowedTools", "Bash", "--disallowedTools", "Bash"
+    )
     assert not (frontend.folder / "made.txt").exists()

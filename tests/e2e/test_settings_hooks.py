@@ -54,7 +54,7 @@ def test_a_hook_is_told_of_a_call_in_claudes_words(
         vendor,
         hook(f'cat > "$HOME/{TOLD}"; pwd >&2; echo "in $CLAUDE_PROJECT_DIR" >&2; exit 2'),
     )
-    run = frontend.run(f"[[shell]] touch {MADE}", *BYPASS)
+    run = frontend.run_prompt(f"[[shell]] touch {MADE}", *BYPASS)
     assert not (frontend.folder / MADE).exists()
     told = json.loads((home / TOLD).read_text())
     assert (told["hook_event_name"], told["tool_name"], told["permission_mode"]) == (
@@ -79,7 +79,7 @@ def test_a_hook_sees_what_is_written_to_a_file(
 ) -> None:
     home = settings(frontend, vendor, hook(f'cat > "$HOME/{TOLD}"', "Write|Edit"))
     named = MADE if vendor.relative_paths or vendor is CODEX else str(frontend.folder / MADE)
-    frontend.run(f"[[write]] {named}", *BYPASS)
+    frontend.run_prompt(f"[[write]] {named}", *BYPASS)
     assert (frontend.folder / MADE).exists()
     told = json.loads((home / TOLD).read_text())
     assert (told["tool_name"], told["tool_input"]["file_path"]) == (
@@ -95,7 +95,7 @@ def test_a_call_never_runs_as_it_was_where_a_hook_changes_it(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     settings(frontend, vendor, hook(f"echo '{json.dumps({'hookSpecificOutput': CHANGED})}'"))
-    frontend.run(f"[[shell]] touch {MADE}", *BYPASS)
+    frontend.run_prompt(f"[[shell]] touch {MADE}", *BYPASS)
     assert not (frontend.folder / MADE).exists()
     changed = (frontend.folder / f"{MADE}2").exists()
     # the model of a test does not know Claude's words

@@ -171,7 +171,7 @@ def test_a_vendor_that_was_told_does_not_run_the_call_and_goes_on(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, cell: Cell
 ) -> None:
     prepare(frontend, cell)
-    done = frontend.run(cell.call, *cell.flags)
+    done = frontend.run_prompt(cell.call, *cell.flags)
     assert not (frontend.folder / MADE).exists()
     assert done.exit == 0, done.result
     assert done.result["result"] == REPLY_AFTER_TOOL
@@ -189,7 +189,7 @@ def test_the_server_of_these_cells_is_heard_where_nothing_is_denied(
     frontend: DropInFrontend, vendor: Vendor, call: str
 ) -> None:
     prepare(frontend, Cell(vendor, "", "", (), server=True))
-    done = frontend.run(f"[[call]] {call}", *BYPASS)
+    done = frontend.run_prompt(f"[[call]] {call}", *BYPASS)
     assert done.exit == 0, done.result
     assert (frontend.folder / MADE).exists()
 
@@ -216,7 +216,7 @@ def test_w10_a_project_that_gives_gemini_tools_without_a_rule_is_refused_by_the_
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, flags: tuple[str, ...]
 ) -> None:
     prepare(frontend, Cell(vendor, "", "", (), DISCOVERED))
-    done = frontend.run("[[call]] discovered_tool_make", *flags)
+    done = frontend.run_prompt("[[call]] discovered_tool_make", *flags)
     assert not (frontend.folder / MADE).exists()
     assert done.result["shim"]["cause"] == "refused" and not model.requests
     assert str(frontend.folder / ".gemini" / "settings.json") in done.result["errors"][0]

@@ -87,7 +87,7 @@ def test_an_unknown_version_with_a_rule_is_refused(
 ) -> None:
     version = change_version(version_of(vendor.package), 0)
     wrap(frontend, line_of(vendor, version) if major else UNRECOGNISED)
-    done = frontend.run(TOUCH, *flags)
+    done = frontend.run_prompt(TOUCH, *flags)
     assert not (frontend.folder / MADE).exists() and not model.requests
     assert done.exit == 1 and done.result["shim"]["cause"] == "refused"
     # the vendor has no such mode in any version
@@ -101,7 +101,7 @@ def test_an_unknown_version_without_rules_runs_unattended(
     frontend: DropInFrontend, vendor: Vendor
 ) -> None:
     wrap(frontend, UNRECOGNISED)
-    done = frontend.run("[[text]]")
+    done = frontend.run_prompt("[[text]]")
     assert done.exit == 0 and done.init["shim"]["unattended"] is True
 
 
@@ -109,7 +109,7 @@ def test_an_unknown_version_without_rules_runs_unattended(
 def test_the_next_patch_version_is_trusted(frontend: DropInFrontend, vendor: Vendor) -> None:
     version = change_version(version_of(vendor.package), 2)
     wrap(frontend, line_of(vendor, version))
-    done = frontend.run(TOUCH, *denied("Bash"))
+    done = frontend.run_prompt(TOUCH, *denied("Bash"))
     assert not (frontend.folder / MADE).exists()
     if done.result["shim"]["cause"] == "refused":
         assert vendor in KEEP_NO_RULE and version not in done.result["errors"][0]
