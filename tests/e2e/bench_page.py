@@ -114,7 +114,7 @@ def measure_opening(page: Page, here: BenchHosting, table: Table, rounds: int) -
     drawn, bare, size = list[float](), list[float](), 0
     for _ in range(rounds):
         page.browser.run_script("location.hash = ''")
-        page.browser.wait_until(lambda: page.view() == "none")
+        page.browser.wait_until(lambda: page.read_view() == "none")
         milliseconds, size = page.browser.driver.execute_async_script(OPEN, one.short_id)
         drawn.append(milliseconds / 1000)
         bare.append(time_stream_read(page, one))
@@ -156,7 +156,7 @@ def main() -> int:
             served = Served(here.environment)
             try:
                 page = Page(browser, served)
-                page.come_in()
+                page.open_page()
                 measure_lines(page, here, table)
                 measure_opening(page, here, table, options.rounds)
             finally:

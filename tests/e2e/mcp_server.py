@@ -27,7 +27,7 @@ TOOLS = [
 ]
 
 
-def answer(method: str, given: dict[str, Any]) -> dict[str, Any]:
+def answer_request(method: str, given: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
         facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "srv", "version": "1"}}
         return {"protocolVersion": given["protocolVersion"], **facts}
@@ -49,10 +49,10 @@ def answer(method: str, given: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "id" in asked:
-            result = answer(asked["method"], asked.get("params") or {})
+        request = json.loads(line)
+        if "id" in request:
+            result = answer_request(request["method"], request.get("params") or {})
             sys.stdout.write(
-                json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}) + "\n"
+                json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}) + "\n"
             )
             sys.stdout.flush()

@@ -34,7 +34,7 @@ class _Handler(ScriptedHandler):
         offered = [
             name
             for tool in body.get("tools") or []
-            for name in _names(tool.get("function") or tool.get("custom") or {})
+            for name in _list_names(tool.get("function") or tool.get("custom") or {})
         ]
         number, request, answer = self.model.answer(body, offered)
         frame = {"id": f"chatcmpl-{number}", "created": 1_700_000_000, "model": request.model}
@@ -43,11 +43,11 @@ class _Handler(ScriptedHandler):
             error = {"message": answer.message, "type": kind, "param": None, "code": code}
             self.say_whole(answer.status, {"error": error})
         elif body.get("stream"):
-            self.say_events(request, self._events(answer, frame))
+            self.say_events(request, self._build_events(answer, frame))
         else:
-            self._whole(answer, frame)
+            self._send_completion(answer, frame)
 
-    def _whole(self, reply: Reply, frame: Json) -> None:
+    def _send_completion(self, reply: Reply, frame: Json) -> None:
         calls = [
             {
                 "id": call.id,
@@ -68,15 +68,15 @@ class _Handler(ScriptedHandler):
             200, {**frame, "object": "chat.completion", "choices": [choice], "usage": USAGE}
         )
 
-    def _events(self, reply: Reply, frame: Json) -> Iterator[tuple[str, str]]:
+    def _build_events(self, reply: Reply, frame: Json) -> Iterator[tuple[str, str]]:
         frame = {**frame, "object": "chat.completion.chunk"}
-        for delta, finish_reason in self._deltas(reply):
+        for delta, finish_reason in self._build_deltas(reply):
             choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
             yield "", json.dumps({**frame, "choices": [choice]})
         yield "", json.dumps({**frame, "choices": [], "usage": USAGE})
         yield "", "[DONE]"
 
-    def _deltas(self, reply: Reply) -> Iterator[tuple[Json, str | None]]:
+    def _build_deltas(self, reply: Reply) -> Iterator[tuple[Json, str | None]]:
         yield {"role": "assistant", "content": ""}, None
         for piece in pieces(reply.reasoning):
             yield {"reasoning_content": piece}, None
@@ -93,7 +93,7 @@ class _Handler(ScriptedHandler):
         yield {}, "tool_calls" if reply.calls else "stop"
 
 
-def _names(function: Json) -> Iterator[str]:
+def _list_names(function: Json) -> Iterator[str]:
     """What a script may know a tool by: its name, and that with one of its parameters, where two
     programs share it.
     """

@@ -68,7 +68,7 @@ Check = Callable[[], "str | None"]
 
 
 @dataclass
-class Report:
+class VersionReport:
     """The findings about one program.
 
     name        what the tests call it
@@ -84,7 +84,7 @@ class Report:
     changes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
-    def run(self, step: str, check: Check) -> bool:
+    def run_step(self, step: str, check: Check) -> bool:
         """Run a step, record its change or failure, and return whether it passed."""
         try:
             change = check()
@@ -126,7 +126,7 @@ def find_newest(package: str) -> str:
         python = programs.newer_python() if package in programs.PYTHON_PROGRAMS else None
         previews = ["--pre"] if re.search("[a-z]", programs.version_of(package)) else []
         command = [python or sys.executable, "-m", "pip", "index", "versions", *previews, name]
-        match = re.search(r"\(([^)]+)\)", _output(command, REGISTRY_SECONDS))
+        match = re.search(r"\(([^)]+)\)", _read_output(command, REGISTRY_SECONDS))
         version = match[1] if match else ""
     else:
         pin = programs.PINS[package]
@@ -134,7 +134,7 @@ def find_newest(package: str) -> str:
         # a program's version is that of its platform's package
         name = programs.platform_package(name)
         npm = shutil.which("npm") or "npm"
-        version = _output([npm, "view", name, "version"], REGISTRY_SECONDS).strip()
+        version = _read_output([npm, "view", name, "version"], REGISTRY_SECONDS).strip()
     if not version:
         raise RuntimeError(f"the registry names no version of {package}")
     return version
@@ -171,18 +171,18 @@ def compare_flags(before: str, after: str) -> str | None:
 # -- vendors ---------------------------------------------------------------------------------------
 
 
-def check_vendor(vendor: Vendor) -> Report:
+def check_vendor(vendor: Vendor) -> VersionReport:
     """Return how the newest version of a vendor program differs from the pinned version."""
     package = "newest" if vendor is CLAUDE_ITSELF else vendor.package
-    report = Report(vendor.name, programs.version_of(package))
+    report = VersionReport(vendor.name, programs.version_of(package))
     if not _take_newest(report, package, lambda: read_help(vendor)):
         return report
-    for step, check in _vendor_steps(vendor):
-        report.run(step, check)
+    for step, check in _iterate_vendor_steps(vendor):
+        report.run_step(step, check)
     return report
 
 
-def _take_newest(report: Report, package: str, read: Callable[[], str] = str) -> bool:
+def _take_newest(report: VersionReport, package: str, read: Callable[[], str] = str) -> bool:
     """Install the newest version and compare its help with the pinned version. Return whether it
     can be tested.
     """
@@ -190,14 +190,14 @@ def _take_newest(report: Report, package: str, read: Callable[[], str] = str) ->
     def look_up() -> None:
         report.newest = find_newest(package)
 
-    if not report.run("registry", look_up):
+    if not report.run_step("registry", look_up):
         return False
     if report.newest == report.pinned:
         return True
     pages: list[str] = []
-    report.run("help of the pinned version", lambda: pages.append(read()))
+    report.run_step("help of the pinned version", lambda: pages.append(read()))
     use_version(package, report.newest)
-    return report.run("help", lambda: compare_flags(pages[0], read()) if pages else None)
+    return report.run_step("help", lambda: compare_flags(pages[0], read()) if pages else None)
 
 
 def read_help(vendor: Vendor) -> str:
@@ -207,11 +207,12 @@ def read_help(vendor: Vendor) -> str:
         environment = build_isolated_environment(vendor, program, "http://127.0.0.1:9", Path(root))
         pages = HELP_PAGES.get(vendor.name, (("--help",),))
         return "\n".join(
-            _output([str(program.executable), *page], HELP_SECONDS, environment) for page in pages
+            _read_output([str(program.executable), *page], HELP_SECONDS, environment)
+            for page in pages
         )
 
 
-def _vendor_steps(vendor: Vendor) -> Iterator[tuple[str, Check]]:
+def _iterate_vendor_steps(vendor: Vendor) -> Iterator[tuple[str, Check]]:
     yield "version", lambda: _check_version(vendor)
     for mode in get_adapter(vendor.name).modes:
         flags = ("--permission-mode", mode)
@@ -223,12 +224,12 @@ def _vendor_steps(vendor: Vendor) -> Iterator[tuple[str, Check]]:
         yield "conversation", lambda: _check_turn(vendor, lambda it: it.run_messages("[[text]]"))
 
 
-def check_unscripted(name: str, package: str) -> Report:
+def check_unscripted(name: str, package: str) -> VersionReport:
     """Return whether the newest version of a vendor program was tested, and has the permission
     flags of its profile.
     """
     vendor = get_adapter(name)
-    report = Report(name, vendor.version_probe.tested_range)
+    report = VersionReport(name, vendor.version_probe.tested_range)
     programs.PINS.setdefault(package, "")
     programs.WITH_OPTIONAL |= {package}  # the program of the platform is among them
 
@@ -252,10 +253,10 @@ def check_unscripted(name: str, package: str) -> Report:
         )
         return f"the help does not name {' '.join(sorted(missing))}" if missing else None
 
-    if report.run("registry", look_up):
+    if report.run_step("registry", look_up):
         use_version(package, report.newest)
-        if report.run("version", compare):
-            report.run("permission flags", look_for_flags)
+        if report.run_step("version", compare):
+            report.run_step("permission flags", look_for_flags)
     return report
 
 
@@ -267,7 +268,7 @@ def _run_program(name: str, package: str, arguments: Sequence[str]) -> str:
     programs_folder = programs.npm_folder(package) / "node_modules" / ".bin"
     with tempfile.TemporaryDirectory() as home:
         command = [str(programs_folder / get_adapter(name).programs[0]), *arguments]
-        return _output(command, HELP_SECONDS, {"PATH": path, "HOME": home, "LANG": "C.UTF-8"})
+        return _read_output(command, HELP_SECONDS, {"PATH": path, "HOME": home, "LANG": "C.UTF-8"})
 
 
 def _check_version(vendor: Vendor) -> str | None:
@@ -283,7 +284,7 @@ def _check_version(vendor: Vendor) -> str | None:
             "--wait",
             str(int(HELP_SECONDS)),
         ]
-        said = _output(command, 2 * HELP_SECONDS, frontend.environment)
+        said = _read_output(command, 2 * HELP_SECONDS, frontend.environment)
     (found,) = json.loads(said)["vendors"]
     if found["place"] == "tested":
         return None
@@ -350,7 +351,7 @@ def _ask_ccusage() -> None:
         assert counted == expected, f"counted {counted} tokens of {expected}"
 
 
-def _client_checks() -> Mapping[str, Callable[[], None]]:
+def _build_client_checks() -> Mapping[str, Callable[[], None]]:
     """Return the check of each client by the name of its pin."""
 
     def ask(wrapper: object) -> Callable[[], None]:
@@ -369,20 +370,20 @@ def _client_checks() -> Mapping[str, Callable[[], None]]:
     return checks | {"acp-newest": _ask_adapter, "ccusage": _ask_ccusage}
 
 
-def check_client(package: str) -> Report:
+def check_client(package: str) -> VersionReport:
     """Return how the newest version of a client differs from the pinned version."""
     shown = "claude-agent-sdk (Python)" if package == "newest" else package
-    report = Report(shown, programs.version_of(package))
-    check = _client_checks().get(package)
+    report = VersionReport(shown, programs.version_of(package))
+    check = _build_client_checks().get(package)
     if _take_newest(report, package) and check is not None:
-        report.run("conversation over qwen", check)
+        report.run_step("conversation over qwen", check)
     return report
 
 
 # -- the command -----------------------------------------------------------------------------------
 
 
-def _output(
+def _read_output(
     command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
 ) -> str:
     """Return what a command prints. RuntimeError if it fails without printing anything."""
@@ -401,7 +402,7 @@ def _output(
     return done.stdout or done.stderr
 
 
-def list_checks() -> dict[str, Callable[[], Report]]:
+def list_checks() -> dict[str, Callable[[], VersionReport]]:
     """Return each check by the name of its program: the vendors first, then the clients."""
     # the tests start it as `kimi`, which is kimi-cli's name here
     kimi_code = replace(KIMI_CODE, name="kimi-code")
@@ -410,7 +411,7 @@ def list_checks() -> dict[str, Callable[[], Report]]:
         for vendor in (*VENDORS, VIBE, KIMI, kimi_code, DROID, CLINE, CLAUDE_ITSELF)
         if vendor.package not in KEPT
     ]
-    checks: dict[str, Callable[[], Report]] = {
+    checks: dict[str, Callable[[], VersionReport]] = {
         vendor.name: (lambda vendor=vendor: check_vendor(vendor)) for vendor in vendors
     }
     checks |= {

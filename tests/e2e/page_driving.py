@@ -71,18 +71,18 @@ class Page:
         self.web = web
         self.base = f"http://127.0.0.1:{web.port}/"
 
-    def come_in(
+    def open_page(
         self, role: str = "drive", *, size: tuple[int, int] = DESKTOP, dark: bool = False
     ) -> None:
         """Come with the address that `shim bridge serve` prints."""
         token = getattr(self.web.tokens.current(), role)
         self.browser.open_url(f"{self.base}#token={token}", size=size, dark=dark)
-        self.browser.wait_until(lambda: self.view() == "none")
+        self.browser.wait_until(lambda: self.read_view() == "none")
 
-    def view(self) -> str:
+    def read_view(self) -> str:
         return str(self.browser.run_script("return document.body.dataset.view"))
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether the view that was asked for has drawn all that it will."""
         script = """
         if (document.body.dataset.view !== 'session') return document.body.dataset.view !== 'wait';
@@ -91,35 +91,35 @@ class Page:
         """
         return bool(self.browser.run_script(script))
 
-    def show(self, host: StandIn) -> None:
+    def open_session(self, host: StandIn) -> None:
         """Open a session, and wait until all of it is there."""
         self.browser.run_script("location.hash = arguments[0]", f"s/{host.facts['id']}")
-        self.synced(host)
+        self.wait_until_synced(host)
 
-    def synced(self, host: StandIn) -> None:
+    def wait_until_synced(self, host: StandIn) -> None:
         """Wait until the page has all that was said."""
         ready = "return shown.id === arguments[0] && shown.synced"
         self.browser.wait_until(lambda: self.browser.run_script(ready, host.facts["id"]))
 
-    def asked(self, number: int = 1) -> None:
+    def wait_for_questions(self, number: int = 1) -> None:
         """Wait until so many questions are there, and are heard."""
         self.browser.wait_until(
             lambda: len(self.browser.find_elements("#asked:not(.moved) .asking-card")) == number
         )
 
-    def say(self, host: StandIn, **line: Any) -> None:
+    def send_line(self, host: StandIn, **line: Any) -> None:
         """The session says a whole line."""
         self.web.call(host.say, **line)
 
-    def part(self, host: StandIn, **event: Any) -> None:
+    def send_partial_event(self, host: StandIn, **event: Any) -> None:
         """The session says a part of what it is saying."""
         self.web.call(host.part, **event)
 
-    def tell(self, host: StandIn, raw: bytes) -> None:
+    def send_frame(self, host: StandIn, raw: bytes) -> None:
         """The session says a frame."""
         self.web.call(host.tell, raw)
 
-    def steps(self) -> list[str]:
+    def list_steps(self) -> list[str]:
         """The texts of the steps that are drawn."""
         return [
             str(text)
@@ -128,19 +128,19 @@ class Page:
             )
         ]
 
-    def contrasts(self) -> list[tuple[float, str, str]]:
+    def measure_contrasts(self) -> list[tuple[float, str, str]]:
         """Each text that is seen: its contrast, its element, its beginning."""
         return [(*one,) for one in self.browser.run_script(f"{LOOKS}; return contrasts()")]
 
-    def targets(self) -> list[tuple[int, int, str, str]]:
+    def measure_targets(self) -> list[tuple[int, int, str, str]]:
         """What a finger has to hit: width, height, its element, its words."""
         return [(*one,) for one in self.browser.run_script(f"{LOOKS}; return targets()")]
 
-    def overlaps(self) -> list[tuple[str, str, int, int]]:
+    def find_overlaps(self) -> list[tuple[str, str, int, int]]:
         """Names and controls that lie on each other: which, and how far."""
         return [(*one,) for one in self.browser.run_script(f"{LOOKS}; return overlaps()")]
 
-    def faults(self) -> list[str]:
+    def list_errors(self) -> list[str]:
         """What went wrong in the page since it was loaded: errors of its scripts, and what its
         rules forbade.
 
@@ -152,18 +152,18 @@ class Page:
             if "Failed to load resource" not in said
         ]
 
-    def text(self, selector: str) -> str:
+    def read_text(self, selector: str) -> str:
         """The words of the one element of a selector, "" if it is not there."""
         found = self.browser.retry_when_stale(
             lambda: [one.text for one in self.browser.find_elements(selector)[:1]]
         )
         return str(found[0]) if found else ""
 
-    def shows(self, words: str, selector: str = "body") -> None:
+    def wait_for_text(self, words: str, selector: str = "body") -> None:
         """Wait until an element shows some words."""
-        self.browser.wait_until(lambda: words in self.text(selector))
+        self.browser.wait_until(lambda: words in self.read_text(selector))
 
-    def focused(self) -> str:
+    def describe_focus(self) -> str:
         """What has the focus: its id, its class or its tag."""
         return str(
             self.browser.run_script(
@@ -171,13 +171,13 @@ class Page:
             )
         )
 
-    def write(self, words: str) -> None:
+    def type_text(self, words: str) -> None:
         """Type into the box for the next message."""
         self.browser.click("#text")
         self.browser.press_keys(words)
 
 
-def text(words: str) -> dict[str, Any]:
+def build_text_message(words: str) -> dict[str, Any]:
     """A whole reply of the model."""
     return {
         "type": "assistant",

@@ -41,7 +41,7 @@ CODEX_MODELS = [
 ]
 
 
-def lines_of(script: Script, *, until: int | None = None) -> Iterator[dict[str, Any]]:
+def iterate_script_lines(script: Script, *, until: int | None = None) -> Iterator[dict[str, Any]]:
     """What a host says of a script: whole lines, the prompts replayed."""
     for _, letter, line in script.moments[:until]:
         event = json.loads(line) if isinstance(line, bytes) else line
@@ -51,26 +51,26 @@ def lines_of(script: Script, *, until: int | None = None) -> Iterator[dict[str, 
             yield event
 
 
-def playing(session: str, script: Script, **facts: Any) -> StandIn:
+def build_host(session: str, script: Script, **facts: Any) -> StandIn:
     """A host that has said all of a script."""
     host = StandIn(session, **facts)
-    for line in lines_of(script):
+    for line in iterate_script_lines(script):
         host.lines.append((NOW - 600_000 + 1000 * len(host.lines), json.dumps(line).encode()))
     return host
 
 
-def session_id(number: int) -> str:
+def build_session_id(number: int) -> str:
     """A session's UUID."""
     return f"{number * 0x1F3B57D9 % 2**32:08x}-3fc4-4552-9501-5efd4f447c62"
 
 
-def renamed(host: StandIn, number: int, **facts: Any) -> StandIn:
+def rename_host(host: StandIn, number: int, **facts: Any) -> StandIn:
     """The same as another session."""
-    host.facts.update(id=session_id(number)[:8], session=session_id(number), **facts)
+    host.facts.update(id=build_session_id(number)[:8], session=build_session_id(number), **facts)
     return host
 
 
-def working() -> StandIn:
+def build_working_host() -> StandIn:
     """A session in mid-turn."""
     facts = {
         "name": "Make the list of posts faster",
@@ -85,10 +85,12 @@ def working() -> StandIn:
         "models": MODELS,
         "model": "qwen3-coder-plus",
     }
-    return playing(session_id(2), everything(), **facts, created=NOW - HOUR, started=NOW - HOUR)
+    return build_host(
+        build_session_id(2), everything(), **facts, created=NOW - HOUR, started=NOW - HOUR
+    )
 
 
-def half_done() -> Script:
+def build_unfinished_script() -> Script:
     """A session that has changed a file, and wants to try it."""
     script = (
         Script()
@@ -118,7 +120,7 @@ def half_done() -> Script:
     return script.text("Let me try it, and keep it if the tests pass.")
 
 
-def asking(**request: Any) -> StandIn:
+def build_asking_host(**request: Any) -> StandIn:
     """A session that asks whether a command may run."""
     facts = {
         "name": "Commit the faster list",
@@ -129,7 +131,7 @@ def asking(**request: Any) -> StandIn:
     facts |= {"waitingFor": "permission prompt", "needs": f"approve Bash: {COMMAND}"}
     facts |= {"cwd": "/home/you/blog", "created": NOW - HOUR, "started": NOW - HOUR}
     facts |= {"models": CODEX_MODELS, "model": "gpt-5.2-codex", "mode": "acceptEdits"}
-    host = playing(session_id(3), half_done(), **facts)
+    host = build_host(build_session_id(3), build_unfinished_script(), **facts)
     command = {"command": COMMAND, "description": "Run the tests, then commit"}
     host.ask(
         "q1", **{"tool_name": "Bash", "input": command, "permission_suggestions": RULES, **request}
@@ -137,25 +139,25 @@ def asking(**request: Any) -> StandIn:
     return host
 
 
-def choosing() -> StandIn:
+def build_choosing_host() -> StandIn:
     """A session whose model asks for a choice."""
-    host = asking(
+    host = build_asking_host(
         tool_name="AskUserQuestion", input={"questions": CHOICE}, permission_suggestions=None
     )
     needs = "answer: Which cache shall the list of posts use? (None · In memory · Redis)"
     facts = {"name": "Choose a cache", "waitingFor": "input needed", "needs": needs}
-    return renamed(host, 4, vendor="claude", model="claude-opus-5-5", models=[], **facts)
+    return rename_host(host, 4, vendor="claude", model="claude-opus-5-5", models=[], **facts)
 
 
-def editing() -> StandIn:
+def build_editing_host() -> StandIn:
     """A session that asks whether a file may be changed."""
     change = {"file_path": "/home/you/blog/posts.py", "old_string": OLD, "new_string": NEW}
-    host = asking(tool_name="Edit", input=change)
+    host = build_asking_host(tool_name="Edit", input=change)
     facts = {"name": "One query for a page", "needs": "approve Edit: /home/you/blog/posts.py"}
-    return renamed(host, 5, vendor="gemini", model="gemini-3-pro", models=[], **facts)
+    return rename_host(host, 5, vendor="gemini", model="gemini-3-pro", models=[], **facts)
 
 
-def others() -> list[StandIn]:
+def build_other_hosts() -> list[StandIn]:
     """What else stands in the list."""
     rows = [
         ("pi", "Update the dependencies", "/home/you/shop", "working", "busy", "Bash npm test"),
@@ -203,14 +205,14 @@ def others() -> list[StandIn]:
             "alive": row[4] is not None,
         }
         script = Script().prompt(row[1]).init().text(row[5]).result(row[5])
-        hosts.append(playing(session_id(number), script, **facts, **when))
+        hosts.append(build_host(build_session_id(number), script, **facts, **when))
     return hosts
 
 
-def endless(calls: int) -> StandIn:
+def build_long_host(calls: int) -> StandIn:
     """A session of four lines for each call."""
-    return playing(
-        session_id(12),
+    return build_host(
+        build_session_id(12),
         long(calls),
         name="Read everything",
         vendor="qwen",

@@ -44,7 +44,7 @@ class Row:
     def __str__(self) -> str:
         return self.name
 
-    def tools(self, reader: str) -> set[str]:
+    def list_tool_names(self, reader: str) -> set[str]:
         """Claude's names of the tool that is called; `reader` is that of the vendor's own for
         files.
         """
@@ -53,19 +53,19 @@ class Row:
         ]
 
 
-def mode(name: str, *more: str) -> tuple[str, ...]:
+def build_mode_flags(name: str, *more: str) -> tuple[str, ...]:
     return ("--permission-mode", name, *more)
 
 
-def denied(rule: str) -> tuple[str, ...]:
+def build_deny_flags(rule: str) -> tuple[str, ...]:
     return (*BYPASS, "--disallowedTools", rule)
 
 
-def rules(**kinds: Any) -> dict[str, Any]:
+def build_rules(**kinds: Any) -> dict[str, Any]:
     return {"permissions": kinds}
 
 
-def hook(command: str, matcher: str = "") -> dict[str, Any]:
+def build_hook_settings(command: str, matcher: str = "") -> dict[str, Any]:
     return {
         "hooks": {
             "PreToolUse": [{"matcher": matcher, "hooks": [{"type": "command", "command": command}]}]
@@ -73,7 +73,7 @@ def hook(command: str, matcher: str = "") -> dict[str, Any]:
     }
 
 
-def answers(decision: str) -> str:
+def build_hook_command(decision: str) -> str:
     said = {
         "hookEventName": "PreToolUse",
         "permissionDecision": decision,
@@ -82,7 +82,7 @@ def answers(decision: str) -> str:
     return f"echo '{json.dumps({'hookSpecificOutput': said})}'"
 
 
-BLOCKS = hook("exit 2")
+BLOCKS = build_hook_settings("exit 2")
 FOLDER = "FOLDER"  # in a file: the working directory
 TRUSTED = {"projects": {FOLDER: {"hasTrustDialogAccepted": True}}}
 ROWS = (
@@ -90,43 +90,43 @@ ROWS = (
     Row("bypass; Write", HIDDEN, BYPASS, runs=True),
     Row("default; touch", TOUCH, plain=True),
     Row("default; Write", WRITE, plain=True),
-    Row("dontAsk; touch", TOUCH, mode("dontAsk")),
-    Row("dontAsk, allow Bash; touch", TOUCH, mode("dontAsk", "--allowedTools", "Bash"), runs=True),
-    Row("plan; touch", TOUCH, mode("plan")),
-    Row("plan, allow Bash; touch", TOUCH, mode("plan", "--allowedTools", "Bash")),
-    Row("acceptEdits; touch", TOUCH, mode("acceptEdits"), runs=True),
-    Row("acceptEdits; a program", PROGRAM, mode("acceptEdits")),
-    Row("acceptEdits; Write", WRITE, mode("acceptEdits"), runs=True),
-    Row("acceptEdits; Write elsewhere", WRITE_OUT, mode("acceptEdits")),
-    Row("acceptEdits; Write into .git", "[[write]] @.git/made", mode("acceptEdits")),
+    Row("dontAsk; touch", TOUCH, build_mode_flags("dontAsk")),
+    Row("dontAsk, allow Bash; touch", TOUCH, build_mode_flags("dontAsk", "--allowedTools", "Bash"), runs=True),
+    Row("plan; touch", TOUCH, build_mode_flags("plan")),
+    Row("plan, allow Bash; touch", TOUCH, build_mode_flags("plan", "--allowedTools", "Bash")),
+    Row("acceptEdits; touch", TOUCH, build_mode_flags("acceptEdits"), runs=True),
+    Row("acceptEdits; a program", PROGRAM, build_mode_flags("acceptEdits")),
+    Row("acceptEdits; Write", WRITE, build_mode_flags("acceptEdits"), runs=True),
+    Row("acceptEdits; Write elsewhere", WRITE_OUT, build_mode_flags("acceptEdits")),
+    Row("acceptEdits; Write into .git", "[[write]] @.git/made", build_mode_flags("acceptEdits")),
     Row("default; Read elsewhere", READ_OUT, plain=True),
-    Row("plan; Read", "[[read]] @secret/x", mode("plan"), runs=True),
-    Row("acceptEdits; Read elsewhere", READ_OUT, mode("acceptEdits")),
-    Row("acceptEdits, folder added; Write there", WRITE_OUT, mode("acceptEdits", "--add-dir", "../out"), runs=True),
-    Row("acceptEdits; redirect elsewhere", "[[shell]] echo x > ../out/made", mode("acceptEdits")),
-    Row("acceptEdits, allow Bash; a program", PROGRAM, mode("acceptEdits", "--allowedTools", "Bash"), runs=True),
+    Row("plan; Read", "[[read]] @secret/x", build_mode_flags("plan"), runs=True),
+    Row("acceptEdits; Read elsewhere", READ_OUT, build_mode_flags("acceptEdits")),
+    Row("acceptEdits, folder added; Write there", WRITE_OUT, build_mode_flags("acceptEdits", "--add-dir", "../out"), runs=True),
+    Row("acceptEdits; redirect elsewhere", "[[shell]] echo x > ../out/made", build_mode_flags("acceptEdits")),
+    Row("acceptEdits, allow Bash; a program", PROGRAM, build_mode_flags("acceptEdits", "--allowedTools", "Bash"), runs=True),
     Row("allow Bash; touch", TOUCH, ("--allowedTools", "Bash"), runs=True),
     Row("allow Bash(touch:*); touch", TOUCH, ("--allowedTools", "Bash(touch:*)"), runs=True),
     Row("allow Bash(touch:*); a program", PROGRAM, ("--allowedTools", "Bash(touch:*)"), plain=True),
     Row("allow Write; Write", WRITE, ("--allowedTools", "Write"), runs=True),
-    Row("settings allow Bash; touch", TOUCH, settings=rules(allow=["Bash"]), runs=True),
-    Row("deny Bash; touch", TOUCH, denied("Bash")),
-    Row("deny Bash; Write", WRITE, denied("Bash"), runs=True),
-    Row("deny Bash(touch:*); touch", TOUCH, denied("Bash(touch:*)")),
-    Row("deny Bash(touch:*); A=1 touch", "[[shell]] A=1 touch made", denied("Bash(touch:*)")),
-    Row("deny Bash(touch:*); timeout 5 touch", "[[shell]] timeout 5 touch made", denied("Bash(touch:*)")),
-    Row("deny Bash(touch:*); true && touch", "[[shell]] true && touch made", denied("Bash(touch:*)")),
-    Row("deny Bash(touch:*); $(touch)", "[[shell]] echo $(touch made)", denied("Bash(touch:*)")),
-    Row("deny Bash(touch:*); a program", PROGRAM, denied("Bash(touch:*)"), runs=True),
-    Row("deny Edit; Write", WRITE, denied("Edit"), runs=True),
-    Row("deny Edit(./secret/**); Write there", HIDDEN, denied("Edit(./secret/**)")),
-    Row("deny Edit(./secret/**); redirect there", "[[shell]] echo x > secret/made", denied("Edit(./secret/**)")),
-    Row("deny Edit(./secret/**); Write here", WRITE, denied("Edit(./secret/**)"), runs=True),
-    Row("deny Read(./secret/**); cat", "[[shell]] cat secret/x > made", denied("Read(./secret/**)")),
-    Row("bypass, ask Bash(touch:*); touch", TOUCH, BYPASS, rules(ask=["Bash(touch:*)"], allow=["Bash"])),
-    Row("bypass is disabled; touch", TOUCH, BYPASS, rules(disableBypassPermissionsMode="disable")),
-    Row("the user denies Bash; touch", TOUCH, BYPASS, files={"~/.claude/settings.json": rules(deny=["Bash"])}),
-    Row("the project denies Bash; touch", TOUCH, BYPASS, files={".claude/settings.json": rules(deny=["Bash"])}),
+    Row("settings allow Bash; touch", TOUCH, settings=build_rules(allow=["Bash"]), runs=True),
+    Row("deny Bash; touch", TOUCH, build_deny_flags("Bash")),
+    Row("deny Bash; Write", WRITE, build_deny_flags("Bash"), runs=True),
+    Row("deny Bash(touch:*); touch", TOUCH, build_deny_flags("Bash(touch:*)")),
+    Row("deny Bash(touch:*); A=1 touch", "[[shell]] A=1 touch made", build_deny_flags("Bash(touch:*)")),
+    Row("deny Bash(touch:*); timeout 5 touch", "[[shell]] timeout 5 touch made", build_deny_flags("Bash(touch:*)")),
+    Row("deny Bash(touch:*); true && touch", "[[shell]] true && touch made", build_deny_flags("Bash(touch:*)")),
+    Row("deny Bash(touch:*); $(touch)", "[[shell]] echo $(touch made)", build_deny_flags("Bash(touch:*)")),
+    Row("deny Bash(touch:*); a program", PROGRAM, build_deny_flags("Bash(touch:*)"), runs=True),
+    Row("deny Edit; Write", WRITE, build_deny_flags("Edit"), runs=True),
+    Row("deny Edit(./secret/**); Write there", HIDDEN, build_deny_flags("Edit(./secret/**)")),
+    Row("deny Edit(./secret/**); redirect there", "[[shell]] echo x > secret/made", build_deny_flags("Edit(./secret/**)")),
+    Row("deny Edit(./secret/**); Write here", WRITE, build_deny_flags("Edit(./secret/**)"), runs=True),
+    Row("deny Read(./secret/**); cat", "[[shell]] cat secret/x > made", build_deny_flags("Read(./secret/**)")),
+    Row("bypass, ask Bash(touch:*); touch", TOUCH, BYPASS, build_rules(ask=["Bash(touch:*)"], allow=["Bash"])),
+    Row("bypass is disabled; touch", TOUCH, BYPASS, build_rules(disableBypassPermissionsMode="disable")),
+    Row("the user denies Bash; touch", TOUCH, BYPASS, files={"~/.claude/settings.json": build_rules(deny=["Bash"])}),
+    Row("the project denies Bash; touch", TOUCH, BYPASS, files={".claude/settings.json": build_rules(deny=["Bash"])}),
     Row("a hook of the project; touch", TOUCH, BYPASS, files={".claude/settings.json": BLOCKS}),
     Row(
         "a hook of a trusted project; touch",
@@ -135,20 +135,20 @@ ROWS = (
         files={".claude/settings.json": BLOCKS, "~/.claude.json": TRUSTED},
     ),
     Row("a hook of the user; touch", TOUCH, BYPASS, files={"~/.claude/settings.json": BLOCKS}),
-    Row("a hook denies; touch", TOUCH, BYPASS, hook(answers("deny"))),
-    Row("a hook asks; touch", TOUCH, BYPASS, hook(answers("ask"))),
-    Row("a hook allows; touch", TOUCH, (), hook(answers("allow")), runs=True),
-    Row("a hook allows, deny Bash(touch:*); touch", TOUCH, denied("Bash(touch:*)"), hook(answers("allow"))),
-    Row("a hook fails; touch", TOUCH, BYPASS, hook("exit 1"), runs=True),
-    Row("a hook blocks Write; touch", TOUCH, BYPASS, hook("exit 2", "Write"), runs=True),
-    Row("a hook blocks Write and Edit; Write", WRITE, BYPASS, hook("exit 2", "Write|Edit")),
+    Row("a hook denies; touch", TOUCH, BYPASS, build_hook_settings(build_hook_command("deny"))),
+    Row("a hook asks; touch", TOUCH, BYPASS, build_hook_settings(build_hook_command("ask"))),
+    Row("a hook allows; touch", TOUCH, (), build_hook_settings(build_hook_command("allow")), runs=True),
+    Row("a hook allows, deny Bash(touch:*); touch", TOUCH, build_deny_flags("Bash(touch:*)"), build_hook_settings(build_hook_command("allow"))),
+    Row("a hook fails; touch", TOUCH, BYPASS, build_hook_settings("exit 1"), runs=True),
+    Row("a hook blocks Write; touch", TOUCH, BYPASS, build_hook_settings("exit 2", "Write"), runs=True),
+    Row("a hook blocks Write and Edit; Write", WRITE, BYPASS, build_hook_settings("exit 2", "Write|Edit")),
     Row("--tools Read; touch", TOUCH, (*BYPASS, "--tools", "Read")),
     Row("--tools Bash; touch", TOUCH, (*BYPASS, "--tools", "Bash"), runs=True),
     Row("no tools; touch", TOUCH, (*BYPASS, "--tools", "")),
 )  # fmt: skip
 
 
-def told() -> dict[tuple[str, str], str]:
+def load_expected_outcomes() -> dict[tuple[str, str], str]:
     """What the manual's table says: row and vendor → outcome."""
     lines = [
         line.replace("`", "").strip("| ").split(" | ")

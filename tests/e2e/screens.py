@@ -185,8 +185,12 @@ def terminals(browser: Browser, casts: Path, folder: Path, chosen: list[str]) ->
 
 def attached(browser: Browser, temporary: Path, folder: Path, chosen: list[str]) -> None:
     """A picture of `claude attach` at each width, over the same hosts as the page's."""
-    hosts = {"question": scenes.asking(), "choice": scenes.choosing(), "edit": scenes.editing()}
-    hosts["live"] = scenes.working()
+    hosts = {
+        "question": scenes.build_asking_host(),
+        "choice": scenes.build_choosing_host(),
+        "edit": scenes.build_editing_host(),
+    }
+    hosts["live"] = scenes.build_working_host()
     for name, host in hosts.items():
         for columns in COLUMNS if _wanted(f"attach-{name}", chosen) else ():
             sitting = _sitting(host, columns)
@@ -235,12 +239,12 @@ def living(browser: Browser, temporary: Path, folder: Path, chosen: list[str]) -
     ones.
     """
     hosts = {
-        "live": scenes.working(),
-        "question": scenes.asking(),
-        "choice": scenes.choosing(),
-        "edit": scenes.editing(),
+        "live": scenes.build_working_host(),
+        "question": scenes.build_asking_host(),
+        "choice": scenes.build_choosing_host(),
+        "edit": scenes.build_editing_host(),
     }
-    webs = {"all": web_of(temporary / "all", [*hosts.values(), *scenes.others()])}
+    webs = {"all": web_of(temporary / "all", [*hosts.values(), *scenes.build_other_hosts()])}
     webs["none"] = web_of(temporary / "none", [])
     addresses = {"list": "", "new": "#new", "error": "#s/ffffffff"}
     addresses |= {name: f"#s/{host.facts['id']}" for name, host in hosts.items()}
@@ -252,11 +256,11 @@ def living(browser: Browser, temporary: Path, folder: Path, chosen: list[str]) -
             if name == "login":
                 browser.driver.delete_all_cookies()
             else:
-                page.come_in()
+                page.open_page()
             for size, points in SIZES.items():
                 for dark in (False, True):
                     browser.open_url(f"{page.base}{address}", size=points, dark=dark)
-                    browser.wait_until(page.ready)
+                    browser.wait_until(page.is_ready)
                     path = folder / f"bridge-{name}-{size}-{'dark' if dark else 'light'}.png"
                     path.write_bytes(browser.take_screenshot())
                     sys.stdout.write(f"{path}\n")
@@ -269,13 +273,15 @@ def readme(browser: Browser, temporary: Path) -> None:
     """The README's picture of the page, in few colours: a small file."""
     from PIL import Image
 
-    asking = scenes.asking()
-    web = web_of(temporary / "readme", [asking, scenes.working(), *scenes.others()])
+    asking = scenes.build_asking_host()
+    web = web_of(
+        temporary / "readme", [asking, scenes.build_working_host(), *scenes.build_other_hosts()]
+    )
     try:
         page = Page(browser, web)
-        page.come_in(size=README_POINTS)
-        page.show(asking)
-        browser.wait_until(page.ready)
+        page.open_page(size=README_POINTS)
+        page.open_session(asking)
+        browser.wait_until(page.is_ready)
         whole = Image.open(io.BytesIO(browser.take_screenshot())).convert("RGB")
         whole.quantize(README_COLOURS, dither=Image.Dither.NONE).save(README, optimize=True)
         sys.stdout.write(f"{README}: {README.stat().st_size} bytes\n")

@@ -26,7 +26,7 @@ EVIL = "evil.test"
 
 @pytest.fixture
 def host() -> StandIn:
-    return scenes.asking()
+    return scenes.build_asking_host()
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_another_page_reads_nothing_and_does_nothing(page: Page, host: StandIn, 
     """From another port of the same name, to which the browser sends the cookie too, and from
     another name.
     """
-    page.come_in()
+    page.open_page()
     foreign = ForeignPage(page.base.rstrip("/"), host.facts["id"])
     try:
         host.heard.clear()
@@ -75,7 +75,7 @@ def test_a_name_that_leads_to_the_gateway_is_refused(page: Page, host: StandIn) 
     """DNS rebinding: the other page's own name leads to our address, so that it is the same origin
     to the browser.
     """
-    page.come_in()
+    page.open_page()
     page.browser.driver.get(f"http://{EVIL}:{page.web.port}/")
     assert "is not called" in page.browser.run_script("return document.body.innerText")
     read = "fetch('/sessions').then((one) => one.text()).then(arguments[0], (error) => arguments[0](String(error)))"
@@ -90,7 +90,7 @@ def test_a_token_is_in_no_file_of_the_browsers(page: Page, tmp_path: Path) -> No
     tokens = page.web.tokens.current()
     way_in = tokens.create_login_code("drive", time.time())
     page.browser.open_url(f"{page.base}#token={way_in}")
-    page.browser.wait_until(lambda: page.view() == "none")
+    page.browser.wait_until(lambda: page.read_view() == "none")
     page.browser.close()
     database = sqlite3.connect(tmp_path / "profile" / "Default" / "History")
     urls = [url for (url,) in database.execute("select url from urls")]

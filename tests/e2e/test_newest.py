@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import newest
 import pytest
-from newest import Report, check_vendor, compare_flags, list_checks
+from newest import VersionReport, check_vendor, compare_flags, list_checks
 from programs import version_of
 from vendor_setups import PI
 
@@ -33,8 +33,8 @@ def test_a_step_that_fails_is_reported_and_the_others_are_tried() -> None:
     def fail() -> None:
         raise AssertionError("exited with code 3\nand more")
 
-    report = Report("tool", "1.0", "1.1")
-    assert not report.run("turn", fail) and report.run("help", lambda: "new --x")
+    report = VersionReport("tool", "1.0", "1.1")
+    assert not report.run_step("turn", fail) and report.run_step("help", lambda: "new --x")
     assert report.format().splitlines() == [
         "tool: 1.0 -> 1.1: 1 step failed",
         "  changed  help: new --x",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import page_scenes as scenes
 import pytest
 from browser import Browser
-from page_driving import ENTER, SHIFT_ENTER, Page, text
+from page_driving import ENTER, SHIFT_ENTER, Page, build_text_message
 from web import StandIns, Web
 
 from shim.bridge.gateway.server import Endpoint
@@ -31,7 +31,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def hosts():
     """One that asks, one that works, and others."""
-    return [scenes.asking(), scenes.working(), *scenes.others()]
+    return [scenes.build_asking_host(), scenes.build_working_host(), *scenes.build_other_hosts()]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def page(browser, hosts, tmp_path) -> Iterator[Page]:
     )
     page = Page(browser, web)
     yield page
-    assert page.faults() == []
+    assert page.list_errors() == []
     browser.set_offline(False)
     browser.run_script("sessionStorage.clear(); localStorage.clear()")
     browser.driver.get("about:blank")
@@ -51,16 +51,16 @@ def page(browser, hosts, tmp_path) -> Iterator[Page]:
 
 @pytest.fixture
 def asking(page, hosts):
-    page.come_in()
-    page.show(hosts[0])
-    page.asked()
+    page.open_page()
+    page.open_session(hosts[0])
+    page.wait_for_questions()
     return hosts[0]
 
 
 @pytest.fixture
 def working(page, hosts):
-    page.come_in()
-    page.show(hosts[1])
+    page.open_page()
+    page.open_session(hosts[1])
     return hosts[1]
 
 
@@ -72,7 +72,7 @@ def heard(host, kind):
 
 
 def test_a_token_leaves_the_address_and_the_history_and_no_script_can_read_it(page, browser):
-    page.come_in()
+    page.open_page()
     token = page.web.tokens.current().drive
     assert browser.driver.current_url == page.base
     kept = browser.run_script(
@@ -88,33 +88,33 @@ def test_a_token_leaves_the_address_and_the_history_and_no_script_can_read_it(pa
 
 def test_without_a_token_the_page_asks_for_one_and_says_when_it_is_wrong(page, browser):
     browser.open_url(page.base)
-    browser.wait_until(lambda: page.view() == "login")
-    assert page.focused() == "token"
+    browser.wait_until(lambda: page.read_view() == "login")
+    assert page.describe_focus() == "token"
     browser.press_keys("not-a-token", ENTER)
-    page.shows("This token is not good", ".wrong")
-    browser.wait_until(lambda: page.focused() == "token")
+    page.wait_for_text("This token is not good", ".wrong")
+    browser.wait_until(lambda: page.describe_focus() == "token")
     browser.press_keys(page.web.tokens.current().drive, ENTER)
-    browser.wait_until(lambda: page.view() == "none")
+    browser.wait_until(lambda: page.read_view() == "none")
     assert browser.find_elements("#list li")
 
 
 def test_who_logged_out_while_the_server_was_away_is_out(page, browser):
-    page.come_in()
+    page.open_page()
     browser.set_offline(True)
     browser.click("#leave")
-    browser.wait_until(lambda: page.view() == "login")
+    browser.wait_until(lambda: page.read_view() == "login")
     browser.set_offline(False)
     browser.driver.refresh()
-    browser.wait_until(lambda: page.view() in ("login", "none"))
-    assert page.view() == "login"
+    browser.wait_until(lambda: page.read_view() in ("login", "none"))
+    assert page.read_view() == "login"
 
 
 @full
 def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
     browser.open_url(f"{page.base}#s/{hosts[1].facts['id']}")
-    browser.wait_until(lambda: page.view() == "login")
+    browser.wait_until(lambda: page.read_view() == "login")
     browser.press_keys(page.web.tokens.current().drive, ENTER)
-    page.synced(hosts[1])
+    page.wait_until_synced(hosts[1])
 
 
 @pytest.mark.parametrize("way", ["token", "way-in"])
@@ -122,7 +122,7 @@ def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way
     tokens = page.web.tokens.current()
     token = tokens.drive if way == "token" else tokens.create_login_code("drive", time.time())
     browser.open_url(f"{page.base}#{token}")
-    browser.wait_until(lambda: page.view() == "none")
+    browser.wait_until(lambda: page.read_view() == "none")
     assert token not in browser.run_script("return location.href")
 
 
@@ -141,26 +141,26 @@ def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way
 def test_a_token_in_another_form_of_address_is_accepted_and_removed(page, browser, address):
     token = page.web.tokens.current().drive
     browser.open_url(page.base + address.format(token))
-    browser.wait_until(lambda: page.view() == "none")
+    browser.wait_until(lambda: page.read_view() == "none")
     assert browser.run_script("return location.href") == page.base
 
 
 def test_a_token_of_which_a_part_is_missing_does_not_stay_in_the_address(page, browser):
     token = page.web.tokens.current().drive[:-1]
     browser.open_url(f"{page.base}#{token}")
-    page.shows("This token is not good", ".wrong")
+    page.wait_for_text("This token is not good", ".wrong")
     assert browser.run_script("return location.href") == page.base
     for _ in range(20):
         browser.run_script("return enter(arguments[0])", token)
-    page.shows("This token is not good", ".wrong")
+    page.wait_for_text("This token is not good", ".wrong")
     browser.run_script("enter(arguments[0])", page.web.tokens.current().drive)
-    browser.wait_until(lambda: page.view() == "none")
+    browser.wait_until(lambda: page.read_view() == "none")
 
 
 def test_an_address_with_an_invalid_escape_opens_no_session(page, browser):
-    page.come_in()
+    page.open_page()
     browser.run_script("location.hash = '#s/%'")
-    page.shows("There is no such session")
+    page.wait_for_text("There is no such session")
     assert not [said for said in browser.list_console_messages() if "404" not in said]
 
 
@@ -170,8 +170,8 @@ def test_a_page_restored_from_the_browsers_cache_reloads_the_session(page, brows
     browser.run_script(
         "list.looking = false; dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))"
     )
-    page.say(working, **text("said meanwhile"))
-    page.shows("said meanwhile", "#steps")
+    page.send_line(working, **build_text_message("said meanwhile"))
+    page.wait_for_text("said meanwhile", "#steps")
 
 
 def test_a_session_whose_question_timed_out_is_shown_as_needing_a_person(page, browser, working):
@@ -183,8 +183,8 @@ def test_a_session_whose_question_timed_out_is_shown_as_needing_a_person(page, b
 
 
 def test_a_watcher_is_not_offered_to_stop_or_interrupt(page, browser, hosts):
-    page.come_in("watch")
-    page.show(hosts[1])
+    page.open_page("watch")
+    page.open_session(hosts[1])
     assert not browser.find_element("#stop").is_displayed()
     assert not browser.find_element("#interrupt").is_displayed()
 
@@ -193,13 +193,13 @@ DIRECTION = "return getComputedStyle([...document.querySelectorAll(arguments[0])
 
 
 def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working):
-    page.say(
+    page.send_line(
         working,
         type="user",
         isReplay=True,
         message={"role": "user", "content": "اقرأ الملف README"},
     )
-    page.say(
+    page.send_line(
         working,
         type="assistant",
         message={"content": [{"type": "text", "text": "שלום\n\n- אחד\n- שתיים"}]},
@@ -207,12 +207,14 @@ def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working):
     browser.wait_until(lambda: browser.find_elements("#steps .prose ul"))
     for selector in ("#steps .prompt .said", "#steps .text p", "#steps .text ul"):
         assert browser.run_script(DIRECTION, selector) == "rtl", selector
-    page.write("سؤال")
+    page.type_text("سؤال")
     assert browser.run_script(DIRECTION, "#text") == "rtl"
     assert browser.run_script(DIRECTION, "#name") == "ltr"
     table = "| שם | b |\n|---|---|\n| אחד | two |\n\n```\nשלום = 1\n```\n\n"
     table += "1. אחד\n\n   more\n\n2. two\n\n> ציטוט\n\n`./run.sh` מריץ הכול"
-    page.say(working, type="assistant", message={"content": [{"type": "text", "text": table}]})
+    page.send_line(
+        working, type="assistant", message={"content": [{"type": "text", "text": table}]}
+    )
     browser.wait_until(lambda: browser.find_elements("#steps .prose blockquote"))
     right = ("p:last-child", "tr th:first-child", "tr td:first-child", "ol", "blockquote")
     for selector in [f"#steps .prose {name}" for name in right]:
@@ -232,7 +234,7 @@ return box.dispatchEvent(enter);
 
 
 def test_the_enter_that_ends_a_composition_sends_nothing(page, browser, working):
-    page.write("日本")
+    page.type_text("日本")
     assert browser.run_script(SAFARI_ENTER, 229) is True
     assert browser.find_element("#text").get_attribute("value") == "日本"
     assert browser.run_script(SAFARI_ENTER, 13) is False
@@ -243,125 +245,129 @@ def test_the_enter_that_ends_a_composition_sends_nothing(page, browser, working)
 
 
 def test_a_token_that_may_watch_has_no_box_and_no_answers(page, browser, hosts):
-    page.come_in("watch")
-    page.show(hosts[0])
-    page.asked()
+    page.open_page("watch")
+    page.open_session(hosts[0])
+    page.wait_for_questions()
     assert not browser.find_element("#text").is_enabled()
     assert not browser.find_element("#new").is_displayed()
     assert browser.find_elements(".asking-card button") == []
-    assert "pytest" in page.text(".asking-card")
+    assert "pytest" in page.read_text(".asking-card")
 
 
 # -- the list --------------------------------------------------------------------------------------
 
 
 def test_what_waits_stands_first_with_what_it_waits_for(page, browser):
-    page.come_in()
+    page.open_page()
     groups = browser.retry_when_stale(
         lambda: [node.text.split("\n")[0] for node in browser.find_elements("#list section")]
     )
     assert groups == ["Waiting for you 1", "Working 2", "Idle 2", "Ended 3"]
-    assert "approve Bash: python -m pytest" in page.text("#list section:first-child")
+    assert "approve Bash: python -m pytest" in page.read_text("#list section:first-child")
     assert browser.driver.title == "(1) Sessions"
 
 
 @full
 def test_the_list_follows_the_sessions_and_keeps_the_focus(page, browser, hosts):
-    page.come_in()
+    page.open_page()
     browser.run_script("document.querySelectorAll('#list a')[1].focus()")
     was = browser.run_script("return document.activeElement.dataset.id")
     hosts[0].facts.update(status="idle", state="done", detail="Committed")
-    page.shows("Committed", "#list")
+    page.wait_for_text("Committed", "#list")
     assert not browser.find_elements("#list section.asks")
     assert browser.run_script("return document.activeElement.dataset.id") == was
 
 
 @full
 def test_a_filter_finds_by_name_vendor_and_folder(page, browser):
-    page.come_in()
+    page.open_page()
     browser.press_keys("/")
     browser.press_keys("shop")
     assert len(browser.find_elements("#list li")) == 3
     browser.press_keys("nothing like it")
-    assert "No session has" in page.text("#list")
+    assert "No session has" in page.read_text("#list")
 
 
 # -- one session -----------------------------------------------------------------------------------
 
 
 def test_text_grows_as_it_is_streamed_and_becomes_one_step(page, browser, working):
-    before = len(page.steps())
-    page.part(working, type="content_block_start", content_block={"type": "text", "text": ""})
+    before = len(page.list_steps())
+    page.send_partial_event(
+        working, type="content_block_start", content_block={"type": "text", "text": ""}
+    )
     for word in ("One ", "**two**", " three"):
-        page.part(working, type="content_block_delta", delta={"type": "text_delta", "text": word})
-    page.shows("One **two** three", "#live")
-    page.say(working, **text("One **two** three"))
-    browser.wait_until(lambda: len(page.steps()) == before + 1)
-    assert "One two three" in page.steps()[-1]
-    browser.wait_until(lambda: page.text("#live") == "")
+        page.send_partial_event(
+            working, type="content_block_delta", delta={"type": "text_delta", "text": word}
+        )
+    page.wait_for_text("One **two** three", "#live")
+    page.send_line(working, **build_text_message("One **two** three"))
+    browser.wait_until(lambda: len(page.list_steps()) == before + 1)
+    assert "One two three" in page.list_steps()[-1]
+    browser.wait_until(lambda: page.read_text("#live") == "")
 
 
 @full
 def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, working):
-    page.part(
+    page.send_partial_event(
         working, type="content_block_start", content_block={"type": "thinking", "thinking": ""}
     )
-    page.part(
+    page.send_partial_event(
         working,
         type="content_block_delta",
         delta={"type": "thinking_delta", "thinking": "Let me see. " * 40},
     )
-    page.shows("Thinking", "#live")
+    page.wait_for_text("Thinking", "#live")
     assert browser.find_element("#live .step").size["height"] < 60
     block = {"type": "thinking", "thinking": "Let me see."}
-    page.say(
+    page.send_line(
         working, type="assistant", message={"id": "t", "role": "assistant", "content": [block]}
     )
-    browser.wait_until(lambda: page.text("#live") == "")
+    browser.wait_until(lambda: page.read_text("#live") == "")
     assert not browser.find_elements("#steps .thinking details[open]")
 
 
 @full
 def test_a_call_runs_until_its_result_comes_to_the_same_step(page, browser, working):
     block = {"type": "tool_use", "id": "toolu_x", "name": "Bash", "input": {"command": "make slow"}}
-    page.say(
+    page.send_line(
         working, type="assistant", message={"id": "c", "role": "assistant", "content": [block]}
     )
     browser.wait_until(lambda: browser.find_elements("#steps .call.going"))
-    before = len(page.steps())
+    before = len(page.list_steps())
     result = {"type": "tool_result", "tool_use_id": "toolu_x", "content": "slow but sure"}
-    page.say(working, type="user", message={"role": "user", "content": [result]})
-    page.shows("slow but sure", "#steps")
-    assert len(page.steps()) == before and not browser.find_elements("#steps .call.going")
+    page.send_line(working, type="user", message={"role": "user", "content": [result]})
+    page.wait_for_text("slow but sure", "#steps")
+    assert len(page.list_steps()) == before and not browser.find_elements("#steps .call.going")
 
 
 def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working):
     at_end = "const s = find('scroll'); return s.scrollHeight - s.scrollTop - s.clientHeight < 5"
     for number in range(5):
-        page.say(working, **text(f"Line {number}. " * 40))
-    page.shows("Line 4", "#steps")
+        page.send_line(working, **build_text_message(f"Line {number}. " * 40))
+    page.wait_for_text("Line 4", "#steps")
     browser.wait_until(lambda: browser.run_script(at_end))
     browser.run_script("find('scroll').scrollTop = 100")
     browser.wait_until(lambda: browser.run_script("return !shown.follow"))
-    page.say(working, **text("More below."))
-    page.shows("More below.", "#steps")
+    page.send_line(working, **build_text_message("More below."))
+    page.wait_for_text("More below.", "#steps")
     assert browser.run_script("return find('scroll').scrollTop") == 100
     browser.click("#latest")
     browser.wait_until(lambda: browser.run_script(at_end))
 
 
 def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, working):
-    before = len(page.steps())
-    page.part(
+    before = len(page.list_steps())
+    page.send_partial_event(
         working, type="content_block_delta", delta={"type": "text_delta", "text": "half of it"}
     )
-    page.shows("half of it", "#live")
-    page.tell(
+    page.wait_for_text("half of it", "#live")
+    page.send_frame(
         working, encode_frame("gap", **{"from": len(working.lines) + 1, "to": 99, "reason": "slow"})
     )
-    browser.wait_until(lambda: page.text("#live") == "")
-    page.say(working, **text("All of it."))
-    browser.wait_until(lambda: len(page.steps()) == before + 1)
+    browser.wait_until(lambda: page.read_text("#live") == "")
+    page.send_line(working, **build_text_message("All of it."))
+    browser.wait_until(lambda: len(page.list_steps()) == before + 1)
 
 
 def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, working):
@@ -371,9 +377,9 @@ def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, wo
     browser.run_script("shown.stream.rest()")
     browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
     for number in range(700):
-        page.say(working, **text(f"Line {number}"))
+        page.send_line(working, **build_text_message(f"Line {number}"))
     browser.run_script("list.looking = false; comeBack()")
-    page.shows("Line 699", "#steps")
+    page.wait_for_text("Line 699", "#steps")
     browser.wait_until(lambda: browser.run_script("return shown.synced"))
     numbers = browser.run_script("return shown.order.map(item => item.step.number)")
     assert numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) == 500
@@ -384,16 +390,16 @@ def test_a_session_that_was_left_while_it_scrolled_is_no_fault(page, browser, wo
     browser.run_script(
         "const left = find('scroll'); showNothing(); left.dispatchEvent(new Event('scroll'))"
     )
-    assert page.faults() == []
+    assert page.list_errors() == []
 
 
 def test_a_host_that_dies_when_all_it_said_was_seen_is_said_to_have_ended(page, browser, working):
-    page.say(working, **text("The last thing that it said."))
-    page.shows("The last thing that it said.", "#steps")
+    page.send_line(working, **build_text_message("The last thing that it said."))
+    page.wait_for_text("The last thing that it said.", "#steps")
     working.facts |= {"alive": False, "state": "failed", "status": None, "detail": "its host died"}
     for client in list(working.clients):
         page.web.call(client.close)
-    page.shows("Failed", "#chip")
+    page.wait_for_text("Failed", "#chip")
     assert (
         not browser.find_element("#stop").is_displayed()
         and not browser.find_element("#interrupt").is_displayed()
@@ -403,21 +409,21 @@ def test_a_host_that_dies_when_all_it_said_was_seen_is_said_to_have_ended(page, 
 
 @full
 def test_a_session_that_is_not_there_is_said_to_be_gone(page, browser):
-    page.come_in()
+    page.open_page()
     browser.run_script("location.hash = 's/ffffffff'")
-    page.shows("There is no such session", "main")
+    page.wait_for_text("There is no such session", "main")
 
 
 # -- questions -------------------------------------------------------------------------------------
 
 
 def test_a_question_shows_its_whole_input_and_is_allowed(page, browser, asking):
-    assert scenes.COMMAND in page.text(".asking-card")
+    assert scenes.COMMAND in page.read_text(".asking-card")
     browser.click(".asking-card .strong")
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
     (said,) = heard(asking, "answer")
     assert said["question"] == "q1" and said["decision"] == {"behavior": "allow"}
-    page.shows("Bash: allowed by you", "#settled")
+    page.wait_for_text("Bash: allowed by you", "#settled")
 
 
 CLICK = """
@@ -435,10 +441,10 @@ seen.observe(arguments[0], { childList: true, attributes: true, subtree: true })
 def test_a_click_just_when_a_session_with_a_question_is_opened_answers_nothing(
     page, browser, hosts
 ):
-    page.come_in()
+    page.open_page()
     browser.run_script(CLICK, browser.find_element("body"))
-    page.show(hosts[0])
-    page.asked()
+    page.open_session(hosts[0])
+    page.wait_for_questions()
     assert browser.run_script("return window.clicked") and heard(hosts[0], "answer") == []
     browser.click(".asking-card .strong")
     browser.wait_until(lambda: heard(hosts[0], "answer"))
@@ -448,11 +454,11 @@ def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing
     page, browser, asking
 ):
     page.web.call(asking.ask, "q2", input={"command": "make deploy"})
-    page.asked(2)
+    page.wait_for_questions(2)
     browser.run_script(CLICK, browser.find_element("#asked"))
     page.web.call(asking.questions.pop, "q1")
-    page.tell(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
-    page.asked()
+    page.send_frame(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
+    page.wait_for_questions()
     assert browser.run_script("return window.clicked") and heard(asking, "answer") == []
 
 
@@ -460,13 +466,13 @@ def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing
 def test_a_click_just_when_the_questions_move_down_answers_nothing(page, browser, asking):
     """The line below them that says who settled another one goes after a while."""
     page.web.call(asking.ask, "q2", input={"command": "make deploy"})
-    page.asked(2)
+    page.wait_for_questions(2)
     page.web.call(asking.questions.pop, "q1")
-    page.tell(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
-    page.asked()
+    page.send_frame(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
+    page.wait_for_questions()
     browser.run_script(CLICK, browser.find_element("#settled"))
     browser.wait_until(lambda: browser.run_script("return window.clicked"))
-    page.asked()
+    page.wait_for_questions()
     assert heard(asking, "answer") == []
 
 
@@ -487,16 +493,16 @@ EDIT = {
     ids=["edit", "name"],
 )
 def test_nothing_of_a_call_is_left_out_of_its_question(page, hosts, tool, given, shown):
-    page.come_in()
-    page.show(hosts[1])
+    page.open_page()
+    page.open_session(hosts[1])
     page.web.call(hosts[1].ask, "q9", tool_name=tool, input=given, tool_use_id="t")
-    page.asked()
-    assert all(word in page.text(".asking-card") for word in shown)
+    page.wait_for_questions()
+    assert all(word in page.read_text(".asking-card") for word in shown)
 
 
 @full
 def test_always_gives_exactly_the_rule_that_it_says(page, browser, asking):
-    assert f"Bash({scenes.COMMAND})" in page.text(".asking-card .hint")
+    assert f"Bash({scenes.COMMAND})" in page.read_text(".asking-card .hint")
     browser.click(".asking-card .always")
     browser.wait_until(lambda: heard(asking, "answer"))
     (update,) = heard(asking, "answer")[0]["decision"]["updatedPermissions"]
@@ -515,9 +521,9 @@ def test_a_denial_may_have_a_message(page, browser, asking):
 
 def test_who_was_first_is_said_to_the_others(page, browser, asking):
     page.web.call(asking.questions.clear)
-    page.tell(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
+    page.send_frame(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
-    page.shows("Bash: denied by terminal", "#settled")
+    page.wait_for_text("Bash: denied by terminal", "#settled")
 
 
 @pytest.mark.parametrize(
@@ -528,8 +534,8 @@ def test_who_was_first_is_said_to_the_others(page, browser, asking):
     ],
 )
 def test_who_was_first_is_said_in_a_persons_words(page, browser, asking, by, words):
-    page.tell(asking, encode_frame("settled", question="q1", by=by, how="allow"))
-    browser.wait_until(lambda: page.text("#settled") == words)
+    page.send_frame(asking, encode_frame("settled", question="q1", by=by, how="allow"))
+    browser.wait_until(lambda: page.read_text("#settled") == words)
 
 
 @full
@@ -537,7 +543,7 @@ def test_an_answer_that_came_too_late_says_who_was_first(page, browser, asking):
     page.web.call(asking.questions.clear)
     asking.settled["q1"] = "terminal", "allow"
     browser.click(".choose .bad")
-    page.shows("Bash: allowed by terminal", "#settled")
+    page.wait_for_text("Bash: allowed by terminal", "#settled")
 
 
 HELD = """
@@ -556,21 +562,21 @@ def test_who_was_first_of_two_pages_is_said_as_it_was(page, browser, asking):
     browser.wait_until(lambda: browser.run_script("return Boolean(window.go)"))
     page.web.call(asking.questions.clear)
     asking.settled["q1"] = "web-2", "allow"
-    page.tell(asking, encode_frame("settled", question="q1", by="web-2", how="allow"))
-    page.tell(asking, encode_frame("state", detail="told all"))
+    page.send_frame(asking, encode_frame("settled", question="q1", by="web-2", how="allow"))
+    page.send_frame(asking, encode_frame("state", detail="told all"))
     browser.wait_until(lambda: browser.run_script("return shown.facts.detail === 'told all'"))
     browser.run_script("go()")
-    browser.wait_until(lambda: page.text("#settled") == "Bash: allowed by another page")
+    browser.wait_until(lambda: page.read_text("#settled") == "Bash: allowed by another page")
 
 
 def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
-    page.come_in()
+    page.open_page()
     host = hosts[1]
-    page.show(host)
+    page.open_session(host)
     page.web.call(host.ask, "q2", tool_name="AskUserQuestion", input={"questions": scenes.CHOICE})
-    page.asked()
+    page.wait_for_questions()
     browser.click(".asking-card .strong")
-    page.shows("Each question needs an answer", ".asking-card")
+    page.wait_for_text("Each question needs an answer", ".asking-card")
     browser.find_elements(".asking-card .option")[1].click()
     browser.click(".asking-card .own")
     browser.press_keys("SQLite", ENTER)
@@ -581,38 +587,38 @@ def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
 
 
 def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browser, hosts):
-    page.come_in()
+    page.open_page()
     host = hosts[1]
-    page.show(host)
-    page.write("half a sent")
+    page.open_session(host)
+    page.type_text("half a sent")
     page.web.call(host.ask, "q1")
-    page.asked()
-    assert page.focused() == "text"
+    page.wait_for_questions()
+    assert page.describe_focus() == "text"
     browser.press_keys("ence")
     assert browser.find_element("#text").get_attribute("value") == "half a sentence"
     page.web.call(host.questions.clear)
-    page.tell(host, encode_frame("settled", question="q1", by=None, how="timeout"))
-    page.shows("nobody answered in time", "#settled")
+    page.send_frame(host, encode_frame("settled", question="q1", by=None, how="timeout"))
+    page.wait_for_text("nobody answered in time", "#settled")
     browser.run_script("find('scroll').focus()")
     page.web.call(host.ask, "q3")
-    browser.wait_until(lambda: "asking-card" in page.focused())
+    browser.wait_until(lambda: "asking-card" in page.describe_focus())
 
 
 @full
 def test_several_questions_are_counted_and_settled_one_by_one(page, browser, asking):
     page.web.call(asking.ask, "q2", input={"command": "make deploy"})
-    page.asked(2)
-    assert "1 of 2" in page.text(".asking-card")
+    page.wait_for_questions(2)
+    assert "1 of 2" in page.read_text(".asking-card")
     browser.find_elements(".asking-card .strong")[1].click()
-    page.asked()
-    assert scenes.COMMAND in page.text(".asking-card")
+    page.wait_for_questions()
+    assert scenes.COMMAND in page.read_text(".asking-card")
 
 
 # -- what is said to the session -------------------------------------------------------------------
 
 
 def test_enter_sends_and_shift_enter_breaks_the_line(page, browser, working):
-    page.write("first line")
+    page.type_text("first line")
     browser.press_keys(SHIFT_ENTER)
     browser.press_keys("second line", ENTER)
     browser.wait_until(lambda: heard(working, "message"))
@@ -622,14 +628,14 @@ def test_enter_sends_and_shift_enter_breaks_the_line(page, browser, working):
 
 
 def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(page, browser, working):
-    page.write("do not lose me")
+    page.type_text("do not lose me")
     browser.set_offline(True)
     browser.press_keys(ENTER)
-    page.shows("Your message is still here", "#failed")
+    page.wait_for_text("Your message is still here", "#failed")
     assert browser.find_element("#text").get_attribute("value") == "do not lose me"
     tried = browser.run_script("return draftId(shown.id, 'do not lose me')")
     browser.set_offline(False)
-    page.shows("", "#line")
+    page.wait_for_text("", "#line")
     browser.click("#send")
     browser.wait_until(lambda: heard(working, "message"))
     assert [said["id"] for said in heard(working, "message")] == [tried]
@@ -650,16 +656,16 @@ def test_a_message_whose_answer_was_lost_is_one_message_whatever_is_done_before_
     page, browser, hosts, working
 ):
     browser.run_script(LOST)
-    page.write("say it once")
+    page.type_text("say it once")
     browser.press_keys(ENTER)
-    page.shows("Your message is still here", "#failed")
-    page.show(hosts[0])
-    page.write("something else")
+    page.wait_for_text("Your message is still here", "#failed")
+    page.open_session(hosts[0])
+    page.type_text("something else")
     browser.press_keys(ENTER)
     browser.wait_until(lambda: heard(hosts[0], "message"))
     browser.driver.refresh()
-    page.synced(hosts[0])
-    page.show(working)
+    page.wait_until_synced(hosts[0])
+    page.open_session(working)
     assert browser.find_element("#text").get_attribute("value") == "say it once"
     browser.click("#send")
     browser.wait_until(lambda: len(heard(working, "message")) == 2)
@@ -668,25 +674,25 @@ def test_a_message_whose_answer_was_lost_is_one_message_whatever_is_done_before_
 
 @full
 def test_what_was_typed_is_there_after_the_page_was_loaded_again(page, browser, working):
-    page.write("half a thought")
+    page.type_text("half a thought")
     browser.driver.refresh()
-    page.synced(working)
+    page.wait_until_synced(working)
     assert browser.find_element("#text").get_attribute("value") == "half a thought"
 
 
 def test_who_drives_is_shown_and_a_takeover_lets_the_message_through(page, browser, working):
     working.driver = "terminal"
-    page.tell(working, encode_frame("driver", client="terminal"))
-    page.shows("terminal drives this session", "#drives")
-    page.write(
+    page.send_frame(working, encode_frame("driver", client="terminal"))
+    page.wait_for_text("terminal drives this session", "#drives")
+    page.type_text(
         "my turn",
     )
     browser.press_keys(ENTER)
-    page.shows("Take over to send it", "#failed")
+    page.wait_for_text("Take over to send it", "#failed")
     assert browser.find_element("#text").get_attribute("value") == "my turn"
     browser.click("#drives button")
     browser.wait_until(lambda: heard(working, "take"))
-    page.tell(working, encode_frame("driver", client="web"))
+    page.send_frame(working, encode_frame("driver", client="web"))
     browser.wait_until(lambda: not browser.find_element("#drives").is_displayed())
     before = len(heard(working, "message"))
     browser.click("#send")
@@ -713,7 +719,7 @@ def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, w
     modes = "return [...find('mode').options].map(o => o.value)"
     assert "bypassPermissions" not in browser.run_script(modes)
     working.facts["mode"] = "bypassPermissions"
-    page.tell(
+    page.send_frame(
         working,
         encode_frame(
             "welcome",
@@ -733,17 +739,17 @@ def test_a_page_that_nobody_looks_at_lets_go_and_misses_nothing(page, browser, w
     browser.run_script("shown.stream.rest()")
     browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
     browser.wait_until(lambda: working.clients == [])  # the server hears of it a moment later
-    page.say(working, **text("said meanwhile"))
+    page.send_line(working, **build_text_message("said meanwhile"))
     browser.run_script("comeBack()")
-    page.shows("said meanwhile", "#steps")
-    assert sum("said meanwhile" in step for step in page.steps()) == 1
+    page.wait_for_text("said meanwhile", "#steps")
+    assert sum("said meanwhile" in step for step in page.list_steps()) == 1
 
 
 def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, hosts):
     browser.call_devtools(
         "Browser.grantPermissions", origin=page.base[:-1], permissions=["notifications"]
     )
-    page.come_in()
+    page.open_page()
     assert browser.run_script("return Notification.permission") == "granted"
     browser.click("#bell")
     browser.wait_until(
@@ -770,14 +776,14 @@ def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, h
 
 
 def test_a_session_is_started_and_shown(page, browser, hosts, tmp_path):
-    page.come_in()
+    page.open_page()
     browser.press_keys("n")
-    browser.wait_until(lambda: page.focused() == "prompt")
+    browser.wait_until(lambda: page.describe_focus() == "prompt")
     browser.press_keys("make it nicer")
     browser.run_script("find('cwd').value = '/no/such/folder'; find('vendor').value = 'demo'")
     browser.click("form.begin .strong")
-    page.shows("Folder: there is no such folder", "form.begin .wrong")
-    assert "cwd" not in page.text("form.begin .wrong") and page.focused() == "cwd"
+    page.wait_for_text("Folder: there is no such folder", "form.begin .wrong")
+    assert "cwd" not in page.read_text("form.begin .wrong") and page.describe_focus() == "cwd"
     offered = browser.run_script("return [...find('vendor').options].map(one => one.text)")
     assert offered[:2] == ["demo", "qwen"] and "acai (not installed)" in offered[2:]
     browser.run_script("find('cwd').value = arguments[0]", str(tmp_path))

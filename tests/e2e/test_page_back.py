@@ -78,9 +78,9 @@ def halfway(hosting: Hosting, box: Box) -> Callable[[str], Gate]:
 def page(browser: Browser, hosting: Hosting) -> Iterator[Page]:
     served = Served(hosting.environment)
     page = Page(browser, served)
-    page.come_in(size=DESKTOP)
+    page.open_page(size=DESKTOP)
     yield page
-    assert page.faults() == []
+    assert page.list_errors() == []
     browser.set_offline(False)
     browser.driver.get("about:blank")
     browser.driver.delete_all_cookies()
@@ -127,7 +127,7 @@ def none_lost(page: Page) -> None:
 
 
 def said(page: Page, words: str) -> None:
-    page.write(words)
+    page.type_text(words)
     page.browser.press_keys(ENTER)
 
 
@@ -136,7 +136,7 @@ def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, h
     page.web.kill()
     page.web.start()  # with the vendor that stands still
     browser.press_keys("n")
-    browser.wait_until(lambda: page.focused() == "prompt")
+    browser.wait_until(lambda: page.describe_focus() == "prompt")
     browser.press_keys("make greet.py nicer")
     browser.run_script(
         "find('vendor').value = 'demo'; find('cwd').value = arguments[0]", str(hosting.cwd)
@@ -146,11 +146,13 @@ def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, h
     browser.wait_until(lambda: browser.run_script("return shown.live && shown.live.length > 0"))
     gate.open()
     idle(page)
-    assert "3 passed" in page.text("#steps") and "+def greet(name: str)" in page.text("#steps")
+    assert "3 passed" in page.read_text("#steps") and "+def greet(name: str)" in page.read_text(
+        "#steps"
+    )
     gate.open()
     said(page, "and now the docs")
     idle(page, 2)
-    page.shows("Idle", "#chip")
+    page.wait_for_text("Idle", "#chip")
     none_lost(page)
 
 
@@ -160,7 +162,7 @@ def test_an_interrupt_ends_the_turn_and_not_the_session(page, browser, hosting, 
     begun(page, hosting)
     browser.wait_until(lambda: browser.find_element("#interrupt").is_displayed())
     browser.click("#interrupt")
-    page.shows("interrupted", "#steps")
+    page.wait_for_text("interrupted", "#steps")
     for _ in range(2):  # who was interrupted may take one
         gate.open()
     said(page, "go on then")
@@ -170,10 +172,10 @@ def test_an_interrupt_ends_the_turn_and_not_the_session(page, browser, hosting, 
 def test_the_network_goes_and_comes_back(page, browser, hosting, halfway):
     gate = halfway("result")
     begun(page, hosting)
-    browser.wait_until(lambda: page.steps())
+    browser.wait_until(lambda: page.list_steps())
     browser.set_offline(True)
-    page.shows("Reconnecting", "#line")
-    page.write("typed meanwhile")
+    page.wait_for_text("Reconnecting", "#line")
+    page.type_text("typed meanwhile")
     gate.open()
     hosting.wait_until(
         hosting.now(begun_last(hosting)), lambda now: now.metadata["status"] == "idle"
@@ -202,10 +204,10 @@ def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, wh
         gate.open()
         idle(page)
     page.web.kill()
-    page.shows("Reconnecting", "#line")
-    page.write("while it was away")
+    page.wait_for_text("Reconnecting", "#line")
+    page.type_text("while it was away")
     browser.press_keys(ENTER)
-    page.shows("Your message is still here", "#failed")
+    page.wait_for_text("Your message is still here", "#failed")
     gate.open()
     hosting.wait_until(one, lambda now: now.metadata["status"] == "idle")
     page.web.start()
@@ -214,7 +216,7 @@ def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, wh
     gate.open()
     browser.click("#send")
     idle(page, 2)
-    assert sum("while it was away" in step for step in page.steps()) >= 1
+    assert sum("while it was away" in step for step in page.list_steps()) >= 1
     none_lost(page)
 
 
@@ -248,7 +250,7 @@ def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting
             lambda: browser.find_elements("#chip.works") and all_was_seen(page, hosting, one)
         )
     os.kill(hosting.now(one).metadata["pid"], signal.SIGKILL)
-    page.shows("Failed", "#chip")
+    page.wait_for_text("Failed", "#chip")
     assert browser.find_element("#over").is_displayed()
     assert told(page)[: len(before)] == before
     for _ in range(2):  # who was killed may take one
@@ -258,7 +260,7 @@ def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting
         lambda: browser.find_elements("#chip.works") or browser.find_elements("#chip.idle")
     )
     browser.wait_until(
-        lambda: "and go on" in page.text("#steps") and browser.find_elements("#chip.idle")
+        lambda: "and go on" in page.read_text("#steps") and browser.find_elements("#chip.idle")
     )
     assert told(page)[: len(before)] == before
     none_lost(page)
@@ -311,9 +313,9 @@ def test_a_terminal_takes_over_and_the_page_takes_it_back(page, browser, hosting
     idle(page)
     with hosting.link(one, role="drive", client="terminal", replay=False) as terminal:
         terminal.send_frame_blocking({"kind": "take", "id": "t1"})
-        page.shows("terminal drives this session", "#drives")
+        page.wait_for_text("terminal drives this session", "#drives")
         said(page, "may I?")
-        page.shows("Take over to send it", "#failed")
+        page.wait_for_text("Take over to send it", "#failed")
         browser.click("#drives button")
         drivers = frames_until(
             terminal, lambda frame: frame["kind"] == "driver" and frame["client"] != "terminal"
@@ -322,7 +324,7 @@ def test_a_terminal_takes_over_and_the_page_takes_it_back(page, browser, hosting
         browser.wait_until(lambda: not browser.find_element("#drives").is_displayed())
         browser.click("#send")
         idle(page, 2)
-        assert "may I?" in page.text("#steps")
+        assert "may I?" in page.read_text("#steps")
 
 
 def frames_until(link: Any, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
@@ -341,7 +343,7 @@ def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_pat
     served = Served(here.environment)
     page = Page(browser, served)
     try:
-        page.come_in(size=DESKTOP)
+        page.open_page(size=DESKTOP)
         one = here.start_calls(400, rate=100)
         browser.run_script("location.hash = arguments[0]", f"s/{one.short_id}")
         for number in range(6):
@@ -351,7 +353,7 @@ def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_pat
             )
             if number % 2:
                 browser.set_offline(True)
-                page.shows("Reconnecting", "#line")
+                page.wait_for_text("Reconnecting", "#line")
                 browser.set_offline(False)
             else:
                 served.kill()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import page_scenes as scenes
 import pytest
 from browser import DESKTOP, Browser
-from page_driving import ENTER, ESCAPE, SMALL, TAB, Page, text
+from page_driving import ENTER, ESCAPE, SMALL, TAB, Page, build_text_message
 from web import StandIn, StandIns, Web
 
 from shim.bridge.gateway.server import Endpoint
@@ -40,7 +40,7 @@ def opened(browser, tmp_path):
         return Page(browser, webs[-1])
 
     yield make
-    assert all(Page(browser, web).faults() == [] for web in webs)
+    assert all(Page(browser, web).list_errors() == [] for web in webs)
     browser.driver.get("about:blank")
     browser.driver.delete_all_cookies()
     for web in webs:
@@ -49,14 +49,19 @@ def opened(browser, tmp_path):
 
 def visited(page: Page) -> Iterator[str]:
     """Each view of the page, one after the other; its name."""
-    hosts = [scenes.asking(), scenes.choosing(), scenes.editing(), scenes.working()]
+    hosts = [
+        scenes.build_asking_host(),
+        scenes.build_choosing_host(),
+        scenes.build_editing_host(),
+        scenes.build_working_host(),
+    ]
     for host in hosts:
         page.web.hosts.hosts[host.facts["session"]] = host
     yield "list"
     for name, host in zip(("question", "choice", "edit", "live"), hosts, strict=True):
-        page.show(host)
+        page.open_session(host)
         if name != "live":
-            page.asked()
+            page.wait_for_questions()
         page.browser.run_script(
             "for (const d of document.querySelectorAll('#steps details')) d.open = true"
         )
@@ -68,10 +73,10 @@ def visited(page: Page) -> Iterator[str]:
     page.browser.run_script("reached(true); showKeys()")
     yield "keys"
     page.browser.run_script("find('keys').close(); location.hash = 'new'")
-    page.browser.wait_until(lambda: page.view() == "begin")
+    page.browser.wait_until(lambda: page.read_view() == "begin")
     yield "begin"
     page.browser.run_script("location.hash = 's/ffffffff'")
-    page.browser.wait_until(lambda: page.view() == "wrong")
+    page.browser.wait_until(lambda: page.read_view() == "wrong")
     yield "error"
     page.browser.run_script("askForToken('This token is not good.')")
     yield "login"
@@ -87,11 +92,11 @@ def visited(page: Page) -> Iterator[str]:
     ],
 )
 def test_every_text_has_contrast_and_nothing_is_wider_than_the_window(opened, browser, size, dark):
-    page = opened(*scenes.others())
-    page.come_in(size=size, dark=dark)
+    page = opened(*scenes.build_other_hosts())
+    page.open_page(size=size, dark=dark)
     seen = 0
     for view in visited(page):
-        found = page.contrasts()
+        found = page.measure_contrasts()
         seen += len(found)
         assert [one for one in found if one[0] < LEAST_CONTRAST] == [], view
         wide = browser.run_script("return [document.documentElement.scrollWidth, innerWidth]")
@@ -100,10 +105,10 @@ def test_every_text_has_contrast_and_nothing_is_wider_than_the_window(opened, br
 
 
 def test_a_finger_hits_everything_on_a_phone(opened, browser):
-    page = opened(*scenes.others())
-    page.come_in(size=SMALL)
+    page = opened(*scenes.build_other_hosts())
+    page.open_page(size=SMALL)
     for view in visited(page):
-        small = [one for one in page.targets() if min(one[:2]) < LEAST_TARGET]
+        small = [one for one in page.measure_targets() if min(one[:2]) < LEAST_TARGET]
         assert small == [], view
 
 
@@ -118,19 +123,19 @@ def test_a_finger_hits_everything_on_a_phone(opened, browser):
     ids=str,
 )
 def test_no_name_and_no_control_lies_on_another(opened, browser, size):
-    page = opened(*scenes.others())
-    page.come_in(size=size)
-    assert {view: found for view in visited(page) if (found := page.overlaps())} == {}
+    page = opened(*scenes.build_other_hosts())
+    page.open_page(size=size)
+    assert {view: found for view in visited(page) if (found := page.find_overlaps())} == {}
 
 
 def test_a_phone_shows_the_list_or_a_session_and_the_way_back(opened, browser):
-    host = scenes.working()
+    host = scenes.build_working_host()
     page = opened(host)
-    page.come_in(size=SMALL)
+    page.open_page(size=SMALL)
     browser.wait_until(lambda: browser.find_elements("#list a"))
     assert not browser.find_element("#main").is_displayed()
     browser.retry_when_stale(lambda: browser.find_elements("#list a")[0].click())
-    page.synced(host)
+    page.wait_until_synced(host)
     assert (
         not browser.find_element("#side").is_displayed()
         and browser.find_element("#text").is_displayed()
@@ -148,7 +153,7 @@ def stops(page: Page, most: int = 60) -> list[str]:
     page.browser.run_script("document.activeElement.blur(); window.focus()")
     for _ in range(most):
         page.browser.press_keys(TAB)
-        at = page.focused()
+        at = page.describe_focus()
         if at == "BODY" or (found and at == found[0] and len(found) > 3):
             break
         found.append(at)
@@ -156,20 +161,20 @@ def stops(page: Page, most: int = 60) -> list[str]:
 
 
 def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(opened, browser):
-    host = scenes.asking()
+    host = scenes.build_asking_host()
     page = opened(host)
-    page.come_in()
-    page.show(host)
-    page.asked()
+    page.open_page()
+    page.open_session(host)
+    page.wait_for_questions()
     browser.run_script("find('skip').focus()")
     order = []
     for _ in range(80):
-        order.append(page.focused())
+        order.append(page.describe_focus())
         outlined = browser.run_script(
             "const s = getComputedStyle(document.activeElement);"
             "return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 1"
         )
-        assert outlined, page.focused()
+        assert outlined, page.describe_focus()
         if order[-1] == "send":
             break
         browser.press_keys(TAB)
@@ -182,20 +187,20 @@ def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(opened, br
 
 
 def test_a_session_is_begun_answered_and_led_with_keys_alone(opened, browser):
-    host = scenes.asking()
-    page = opened(host, *scenes.others())
-    page.come_in()
+    host = scenes.build_asking_host()
+    page = opened(host, *scenes.build_other_hosts())
+    page.open_page()
     browser.wait_until(lambda: browser.find_elements("#list a"))
     browser.press_keys("s")
     browser.press_keys(ENTER)
-    page.synced(host)
-    browser.wait_until(lambda: "asking-card" in page.focused())
-    page.asked()
+    page.wait_until_synced(host)
+    browser.wait_until(lambda: "asking-card" in page.describe_focus())
+    page.wait_for_questions()
     browser.press_keys(TAB, TAB)
     browser.wait_until(lambda: "Allow" in browser.driver.switch_to.active_element.text)
     browser.press_keys(ENTER)
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
-    browser.wait_until(lambda: page.focused() == "text")
+    browser.wait_until(lambda: page.describe_focus() == "text")
     browser.press_keys("and now the docs", ENTER)
     browser.wait_until(lambda: [said for said in host.heard if said["kind"] == "message"])
     browser.press_keys(ESCAPE)
@@ -208,27 +213,27 @@ def test_a_session_is_begun_answered_and_led_with_keys_alone(opened, browser):
 
 @full
 def test_the_skip_link_leads_to_the_session(opened, browser):
-    host = scenes.working()
+    host = scenes.build_working_host()
     page = opened(host)
-    page.come_in()
-    page.show(host)
+    page.open_page()
+    page.open_session(host)
     browser.run_script("find('skip').focus()")
     assert browser.find_element("#skip").size["width"] > 50
     browser.press_keys(ENTER)
-    assert page.focused() == "scroll"
+    assert page.describe_focus() == "scroll"
 
 
 @full
 def test_single_keys_can_be_switched_off(opened, browser):
-    page = opened(*scenes.others())
-    page.come_in()
+    page = opened(*scenes.build_other_hosts())
+    page.open_page()
     browser.press_keys("?")
     browser.wait_until(lambda: browser.find_elements("dialog[open]"))
     browser.click("#single")
     browser.press_keys(ESCAPE)
     browser.run_script("document.activeElement.blur()")
     browser.press_keys("n")
-    assert page.view() == "none"
+    assert page.read_view() == "none"
     browser.run_script("localStorage.clear()")
 
 
@@ -238,12 +243,12 @@ def test_single_keys_can_be_switched_off(opened, browser):
 def hostile(words: str) -> StandIn:
     """A session that says these words in every field."""
     facts = dict.fromkeys(("name", "detail", "needs", "waitingFor", "vendor", "cwd"), words)
-    host = StandIn(scenes.session_id(40), **facts, status="waiting", driver=words)
+    host = StandIn(scenes.build_session_id(40), **facts, status="waiting", driver=words)
     host.driver = words
     options = [{"label": words, "description": words}]
     host.say(type="user", isReplay=True, message={"role": "user", "content": words})
     host.say(type="system", subtype="init", model=words, cwd=words, session_id="x", tools=[words])
-    host.say(**text(words))
+    host.say(**build_text_message(words))
     use = {"type": "tool_use", "id": "t", "name": words, "input": {words: words, "command": words}}
     host.say(type="assistant", message={"id": "a", "role": "assistant", "content": [use]})
     host.say(
@@ -277,9 +282,9 @@ def test_hostile_words_stay_words_in_every_field(opened, browser, words):
     for said in ("calm", words):
         host = hostile(said)
         page = opened(host)
-        page.come_in()
-        page.show(host)
-        page.asked(2)
+        page.open_page()
+        page.open_session(host)
+        page.wait_for_questions(2)
         browser.run_script("for (const d of document.querySelectorAll('details')) d.open = true")
         shapes.append(browser.run_script(SHAPE))
         browser.driver.delete_all_cookies()
@@ -293,13 +298,13 @@ def test_hostile_words_stay_words_in_every_field(opened, browser, words):
 
 
 def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(opened, browser):
-    host = scenes.working()
-    host.say(**text("x" * MILLION))
+    host = scenes.build_working_host()
+    host.say(**build_text_message("x" * MILLION))
     host.ask("q1", input={"command": "y" * MILLION})
     page = opened(host)
-    page.come_in()
-    page.show(host)
-    page.asked()
+    page.open_page()
+    page.open_session(host)
+    page.wait_for_questions()
     shown = "return document.querySelector('.asking-card .input').textContent.length"
     assert browser.run_script(shown) >= MILLION  # of what is asked nothing is cut
     browser.click(".choose .strong")
@@ -310,17 +315,17 @@ def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(opened
 
 
 def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(opened, browser):
-    host = scenes.endless(2500)  # 10,000 lines
+    host = scenes.build_long_host(2500)  # 10,000 lines
     page = opened(host)
-    page.come_in()
-    page.show(host)
-    drawn = len(page.steps())
+    page.open_page()
+    page.open_session(host)
+    drawn = len(page.list_steps())
     assert 100 <= drawn <= 250
-    assert "Read." in page.steps()[-1]
+    assert "Read." in page.list_steps()[-1]
     before = browser.run_script("return shown.order[shown.from].step.number")
     browser.run_script("find('scroll').scrollTop = 0")
     browser.click("#earlier")
-    browser.wait_until(lambda: len(page.steps()) > drawn)
+    browser.wait_until(lambda: len(page.list_steps()) > drawn)
     assert browser.run_script("return shown.order[shown.from].step.number") < before
     for _ in range(8):
         if browser.run_script("return shown.from") == 0:
@@ -328,28 +333,30 @@ def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(opened,
         browser.run_script("showEarlier()")
     left = browser.run_script("return shown.left")
     assert left > 0
-    page.part(
+    page.send_partial_event(
         host, type="content_block_delta", delta={"type": "text_delta", "text": "said meanwhile"}
     )
-    page.shows("said meanwhile", "#live")
+    page.wait_for_text("said meanwhile", "#live")
     browser.run_script("showEarlier()")
     browser.wait_until(lambda: browser.run_script("return shown.synced && shown.left === 0"))
-    assert page.text("#live") == ""  # the host says again what it is saying
+    assert page.read_text("#live") == ""  # the host says again what it is saying
     numbers = browser.run_script("return shown.order.map(item => item.step.number)")
     assert numbers == sorted(set(numbers)) and numbers[0] <= 2 and len(numbers) > 7000
 
 
 @full
 def test_a_session_that_goes_on_and_on_keeps_its_page_small(opened, browser):
-    host = scenes.working()
+    host = scenes.build_working_host()
     page = opened(host)
-    page.come_in()
-    page.show(host)
+    page.open_page()
+    page.open_session(host)
     for number in range(1500):
-        host.lines.append((scenes.NOW + number, json.dumps(text(f"Line {number}")).encode()))
+        host.lines.append(
+            (scenes.NOW + number, json.dumps(build_text_message(f"Line {number}")).encode())
+        )
     page.web.call(lambda: [host.tell(one) for one in numbered(host, 1500)])
-    page.shows("Line 1499", "#steps")
-    assert len(page.steps()) <= 600
+    page.wait_for_text("Line 1499", "#steps")
+    assert len(page.list_steps()) <= 600
 
 
 def numbered(host: StandIn, last: int) -> Iterator[bytes]:

@@ -43,7 +43,7 @@ def page(browser: Browser, frontend: DropInFrontend) -> Iterator[Page]:
     served = Served(frontend.environment)
     page = Page(browser, served)
     yield page
-    assert page.faults() == []
+    assert page.list_errors() == []
     browser.driver.get("about:blank")
     browser.driver.delete_all_cookies()
     served.kill()
@@ -115,30 +115,30 @@ def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
         check=True,
     )
     session = begun.stdout.split(" · ")[1][:8]
-    page.come_in(size=DESKTOP)
-    page.shows("[[shell]] touch made", "#list")
+    page.open_page(size=DESKTOP)
+    page.wait_for_text("[[shell]] touch made", "#list")
     watcher = Watcher(frontend, session)
     try:
         browser.retry_when_stale(lambda: browser.find_elements("#list a")[0].click())
-        page.asked()
-        assert "touch made" in page.text(".asking-card .input")
+        page.wait_for_questions()
+        assert "touch made" in page.read_text(".asking-card .input")
         assert not (frontend.folder / "made").exists()
         assert watcher.shows("touch made")
         browser.click(".choose .strong")
-        page.shows("allowed by you", "#settled")
+        page.wait_for_text("allowed by you", "#settled")
         assert watcher.shows("web")  # who settled it
-        page.shows(REPLY_AFTER_TOOL, "#steps")
+        page.wait_for_text(REPLY_AFTER_TOOL, "#steps")
         assert (frontend.folder / "made").exists()
         assert watcher.shows(REPLY_AFTER_TOOL)
-        page.shows("Idle", "#chip")
+        page.wait_for_text("Idle", "#chip")
 
         browser.set_appearance(SMALL)
-        page.write("[[text]]")
+        page.type_text("[[text]]")
         browser.click("#send")
         browser.wait_until(lambda: len(browser.find_elements("#steps .result")) == 2)
         assert model.asked("text")
 
-        page.write("[[slow]]")
+        page.type_text("[[slow]]")
         browser.click("#send")
         browser.wait_until(lambda: browser.find_element("#interrupt").is_displayed())
         assert wait_until(lambda: bool(model.asked("slow")), TURN_SECONDS)
@@ -160,9 +160,9 @@ def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
 def test_a_session_of_a_vendor_is_begun_from_the_page_and_denied_with_a_message(
     page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
-    page.come_in(size=SMALL)
+    page.open_page(size=SMALL)
     browser.click("#new")
-    browser.wait_until(lambda: page.focused() == "prompt")
+    browser.wait_until(lambda: page.describe_focus() == "prompt")
     browser.press_keys("[[shell]] touch made")
     browser.run_script(
         "find('vendor').value = arguments[0]; find('cwd').value = arguments[1]",
@@ -170,11 +170,11 @@ def test_a_session_of_a_vendor_is_begun_from_the_page_and_denied_with_a_message(
         str(frontend.folder),
     )
     browser.press_keys("\ue009" + ENTER)  # Control and Enter
-    page.asked()
+    page.wait_for_questions()
     browser.click(".choose .plain")
     browser.press_keys("make no files here")
     browser.click(".denial .bad")
-    page.shows("denied by you", "#settled")
+    page.wait_for_text("denied by you", "#settled")
     browser.wait_until(lambda: browser.find_elements("#steps .result"))
     assert browser.find_elements("#steps .call.denied") and not (frontend.folder / "made").exists()
 
@@ -190,10 +190,10 @@ def test_a_choice_of_the_model_is_made_on_the_page(
     subprocess.run(
         begin, cwd=frontend.folder, env=frontend.environment, capture_output=True, check=True
     )
-    page.come_in(size=SMALL)
-    page.shows("Which colour?", "#list")
+    page.open_page(size=SMALL)
+    page.wait_for_text("Which colour?", "#list")
     browser.retry_when_stale(lambda: browser.find_elements("#list a")[0].click())
-    page.asked()
+    page.wait_for_questions()
     assert [option.text.split("\n")[0] for option in browser.find_elements(".option")] == [
         "red",
         "blue",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend, check_contract
-from permission_rows import BYPASS, MADE, hook
+from permission_rows import BYPASS, MADE, build_hook_settings
 from programs import install
 from scripts import ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, QWEN, Vendor
@@ -52,7 +52,9 @@ def test_a_hook_is_told_of_a_call_in_claudes_words(
     home = settings(
         frontend,
         vendor,
-        hook(f'cat > "$HOME/{TOLD}"; pwd >&2; echo "in $CLAUDE_PROJECT_DIR" >&2; exit 2'),
+        build_hook_settings(
+            f'cat > "$HOME/{TOLD}"; pwd >&2; echo "in $CLAUDE_PROJECT_DIR" >&2; exit 2'
+        ),
     )
     run = frontend.run_prompt(f"[[shell]] touch {MADE}", *BYPASS)
     assert not (frontend.folder / MADE).exists()
@@ -77,7 +79,7 @@ def test_a_hook_is_told_of_a_call_in_claudes_words(
 def test_a_hook_sees_what_is_written_to_a_file(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    home = settings(frontend, vendor, hook(f'cat > "$HOME/{TOLD}"', "Write|Edit"))
+    home = settings(frontend, vendor, build_hook_settings(f'cat > "$HOME/{TOLD}"', "Write|Edit"))
     named = MADE if vendor.relative_paths or vendor is CODEX else str(frontend.folder / MADE)
     frontend.run_prompt(f"[[write]] {named}", *BYPASS)
     assert (frontend.folder / MADE).exists()
@@ -94,7 +96,11 @@ def test_a_hook_sees_what_is_written_to_a_file(
 def test_a_call_never_runs_as_it_was_where_a_hook_changes_it(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    settings(frontend, vendor, hook(f"echo '{json.dumps({'hookSpecificOutput': CHANGED})}'"))
+    settings(
+        frontend,
+        vendor,
+        build_hook_settings(f"echo '{json.dumps({'hookSpecificOutput': CHANGED})}'"),
+    )
     frontend.run_prompt(f"[[shell]] touch {MADE}", *BYPASS)
     assert not (frontend.folder / MADE).exists()
     changed = (frontend.folder / f"{MADE}2").exists()
@@ -107,7 +113,7 @@ def test_a_call_never_runs_as_it_was_where_a_hook_changes_it(
 def test_an_interrupt_ends_a_hook_that_runs(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    settings(frontend, vendor, hook("exec sleep 4711"))
+    settings(frontend, vendor, build_hook_settings("exec sleep 4711"))
     process = frontend.start_run(f"[[shell]] touch {MADE}", *BYPASS)
     assert frontend.runs_within("sleep 4711")
     process.interrupt()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
-from permission_rows import MADE, TOUCH, denied, mode
+from permission_rows import MADE, TOUCH, build_deny_flags, build_mode_flags
 from programs import version_of
 from scripts import ScriptedServer
 from vendor_setups import (
@@ -75,7 +75,9 @@ def vendors() -> list[Any]:
 
 @pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
 @pytest.mark.parametrize(
-    "flags", [denied("Bash"), mode("plan"), mode("acceptEdits")], ids=["deny", "plan", "edits"]
+    "flags",
+    [build_deny_flags("Bash"), build_mode_flags("plan"), build_mode_flags("acceptEdits")],
+    ids=["deny", "plan", "edits"],
 )
 @pytest.mark.parametrize("major", [True, False], ids=["next major", "unrecognised"])
 def test_an_unknown_version_with_a_rule_is_refused(
@@ -109,7 +111,7 @@ def test_an_unknown_version_without_rules_runs_unattended(
 def test_the_next_patch_version_is_trusted(frontend: DropInFrontend, vendor: Vendor) -> None:
     version = change_version(version_of(vendor.package), 2)
     wrap(frontend, line_of(vendor, version))
-    done = frontend.run_prompt(TOUCH, *denied("Bash"))
+    done = frontend.run_prompt(TOUCH, *build_deny_flags("Bash"))
     assert not (frontend.folder / MADE).exists()
     if done.result["shim"]["cause"] == "refused":
         assert vendor in KEEP_NO_RULE and version not in done.result["errors"][0]

@@ -30,10 +30,10 @@ from permission_rows import (
     ROWS,
     UNASKED,
     Row,
-    denied,
-    mode,
-    rules,
-    told,
+    build_deny_flags,
+    build_mode_flags,
+    build_rules,
+    load_expected_outcomes,
 )
 from stand_in_vendors import CONVERSATIONS, MCP_TOOL, STAND_INS, Call, StandIn, target_of
 
@@ -52,18 +52,18 @@ SERVER_TOOL = "[[call]] made"
 MCP_ROWS = (
     Row("bypass; a server's tool", SERVER_TOOL, BYPASS, runs=True),
     Row("default; a server's tool", SERVER_TOOL, plain=True),
-    Row("plan; a server's tool", SERVER_TOOL, mode("plan")),
-    Row("dontAsk; a server's tool", SERVER_TOOL, mode("dontAsk")),
-    Row("acceptEdits; a server's tool", SERVER_TOOL, mode("acceptEdits")),
+    Row("plan; a server's tool", SERVER_TOOL, build_mode_flags("plan")),
+    Row("dontAsk; a server's tool", SERVER_TOOL, build_mode_flags("dontAsk")),
+    Row("acceptEdits; a server's tool", SERVER_TOOL, build_mode_flags("acceptEdits")),
     Row("allow a server; its tool", SERVER_TOOL, ("--allowedTools", "mcp__srv"), runs=True),
     Row("allow a server's tool", SERVER_TOOL, ("--allowedTools", MCP_TOOL), runs=True),
-    Row("deny a server; its tool", SERVER_TOOL, denied("mcp__srv")),
-    Row("deny all of a server; its tool", SERVER_TOOL, denied("mcp__srv__*")),
-    Row("deny a server's tool", SERVER_TOOL, denied(MCP_TOOL)),
-    Row("deny a server's other tool", SERVER_TOOL, denied("mcp__srv__other"), runs=True),
-    Row("deny Bash; a server's tool", SERVER_TOOL, denied("Bash"), runs=True),
-    Row("bypass, ask about a server; its tool", SERVER_TOOL, BYPASS, rules(ask=["mcp__srv"])),
-    Row("bypass, ask about a server's tool", SERVER_TOOL, BYPASS, rules(ask=[MCP_TOOL])),
+    Row("deny a server; its tool", SERVER_TOOL, build_deny_flags("mcp__srv")),
+    Row("deny all of a server; its tool", SERVER_TOOL, build_deny_flags("mcp__srv__*")),
+    Row("deny a server's tool", SERVER_TOOL, build_deny_flags(MCP_TOOL)),
+    Row("deny a server's other tool", SERVER_TOOL, build_deny_flags("mcp__srv__other"), runs=True),
+    Row("deny Bash; a server's tool", SERVER_TOOL, build_deny_flags("Bash"), runs=True),
+    Row("bypass, ask about a server; its tool", SERVER_TOOL, BYPASS, build_rules(ask=["mcp__srv"])),
+    Row("bypass, ask about a server's tool", SERVER_TOOL, BYPASS, build_rules(ask=[MCP_TOOL])),
 )
 ALL_ROWS = (*ROWS, *MCP_ROWS)
 
@@ -180,7 +180,9 @@ def test_nothing_runs_that_the_real_claude_would_not_have_run(column, local_box,
     found = list(outcomes(column, local_box, claude))
     assert len(found) == len(ALL_ROWS)
     assert wider(found) == []
-    manual = {row: outcome for (row, name), outcome in told().items() if name == column}
+    manual = {
+        row: outcome for (row, name), outcome in load_expected_outcomes().items() if name == column
+    }
     assert {
         row.name: outcome for row, outcome in found if manual.get(row.name, outcome) != outcome
     } == {}
