@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from place import TURN_SECONDS, Line, LineProcess, Place
+from place import TURN_SECONDS, Line, LineProcess, Sandbox
 from programs import node, npm_folder, version_of
 
 PROTOCOL = 1
@@ -99,7 +99,7 @@ class Editor(LineProcess):
         """Asks the adapter and waits for its answer."""
         number = self.send_request(method, **parameters)
         answer = self.read_until(lambda line: line.get("id") == number and "method" not in line)
-        assert "error" not in answer, self.complaint(f"refused {method}: {answer['error']}")
+        assert "error" not in answer, self.describe_failure(f"refused {method}: {answer['error']}")
         result: Line = answer["result"]
         return result
 
@@ -193,7 +193,7 @@ class AcpClient:
     def __str__(self) -> str:
         return f"acp-{version_of(self.package)}-node{self.major}"
 
-    def connect(self, place: Place) -> Editor:
+    def connect(self, place: Sandbox) -> Editor:
         """Starts the adapter; nothing has been said yet."""
         script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "index.js"
         environment = {**place.environment, "CLAUDE_CODE_EXECUTABLE": str(place.claude)}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from clis import Cli, build_isolated_environment, install_drop_in
 from frontend import DropInFrontend
-from place import Place
+from place import Sandbox
 from programs import install
 from scripts import ScriptedServer
 from table import Table
@@ -68,14 +68,18 @@ def service(cli: Cli) -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture
-def sandbox(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) -> Iterator[Place]:
+def sandbox(
+    cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path
+) -> Iterator[Sandbox]:
     """Where a client finds the claude that is tried. Nothing that it starts may outlive it."""
     program = install(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     claude = program.executable if cli.bare else install_drop_in(cli.vendor, environment, tmp_path)
-    place = Place(claude, hello_file.parent, environment)
+    place = Sandbox(claude, hello_file.parent, environment)
     yield place
-    left = place.processes_left() if all(process.ended for process in place.started) else {}
+    left = (
+        place.list_remaining_processes() if all(process.ended for process in place.started) else {}
+    )
     place.close()
     assert left == {}
 

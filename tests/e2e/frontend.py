@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from place import TURN_SECONDS, Line, LineProcess, Place
+from place import TURN_SECONDS, Line, LineProcess, Sandbox
 
 END_SECONDS = 60.0  # from an interrupt to the end of the process
 
@@ -114,7 +114,7 @@ def join_result_text(block: Line) -> str:
 
 
 @dataclass
-class DropInFrontend(Place):
+class DropInFrontend(Sandbox):
     """A place whose `claude` is started as a frontend does."""
 
     extra_args: Sequence[str] = ()  # flags that every run here needs

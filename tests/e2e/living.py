@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from place import TURN_SECONDS, Line, Place, wait_until
+from place import TURN_SECONDS, Line, Sandbox, wait_until
 
 from shim.bridge import registry
 from shim.bridge.link import connect_to_session_blocking
@@ -25,7 +25,7 @@ BEGUN = re.compile(r"backgrounded · ([0-9a-f]{8})")
 class Living:
     """One session in a place."""
 
-    sandbox: Place
+    sandbox: Sandbox
     uuid: str
 
     def read_record(self) -> SessionRecord:
@@ -65,7 +65,7 @@ class Living:
 
 
 @contextmanager
-def start_session(place: Place, prompt: str) -> Iterator[Living]:
+def start_session(place: Sandbox, prompt: str) -> Iterator[Living]:
     """A session that `claude --bg` has begun, once it has answered; it is ended at last."""
     (identity,) = BEGUN.findall(_run_claude(place, "--bg", prompt))
     (found,) = registry.list_sessions_by_id(identity, place.environment)
@@ -77,7 +77,7 @@ def start_session(place: Place, prompt: str) -> Iterator[Living]:
         session.stop()
 
 
-def list_running_sessions(place: Place) -> list[Living]:
+def list_running_sessions(place: Sandbox) -> list[Living]:
     """The sessions of a place that live now."""
     return [
         Living(place, one.session_id)
@@ -86,7 +86,7 @@ def list_running_sessions(place: Place) -> list[Living]:
     ]
 
 
-def _run_claude(place: Place, *arguments: str) -> str:
+def _run_claude(place: Sandbox, *arguments: str) -> str:
     done = subprocess.run(
         [str(place.claude), *arguments],
         cwd=place.folder,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from browser import DESKTOP, Browser
-from place import free_port
+from place import find_free_port
 from web import StandIn
 
 from shim.bridge.gateway.tokens import TokenFile
@@ -25,7 +25,7 @@ class Served:
     """`shim bridge serve` as a process that is killed and started again at the same port."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self.port = free_port()
+        self.port = find_free_port()
         self.tokens = TokenFile(environment)
         self._environment = environment
         self._process: subprocess.Popen[str] | None = None

@@ -36,7 +36,7 @@ Line = dict[str, Any]
 
 
 @dataclass
-class Place:
+class Sandbox:
     """A `claude`, a working directory and an environment; nothing of this machine's settings
     reaches it.
     """
@@ -46,7 +46,7 @@ class Place:
     environment: Mapping[str, str]
     started: list[LineProcess] = field(default_factory=list)
 
-    def processes(self) -> dict[int, str]:
+    def list_processes(self) -> dict[int, str]:
         """Every live process that carries this place's mark, by id, with its command line (Linux
         only).
         """
@@ -72,18 +72,18 @@ class Place:
         return wait_until(lambda: not self._runs(command), seconds)
 
     def _runs(self, command: str) -> bool:
-        return any(line.startswith(command) for line in self.processes().values())
+        return any(line.startswith(command) for line in self.list_processes().values())
 
-    def processes_left(self) -> dict[int, str]:
+    def list_remaining_processes(self) -> dict[int, str]:
         """What is still alive when everything had its time to go."""
-        wait_until(lambda: not self.processes(), GONE_SECONDS)
-        return self.processes()
+        wait_until(lambda: not self.list_processes(), GONE_SECONDS)
+        return self.list_processes()
 
     def close(self) -> None:
         """Ends what a failed test left behind: only processes that descend from this place's own."""
         for process in self.started:
             process.close()
-        for number in self.processes():
+        for number in self.list_processes():
             try:
                 os.kill(number, signal.SIGKILL)
             except ProcessLookupError:
@@ -121,24 +121,24 @@ class LineProcess:
         return self._process.pid
 
     def _read_stdout(self) -> None:
-        for line in _pipe(self._process.stdout):
+        for line in _require_pipe(self._process.stdout):
             self._queue.put(line)
         self._queue.put(None)
 
     def _read_stderr(self) -> None:
-        for line in _pipe(self._process.stderr):
+        for line in _require_pipe(self._process.stderr):
             self._stderr.append(line)
 
     def send(self, value: object) -> None:
         """Writes one line to its stdin."""
-        stdin = _pipe(self._process.stdin)
+        stdin = _require_pipe(self._process.stdin)
         stdin.write(json.dumps(value).encode() + b"\n")
         stdin.flush()
 
     def close_stdin(self) -> None:
         """Says that nothing more comes; more than once is harmless."""
         try:
-            _pipe(self._process.stdin).close()
+            _require_pipe(self._process.stdin).close()
         except BrokenPipeError:
             pass
 
@@ -147,7 +147,7 @@ class LineProcess:
         deadline = time.monotonic() + seconds
         while True:
             line = self._next(deadline)
-            assert line is not None, self.complaint("ended before the awaited line came")
+            assert line is not None, self.describe_failure("ended before the awaited line came")
             if wanted(line):
                 return line
 
@@ -167,7 +167,9 @@ class LineProcess:
         try:
             code = self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise AssertionError(self.complaint("closed its stdout and did not end")) from None
+            raise AssertionError(
+                self.describe_failure("closed its stdout and did not end")
+            ) from None
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return code
@@ -176,7 +178,7 @@ class LineProcess:
         try:
             raw = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            raise AssertionError(self.complaint("is silent for too long")) from None
+            raise AssertionError(self.describe_failure("is silent for too long")) from None
         if raw is None:
             return None
         line = json.loads(raw)
@@ -198,7 +200,7 @@ class LineProcess:
         """What it said on stderr so far."""
         return b"".join(self._stderr).decode(errors="replace")
 
-    def complaint(self, what: str) -> str:
+    def describe_failure(self, what: str) -> str:
         """What went wrong, with the end of what it said."""
         tail = "\n".join(json.dumps(line)[:300] for line in self.lines[-8:])
         return f"{self.name} {what}; its last lines:\n{tail}\nstderr:\n{self.stderr}"
@@ -218,23 +220,23 @@ class LineProcess:
         for thread in self._threads:
             thread.join(5)
         if not any(thread.is_alive() for thread in self._threads):
-            _pipe(self._process.stdout).close()
-            _pipe(self._process.stderr).close()
+            _require_pipe(self._process.stdout).close()
+            _require_pipe(self._process.stderr).close()
 
 
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+def _require_pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     assert pipe is not None
     return pipe
 
 
-def patience(seconds: float) -> float:
+def scale_timeout(seconds: float) -> float:
     """How long something may take that takes `seconds` at most where nothing else runs: a busy
     machine is slower.
     """
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """A port of this machine for a server that begins later: the system gives such a low one to no
     connection.
     """

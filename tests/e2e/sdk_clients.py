@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from place import TURN_SECONDS, Line, LineProcess, Place
+from place import TURN_SECONDS, Line, LineProcess, Sandbox
 from programs import PYTHON_PINS, node, npm_folder, python_folder, version_of
 
 from shim.process.find_program import is_drop_in
@@ -110,7 +110,9 @@ class Conversation(LineProcess):
     def finish(self) -> Turn:
         """Waits for the client's end; everything it saw."""
         code = self.read_to_end(TURN_SECONDS)
-        assert code == 0 and self.lines[-1] == {"saw": "end"}, self.complaint(f"ended with {code}")
+        assert code == 0 and self.lines[-1] == {"saw": "end"}, self.describe_failure(
+            f"ended with {code}"
+        )
         return Turn(self.lines)
 
 
@@ -131,7 +133,7 @@ class SdkClient:
 
     def connect(
         self,
-        place: Place,
+        place: Sandbox,
         *,
         once: str | None = None,
         partial: bool = False,
@@ -175,14 +177,14 @@ class SdkClient:
         return conversation
 
 
-def _copied(module: Path, place: Place) -> Path:
+def _copied(module: Path, place: Sandbox) -> Path:
     """A module in a copy of its package; the files are links, which `shim install --into` replaces."""
     copy = place.folder.parent / "package"
     shutil.copytree(module.parent, copy, copy_function=os.link, symlinks=True)
     return copy / module.name
 
 
-def put_into(file: Path, place: Place, vendor: str = "") -> None:
+def put_into(file: Path, place: Sandbox, vendor: str = "") -> None:
     """The drop-in where a package has its own claude, for the vendor of the place's drop-in."""
     vendor = vendor or read_install_settings(str(place.claude))[1]["vendor"]
     install = [sys.executable, "-m", "shim", "install", "--vendor", vendor, "--into", str(file)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from acp_clients import ACPS
 from clis import BARE, Cli
-from place import Place
+from place import Sandbox
 from scripts import REPLY, ScriptedServer
 from vendor_setups import (
     CLAUDE_ITSELF,
@@ -43,7 +43,9 @@ ASKED = [
     ],
     ids=str,
 )
-def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(sandbox: Place, mode: str) -> None:
+def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(
+    sandbox: Sandbox, mode: str
+) -> None:
     editor = ACPS[-1].connect(sandbox)
     editor.open_session(auto=True)
     prompt = editor.run_prompt("[[text]] hi")
@@ -54,7 +56,7 @@ def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(sandbox: Place, 
 
 @pytest.mark.parametrize("cli", ASKED, ids=str)
 def test_a_command_of_such_a_session_is_asked_about(
-    sandbox: Place, service: ScriptedServer
+    sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     editor = ACPS[-1].connect(sandbox)
     editor.open_session(auto=True)

@@ -91,7 +91,7 @@ def desk(frontend: DropInFrontend, vendor: Vendor) -> Iterator[Desk]:
     made = Desk(frontend)
     yield made
     made.claude("daemon", "stop", "--any")
-    assert frontend.processes_left() == {}
+    assert frontend.list_remaining_processes() == {}
 
 
 def over(agent: Mapping[str, Any]) -> bool:
@@ -129,7 +129,7 @@ def test_a_session_asks_is_answered_from_elsewhere_ends_and_goes_on(
     assert desk.claude("stop", begun).stdout == f"stopped {begun}\n"
     ended = desk.agent(begun)
     assert ended["state"] == "done" and "pid" not in ended
-    assert desk.frontend.processes_left() == {}
+    assert desk.frontend.list_remaining_processes() == {}
     if vendor.resumes:
         assert desk.begin("[[text]]", "--resume", ended["sessionId"]) == begun
         assert desk.reaches(begun, over)["state"] == "done"
@@ -145,7 +145,7 @@ def test_a_turn_that_is_stopped_leaves_no_process_and_says_so(desk: Desk, vendor
     assert working["state"] == "working"
     assert desk.claude("kill", begun).stdout == f"stopped {begun}\n"
     assert desk.agent(begun)["state"] == "stopped"
-    assert desk.frontend.processes_left() == {}
+    assert desk.frontend.list_remaining_processes() == {}
 
 
 @one_vendor
@@ -160,8 +160,8 @@ def test_a_session_whose_host_was_killed_has_failed_and_goes_on_with_the_vendors
     os.kill(working["pid"], signal.SIGKILL)
     killed = desk.reaches(begun, lambda now: "pid" not in now)
     assert killed["state"] == "failed"
-    wait_until(lambda: desk.frontend.processes_left() == {}, TURN_SECONDS)
-    assert desk.frontend.processes_left() == {}
+    wait_until(lambda: desk.frontend.list_remaining_processes() == {}, TURN_SECONDS)
+    assert desk.frontend.list_remaining_processes() == {}
     assert REPLY.partition("\n")[0] in desk.claude("logs", begun).stdout
     if vendor.resumes:
         assert desk.begin("[[text]] the last words", "--resume", killed["sessionId"]) == begun

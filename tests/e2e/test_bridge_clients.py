@@ -16,7 +16,7 @@ import pytest
 from acp_clients import ACPS, AcpClient
 from clis import CLIS, Cli
 from living import list_running_sessions, start_session
-from place import GONE_SECONDS, Line, Place, wait_until
+from place import GONE_SECONDS, Line, Sandbox, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 from test_sdk_servers import NAME, call
@@ -58,7 +58,7 @@ def cells(
 
 @cells([PYTHON, TYPESCRIPT])
 def test_a_client_goes_on_with_a_session_that_began_in_the_background(
-    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     with start_session(sandbox, "[[text]] the first words") as session:
         children = session.list_children()
@@ -78,7 +78,7 @@ def test_a_client_goes_on_with_a_session_that_began_in_the_background(
 
 @cells([PYTHON, TYPESCRIPT], asks=True)
 def test_a_client_answers_a_question_while_another_one_watches(
-    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     with (
         start_session(sandbox, "[[text]] the first words") as session,
@@ -107,7 +107,7 @@ def _question(frames: object) -> tuple[Line, Line]:
 
 @cells([ADAPTER])
 def test_an_editor_goes_on_with_a_session_that_began_in_the_background(
-    client: AcpClient, cli: Cli, sandbox: Place, service: ScriptedServer
+    client: AcpClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     with start_session(sandbox, "[[text]] the first words") as session:
         editor = client.connect(sandbox)
@@ -121,9 +121,9 @@ def test_an_editor_goes_on_with_a_session_that_began_in_the_background(
 
 @cells([PYTHON, TYPESCRIPT])
 def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_it(
-    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
-    bridged = Place(
+    bridged = Sandbox(
         sandbox.claude, sandbox.folder, {**sandbox.environment, "SHIM_BRIDGE": "1"}, sandbox.started
     )
     first = client.connect(bridged)
@@ -145,7 +145,7 @@ def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_i
 
 @cells([PYTHON])
 def test_one_prompt_through_the_bridge_leaves_nothing_behind(
-    client: SdkClient, cli: Cli, sandbox: Place, hello_file: Path
+    client: SdkClient, cli: Cli, sandbox: Sandbox, hello_file: Path
 ) -> None:
     environment = {**sandbox.environment, "SHIM_BRIDGE": "1"}
     argv = [str(sandbox.claude), "-p", "[[text]] hi", *cli.vendor.arguments]
@@ -164,7 +164,7 @@ def test_one_prompt_through_the_bridge_leaves_nothing_behind(
 
 @cells([PYTHON], asks=True, among=(QWEN, CODEX, OPENCODE))
 def test_the_tools_of_a_clients_process_come_with_it(
-    client: SdkClient, cli: Cli, sandbox: Place
+    client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     """The vendor's child is told of them when it starts: the next one is. (gemini resumes nothing
     that is so young.)
@@ -184,7 +184,7 @@ def test_the_tools_of_a_clients_process_come_with_it(
 
 @cells([TYPESCRIPT, PYTHON], asks=True)
 def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_when_it_says_it_again(
-    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     with start_session(sandbox, "[[text]] the first words") as session:
         one = (PYTHON if client is TYPESCRIPT else TYPESCRIPT).connect(
@@ -211,7 +211,7 @@ def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_w
 
 @cells([PYTHON, TYPESCRIPT], asks=True)
 def test_the_hook_of_a_clients_process_judges_and_nothing_runs_unjudged_when_it_has_gone(
-    client: SdkClient, cli: Cli, sandbox: Place
+    client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     with start_session(sandbox, "[[text]] the first words") as session:
         judging = client.connect(sandbox, resume=session.uuid, asks=True, judges="Bash")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from browser import Browser
 from clis import Cli, build_isolated_environment
-from place import GONE_SECONDS, TURN_SECONDS, Place, free_port, wait_until
+from place import GONE_SECONDS, TURN_SECONDS, Sandbox, find_free_port, wait_until
 from programs import install, node, npm_folder
 from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PROGRAMS, put_into
@@ -116,7 +116,7 @@ def page(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) ->
     """The server, started in the working directory, and its page."""
     program = install(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
-    place = Place(program.executable, hello_file.parent, environment)
+    place = Sandbox(program.executable, hello_file.parent, environment)
     packages = linked(npm_folder(PACKAGE), place)
     if not cli.bare:
         place.environment = settle(cli.vendor, program.executable, environment)
@@ -125,18 +125,20 @@ def page(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) ->
             place,
             cli.vendor.name,
         )
-    port = free_port()
+    port = find_free_port()
     own = {"PORT": str(port), "DATABASE_PATH": str(tmp_path / "accounts.db")}
     script = packages / "node_modules" / PACKAGE / "server" / "index.js"
     argv = [str(node(24)), "--require", str(PROGRAMS / "on_loopback.cjs"), str(script)]
     server = Quiet(argv, place.folder, {**place.environment, **own})
     place.started.append(server)
-    assert wait_until(lambda: listens(port), TURN_SECONDS), server.complaint("does not listen")
+    assert wait_until(lambda: listens(port), TURN_SECONDS), server.describe_failure(
+        "does not listen"
+    )
     shown = Page(f"http://127.0.0.1:{port}", place.folder)
     yield shown
     shown.close()
     server.close()
-    left = place.processes_left()
+    left = place.list_remaining_processes()
     place.close()
     assert left == {}
 

@@ -14,7 +14,7 @@ import pytest
 from acp_clients import ACPS, AcpClient
 from cells import NEW_NODE, add_scenario
 from clis import Cli
-from place import GONE_SECONDS, STOP_SECONDS, TURN_SECONDS, Place, patience
+from place import GONE_SECONDS, STOP_SECONDS, TURN_SECONDS, Sandbox, scale_timeout
 from scripts import ERROR_MESSAGE, REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from sdk_clients import BEFORE, CODE_CLI, PYTHON, PYTHON_OLDEST, SDKS, TYPESCRIPT, SdkClient
 from vendor_setups import GEMINI
@@ -28,7 +28,7 @@ ENDLESS_COMMAND = "tail -f hello.txt"  # qwen refuses a bare `sleep`
 
 
 @add_scenario("one prompt", (*SDKS, *BEFORE), basic=True, brief=True, older=BEFORE)
-def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, sandbox: Place) -> None:
+def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, sandbox: Sandbox) -> None:
     turn = client.connect(sandbox, once="[[text]] hi").finish()
     assert turn.kinds == ["init", "text", "result", "end"]
     assert turn.texts == [REPLY]
@@ -38,7 +38,7 @@ def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, sandbox: Pla
 
 
 @add_scenario("thinking, partial messages", SDKS)
-def test_partial_messages_add_up_to_the_reply(client: SdkClient, sandbox: Place) -> None:
+def test_partial_messages_add_up_to_the_reply(client: SdkClient, sandbox: Sandbox) -> None:
     turn = client.connect(sandbox, once="[[think]] hi", partial=True).finish()
     assert [line["text"] for line in turn.of("thinking")] == [REASONING]
     assert turn.texts == [REPLY]
@@ -49,7 +49,7 @@ def test_partial_messages_add_up_to_the_reply(client: SdkClient, sandbox: Place)
 
 @add_scenario("error", (*SDKS, *BEFORE), brief=True)
 def test_a_refusal_of_the_models_service_is_the_clients_exception(
-    client: SdkClient, sandbox: Place
+    client: SdkClient, sandbox: Sandbox
 ) -> None:
     turn = client.connect(sandbox, once="[[error]] 401").finish()
     assert ERROR_MESSAGE in turn.texts[-1]
@@ -68,7 +68,7 @@ def test_a_refusal_of_the_models_service_is_the_clients_exception(
     everywhere=True,
 )
 def test_three_turns_are_one_conversation(
-    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer, hello_file: Path
+    client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer, hello_file: Path
 ) -> None:
     conversation = client.connect(sandbox)
     first = conversation.turn("[[text]] the first words")
@@ -97,7 +97,7 @@ def test_three_turns_are_one_conversation(
 
 @add_scenario("interrupt, then another turn", (*SDKS, *BEFORE), passed=True, dialog=True)
 def test_an_interrupted_turn_ends_and_another_can_follow(
-    client: SdkClient, sandbox: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, partial=True)
     begin = len(conversation.lines)
@@ -117,7 +117,7 @@ def test_an_interrupted_turn_ends_and_another_can_follow(
 
 @add_scenario("interrupt of a command", [PYTHON, TYPESCRIPT], dialog=True)
 def test_an_interrupted_command_ends_and_the_conversation_goes_on(
-    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, asks=not cli.vendor.silent)
     conversation.turn("[[text]] the first words")
@@ -131,7 +131,7 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     conversation.order("interrupt")
     cut = conversation.rest_of_turn(begin)
     assert not cli.vendor.stops_commands or sandbox.ends_within(
-        ENDLESS_COMMAND, patience(STOP_SECONDS)
+        ENDLESS_COMMAND, scale_timeout(STOP_SECONDS)
     )
     following = conversation.turn("[[text]] and again")
     conversation.disconnect()
@@ -147,7 +147,9 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
 
 
 @add_scenario("interrupt of a question", [PYTHON, TYPESCRIPT], asks=True, dialog=True)
-def test_a_question_that_is_interrupted_is_not_answered(client: SdkClient, sandbox: Place) -> None:
+def test_a_question_that_is_interrupted_is_not_answered(
+    client: SdkClient, sandbox: Sandbox
+) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[shell]] touch made.txt")
@@ -163,7 +165,7 @@ def test_a_question_that_is_interrupted_is_not_answered(client: SdkClient, sandb
 
 @add_scenario("set_model", (*NEW_NODE, CODE_CLI), brief=True, dialog=True)
 def test_another_model_answers_from_the_next_turn_on(
-    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox)
     first = conversation.turn("[[text]] hi")
@@ -179,7 +181,7 @@ def test_another_model_answers_from_the_next_turn_on(
 
 @add_scenario("set_permission_mode", (*NEW_NODE, CODE_CLI), brief=True)
 def test_a_plan_writes_nothing_and_accepted_edits_do(
-    client: SdkClient, cli: Cli, sandbox: Place
+    client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     made = sandbox.folder / "made.txt"
     conversation = client.connect(sandbox)
@@ -198,7 +200,7 @@ def test_a_plan_writes_nothing_and_accepted_edits_do(
 
 
 @add_scenario("permission: allowed", (*SDKS, *BEFORE), asks=True, passed=True, dialog=True)
-def test_an_allowed_command_runs(client: SdkClient, sandbox: Place) -> None:
+def test_an_allowed_command_runs(client: SdkClient, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[shell]] touch made.txt")
@@ -216,7 +218,7 @@ def test_an_allowed_command_runs(client: SdkClient, sandbox: Place) -> None:
 
 @add_scenario("permission: denied", (*SDKS, *BEFORE), asks=True, dialog=True)
 def test_a_denied_command_does_not_run_and_the_turn_goes_on(
-    client: SdkClient, cli: Cli, sandbox: Place
+    client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
@@ -233,7 +235,7 @@ def test_a_denied_command_does_not_run_and_the_turn_goes_on(
 
 
 @add_scenario("permission: input changed", SDKS, asks=True, dialog=True)
-def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, sandbox: Place) -> None:
+def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[shell]] touch made.txt")
@@ -248,29 +250,29 @@ def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, sandbox: Pl
 
 
 @add_scenario("leaves when idle", NEW_NODE)
-def test_a_client_that_leaves_ends_its_claude_at_once(client: SdkClient, sandbox: Place) -> None:
+def test_a_client_that_leaves_ends_its_claude_at_once(client: SdkClient, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox)
     conversation.turn("[[text]] hi")
-    assert conversation.disconnect() < patience(IDLE_LEAVE_SECONDS)
-    assert sandbox.processes_left() == {}
+    assert conversation.disconnect() < scale_timeout(IDLE_LEAVE_SECONDS)
+    assert sandbox.list_remaining_processes() == {}
 
 
 @add_scenario("leaves in mid-reply", [PYTHON, PYTHON_OLDEST])
 def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
-    client: SdkClient, sandbox: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, partial=True)
     conversation.say("[[slow]] hi")
     conversation.await_saw("delta")
     conversation.disconnect()
-    assert sandbox.processes_left() == {}
+    assert sandbox.list_remaining_processes() == {}
     (request,) = service.asked("slow")
     assert request.client_left.wait(GONE_SECONDS)
 
 
 @add_scenario("session/new, session/prompt", ACPS, basic=True, brief=True, older=ACPS, passed=True)
 def test_an_editor_opens_a_session_and_gets_a_reply(
-    client: AcpClient, cli: Cli, sandbox: Place
+    client: AcpClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     editor = client.connect(sandbox)
     said = editor.open_session()
@@ -285,7 +287,7 @@ def test_an_editor_opens_a_session_and_gets_a_reply(
 
 @add_scenario("tool call", ACPS)
 def test_an_editor_sees_a_tool_call_and_what_came_of_it(
-    client: AcpClient, cli: Cli, sandbox: Place, hello_file: Path
+    client: AcpClient, cli: Cli, sandbox: Sandbox, hello_file: Path
 ) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
@@ -300,7 +302,7 @@ def test_an_editor_sees_a_tool_call_and_what_came_of_it(
 
 
 @add_scenario("permission: allowed", ACPS, asks=True, passed=True, dialog=True)
-def test_an_editor_allows_a_command(client: AcpClient, sandbox: Place) -> None:
+def test_an_editor_allows_a_command(client: AcpClient, sandbox: Sandbox) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
     prompt = editor.run_prompt("[[shell]] touch made.txt", choice="allow_once")
@@ -314,7 +316,7 @@ def test_an_editor_allows_a_command(client: AcpClient, sandbox: Place) -> None:
 
 
 @add_scenario("permission: denied", ACPS, asks=True, dialog=True)
-def test_an_editor_rejects_a_command(client: AcpClient, sandbox: Place) -> None:
+def test_an_editor_rejects_a_command(client: AcpClient, sandbox: Sandbox) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
     prompt = editor.run_prompt("[[shell]] touch made.txt", choice="reject_once")
@@ -328,7 +330,7 @@ def test_an_editor_rejects_a_command(client: AcpClient, sandbox: Place) -> None:
 
 @add_scenario("session/cancel, then another prompt", ACPS, dialog=True)
 def test_an_editor_cancels_a_reply_and_goes_on(
-    client: AcpClient, sandbox: Place, service: ScriptedServer
+    client: AcpClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
@@ -345,7 +347,7 @@ def test_an_editor_cancels_a_reply_and_goes_on(
 
 
 @add_scenario("error", ACPS)
-def test_an_editor_is_told_why_a_prompt_failed(client: AcpClient, sandbox: Place) -> None:
+def test_an_editor_is_told_why_a_prompt_failed(client: AcpClient, sandbox: Sandbox) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
     prompt = editor.run_prompt("[[error]] 401")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import pytest
 import sweeps
 from clis import Cli
-from place import Place
+from place import Sandbox
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN
 
 from shim.commands.conform.judge import check_command
@@ -31,7 +31,7 @@ PATIENCE = 60.0
 only_real = pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True)], ids=str)
 
 
-def findings(place: Place, prompts: Mapping[str, str], **options: bool) -> dict[str, RuleFinding]:
+def findings(place: Sandbox, prompts: Mapping[str, str], **options: bool) -> dict[str, RuleFinding]:
     """Every rule's finding, by its name. The place's environment is the user's."""
     found = check_command(
         [str(place.claude)],
@@ -54,7 +54,7 @@ def told(found: Mapping[str, RuleFinding], verdict: str, *levels: str) -> dict[s
 
 @only_real
 @pytest.mark.full
-def test_the_real_claude_keeps_every_must(sandbox: Place) -> None:
+def test_the_real_claude_keeps_every_must(sandbox: Sandbox) -> None:
     """The test of the test. SHOULDs are its own to break: it loses the result of a SIGINT now and
     then (P17).
     """
@@ -68,7 +68,7 @@ def test_the_real_claude_keeps_every_must(sandbox: Place) -> None:
 
 @pytest.mark.full  # the scenario "error" of test_clients shows a failure to an SDK
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True), Cli(QWEN), Cli(PI)], ids=str)
-def test_a_failure_of_the_api_keeps_its_rule(sandbox: Place, cli: Cli) -> None:
+def test_a_failure_of_the_api_keeps_its_rule(sandbox: Sandbox, cli: Cli) -> None:
     """As the SDKs start it; what a process of one turn says of it is a scenario of every vendor."""
     found = findings(sandbox, FAILING, drop_in=not cli.bare, yume=sweeps.full)
     assert found["api-failures"].verdict == "pass", found["api-failures"]
@@ -89,7 +89,7 @@ def test_a_failure_of_the_api_keeps_its_rule(sandbox: Place, cli: Cli) -> None:
     ids=str,
 )
 def test_ours_over_a_vendor_that_asks_keeps_every_rule_that_it_can(
-    sandbox: Place, cannot: set[str]
+    sandbox: Sandbox, cannot: set[str]
 ) -> None:
     found = findings(sandbox, PROMPTS)
     assert set(told(found, "fail")) == cannot, str(told(found, "fail"))
@@ -104,7 +104,7 @@ REFUSED_BY_CLAUDE = {"bad-lines", "bad-sessions", "unknown-session", "unknown-se
 
 @pytest.mark.full
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF)], ids=str)
-def test_ours_over_the_real_claude_keeps_every_other_rule(sandbox: Place) -> None:
+def test_ours_over_the_real_claude_keeps_every_other_rule(sandbox: Sandbox) -> None:
     found = findings(sandbox, PROMPTS)
     assert set(told(found, "fail")) == REFUSED_BY_CLAUDE, str(told(found, "fail"))
     assert set(told(found, "skipped")) == {"api-failures"}

@@ -17,7 +17,7 @@ import pytest
 from acp_clients import ACPS, AcpClient
 from cells import add_dialog
 from clis import Cli
-from place import STOP_SECONDS, TURN_SECONDS, Line, Place, patience, wait_until
+from place import STOP_SECONDS, TURN_SECONDS, Line, Sandbox, scale_timeout, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 
@@ -28,11 +28,11 @@ DENIAL = "Not today, says the test."
 ENDLESS_COMMAND = "tail -f hello.txt"
 
 
-def made(place: Place) -> set[str]:
+def made(place: Sandbox) -> set[str]:
     return {path.name for path in place.folder.iterdir()} - {"hello.txt", ".git", ".claude"}
 
 
-def project(place: Place) -> None:
+def project(place: Sandbox) -> None:
     """Make the folder a project of its own: the real claude keeps there what is allowed for good."""
     subprocess.run(["git", "init", "-q"], cwd=place.folder, check=True)
 
@@ -60,7 +60,7 @@ def png() -> str:
 
 @add_dialog("deny and interrupt", SDKS, everywhere=True)
 def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
-    client: SdkClient, sandbox: Place
+    client: SdkClient, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
@@ -80,7 +80,7 @@ def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
 
 @add_dialog("allowed for good", SDKS)
 def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(
-    client: SdkClient, sandbox: Place
+    client: SdkClient, sandbox: Sandbox
 ) -> None:
     """And binds no other call: a command of another name is asked about."""
     project(sandbox)
@@ -103,7 +103,7 @@ def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(
 
 @add_dialog("two questions", SDKS, later=True)
 def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
-    client: SdkClient, cli: Cli, sandbox: Place
+    client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     """A vendor that puts both at once has the second answered first; others put one when the other
     was answered.
@@ -133,7 +133,7 @@ def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
 
 @add_dialog("a question to the person", SDKS, able=lambda vendor: vendor.questions)
 def test_the_model_has_the_answer_that_a_person_chose(
-    client: SdkClient, sandbox: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
@@ -155,7 +155,7 @@ def test_the_model_has_the_answer_that_a_person_chose(
     "resume", SDKS, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False, later=True
 )
 def test_a_session_that_is_taken_up_again_remembers(
-    client: SdkClient, sandbox: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     before = client.connect(sandbox)
     first = before.turn("[[text]] the first words")
@@ -169,7 +169,7 @@ def test_a_session_that_is_taken_up_again_remembers(
 
 @add_dialog("an image", SDKS, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
 def test_the_model_is_given_the_image_of_a_message(
-    client: SdkClient, sandbox: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     picture = png()
     conversation = client.connect(sandbox)
@@ -185,7 +185,7 @@ def test_the_model_is_given_the_image_of_a_message(
     "a message while a command runs", SDKS, able=lambda vendor: vendor.two_way and vendor.steers
 )
 def test_a_message_while_a_command_runs_changes_the_turn(
-    client: SdkClient, sandbox: Place, service: ScriptedServer
+    client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
@@ -204,7 +204,7 @@ def test_a_message_while_a_command_runs_changes_the_turn(
 
 @add_dialog("nobody answers", [PYTHON])
 def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
-    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     if cli.bare:
         pytest.skip("the real claude waits for ever")
@@ -221,7 +221,7 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
 
 
 @add_dialog("allowed for good", ADAPTER)
-def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, sandbox: Place) -> None:
+def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, sandbox: Sandbox) -> None:
     project(sandbox)
     editor = client.connect(sandbox)
     editor.open_session()
@@ -239,7 +239,7 @@ def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, sandbox
 
 @add_dialog("a question to the person", ADAPTER, able=lambda vendor: vendor.questions)
 def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
-    client: AcpClient, sandbox: Place, service: ScriptedServer
+    client: AcpClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     editor = client.connect(sandbox)
     editor.open_session(forms=True)
@@ -256,7 +256,7 @@ def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
 
 @add_dialog("cancel of a command", ADAPTER)
 def test_an_editor_cancels_a_command_and_goes_on(
-    client: AcpClient, cli: Cli, sandbox: Place
+    client: AcpClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
@@ -267,7 +267,7 @@ def test_an_editor_cancels_a_command_and_goes_on(
     editor.cancel_prompt()
     cut = editor.read_prompt(number, begin)
     assert not cli.vendor.stops_commands or sandbox.ends_within(
-        ENDLESS_COMMAND, patience(STOP_SECONDS)
+        ENDLESS_COMMAND, scale_timeout(STOP_SECONDS)
     )
     following = editor.run_prompt("[[text]] and again")
     editor.shut_down()
@@ -277,7 +277,7 @@ def test_an_editor_cancels_a_command_and_goes_on(
 
 
 @add_dialog("cancel of a question", ADAPTER)
-def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, sandbox: Place) -> None:
+def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, sandbox: Sandbox) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
     begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {making('one')}")
@@ -293,7 +293,7 @@ def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, sandbox: Pl
 
 @add_dialog("three prompts", ADAPTER, asks=False)
 def test_an_editors_third_prompt_knows_the_first(
-    client: AcpClient, sandbox: Place, service: ScriptedServer
+    client: AcpClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
@@ -307,7 +307,7 @@ def test_an_editors_third_prompt_knows_the_first(
     "session/resume", ADAPTER, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False
 )
 def test_an_editor_takes_a_session_up_again(
-    client: AcpClient, sandbox: Place, service: ScriptedServer
+    client: AcpClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     before = client.connect(sandbox)
     before.open_session()
@@ -322,7 +322,7 @@ def test_an_editor_takes_a_session_up_again(
 
 @add_dialog("an image", ADAPTER, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
 def test_the_model_is_given_an_editors_image(
-    client: AcpClient, sandbox: Place, service: ScriptedServer
+    client: AcpClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     picture = png()
     editor = client.connect(sandbox)

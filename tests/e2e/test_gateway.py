@@ -73,7 +73,7 @@ def script(frontend: DropInFrontend) -> Iterator[Script]:
                 [str(frontend.claude), "daemon", "stop", "--any"], env=frontend.environment, check=False,
                 stdin=subprocess.DEVNULL, capture_output=True, timeout=TURN_SECONDS,
             )  # fmt: skip
-    assert frontend.processes_left() == {}
+    assert frontend.list_remaining_processes() == {}
 
 
 @pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)

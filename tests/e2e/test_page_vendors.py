@@ -53,7 +53,7 @@ def page(browser: Browser, frontend: DropInFrontend) -> Iterator[Page]:
         capture_output=True,
         check=False,
     )
-    assert frontend.processes_left() == {}
+    assert frontend.list_remaining_processes() == {}
 
 
 class Watcher:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from clis import INSTALL_SECONDS, Cli
-from place import MARK, Line, Place
+from place import MARK, Line, Sandbox
 from scripts import REPLY, REPLY_AFTER_TOOL
 from sdk_clients import PYTHON, TYPESCRIPT, Conversation, SdkClient
 from vendor_setups import CLAUDE_ITSELF, PI, QWEN
@@ -44,7 +44,7 @@ CHECK_SECONDS = 120.0
 IDS = ("session", "id")
 
 
-def converse(client: SdkClient, place: Place, cli: Cli, deltas: int = 1) -> Conversation:
+def converse(client: SdkClient, place: Sandbox, cli: Cli, deltas: int = 1) -> Conversation:
     """Five turns: words, a command that is allowed, one that is not, one that is interrupted, and
     words again.
 
@@ -100,15 +100,15 @@ def normalised(found: list[list[Line]]) -> Any:
 
 
 @pytest.fixture
-def recorded(sandbox: Place, tmp_path: Path) -> Place:
+def recorded(sandbox: Sandbox, tmp_path: Path) -> Sandbox:
     """The same place, where everything is recorded as it is."""
     folder = tmp_path / "casts"
     folder.mkdir()
     environment = {**sandbox.environment, "SHIM_RECORD": str(folder), "SHIM_REDACT": "none"}
-    return Place(sandbox.claude, sandbox.folder, environment, sandbox.started)
+    return Sandbox(sandbox.claude, sandbox.folder, environment, sandbox.started)
 
 
-def stage(tmp_path: Path, recorded: Place) -> Place:
+def stage(tmp_path: Path, recorded: Sandbox) -> Sandbox:
     """Another place, with a drop-in that nobody chose a vendor for, and nothing of what the vendor
     needs.
     """
@@ -132,10 +132,10 @@ def stage(tmp_path: Path, recorded: Place) -> Place:
         check=True,
     )
     environment |= {"SHIM_VENDOR": f"replay:{casts(tmp_path)}", "SHIM_REPLAY_SPEED": "0"}
-    return Place(root / "bin" / "claude", root / "work", environment)
+    return Sandbox(root / "bin" / "claude", root / "work", environment)
 
 
-def as_claude(tmp_path: Path, place: Place) -> Place:
+def as_claude(tmp_path: Path, place: Sandbox) -> Sandbox:
     """The same, with a `claude` that plays what the frontend saw, and knows nothing of a drop-in."""
     program = tmp_path / "stage" / "bin" / "played"
     play = f"{sys.executable} -I -m shim replay {casts(tmp_path)} --as claude --speed 0"
@@ -143,7 +143,7 @@ def as_claude(tmp_path: Path, place: Place) -> Place:
         f'#!/bin/sh\n[ "$1" = -v ] && exec echo "2.1.327 (Claude Code)"\nexec {play}\n'
     )
     program.chmod(0o755)
-    return Place(program, place.folder, place.environment, place.started)
+    return Sandbox(program, place.folder, place.environment, place.started)
 
 
 def casts(tmp_path: Path) -> Path:
@@ -154,7 +154,7 @@ def casts(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("client", "cli"), RUNS)
 def test_a_recorded_conversation_is_the_same_to_an_sdk(
-    client: SdkClient, cli: Cli, recorded: Place, tmp_path: Path
+    client: SdkClient, cli: Cli, recorded: Sandbox, tmp_path: Path
 ) -> None:
     then = turns(converse(client, recorded, cli))
     cut = then[-2]
@@ -163,7 +163,7 @@ def test_a_recorded_conversation_is_the_same_to_an_sdk(
     try:
         now = turns(converse(client, place, cli, deltas))
         shown = turns(converse(client, as_claude(tmp_path, place), cli, deltas))
-        left = place.processes_left()
+        left = place.list_remaining_processes()
     finally:
         place.close()
     assert then[-1][-1]["text"] == REPLY and then[1][-1]["text"] == REPLY_AFTER_TOOL

@@ -323,7 +323,7 @@ def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(
     kept = {name: value for name, value in frontend.environment.items() if name != QWEN_NO_RELAUNCH}
     frontend.environment = kept
     process = begin_slowly(frontend, model, vendor)
-    assert frontend.processes()
+    assert frontend.list_processes()
     process.interrupt()
     run = process.finish(END_SECONDS)
     check_contract(run, partial=True)
@@ -332,7 +332,7 @@ def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(
     assert run.streamed_text.startswith("word0 ") is vendor.fragments
     assert run.user_texts == ["[Request interrupted by user]"]
     assert run.result["subtype"] == "error_during_execution" and run.result["is_error"] is True
-    assert frontend.processes_left() == {}
+    assert frontend.list_remaining_processes() == {}
     (request,) = model.asked("slow")
     assert request.client_left.wait(GONE_SECONDS)
 
@@ -349,7 +349,7 @@ def test_a_terminated_run_says_that_it_failed_and_ends_the_vendor(
     assert run.exit == 143
     assert run.texts == [run.streamed_text] * vendor.fragments
     assert run.result["is_error"] is True
-    assert frontend.processes_left() == {}
+    assert frontend.list_remaining_processes() == {}
     (request,) = model.asked("slow")
     assert request.client_left.wait(GONE_SECONDS)
 
@@ -371,7 +371,7 @@ def test_an_interrupt_of_a_command_ends_the_command_too(
     assert [result["is_error"] for result in run.tool_results] == [True] * vendor.announces
     assert run.user_texts == [f"[Request interrupted by user{' for tool use' * vendor.announces}]"]
     assert run.result["subtype"] == "error_during_execution" and run.result["is_error"] is True
-    assert frontend.processes_left() == {}
+    assert frontend.list_remaining_processes() == {}
     assert len(model.asked("shell")) == 1
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 from clis import Cli
-from place import Place
+from place import Sandbox
 from scripts import REPLY, REPLY_AFTER_TOOL
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, QWEN
@@ -42,7 +42,7 @@ def call(cli: Cli, a: int, b: int) -> str:
 
 @cells
 def test_a_tool_of_the_frontends_process_is_asked_about_and_called(
-    client: SdkClient, cli: Cli, sandbox: Place
+    client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
     conversation.say(call(cli, 2, 3))
@@ -73,7 +73,7 @@ def test_a_tool_of_the_frontends_process_is_asked_about_and_called(
 
 
 @cells
-def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, sandbox: Place) -> None:
+def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
     conversation.say(call(cli, 2, 3))
     conversation.await_saw("asked")
@@ -86,7 +86,7 @@ def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, sandbox
 @full
 @cells
 def test_a_call_runs_as_the_frontend_changed_it(
-    client: SdkClient, cli: Cli, sandbox: Place
+    client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
     conversation.say(call(cli, 2, 3))
@@ -101,7 +101,7 @@ def test_a_call_runs_as_the_frontend_changed_it(
 @full
 @cells
 def test_a_tool_that_fails_is_a_result_that_says_so(
-    client: SdkClient, cli: Cli, sandbox: Place
+    client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
     turn = conversation.turn(call(cli, 3, 3))
@@ -113,7 +113,7 @@ def test_a_tool_that_fails_is_a_result_that_says_so(
 @full
 @cells
 def test_a_tool_that_never_answers_is_interrupted_and_the_process_goes_on(
-    client: SdkClient, cli: Cli, sandbox: Place
+    client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
     conversation.say(call(cli, -1, 1))
@@ -126,7 +126,7 @@ def test_a_tool_that_never_answers_is_interrupted_and_the_process_goes_on(
 
 @full
 @cells
-def test_a_rule_is_kept(client: SdkClient, cli: Cli, sandbox: Place) -> None:
+def test_a_rule_is_kept(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
     allowing = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
     turn = allowing.turn(call(cli, 4, 5))
     assert turn.of("asked") == [] and [line["input"] for line in turn.of("ran")] == [
@@ -144,7 +144,7 @@ def test_a_rule_is_kept(client: SdkClient, cli: Cli, sandbox: Place) -> None:
     ("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")]
 )
 def test_a_vendor_that_takes_no_server_that_is_a_command_has_none_of_the_frontends(
-    client: SdkClient, cli: Cli, sandbox: Place
+    client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
     for _ in range(2):
@@ -160,7 +160,7 @@ def test_a_vendor_that_takes_no_server_that_is_a_command_has_none_of_the_fronten
 @pytest.mark.parametrize(("client", "cli"), [pytest.param(PYTHON, Cli(KIMI), id="python-kimi")])
 @pytest.mark.parametrize("allowed", [True, False], ids=("allowed", "denied"))
 def test_kimi_asks_about_a_tool_without_its_server_and_so_do_we_with_it(
-    client: SdkClient, cli: Cli, sandbox: Place, allowed: bool
+    client: SdkClient, cli: Cli, sandbox: Sandbox, allowed: bool
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
     conversation.say('[[call]] add {"a":2,"b":3}')

@@ -48,7 +48,7 @@ def shim_run(frontend: DropInFrontend, prompt: str, *flags: str) -> Iterator[Ter
 
 def gone(frontend: DropInFrontend) -> bool:
     """Whether nothing that carries the mark of this place is left in time."""
-    return wait_until(lambda: not frontend.processes(), GONE_SECONDS)
+    return wait_until(lambda: not frontend.list_processes(), GONE_SECONDS)
 
 
 @over(QWEN, PI, full=(CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))

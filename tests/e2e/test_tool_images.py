@@ -17,7 +17,7 @@ import pytest
 from acp_clients import AcpClient
 from cells import add_dialog
 from clis import Cli
-from place import Line, Place
+from place import Line, Sandbox
 from scripts import REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PYTHON, SdkClient
 from test_dialogs import ADAPTER, SDKS, png
@@ -44,7 +44,7 @@ HIDING = (QWEN, GEMINI, KIMI)  # they print a sentence in the place of the image
 BLIND = (QWEN, COPILOT)  # they give it to no model that they do not know
 
 
-def prepare(cli: Cli, place: Place) -> tuple[str, str]:
+def prepare(cli: Cli, place: Sandbox) -> tuple[str, str]:
     """Write a picture, and the vendor's settings if only they can name a server; return the prompt
     and the picture.
     """
@@ -55,7 +55,7 @@ def prepare(cli: Cli, place: Place) -> tuple[str, str]:
     return f"[[call]] {OWN_NAMES.get(cli.vendor, LOOK)} {json.dumps({'path': str(file)})}", picture
 
 
-def write_settings(cli: Cli, place: Place) -> None:
+def write_settings(cli: Cli, place: Sandbox) -> None:
     if cli.vendor in SETTINGS:
         file = Path(place.environment["HOME"]) / SETTINGS[cli.vendor]
         file.parent.mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ def write_settings(cli: Cli, place: Place) -> None:
 
 @add_dialog("an image of an MCP tool", SDKS)
 def test_a_frontend_sees_the_image_of_an_mcp_tool(
-    client: SdkClient, cli: Cli, sandbox: Place, service: ScriptedServer
+    client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     prompt, picture = prepare(cli, sandbox)
     conversation = client.connect(
@@ -93,7 +93,7 @@ def test_a_frontend_sees_the_image_of_an_mcp_tool(
 
 @add_dialog("an image of an MCP tool", ADAPTER)
 def test_an_editor_sees_the_image_of_an_mcp_tool(
-    client: AcpClient, cli: Cli, sandbox: Place, service: ScriptedServer
+    client: AcpClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     words, picture = prepare(cli, sandbox)
     editor = client.connect(sandbox)
@@ -120,7 +120,7 @@ def test_an_editor_sees_the_image_of_an_mcp_tool(
     ("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")]
 )
 def test_a_tool_without_a_name_is_asked_about_each_time(
-    client: SdkClient, cli: Cli, sandbox: Place
+    client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     """copilot names no tool of a server: what is allowed for good of one would be allowed of all."""
     write_settings(cli, sandbox)

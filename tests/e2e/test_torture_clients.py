@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from clis import INSTALL_SECONDS
-from place import MARK, Line, LineProcess, Place, patience, wait_until
+from place import MARK, Line, LineProcess, Sandbox, scale_timeout, wait_until
 from programs import node_folder
 from sdk_clients import SDKS, SdkClient
 
@@ -78,7 +78,7 @@ def fake_vendor(folder: Path, case: Torture) -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """The installed drop-in; nothing that is started with it may outlive the clients."""
     root = tmp_path_factory.mktemp("torture")
     folders = {name: root / name for name in ("home", "tmp", "work", "bin", "vendors")}
@@ -104,11 +104,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     settings = folders["home"] / ".config" / "shim" / "config.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text('[vendors.pi]\ndriver = "one-way"\n')
-    place = Place(folders["bin"] / "claude", folders["work"], environment)
+    place = Sandbox(folders["bin"] / "claude", folders["work"], environment)
     yield place
     # one message may leave a detached process behind
-    wait_until(lambda: not place.processes(), HELD_SECONDS)
-    left = place.processes_left()
+    wait_until(lambda: not place.list_processes(), HELD_SECONDS)
+    left = place.list_remaining_processes()
     place.close()
     assert left == {}
 
@@ -117,7 +117,7 @@ Seen = Callable[[SdkClient], dict[str, Line]]
 
 
 @pytest.fixture(scope="module")
-def seen(place: Place) -> Seen:
+def seen(place: Sandbox) -> Seen:
     """What a client saw of every run, by name; each client runs once."""
     folder = place.claude.parent.parent / "vendors"
     programs = {case.name: fake_vendor(folder, case) for case in CASES}
@@ -150,10 +150,10 @@ def seen(place: Place) -> Seen:
             environment = {**place.environment, **client.environment()}
             process = LineProcess([*client.command(), f"@{file}"], place.folder, environment)
             place.started.append(process)
-            limit = patience(HANG_SECONDS)
+            limit = scale_timeout(HANG_SECONDS)
             process.read_to_end(ALL_SECONDS)
             # the load at the start is not the load during the runs
-            limit = max(limit, patience(HANG_SECONDS))
+            limit = max(limit, scale_timeout(HANG_SECONDS))
             lines = [line | {"limit": limit} for line in process.lines if line["saw"] == "run"]
             known[client.name] = {line["name"]: line for line in lines}
         return known[client.name]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from clis import INSTALL_SECONDS, Cli, build_isolated_environment, install_drop_in
-from place import GONE_SECONDS, MARK, Place
+from place import GONE_SECONDS, MARK, Sandbox
 from programs import install
 from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
@@ -54,7 +54,7 @@ def scenario(
 @pytest.fixture
 def place(
     cli: Cli, client: Wrapper, service: ScriptedServer, hello_file: Path, tmp_path: Path
-) -> Iterator[Place]:
+) -> Iterator[Sandbox]:
     """Where the drop-in has its vendor's program and environment in its settings."""
     program = install(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
@@ -64,16 +64,16 @@ def place(
         # the file that the drop-in replaces is its program
         kept = client.own and cli.vendor is CLAUDE_ITSELF
         environment = settle(cli.vendor, None if kept else program.executable, environment)
-    place = Place(claude, hello_file.parent, environment)
+    place = Sandbox(claude, hello_file.parent, environment)
     yield place
-    left = place.processes_left()
+    left = place.list_remaining_processes()
     place.close()
     assert left == {}
 
 
 @scenario("text, a tool, a turn that remembers", short=True)
 def test_a_program_has_a_conversation(
-    client: Wrapper, cli: Cli, place: Place, service: ScriptedServer, hello_file: Path
+    client: Wrapper, cli: Cli, place: Sandbox, service: ScriptedServer, hello_file: Path
 ) -> None:
     prompts = [
         "[[text]] the first words",
@@ -94,14 +94,14 @@ def test_a_program_has_a_conversation(
 
 
 @scenario("error", [client for client in WRAPPERS if client.says_why])
-def test_a_program_says_why_there_is_no_reply(client: Wrapper, place: Place) -> None:
+def test_a_program_says_why_there_is_no_reply(client: Wrapper, place: Sandbox) -> None:
     (answer,) = client.ask(place, ["[[error]] 401"])
     assert ERROR_MESSAGE in json.dumps(answer)
 
 
 @scenario("a reply is given up", [client for client in WRAPPERS if client.aborts])
 def test_a_reply_that_is_given_up_ends_at_once(
-    client: Wrapper, cli: Cli, place: Place, service: ScriptedServer
+    client: Wrapper, cli: Cli, place: Sandbox, service: ScriptedServer
 ) -> None:
     if not cli.vendor.fragments:
         pytest.skip(f"{cli.vendor.name} prints a reply when it is whole")
@@ -132,9 +132,9 @@ def test_the_demo_needs_no_model(client: Wrapper, hello_file: Path, tmp_path: Pa
         str(binaries),
     ]
     subprocess.run(install_demo, env=environment, cwd=home, timeout=INSTALL_SECONDS, check=True)
-    place = Place(binaries / "claude", hello_file.parent, environment)
+    place = Sandbox(binaries / "claude", hello_file.parent, environment)
     (answer,) = client.ask(place, ["hi"])
-    left = place.processes_left()
+    left = place.list_remaining_processes()
     place.close()
     assert "the three tests pass" in answer["text"]
     assert left == {}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from clis import build_isolated_environment, remember_answers
-from place import Line, LineProcess, Place
+from place import Line, LineProcess, Sandbox
 from programs import install
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN, Vendor
@@ -43,7 +43,7 @@ class Tab(LineProcess):
         )
         turns = check_flat(data.replace("\u2028".encode(), b"\\u2028"), exposed=True)
         failed = turns[-1][-2]["is_error"] and turns[-1][-2]["subtype"] != "cancelled"
-        assert (code == 1) == failed, self.complaint(f"left with {code}")
+        assert (code == 1) == failed, self.describe_failure(f"left with {code}")
         return turns
 
 
@@ -53,7 +53,7 @@ class Tab(LineProcess):
 )
 def yume(
     request: pytest.FixtureRequest, hello_file: Path, tmp_path: Path
-) -> Iterator[tuple[Place, Vendor, ScriptedServer]]:
+) -> Iterator[tuple[Sandbox, Vendor, ScriptedServer]]:
     """yume-cli, installed, with a real program to start and a model for it."""
     vendor: Vendor = request.param
     with vendor.server() as server:
@@ -72,15 +72,19 @@ def yume(
             str(tmp_path / "bin"),
         ]
         subprocess.run(command, env=environment, cwd=environment["HOME"], timeout=60, check=True)
-        place = Place(tmp_path / "bin" / "yume-cli", hello_file.parent, environment)
+        place = Sandbox(tmp_path / "bin" / "yume-cli", hello_file.parent, environment)
         yield place, vendor, server
-        left = place.processes_left() if all(process.ended for process in place.started) else {}
+        left = (
+            place.list_remaining_processes()
+            if all(process.ended for process in place.started)
+            else {}
+        )
         place.close()
         assert left == {}
 
 
 @pytest.fixture
-def start(yume: tuple[Place, Vendor, ScriptedServer]) -> Start:
+def start(yume: tuple[Sandbox, Vendor, ScriptedServer]) -> Start:
     place, vendor, _ = yume
 
     def started(*words: str) -> Tab:
@@ -127,7 +131,7 @@ def test_a_turn_at_a_time_goes_on_with_its_session(start: Start) -> None:
 
 
 def test_many_messages_in_one_process(
-    start: Start, yume: tuple[Place, Vendor, ScriptedServer]
+    start: Start, yume: tuple[Sandbox, Vendor, ScriptedServer]
 ) -> None:
     tab = start("--session-id", "tab-7")
     for words in ("[[text]] one", "[[text]] two"):
@@ -140,7 +144,7 @@ def test_many_messages_in_one_process(
 
 
 def test_parallel_calls_come_one_after_the_other(
-    start: Start, yume: tuple[Place, Vendor, ScriptedServer]
+    start: Start, yume: tuple[Sandbox, Vendor, ScriptedServer]
 ) -> None:
     place, vendor, _ = yume
     file = vendor.file_argument(place.folder / "hello.txt")
@@ -158,7 +162,7 @@ def test_parallel_calls_come_one_after_the_other(
 @only_asking
 @pytest.mark.parametrize("approved", [True, False], ids=["approved", "denied"])
 def test_a_call_waits_for_its_approval(
-    start: Start, yume: tuple[Place, Vendor, ScriptedServer], approved: bool
+    start: Start, yume: tuple[Sandbox, Vendor, ScriptedServer], approved: bool
 ) -> None:
     place, _, _ = yume
     tab = start("--permission-mode", "interactive", "--prompt", "[[shell]] touch made.txt")

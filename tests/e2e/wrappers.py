@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from place import MARK, TURN_SECONDS, Line, LineProcess, Place, free_port, wait_until
+from place import MARK, TURN_SECONDS, Line, LineProcess, Sandbox, find_free_port, wait_until
 from programs import node, npm_folder, python_folder, version_of
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CODEX, Vendor
@@ -45,29 +45,29 @@ class Wrapper:
     def __str__(self) -> str:
         return f"{self.package.rpartition('/')[2]}-{version_of(self.package)}"
 
-    def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+    def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         raise NotImplementedError
 
     def run(
-        self, place: Place, argv: Sequence[str], environment: Mapping[str, str], **given: object
+        self, place: Sandbox, argv: Sequence[str], environment: Mapping[str, str], **given: object
     ) -> list[Line]:
         """The lines of a program that prints one for each prompt."""
         start = json.dumps({"model": MODEL, "cwd": str(place.folder), **given})
         process = LineProcess([*argv, start], place.folder, {**place.environment, **environment})
         place.started.append(process)
         code = process.read_to_end(TURN_SECONDS)
-        assert code == 0, process.complaint(f"ended with {code}")
+        assert code == 0, process.describe_failure(f"ended with {code}")
         return process.lines
 
 
-def on_path(place: Place) -> Mapping[str, str]:
+def on_path(place: Sandbox) -> Mapping[str, str]:
     return {"PATH": f"{place.claude.parent}{os.pathsep}{place.environment['PATH']}"}
 
 
 class OfNpm(Wrapper):
     """A library of npm's, driven by `clients/npm_frontend.mjs`."""
 
-    def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+    def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         folder = npm_folder(self.package)
         if self.own and is_drop_in(str(place.claude)):
             folder = linked(folder, place)
@@ -82,7 +82,7 @@ class OfNpm(Wrapper):
 class OfPyPI(Wrapper):
     """A library of PyPI's that brings the Python SDK, driven by `clients/pypi_frontend.py`."""
 
-    def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+    def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         folders = [python_folder(self.package)]
         if is_drop_in(str(place.claude)):
             folders.insert(0, linked(folders[0] / "claude_agent_sdk", place).parent)
@@ -98,7 +98,7 @@ class Proxy(Wrapper):
     request.
     """
 
-    def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+    def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         said: list[Line] = []
         answers: list[Line] = []
         with self._serving(place) as address:
@@ -109,8 +109,8 @@ class Proxy(Wrapper):
         return answers
 
     @contextmanager
-    def _serving(self, place: Place) -> Iterator[str]:
-        port = free_port()
+    def _serving(self, place: Sandbox) -> Iterator[str]:
+        port = find_free_port()
         script = (
             npm_folder(self.package)
             / "node_modules"
@@ -122,7 +122,9 @@ class Proxy(Wrapper):
         environment = {**place.environment, **on_path(place)}
         server = Quiet([str(node(24)), str(script), str(port)], place.folder, environment)
         place.started.append(server)
-        assert wait_until(lambda: listens(port), TURN_SECONDS), server.complaint("does not listen")
+        assert wait_until(lambda: listens(port), TURN_SECONDS), server.describe_failure(
+            "does not listen"
+        )
         try:
             yield f"http://127.0.0.1:{port}/v1/chat/completions"
         finally:
@@ -160,13 +162,13 @@ class Acpx(Wrapper):
     away.
     """
 
-    def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+    def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         self._command(place, "sessions", "new")
         answers = [self._prompt(place, prompt) for prompt in prompts]
         self._command(place, "sessions", "close")
         return answers
 
-    def _prompt(self, place: Place, prompt: str) -> Line:
+    def _prompt(self, place: Sandbox, prompt: str) -> Line:
         lines, code = self._command(place, prompt)
         said = [
             line["params"]["update"] for line in lines if line.get("method") == "session/update"
@@ -176,7 +178,7 @@ class Acpx(Wrapper):
         )
         return {"text": text} if code == 0 else {"error": json.dumps(lines[-3:])}
 
-    def _command(self, place: Place, *words: str) -> tuple[list[Line], int]:
+    def _command(self, place: Sandbox, *words: str) -> tuple[list[Line], int]:
         script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "cli.js"
         adapter = npm_folder("acp-before") / "node_modules" / "acp-before" / "dist" / "index.js"
         agent = f"{node(24)} {adapter}"
@@ -201,7 +203,7 @@ class Acpx(Wrapper):
         return process.lines, code
 
 
-def linked(folder: Path, place: Place) -> Path:
+def linked(folder: Path, place: Sandbox) -> Path:
     """A copy of a folder below the place; its files are links, which `shim install --into`
     replaces.
     """
