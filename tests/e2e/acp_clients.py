@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from place import TURN_SECONDS, Line, LineProcess, Sandbox
-from programs import node, npm_folder, version_of
+from programs import find_node, find_pinned_version, install_npm_package
 
 PROTOCOL = 1
 
@@ -191,13 +191,15 @@ class AcpClient:
     denial_fails: bool = False  # a command that is rejected ends the prompt
 
     def __str__(self) -> str:
-        return f"acp-{version_of(self.package)}-node{self.major}"
+        return f"acp-{find_pinned_version(self.package)}-node{self.major}"
 
     def connect(self, place: Sandbox) -> Editor:
         """Starts the adapter; nothing has been said yet."""
-        script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "index.js"
+        script = (
+            install_npm_package(self.package) / "node_modules" / self.package / "dist" / "index.js"
+        )
         environment = {**place.environment, "CLAUDE_CODE_EXECUTABLE": str(place.claude)}
-        editor = Editor([str(node(self.major)), str(script)], place.folder, environment)
+        editor = Editor([str(find_node(self.major)), str(script)], place.folder, environment)
         editor.outlives_stdin = self.outlives_stdin
         place.started.append(editor)
         return editor

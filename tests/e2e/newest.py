@@ -124,7 +124,7 @@ def find_newest(package: str) -> str:
     if package in programs.PYTHON_PINS or package in programs.PYTHON_PROGRAMS:
         name = programs.PYTHON_PINS.get(package, package).partition("==")[0]
         python = programs.newer_python() if package in programs.PYTHON_PROGRAMS else None
-        previews = ["--pre"] if re.search("[a-z]", programs.version_of(package)) else []
+        previews = ["--pre"] if re.search("[a-z]", programs.find_pinned_version(package)) else []
         command = [python or sys.executable, "-m", "pip", "index", "versions", *previews, name]
         match = re.search(r"\(([^)]+)\)", _read_output(command, REGISTRY_SECONDS))
         version = match[1] if match else ""
@@ -153,7 +153,7 @@ def use_version(package: str, version: str) -> None:
         programs.PINS[package] = f"{before}{sign}{version}"
     for cached in (
         programs.install,
-        programs.npm_folder,
+        programs.install_npm_package,
         programs.python_folder,
         programs.copilot_cache,
     ):
@@ -174,7 +174,7 @@ def compare_flags(before: str, after: str) -> str | None:
 def check_vendor(vendor: Vendor) -> VersionReport:
     """Return how the newest version of a vendor program differs from the pinned version."""
     package = "newest" if vendor is CLAUDE_ITSELF else vendor.package
-    report = VersionReport(vendor.name, programs.version_of(package))
+    report = VersionReport(vendor.name, programs.find_pinned_version(package))
     if not _take_newest(report, package, lambda: read_help(vendor)):
         return report
     for step, check in _iterate_vendor_steps(vendor):
@@ -265,7 +265,7 @@ def _run_program(name: str, package: str, arguments: Sequence[str]) -> str:
     programs too.
     """
     path = f"{programs.node_folder()}{os.pathsep}{os.environ['PATH']}"
-    programs_folder = programs.npm_folder(package) / "node_modules" / ".bin"
+    programs_folder = programs.install_npm_package(package) / "node_modules" / ".bin"
     with tempfile.TemporaryDirectory() as home:
         command = [str(programs_folder / get_adapter(name).programs[0]), *arguments]
         return _read_output(command, HELP_SECONDS, {"PATH": path, "HOME": home, "LANG": "C.UTF-8"})
@@ -373,7 +373,7 @@ def _build_client_checks() -> Mapping[str, Callable[[], None]]:
 def check_client(package: str) -> VersionReport:
     """Return how the newest version of a client differs from the pinned version."""
     shown = "claude-agent-sdk (Python)" if package == "newest" else package
-    report = VersionReport(shown, programs.version_of(package))
+    report = VersionReport(shown, programs.find_pinned_version(package))
     check = _build_client_checks().get(package)
     if _take_newest(report, package) and check is not None:
         report.run_step("conversation over qwen", check)

@@ -61,17 +61,17 @@ class Sandbox:
                 continue  # it ended meanwhile, or is another user's
         return found
 
-    def runs_within(self, command: str, seconds: float = GONE_SECONDS) -> bool:
+    def wait_for_start(self, command: str, seconds: float = GONE_SECONDS) -> bool:
         """Whether a process with this command line is seen in time; the drop-in's own has the
         prompt in it.
         """
-        return wait_until(lambda: self._runs(command), seconds)
+        return wait_until(lambda: self._is_running(command), seconds)
 
-    def ends_within(self, command: str, seconds: float = GONE_SECONDS) -> bool:
+    def wait_for_end(self, command: str, seconds: float = GONE_SECONDS) -> bool:
         """Whether no process with this command line is left in time."""
-        return wait_until(lambda: not self._runs(command), seconds)
+        return wait_until(lambda: not self._is_running(command), seconds)
 
-    def _runs(self, command: str) -> bool:
+    def _is_running(self, command: str) -> bool:
         return any(line.startswith(command) for line in self.list_processes().values())
 
     def list_remaining_processes(self) -> dict[int, str]:
@@ -146,7 +146,7 @@ class LineProcess:
         """Reads up to the first line that is wanted."""
         deadline = time.monotonic() + seconds
         while True:
-            line = self._next(deadline)
+            line = self._read_line(deadline)
             assert line is not None, self.describe_failure("ended before the awaited line came")
             if wanted(line):
                 return line
@@ -162,7 +162,7 @@ class LineProcess:
     def read_to_end(self, seconds: float = TURN_SECONDS) -> int:
         """Reads to the end of stdout, waits for the process, and returns its exit status."""
         deadline = time.monotonic() + seconds
-        while self._next(deadline) is not None:
+        while self._read_line(deadline) is not None:
             pass
         try:
             code = self._process.wait(max(0.0, deadline - time.monotonic()))
@@ -174,7 +174,7 @@ class LineProcess:
             thread.join(max(0.0, deadline - time.monotonic()))
         return code
 
-    def _next(self, deadline: float) -> Line | None:
+    def _read_line(self, deadline: float) -> Line | None:
         try:
             raw = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:

@@ -111,16 +111,16 @@ def install(package: str) -> Program:
             lambda new: _program_install(new, requirement, name),
         )
         return Program(folder / name, version, os.environ["PATH"])
-    folder = npm_folder(package)
+    folder = install_npm_package(package)
     if package in NATIVE:
         return Program(
             folder / "node_modules" / platform_package(package) / NATIVE[package][1],
-            version_of(package),
+            find_pinned_version(package),
             path,
         )
     manifest = json.loads((folder / "node_modules" / package / "package.json").read_text())
     (name,) = manifest["bin"]
-    return Program(folder / "node_modules" / ".bin" / name, version_of(package), path)
+    return Program(folder / "node_modules" / ".bin" / name, find_pinned_version(package), path)
 
 
 @functools.cache
@@ -156,7 +156,7 @@ def platform_package(package: str) -> str:
     )
 
 
-def version_of(package: str) -> str:
+def find_pinned_version(package: str) -> str:
     """The pinned version, of npm's or PyPI's; also of a package that is installed under another
     name (`npm:NAME@…`).
     """
@@ -168,10 +168,10 @@ def version_of(package: str) -> str:
 
 
 @functools.cache
-def npm_folder(package: str) -> Path:
+def install_npm_package(package: str) -> Path:
     """The folder whose `node_modules` has the pinned package and what it needs."""
     path = f"{node_folder()}{os.pathsep}{os.environ['PATH']}"
-    name = f"{package.rpartition('/')[2]}-{version_of(package)}"
+    name = f"{package.rpartition('/')[2]}-{find_pinned_version(package)}"
     return _cached(name, package, lambda new: _npm_install(new, package, path))
 
 
@@ -223,7 +223,7 @@ def node_folder() -> Path:
 
 
 @functools.cache
-def node(major: int) -> Path:
+def find_node(major: int) -> Path:
     """The `node` of a major version."""
     found = shutil.which("node")
     if found and _major(found) == major:
@@ -299,7 +299,7 @@ def _npm_install(folder: Path, package: str, path: str) -> None:
 
 def _compile(modules: Path, name: str) -> None:
     """The machine code of a module for the newest Node, whose headers come with it."""
-    program = node(24).resolve()
+    program = find_node(24).resolve()
     command = [
         str(program),
         str(modules / "node-gyp" / "bin" / "node-gyp.js"),

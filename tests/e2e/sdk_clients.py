@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from place import TURN_SECONDS, Line, LineProcess, Sandbox
-from programs import PYTHON_PINS, node, npm_folder, python_folder, version_of
+from programs import PYTHON_PINS, find_node, find_pinned_version, install_npm_package, python_folder
 
 from shim.process.find_program import is_drop_in
 from shim.process.install import read_install_settings
@@ -209,11 +209,14 @@ def _python(pin: str, **known: bool) -> SdkClient:
 
 def _typescript(major: int, package: str = TYPESCRIPT_PACKAGE, own: str = "") -> SdkClient:
     def command() -> Sequence[str]:
-        module = npm_folder(package) / "node_modules" / package / "sdk.mjs"
-        return str(node(major)), str(PROGRAMS / "ts_client.mjs"), str(module)
+        module = install_npm_package(package) / "node_modules" / package / "sdk.mjs"
+        return str(find_node(major)), str(PROGRAMS / "ts_client.mjs"), str(module)
 
     return SdkClient(
-        f"typescript-{version_of(package)}-node{major}", command, own=own, raises_text=not own
+        f"typescript-{find_pinned_version(package)}-node{major}",
+        command,
+        own=own,
+        raises_text=not own,
     )
 
 

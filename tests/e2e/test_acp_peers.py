@@ -14,7 +14,7 @@ import pytest
 from box import CONVERSE, Box, Running
 from jsonschema import Draft202012Validator
 from place import Line
-from programs import node, npm_folder
+from programs import find_node, install_npm_package
 
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_conversation import results, user
@@ -226,8 +226,8 @@ def test_every_line_for_the_agent_is_one_of_the_schemas(box: Box, peer: Start) -
 @pytest.fixture
 def second(peer: Start) -> Start:
     """A conversation with the agent of the TypeScript SDK, which is offered version 2."""
-    packages = npm_folder("@agentclientprotocol/sdk") / "node_modules"
-    program = f"env SDK={packages.parent} {node(24)} {PEERS}/agent.mjs"
+    packages = install_npm_package("@agentclientprotocol/sdk") / "node_modules"
+    program = f"env SDK={packages.parent} {find_node(24)} {PEERS}/agent.mjs"
     return lambda *flags: peer(*flags, draft=True, program=program)
 
 
@@ -274,7 +274,7 @@ def test_every_line_for_an_agent_of_version_2_is_one_of_the_schemas(
         running.read_until(b'"terminal_reason":"aborted')
         done = running.hang_up()
     assert b"I plan." in done.stdout
-    document = json.loads((npm_folder("@agentclientprotocol/sdk") / SCHEMA).read_text())
+    document = json.loads((install_npm_package("@agentclientprotocol/sdk") / SCHEMA).read_text())
     lines = heard(box)
     assert {line["method"] for line in lines if "method" in line} == SECOND.keys()
     for line in lines:

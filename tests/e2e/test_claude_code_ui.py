@@ -16,7 +16,7 @@ import pytest
 from browser import Browser
 from clis import Cli, build_isolated_environment
 from place import GONE_SECONDS, TURN_SECONDS, Sandbox, find_free_port, wait_until
-from programs import install, node, npm_folder
+from programs import find_node, install, install_npm_package
 from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
@@ -117,7 +117,7 @@ def page(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) ->
     program = install(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     place = Sandbox(program.executable, hello_file.parent, environment)
-    packages = linked(npm_folder(PACKAGE), place)
+    packages = linked(install_npm_package(PACKAGE), place)
     if not cli.bare:
         place.environment = settle(cli.vendor, program.executable, environment)
         put_into(
@@ -128,7 +128,7 @@ def page(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) ->
     port = find_free_port()
     own = {"PORT": str(port), "DATABASE_PATH": str(tmp_path / "accounts.db")}
     script = packages / "node_modules" / PACKAGE / "server" / "index.js"
-    argv = [str(node(24)), "--require", str(PROGRAMS / "on_loopback.cjs"), str(script)]
+    argv = [str(find_node(24)), "--require", str(PROGRAMS / "on_loopback.cjs"), str(script)]
     server = Quiet(argv, place.folder, {**place.environment, **own})
     place.started.append(server)
     assert wait_until(lambda: listens(port), TURN_SECONDS), server.describe_failure(

@@ -127,10 +127,10 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     if not cli.vendor.silent:
         conversation.await_saw("asked")
         conversation.allow()
-    assert sandbox.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
+    assert sandbox.wait_for_start(ENDLESS_COMMAND, TURN_SECONDS)
     conversation.order("interrupt")
     cut = conversation.rest_of_turn(begin)
-    assert not cli.vendor.stops_commands or sandbox.ends_within(
+    assert not cli.vendor.stops_commands or sandbox.wait_for_end(
         ENDLESS_COMMAND, scale_timeout(STOP_SECONDS)
     )
     following = conversation.turn("[[text]] and again")

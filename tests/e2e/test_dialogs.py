@@ -263,10 +263,10 @@ def test_an_editor_cancels_a_command_and_goes_on(
     command = f"{ENDLESS_COMMAND} > made.txt; touch after.txt"
     begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {command}")
     editor.choose_option(editor.await_request("session/request_permission"), "allow_once")
-    assert sandbox.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
+    assert sandbox.wait_for_start(ENDLESS_COMMAND, TURN_SECONDS)
     editor.cancel_prompt()
     cut = editor.read_prompt(number, begin)
-    assert not cli.vendor.stops_commands or sandbox.ends_within(
+    assert not cli.vendor.stops_commands or sandbox.wait_for_end(
         ENDLESS_COMMAND, scale_timeout(STOP_SECONDS)
     )
     following = editor.run_prompt("[[text]] and again")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import newest
 import pytest
 from newest import VersionReport, check_vendor, compare_flags, list_checks
-from programs import version_of
+from programs import find_pinned_version
 from vendor_setups import PI
 
 pytestmark = pytest.mark.e2e
@@ -49,6 +49,6 @@ def test_every_vendor_and_client_has_a_check() -> None:
 
 
 def test_the_pinned_version_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newest, "find_newest", version_of)
+    monkeypatch.setattr(newest, "find_newest", find_pinned_version)
     report = check_vendor(PI)
-    assert report.format() == f"pi: {version_of(PI.package)}: as pinned"
+    assert report.format() == f"pi: {find_pinned_version(PI.package)}: as pinned"

@@ -62,7 +62,7 @@ def test_an_interrupt_while_it_starts_is_one(frontend: DropInFrontend, conversat
             process.send({"type": "user", "message": {"role": "user", "content": "[[slow]]"}})
         else:
             process.close_stdin()
-        frontend.runs_within(str(frontend.environment["SHIM_BIN"]))
+        frontend.wait_for_start(str(frontend.environment["SHIM_BIN"]))
         time.sleep(moment / EARLY)  # the moments are what is tried
         process.interrupt()
         process.read_to_end(END_SECONDS)

@@ -363,7 +363,7 @@ def test_an_interrupt_of_a_command_ends_the_command_too(
     if vendor.announces:
         process.read_until(is_tool_use)
     # of one that announces nothing it is all that is seen
-    assert frontend.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
+    assert frontend.wait_for_start(ENDLESS_COMMAND, TURN_SECONDS)
     process.interrupt()
     run = process.finish(END_SECONDS)
     check_contract(run)

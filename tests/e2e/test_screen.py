@@ -40,7 +40,7 @@ def test_the_vendors_own_screen_opens_where_the_settings_say_so(
         command = Path(f"/proc/{terminal.process.pid}/cmdline").read_bytes().decode()
         assert "shim.__main__" not in command
         terminal.type(CTRL_C)
-    assert frontend.ends_within(str(install(vendor.package).executable), GONE_SECONDS)
+    assert frontend.wait_for_end(str(install(vendor.package).executable), GONE_SECONDS)
 
 
 @pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)

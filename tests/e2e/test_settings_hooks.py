@@ -115,8 +115,8 @@ def test_an_interrupt_ends_a_hook_that_runs(
 ) -> None:
     settings(frontend, vendor, build_hook_settings("exec sleep 4711"))
     process = frontend.start_run(f"[[shell]] touch {MADE}", *BYPASS)
-    assert frontend.runs_within("sleep 4711")
+    assert frontend.wait_for_start("sleep 4711")
     process.interrupt()
     process.finish()
-    assert frontend.ends_within("sleep 4711")
+    assert frontend.wait_for_end("sleep 4711")
     assert not (frontend.folder / MADE).exists()

@@ -73,7 +73,7 @@ def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: DropInFrontend, vend
     with shim_run(
         frontend, f"[[shell]] {ENDLESS_COMMAND}", "--permission-mode", "bypassPermissions"
     ) as terminal:
-        terminal.when(lambda: frontend.runs_within(ENDLESS_COMMAND, 0), "the command to run")
+        terminal.when(lambda: frontend.wait_for_start(ENDLESS_COMMAND, 0), "the command to run")
         terminal.type(CTRL_C)
         terminal.until("interrupting")
         terminal.type(CTRL_C)

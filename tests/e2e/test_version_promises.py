@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from frontend import DropInFrontend
 from permission_rows import MADE, TOUCH, build_deny_flags, build_mode_flags
-from programs import version_of
+from programs import find_pinned_version
 from scripts import ScriptedServer
 from vendor_setups import (
     CLINE,
@@ -87,7 +87,7 @@ def test_an_unknown_version_with_a_rule_is_refused(
     major: bool,
     flags: tuple[str, ...],
 ) -> None:
-    version = change_version(version_of(vendor.package), 0)
+    version = change_version(find_pinned_version(vendor.package), 0)
     wrap(frontend, line_of(vendor, version) if major else UNRECOGNISED)
     done = frontend.run_prompt(TOUCH, *flags)
     assert not (frontend.folder / MADE).exists() and not model.requests
@@ -109,7 +109,7 @@ def test_an_unknown_version_without_rules_runs_unattended(
 
 @pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
 def test_the_next_patch_version_is_trusted(frontend: DropInFrontend, vendor: Vendor) -> None:
-    version = change_version(version_of(vendor.package), 2)
+    version = change_version(find_pinned_version(vendor.package), 2)
     wrap(frontend, line_of(vendor, version))
     done = frontend.run_prompt(TOUCH, *build_deny_flags("Bash"))
     assert not (frontend.folder / MADE).exists()

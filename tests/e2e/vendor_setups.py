@@ -10,7 +10,7 @@ from pathlib import Path
 from anthropic_server import AnthropicServer
 from gemini_server import GeminiServer
 from model_server import MODEL, SECOND_MODEL, ModelServer
-from programs import CLAUDE, copilot_cache, version_of
+from programs import CLAUDE, copilot_cache, find_pinned_version
 from responses_server import ResponsesServer
 from scripts import ScriptedServer
 
@@ -53,7 +53,11 @@ class Vendor:
     second_model: str = SECOND_MODEL  # how a frontend names another model than the first
 
     def __str__(self) -> str:
-        return self.name if self.package == CLAUDE else f"{self.name}-{version_of(self.package)}"
+        return (
+            self.name
+            if self.package == CLAUDE
+            else f"{self.name}-{find_pinned_version(self.package)}"
+        )
 
     @property
     def silent(self) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from place import MARK, TURN_SECONDS, Line, LineProcess, Sandbox, find_free_port, wait_until
-from programs import node, npm_folder, python_folder, version_of
+from programs import find_node, find_pinned_version, install_npm_package, python_folder
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CODEX, Vendor
 
@@ -43,7 +43,7 @@ class Wrapper:
     says_why: bool = True
 
     def __str__(self) -> str:
-        return f"{self.package.rpartition('/')[2]}-{version_of(self.package)}"
+        return f"{self.package.rpartition('/')[2]}-{find_pinned_version(self.package)}"
 
     def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         raise NotImplementedError
@@ -68,12 +68,12 @@ class OfNpm(Wrapper):
     """A library of npm's, driven by `clients/npm_frontend.mjs`."""
 
     def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
-        folder = npm_folder(self.package)
+        folder = install_npm_package(self.package)
         if self.own and is_drop_in(str(place.claude)):
             folder = linked(folder, place)
             for file in folder.glob(f"node_modules/{NATIVE}"):
                 put_into(file, place)
-        argv = [str(node(24)), str(PROGRAMS / "npm_frontend.mjs"), str(folder), self.package]
+        argv = [str(find_node(24)), str(PROGRAMS / "npm_frontend.mjs"), str(folder), self.package]
         return self.run(
             place, argv, {} if self.own else on_path(place), prompts=prompts, abort=abort
         )
@@ -112,7 +112,7 @@ class Proxy(Wrapper):
     def _serving(self, place: Sandbox) -> Iterator[str]:
         port = find_free_port()
         script = (
-            npm_folder(self.package)
+            install_npm_package(self.package)
             / "node_modules"
             / self.package
             / "dist"
@@ -120,7 +120,7 @@ class Proxy(Wrapper):
             / "standalone.js"
         )
         environment = {**place.environment, **on_path(place)}
-        server = Quiet([str(node(24)), str(script), str(port)], place.folder, environment)
+        server = Quiet([str(find_node(24)), str(script), str(port)], place.folder, environment)
         place.started.append(server)
         assert wait_until(lambda: listens(port), TURN_SECONDS), server.describe_failure(
             "does not listen"
@@ -179,9 +179,13 @@ class Acpx(Wrapper):
         return {"text": text} if code == 0 else {"error": json.dumps(lines[-3:])}
 
     def _command(self, place: Sandbox, *words: str) -> tuple[list[Line], int]:
-        script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "cli.js"
-        adapter = npm_folder("acp-before") / "node_modules" / "acp-before" / "dist" / "index.js"
-        agent = f"{node(24)} {adapter}"
+        script = (
+            install_npm_package(self.package) / "node_modules" / self.package / "dist" / "cli.js"
+        )
+        adapter = (
+            install_npm_package("acp-before") / "node_modules" / "acp-before" / "dist" / "index.js"
+        )
+        agent = f"{find_node(24)} {adapter}"
         flags = [
             "--no-fs",
             "--no-terminal",
@@ -195,7 +199,7 @@ class Acpx(Wrapper):
         ]
         environment = {**place.environment, "CLAUDE_CODE_EXECUTABLE": str(place.claude)}
         process = LineProcess(
-            [str(node(24)), str(script), *flags, *words], place.folder, environment
+            [str(find_node(24)), str(script), *flags, *words], place.folder, environment
         )
         place.started.append(process)
         process.close_stdin()
