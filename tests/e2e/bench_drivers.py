@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from bench_real import FIRST, PROMPT, print_line, start_with_pipes
 from clis import build_isolated_environment
-from programs import install
+from programs import install_program
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, Vendor
 
 VENDORS = (GEMINI, OPENCODE, PI, COPILOT, KIMI, CODEX)
@@ -76,7 +76,7 @@ def time_conversation(command: list[str], environment: Mapping[str, str], folder
 
 def measure_vendor(vendor: Vendor, pairs: int) -> None:
     """Print what each way takes with one vendor."""
-    program = install(vendor.package)
+    program = install_program(vendor.package)
     with vendor.server() as model, tempfile.TemporaryDirectory() as place:
         root = Path(place)
         folder = root / "work"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from model_server import ModelServer
-from programs import install
+from programs import install_program
 from scripts import REPLY
 from vendor_setups import PI, QWEN, Vendor
 
@@ -106,7 +106,7 @@ def print_line(line: str) -> None:
 
 def measure_vendor(vendor: Vendor, pairs: int) -> None:
     """Print what the drop-in adds for one vendor."""
-    program = install(vendor.package)
+    program = install_program(vendor.package)
     with ModelServer() as model, tempfile.TemporaryDirectory() as place:
         home = Path(place)
         environment = {

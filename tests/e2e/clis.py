@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from place import MARK
-from programs import Program, compile_cache, install
+from programs import Program, compile_cache, install_program
 from vendor_setups import (
     CLAUDE_ITSELF,
     CODEX,
@@ -92,7 +92,7 @@ def build_isolated_environment(
 
 def install_drop_in(vendor: Vendor, environment: dict[str, str], root: Path) -> Path:
     """The drop-in, installed for the vendor; its program and state are added to the environment."""
-    environment["SHIM_BIN"] = str(install(vendor.package).executable)
+    environment["SHIM_BIN"] = str(install_program(vendor.package).executable)
     environment["SHIM_STATE"] = str(root / "state")
     remember_answers(vendor, root / "state")
     binaries = root / "bin"
@@ -122,7 +122,7 @@ def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
     described = get_adapter(vendor.name)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        program = install(vendor.package)
+        program = install_program(vendor.package)
         environment = build_isolated_environment(vendor, program, NOWHERE, root)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(root / "state")}
         probe = create_probe(

@@ -9,7 +9,7 @@ import pytest
 from clis import Cli, build_isolated_environment, install_drop_in
 from frontend import DropInFrontend
 from place import Sandbox
-from programs import install
+from programs import install_program
 from scripts import ScriptedServer
 from table import Table
 from vendor_setups import VENDORS, Vendor
@@ -53,7 +53,9 @@ def frontend(
     vendor: Vendor, model: ScriptedServer, hello_file: Path, tmp_path: Path
 ) -> Iterator[DropInFrontend]:
     """The drop-in, installed for the vendor."""
-    environment = build_isolated_environment(vendor, install(vendor.package), model.url, tmp_path)
+    environment = build_isolated_environment(
+        vendor, install_program(vendor.package), model.url, tmp_path
+    )
     claude = install_drop_in(vendor, environment, tmp_path)
     frontend = DropInFrontend(claude, hello_file.parent, environment, extra_args=vendor.arguments)
     yield frontend
@@ -72,7 +74,7 @@ def sandbox(
     cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path
 ) -> Iterator[Sandbox]:
     """Where a client finds the claude that is tried. Nothing that it starts may outlive it."""
-    program = install(cli.vendor.package)
+    program = install_program(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     claude = program.executable if cli.bare else install_drop_in(cli.vendor, environment, tmp_path)
     place = Sandbox(claude, hello_file.parent, environment)

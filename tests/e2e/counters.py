@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from programs import install, python_folder
+from programs import install_program, python_folder
 
 NAMES = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 SECONDS = 90.0
@@ -38,7 +38,7 @@ SUMMARY = {
 
 def read_ccusage_totals(home: Path, *report: str) -> Usage:
     """Return the totals of a report, by default of the one about Claude's transcripts alone."""
-    program = install("ccusage")
+    program = install_program("ccusage")
     said = read_output(
         [str(program.executable), *(report or ("claude", "daily")), "--json", "--offline"],
         home,

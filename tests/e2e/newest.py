@@ -152,7 +152,7 @@ def use_version(package: str, version: str) -> None:
         before, sign, _ = programs.PINS[package].rpartition("@")
         programs.PINS[package] = f"{before}{sign}{version}"
     for cached in (
-        programs.install,
+        programs.install_program,
         programs.install_npm_package,
         programs.python_folder,
         programs.copilot_cache,
@@ -202,7 +202,7 @@ def _take_newest(report: VersionReport, package: str, read: Callable[[], str] = 
 
 def read_help(vendor: Vendor) -> str:
     """Return the help pages of a vendor's program, as it is installed now."""
-    program = programs.install(vendor.package)
+    program = programs.install_program(vendor.package)
     with tempfile.TemporaryDirectory() as root:
         environment = build_isolated_environment(vendor, program, "http://127.0.0.1:9", Path(root))
         pages = HELP_PAGES.get(vendor.name, (("--help",),))
@@ -312,7 +312,7 @@ def drop_in(vendor: Vendor) -> Iterator[DropInFrontend]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root, vendor.server() as model:
         folder = Path(root) / "work"
         folder.mkdir()
-        program = programs.install(vendor.package)
+        program = programs.install_program(vendor.package)
         environment = build_isolated_environment(vendor, program, model.url, Path(root))
         # the real claude refuses bypassPermissions to root elsewhere
         environment |= {"IS_SANDBOX": "1"}

@@ -96,7 +96,7 @@ class Program:
 
 
 @functools.cache
-def install(package: str) -> Program:
+def install_program(package: str) -> Program:
     """The program of a pinned package, installed if this is the first time anybody asks."""
     path = f"{node_folder()}{os.pathsep}{os.environ['PATH']}"
     if package == CLAUDE:
@@ -128,7 +128,7 @@ def copilot_cache() -> Path:
     """What copilot unpacks into the cache of its user when it starts there first: 230 MB, once for
     all tests.
     """
-    program = install("@github/copilot")
+    program = install_program("@github/copilot")
     name = f"copilot-unpacked-{program.version}"
 
     def unpack(new: Path) -> None:

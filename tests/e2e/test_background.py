@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from frontend import DropInFrontend
 from place import TURN_SECONDS, wait_until
-from programs import install
+from programs import install_program
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
 
@@ -257,7 +257,7 @@ class RealDesk(Desk):
 
 @pytest.fixture
 def real(frontend: DropInFrontend, vendor: Vendor) -> Iterator[RealDesk]:
-    made = RealDesk(frontend, install(vendor.package).executable)
+    made = RealDesk(frontend, install_program(vendor.package).executable)
     yield made
     made.claude("daemon", "stop", "--any")
 

@@ -17,7 +17,7 @@ import pytest
 from acp_clients import ACPS, Editor, Prompt
 from frontend import DropInFrontend
 from place import Line
-from programs import install
+from programs import install_program
 from vendor_setups import GEMINI, OPENCODE, Vendor
 
 pytestmark = pytest.mark.e2e
@@ -101,7 +101,7 @@ def directly(vendor: Vendor, frontend: DropInFrontend) -> Editor:
         settings = json.loads(environment["OPENCODE_CONFIG_CONTENT"]) | ASKING
         environment["OPENCODE_CONFIG_CONTENT"] = json.dumps(settings)
     editor = Editor(
-        [str(install(vendor.package).executable), *AGENTS[vendor.name][0]],
+        [str(install_program(vendor.package).executable), *AGENTS[vendor.name][0]],
         frontend.folder,
         environment,
     )

@@ -16,7 +16,7 @@ import pytest
 from browser import Browser
 from clis import Cli, build_isolated_environment
 from place import GONE_SECONDS, TURN_SECONDS, Sandbox, find_free_port, wait_until
-from programs import find_node, install, install_npm_package
+from programs import find_node, install_npm_package, install_program
 from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
@@ -114,7 +114,7 @@ class Page:
 @pytest.fixture
 def page(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) -> Iterator[Page]:
     """The server, started in the working directory, and its page."""
-    program = install(cli.vendor.package)
+    program = install_program(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     place = Sandbox(program.executable, hello_file.parent, environment)
     packages = linked(install_npm_package(PACKAGE), place)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from frontend import DropInFrontend, DropInRun, check_contract, join_result_text
-from programs import install
+from programs import install_program
 from scripts import EDITED, ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from test_scenarios import usage_of
 from vendor_setups import CODEX
@@ -34,7 +34,7 @@ def only_here(frontend: DropInFrontend) -> None:
 @pytest.fixture
 def sandbox(frontend: DropInFrontend) -> None:
     """Where the machine lets nobody make a sandbox, codex can run no command in one."""
-    tried = [str(install(CODEX.package).executable), "sandbox", "--", "true"]
+    tried = [str(install_program(CODEX.package).executable), "sandbox", "--", "true"]
     done = subprocess.run(
         tried,
         cwd=frontend.folder,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from anthropic_server import AnthropicServer
 from clis import build_isolated_environment
-from programs import install
+from programs import install_program
 from scripts import ERROR_MESSAGE, REPLY_TO_HIDDEN_REQUEST, ScriptedServer
 from vendor_setups import (
     CLAUDE_ITSELF,
@@ -48,7 +48,7 @@ class Newcomer:
         self, vendor: Vendor | None, root: Path, url: str = "", *, ready: bool = True
     ) -> None:
         """`vendor` is the one whose program is on PATH; `ready`: its login is set up."""
-        program = install((vendor or QWEN).package)
+        program = install_program((vendor or QWEN).package)
         self.environment = build_isolated_environment(vendor or QWEN, program, url, root)
         self.home = Path(self.environment["HOME"])
         if not ready:
@@ -159,7 +159,7 @@ def test_whether_there_is_a_login_is_asked_free_of_charge(
     vendor: Vendor, model: ScriptedServer, tmp_path: Path, ready: bool
 ) -> None:
     newcomer = Newcomer(vendor, tmp_path, model.url, ready=ready)
-    newcomer.environment["SHIM_BIN"] = str(install(vendor.package).executable)
+    newcomer.environment["SHIM_BIN"] = str(install_program(vendor.package).executable)
     described = get_adapter(vendor.name)
     probe = create_probe(described, VendorSettings(), newcomer.environment, str(newcomer.home))
     words = probe.find_missing_login(described.cli.login_probe)
@@ -201,6 +201,6 @@ def test_servers_that_cannot_be_read_are_refused_in_the_words_of_the_real_claude
     flags = f"-p hi --mcp-config '{config}'"
     with AnthropicServer() as model:
         newcomer.environment |= prepare_claude(newcomer.home, model.url)
-        real = newcomer.types(f"{install(CLAUDE_ITSELF.package).executable} {flags}")
+        real = newcomer.types(f"{install_program(CLAUDE_ITSELF.package).executable} {flags}")
     assert newcomer.types(f"shim claude --shim-vendor demo {flags}") == real
     assert real[:2] == (1, "") and real[2].startswith("Error: Invalid MCP configuration:\n")

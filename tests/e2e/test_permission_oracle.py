@@ -17,7 +17,7 @@ import pytest
 from anthropic_server import AnthropicServer
 from clis import build_isolated_environment
 from place import LineProcess
-from programs import install
+from programs import install_program
 from scripts import Call, Failure, Reply, Request
 from vendor_setups import CLAUDE_ITSELF
 
@@ -65,7 +65,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_real_claude_judges_as_it_was_noted(case, tmp_path):
-    program = install(CLAUDE_ITSELF.package)
+    program = install_program(CLAUDE_ITSELF.package)
     with OneByOne([it.call(tmp_path) for it in case.calls]) as server:
         environment = build_isolated_environment(CLAUDE_ITSELF, program, server.url, tmp_path)
         case.furnish(tmp_path)

@@ -31,7 +31,7 @@ from permission_rows import (
     Row,
     load_expected_outcomes,
 )
-from programs import install
+from programs import install_program
 from scripts import Reply, Request, ScriptedServer
 from vendor_setups import (
     CLAUDE_ITSELF,
@@ -139,7 +139,7 @@ def test_a_call_runs_only_where_the_real_claude_runs_it(
     record_property: pytest.RecordProperty,
 ) -> None:
     if vendor is CLAUDE_ITSELF:
-        frontend.claude = install(vendor.package).executable
+        frontend.claude = install_program(vendor.package).executable
         # root may not bypass elsewhere
         frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     furnish(frontend, row)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from frontend import DropInFrontend
 from place import Line, LineProcess
-from programs import install
+from programs import install_program
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
@@ -57,7 +57,7 @@ class Conversation:
 @pytest.fixture
 def claude(frontend: DropInFrontend, vendor: Vendor) -> Iterator[DropInFrontend]:
     if vendor is CLAUDE_ITSELF:
-        frontend.claude = install(vendor.package).executable
+        frontend.claude = install_program(vendor.package).executable
         frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     yield frontend
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from frontend import DropInFrontend
-from programs import install
+from programs import install_program
 from test_acp import ASKING, Conversation, made
 from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, Vendor
 
@@ -49,7 +49,7 @@ def test_a_session_requires_action_while_a_question_is_open(
 ) -> None:
     frontend.environment = {**frontend.environment, **EVENTS}
     if vendor is CLAUDE_ITSELF:
-        frontend.claude = install(vendor.package).executable
+        frontend.claude = install_program(vendor.package).executable
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")

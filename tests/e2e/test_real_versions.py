@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from clis import NOWHERE, build_isolated_environment, remember_answers
-from programs import install
+from programs import install_program
 from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI_CUMULATIVE, VENDORS, Vendor
 
 from shim.adapters import get_adapter
@@ -34,7 +34,7 @@ DIAGNOSED = [
 @pytest.mark.parametrize("vendor", SLOW, ids=str)
 def test_slow_program_has_a_tested_version(vendor: Vendor, tmp_path: Path) -> None:
     """Its answer was stored before the first test that needs it (`remember_answers`)."""
-    program, described = install(vendor.package), get_adapter(vendor.name)
+    program, described = install_program(vendor.package), get_adapter(vendor.name)
     environment = build_isolated_environment(vendor, program, NOWHERE, tmp_path)
     environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
     remember_answers(vendor, tmp_path / "state")
@@ -47,7 +47,7 @@ def test_slow_program_has_a_tested_version(vendor: Vendor, tmp_path: Path) -> No
 def test_the_version_of_a_real_program_is_read_and_was_tested(
     vendor: Vendor, tmp_path: Path
 ) -> None:
-    program = install(vendor.package)
+    program = install_program(vendor.package)
     environment = build_isolated_environment(vendor, program, NOWHERE, tmp_path)
     environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
     done = subprocess.run(

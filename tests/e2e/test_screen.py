@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from frontend import DropInFrontend
 from place import GONE_SECONDS
-from programs import install
+from programs import install_program
 from terminal import CTRL_C, on_terminal
 from vendor_setups import CLAUDE_ITSELF, CODEX, OPENCODE, PI, QWEN, Vendor
 
@@ -40,7 +40,7 @@ def test_the_vendors_own_screen_opens_where_the_settings_say_so(
         command = Path(f"/proc/{terminal.process.pid}/cmdline").read_bytes().decode()
         assert "shim.__main__" not in command
         terminal.type(CTRL_C)
-    assert frontend.wait_for_end(str(install(vendor.package).executable), GONE_SECONDS)
+    assert frontend.wait_for_end(str(install_program(vendor.package).executable), GONE_SECONDS)
 
 
 @pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from frontend import DropInFrontend, check_contract
 from permission_rows import BYPASS, MADE, build_hook_settings
-from programs import install
+from programs import install_program
 from scripts import ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, QWEN, Vendor
 
@@ -36,7 +36,7 @@ of_all = pytest.mark.parametrize(
 def settings(frontend: DropInFrontend, vendor: Vendor, given: dict[str, Any]) -> Path:
     """The user's settings file; the folder that hooks write into."""
     if vendor is CLAUDE_ITSELF:
-        frontend.claude = install(vendor.package).executable
+        frontend.claude = install_program(vendor.package).executable
         # root may not bypass elsewhere
         frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     home = Path(frontend.environment["HOME"])

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from anthropic_server import AnthropicServer
 from counters import read_output
-from programs import install, python_folder
+from programs import install_program, python_folder
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.pen import CLAUDE_VERSION
@@ -116,7 +116,13 @@ def test_the_real_claude_goes_on_with_a_session_and_we_after_it(home: Path, tmp_
             "DISABLE_ERROR_REPORTING": "1",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
-        claude = [str(install("claude").executable), "-p", "[[text]] go on", "--resume", SESSION]
+        claude = [
+            str(install_program("claude").executable),
+            "-p",
+            "[[text]] go on",
+            "--resume",
+            SESSION,
+        ]
         result = json.loads(read_output([*claude, "--output-format", "json"], work, environment))
     assert (result["session_id"], result["is_error"]) == (SESSION, False)
     write_turn(home, work, "And now edit", "0.24.4-edit")

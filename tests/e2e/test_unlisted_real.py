@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from clis import build_isolated_environment
 from model_server import MODEL, ModelServer
-from programs import CLAUDE, install
+from programs import CLAUDE, install_program
 from scripts import REPLY, REPLY_AFTER_TOOL
 from vendor_setups import QWEN
 
@@ -46,7 +46,11 @@ def claude(model: ModelServer, hello_file: Path, tmp_path: Path) -> Claude:
     """`claude` over the vendors of the settings; grok and qwen read the same address, each from its
     own variables.
     """
-    programs = {"grok": install(GROK), "qwen": install(QWEN.package), "claude": install(CLAUDE)}
+    programs = {
+        "grok": install_program(GROK),
+        "qwen": install_program(QWEN.package),
+        "claude": install_program(CLAUDE),
+    }
     qwen = programs["qwen"]
     environment = build_isolated_environment(QWEN, qwen, model.url, tmp_path)
     environment |= {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 from frontend import DropInFrontend
-from programs import install
+from programs import install_program
 from scripts import ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, Vendor
 
@@ -85,7 +85,7 @@ def ask(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor):
 
     def asked(words: str, *, real: bool) -> Said:
         before = len(model.requests)
-        program = install(vendor.package).executable if real else frontend.claude
+        program = install_program(vendor.package).executable if real else frontend.claude
         done = subprocess.run([str(program), *words.split()], cwd=frontend.folder, env=frontend.environment,
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=WORD_SECONDS,
                               text=True, check=False)  # fmt: skip

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from clis import INSTALL_SECONDS, Cli, build_isolated_environment, install_drop_in
 from place import GONE_SECONDS, MARK, Sandbox
-from programs import install
+from programs import install_program
 from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
 from wrappers import WRAPPERS, Wrapper, settle
@@ -56,7 +56,7 @@ def place(
     cli: Cli, client: Wrapper, service: ScriptedServer, hello_file: Path, tmp_path: Path
 ) -> Iterator[Sandbox]:
     """Where the drop-in has its vendor's program and environment in its settings."""
-    program = install(cli.vendor.package)
+    program = install_program(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     claude = program.executable
     if not cli.bare:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from clis import build_isolated_environment, remember_answers
 from place import Line, LineProcess, Sandbox
-from programs import install
+from programs import install_program
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN, Vendor
 
@@ -57,7 +57,7 @@ def yume(
     """yume-cli, installed, with a real program to start and a model for it."""
     vendor: Vendor = request.param
     with vendor.server() as server:
-        program = install(vendor.package)
+        program = install_program(vendor.package)
         environment = build_isolated_environment(vendor, program, server.url, tmp_path)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
         remember_answers(vendor, tmp_path / "state")

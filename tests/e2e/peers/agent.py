@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from acp import PROTOCOL_VERSION, RequestError, run_agent
-from acp import schema as said
+from acp import schema as schema
 from acp.helpers import (
     plan_entry,
     start_tool_call,
@@ -28,12 +28,12 @@ from acp.helpers import (
 )
 
 OPTIONS = [
-    said.PermissionOption(option_id="ever", name="Always", kind="allow_always"),
-    said.PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
-    said.PermissionOption(option_id="no", name="No", kind="reject_once"),
+    schema.PermissionOption(option_id="ever", name="Always", kind="allow_always"),
+    schema.PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
+    schema.PermissionOption(option_id="no", name="No", kind="reject_once"),
 ]
-MODES = [said.SessionMode(id=name, name=name) for name in ("build", "plan")]
-FORM = said.ElicitationSchema.model_validate(
+MODES = [schema.SessionMode(id=name, name=name) for name in ("build", "plan")]
+FORM = schema.ElicitationSchema.model_validate(
     {
         "type": "object",
         "properties": {
@@ -53,7 +53,7 @@ class Peer:
         self._client: Any = None
         self._cancelled = asyncio.Event()
         self._mode = "build"
-        self._heard: list[str] = []
+        self._prompts: list[str] = []
         self._form = False
 
     def on_connect(self, conn: Any) -> None:
@@ -65,94 +65,104 @@ class Peer:
         client_capabilities: Any = None,
         client_info: Any = None,
         **more: Any,
-    ) -> said.InitializeResponse:
+    ) -> schema.InitializeResponse:
         able = client_capabilities.elicitation if client_capabilities else None
         self._form = able is not None and able.form is not None
-        return said.InitializeResponse(
+        return schema.InitializeResponse(
             protocol_version=min(protocol_version, PROTOCOL_VERSION),
-            agent_capabilities=said.AgentCapabilities(load_session=False),
-            agent_info=said.Implementation(name="peer", version="1"),
+            agent_capabilities=schema.AgentCapabilities(load_session=False),
+            agent_info=schema.Implementation(name="peer", version="1"),
         )
 
-    async def new_session(self, cwd: str, **more: Any) -> said.NewSessionResponse:
-        modes = said.SessionModeState(current_mode_id="build", available_modes=MODES)
-        return said.NewSessionResponse(session_id="peer-1", modes=modes)
+    async def new_session(self, cwd: str, **more: Any) -> schema.NewSessionResponse:
+        modes = schema.SessionModeState(current_mode_id="build", available_modes=MODES)
+        return schema.NewSessionResponse(session_id="peer-1", modes=modes)
 
     async def set_session_mode(
         self, mode_id: str, session_id: str, **more: Any
-    ) -> said.SetSessionModeResponse:
+    ) -> schema.SetSessionModeResponse:
         self._mode = mode_id
-        return said.SetSessionModeResponse()
+        return schema.SetSessionModeResponse()
 
     async def cancel(self, session_id: str, **more: Any) -> None:
         self._cancelled.set()
 
-    async def prompt(self, prompt: list[Any], session_id: str, **more: Any) -> said.PromptResponse:
+    async def prompt(
+        self, prompt: list[Any], session_id: str, **more: Any
+    ) -> schema.PromptResponse:
         self._cancelled.clear()
         words = " ".join(block.text for block in prompt if block.type == "text")
-        self._heard.append(words)
+        self._prompts.append(words)
         for line in words.splitlines():
             act, _, rest = line.partition(" ")
             if act == "[[slow]]":
-                await self._say(session_id, update_agent_message_text("Hold on"))
+                await self._send_update(session_id, update_agent_message_text("Hold on"))
                 await self._cancelled.wait()
-                return said.PromptResponse(stop_reason="cancelled")
-            await self._act(session_id, act, rest)
-        return said.PromptResponse(stop_reason="end_turn")
+                return schema.PromptResponse(stop_reason="cancelled")
+            await self._run_action(session_id, act, rest)
+        return schema.PromptResponse(stop_reason="end_turn")
 
-    async def _act(self, session: str, act: str, rest: str) -> None:
+    async def _run_action(self, session: str, act: str, rest: str) -> None:
         match act:
             case "[[think]]":
-                await self._say(session, update_agent_thought_text("Let me think"))
+                await self._send_update(session, update_agent_thought_text("Let me think"))
             case "[[plan]]":
-                await self._say(session, update_plan([plan_entry("look", status="in_progress")]))
+                await self._send_update(
+                    session, update_plan([plan_entry("look", status="in_progress")])
+                )
             case "[[mode]]":
-                await self._say(session, update_agent_message_text(f"I {self._mode}."))
+                await self._send_update(session, update_agent_message_text(f"I {self._mode}."))
             case "[[memory]]":
-                await self._say(session, update_agent_message_text(" / ".join(self._heard)))
+                await self._send_update(
+                    session, update_agent_message_text(" / ".join(self._prompts))
+                )
             case "[[shell]]":
-                await self._shell(session, rest)
+                await self._run_shell(session, rest)
             case "[[ask]]":
-                await self._ask(session)
+                await self._request_form(session)
             case "[[file]]":
                 try:
                     await self._client.read_text_file(session_id=session, path="/etc/hostname")
                 except RequestError as error:
-                    await self._say(session, update_agent_message_text(f"refused: {error}"))
+                    await self._send_update(session, update_agent_message_text(f"refused: {error}"))
             case _:
-                await self._say(session, update_agent_message_text("Hello."))
+                await self._send_update(session, update_agent_message_text("Hello."))
 
-    async def _shell(self, session: str, command: str) -> None:
-        name = f"call-{len(self._heard)}"
+    async def _run_shell(self, session: str, command: str) -> None:
+        name = f"call-{len(self._prompts)}"
         given = {"command": command}
-        await self._say(
+        await self._send_update(
             session,
             start_tool_call(name, "bash", kind="execute", status="pending", raw_input=given),
         )
-        call = said.ToolCallUpdate(tool_call_id=name, title="bash", kind="execute", raw_input=given)
+        call = schema.ToolCallUpdate(
+            tool_call_id=name, title="bash", kind="execute", raw_input=given
+        )
         answer = await self._client.request_permission(
             session_id=session, tool_call=call, options=OPTIONS
         )
         outcome = answer.outcome
         if outcome.outcome != "selected" or outcome.option_id != "yes":
-            await self._say(session, update_tool_call(name, status="failed"))
-            await self._say(session, update_agent_message_text("Then not."))
+            await self._send_update(session, update_tool_call(name, status="failed"))
+            await self._send_update(session, update_agent_message_text("Then not."))
             return
         done = subprocess.run(command, shell=True, capture_output=True, text=True)
         content = [tool_content(text_block(done.stdout + done.stderr))]
-        await self._say(session, update_tool_call(name, status="completed", content=content))
-        await self._say(session, update_agent_message_text("It ran."))
+        await self._send_update(
+            session, update_tool_call(name, status="completed", content=content)
+        )
+        await self._send_update(session, update_agent_message_text("It ran."))
 
-    async def _ask(self, session: str) -> None:
+    async def _request_form(self, session: str) -> None:
         if not self._form:
-            await self._say(session, update_agent_message_text("nobody to ask"))
+            await self._send_update(session, update_agent_message_text("nobody to ask"))
             return
-        mode = said.ElicitationFormSessionMode(session_id=session, requested_schema=FORM)
+        mode = schema.ElicitationFormSessionMode(session_id=session, requested_schema=FORM)
         answer = await self._client.create_elicitation(message="How shall it be?", mode=mode)
         given = getattr(answer, "content", None)
-        await self._say(session, update_agent_message_text(f"{answer.action}: {given}"))
+        await self._send_update(session, update_agent_message_text(f"{answer.action}: {given}"))
 
-    async def _say(self, session: str, update: Any) -> None:
+    async def _send_update(self, session: str, update: Any) -> None:
         await self._client.session_update(session_id=session, update=update)
 
 
@@ -162,12 +172,16 @@ async def main() -> None:
 
     def note(event: Any) -> None:
         if event.direction.value == "incoming":
-            log.write(event.message if isinstance(event.message, bytes) else _line(event.message))
+            log.write(
+                event.message
+                if isinstance(event.message, bytes)
+                else _encode_message(event.message)
+            )
 
     await run_agent(Peer(), observers=[note], use_unstable_protocol=True)
 
 
-def _line(message: Any) -> bytes:
+def _encode_message(message: Any) -> bytes:
     import json
 
     return json.dumps(message).encode() + b"\n"
