@@ -6,7 +6,16 @@ import json
 from collections.abc import Iterator
 from uuid import uuid4
 
-from scripts import Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces, text_of
+from scripts import (
+    Failure,
+    Json,
+    ModelRequest,
+    ScriptedAnswer,
+    ScriptedHandler,
+    ScriptedServer,
+    join_message_text,
+    split_text,
+)
 
 USAGE: Json = {
     "input_tokens": 100,
@@ -31,7 +40,7 @@ class _Handler(ScriptedHandler):
     def answer_post(self, body: Json) -> None:
         path = self.path.partition("?")[0]
         if path == "/v1/messages/count_tokens":
-            self.say_whole(200, {"input_tokens": USAGE["input_tokens"]})
+            self.send_json(200, {"input_tokens": USAGE["input_tokens"]})
         elif path != "/v1/messages":
             self.answer_get()
         else:
@@ -39,11 +48,11 @@ class _Handler(ScriptedHandler):
 
     def _send_answer(self, body: Json) -> None:
         offered = [str(tool.get("name")) for tool in body.get("tools") or []]
-        number, request, answer = self.model.answer(body, offered)
+        number, request, answer = self.model.answer_request(body, offered)
         if isinstance(answer, Failure):
             self._send_error(answer.status, _ERROR_TYPES[answer.status], answer.message)
         elif body.get("stream"):
-            self.say_events(
+            self.send_events(
                 request,
                 (
                     (event["type"], json.dumps(event))
@@ -51,7 +60,7 @@ class _Handler(ScriptedHandler):
                 ),
             )
         else:
-            self.say_whole(
+            self.send_json(
                 200,
                 {
                     **self._build_message(request, number),
@@ -61,9 +70,9 @@ class _Handler(ScriptedHandler):
             )
 
     def _send_error(self, status: int, kind: str, message: str) -> None:
-        self.say_whole(status, {"type": "error", "error": {"type": kind, "message": message}})
+        self.send_json(status, {"type": "error", "error": {"type": kind, "message": message}})
 
-    def _build_message(self, request: Request, number: int) -> Json:
+    def _build_message(self, request: ModelRequest, number: int) -> Json:
         return {
             "id": f"msg_{number:04}",
             "type": "message",
@@ -75,15 +84,17 @@ class _Handler(ScriptedHandler):
             "usage": {**USAGE, "output_tokens": 1},
         }
 
-    def _build_content(self, reply: Reply) -> list[Json]:
-        text = "".join(self.model.words()) if reply.slow else reply.text
+    def _build_content(self, reply: ScriptedAnswer) -> list[Json]:
+        text = "".join(self.model.stream_slow_text()) if reply.slow else reply.text
         calls = [
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": call.tool_input}
             for call in reply.calls
         ]
         return [{"type": "text", "text": text}, *calls]
 
-    def _build_events(self, reply: Reply, request: Request, number: int) -> Iterator[Json]:
+    def _build_events(
+        self, reply: ScriptedAnswer, request: ModelRequest, number: int
+    ) -> Iterator[Json]:
         yield {"type": "message_start", "message": self._build_message(request, number)}
         for index, (block, deltas) in enumerate(self._build_blocks(reply)):
             yield {"type": "content_block_start", "index": index, "content_block": block}
@@ -98,20 +109,21 @@ class _Handler(ScriptedHandler):
         }
         yield {"type": "message_stop"}
 
-    def _build_blocks(self, reply: Reply) -> Iterator[tuple[Json, Iterator[Json]]]:
+    def _build_blocks(self, reply: ScriptedAnswer) -> Iterator[tuple[Json, Iterator[Json]]]:
         if reply.reasoning:
             thinking = [
-                {"type": "thinking_delta", "thinking": piece} for piece in pieces(reply.reasoning)
+                {"type": "thinking_delta", "thinking": piece}
+                for piece in split_text(reply.reasoning)
             ]
             signature = {"type": "signature_delta", "signature": "c2lnbmVkIGJ5IGEgdGVzdA=="}
             yield (
                 {"type": "thinking", "thinking": "", "signature": ""},
                 iter([*thinking, signature]),
             )
-        words = self.model.words() if reply.slow else iter(pieces(reply.text))
+        words = self.model.stream_slow_text() if reply.slow else iter(split_text(reply.text))
         yield {"type": "text", "text": ""}, ({"type": "text_delta", "text": word} for word in words)
         for call in reply.calls:
-            parts = pieces(json.dumps(call.arguments))
+            parts = split_text(json.dumps(call.tool_input))
             deltas = ({"type": "input_json_delta", "partial_json": part} for part in parts)
             yield {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}, deltas
 
@@ -128,4 +140,4 @@ class AnthropicServer(ScriptedServer):
             if isinstance(content, list)
             else []
         )
-        return text_of(results[-1]) if results else None
+        return join_message_text(results[-1]) if results else None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from programs import install_program, python_folder
+from programs import install_program, install_python_package
 
 NAMES = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 SECONDS = 90.0
@@ -103,7 +103,7 @@ def _run_python(pin: str, home: Path, arguments: Sequence[str]) -> str:
     return read_output(
         [sys.executable, *arguments],
         home,
-        {"HOME": str(home), "PYTHONPATH": str(python_folder(pin))},
+        {"HOME": str(home), "PYTHONPATH": str(install_python_package(pin))},
     )
 
 

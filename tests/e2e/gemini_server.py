@@ -6,7 +6,15 @@ import json
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-from scripts import Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces
+from scripts import (
+    Failure,
+    Json,
+    ModelRequest,
+    ScriptedAnswer,
+    ScriptedHandler,
+    ScriptedServer,
+    split_text,
+)
 
 # As Gemini counts: what was cached is part of the prompt, what was thought is not part of the
 # reply.
@@ -27,7 +35,7 @@ class _Handler(ScriptedHandler):
     def answer_post(self, body: Json) -> None:
         model, _, method = unquote(self.path).partition("?")[0].rpartition("/")[2].partition(":")
         if method == "countTokens":
-            self.say_whole(200, {"totalTokens": USAGE["promptTokenCount"]})
+            self.send_json(200, {"totalTokens": USAGE["promptTokenCount"]})
         elif method not in ("generateContent", "streamGenerateContent"):
             self.answer_get()
         else:
@@ -39,17 +47,19 @@ class _Handler(ScriptedHandler):
             for tool in body.get("tools") or []
             for one in tool.get("functionDeclarations") or []
         ]
-        _, request, answer = self.model.answer(body, [str(one.get("name")) for one in declared])
+        _, request, answer = self.model.answer_request(
+            body, [str(one.get("name")) for one in declared]
+        )
         if isinstance(answer, Failure):
             self._send_error(answer.status, answer.message)
         elif method == "streamGenerateContent":
-            self.say_events(
+            self.send_events(
                 request, (("", json.dumps(event)) for event in self._build_events(answer, request))
             )
         else:
             asked = (body.get("generationConfig") or {}).get("responseJsonSchema")
             text = json.dumps(_fill_schema(asked)) if asked else answer.text
-            self.say_whole(
+            self.send_json(
                 200, {**_build_candidate([{"text": text}], request, "STOP"), "usageMetadata": USAGE}
             )
 
@@ -59,15 +69,15 @@ class _Handler(ScriptedHandler):
             "message": message,
             "status": _ERROR_STATUSES.get(status, "NOT_FOUND"),
         }
-        self.say_whole(status, {"error": error})
+        self.send_json(status, {"error": error})
 
-    def _build_events(self, reply: Reply, request: Request) -> Iterator[Json]:
+    def _build_events(self, reply: ScriptedAnswer, request: ModelRequest) -> Iterator[Json]:
         if reply.reasoning:  # whole, as its models say a thought: gemini trims each piece
             yield _build_candidate([{"text": reply.reasoning, "thought": True}], request)
-        for piece in self.model.words() if reply.slow else pieces(reply.text):
+        for piece in self.model.stream_slow_text() if reply.slow else split_text(reply.text):
             yield _build_candidate([{"text": piece}], request)
         calls = [
-            {"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}}
+            {"functionCall": {"id": call.id, "name": call.name, "args": call.tool_input}}
             for call in reply.calls
         ]
         yield {**_build_candidate(calls or [{"text": ""}], request, "STOP"), "usageMetadata": USAGE}
@@ -81,7 +91,7 @@ def _fill_schema(schema: Json) -> Json:
     return {name: values[value["type"].upper()] for name, value in schema["properties"].items()}
 
 
-def _build_candidate(parts: list[Json], request: Request, reason: str | None = None) -> Json:
+def _build_candidate(parts: list[Json], request: ModelRequest, reason: str | None = None) -> Json:
     candidate = {"index": 0, "content": {"role": "model", "parts": parts}}
     return {
         "candidates": [candidate | ({"finishReason": reason} if reason else {})],

@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from scripts import Failure, Json, Reply, ScriptedHandler, ScriptedServer, pieces, text_of
+from scripts import (
+    Failure,
+    Json,
+    ScriptedAnswer,
+    ScriptedHandler,
+    ScriptedServer,
+    join_message_text,
+    split_text,
+)
 
 MODEL = "mock-1"
 SECOND_MODEL = "mock-2"  # what a conversation can be switched to
@@ -28,7 +36,7 @@ class _Handler(ScriptedHandler):
         models = [
             {"id": name, "object": "model", "owned_by": "tests"} for name in (MODEL, SECOND_MODEL)
         ]
-        self.say_whole(200, {"object": "list", "data": models})
+        self.send_json(200, {"object": "list", "data": models})
 
     def answer_post(self, body: Json) -> None:
         offered = [
@@ -36,27 +44,27 @@ class _Handler(ScriptedHandler):
             for tool in body.get("tools") or []
             for name in _list_names(tool.get("function") or tool.get("custom") or {})
         ]
-        number, request, answer = self.model.answer(body, offered)
+        number, request, answer = self.model.answer_request(body, offered)
         frame = {"id": f"chatcmpl-{number}", "created": 1_700_000_000, "model": request.model}
         if isinstance(answer, Failure):
             kind, code = _ERROR_TYPES[answer.status]
             error = {"message": answer.message, "type": kind, "param": None, "code": code}
-            self.say_whole(answer.status, {"error": error})
+            self.send_json(answer.status, {"error": error})
         elif body.get("stream"):
-            self.say_events(request, self._build_events(answer, frame))
+            self.send_events(request, self._build_events(answer, frame))
         else:
             self._send_completion(answer, frame)
 
-    def _send_completion(self, reply: Reply, frame: Json) -> None:
+    def _send_completion(self, reply: ScriptedAnswer, frame: Json) -> None:
         calls = [
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+                "function": {"name": call.name, "arguments": json.dumps(call.tool_input)},
             }
             for call in reply.calls
         ]
-        text = "".join(self.model.words()) if reply.slow else reply.text
+        text = "".join(self.model.stream_slow_text()) if reply.slow else reply.text
         message = {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
         message |= {"reasoning_content": reply.reasoning} if reply.reasoning else {}
         choice = {
@@ -64,11 +72,11 @@ class _Handler(ScriptedHandler):
             "message": message,
             "finish_reason": "tool_calls" if calls else "stop",
         }
-        self.say_whole(
+        self.send_json(
             200, {**frame, "object": "chat.completion", "choices": [choice], "usage": USAGE}
         )
 
-    def _build_events(self, reply: Reply, frame: Json) -> Iterator[tuple[str, str]]:
+    def _build_events(self, reply: ScriptedAnswer, frame: Json) -> Iterator[tuple[str, str]]:
         frame = {**frame, "object": "chat.completion.chunk"}
         for delta, finish_reason in self._build_deltas(reply):
             choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
@@ -76,11 +84,11 @@ class _Handler(ScriptedHandler):
         yield "", json.dumps({**frame, "choices": [], "usage": USAGE})
         yield "", "[DONE]"
 
-    def _build_deltas(self, reply: Reply) -> Iterator[tuple[Json, str | None]]:
+    def _build_deltas(self, reply: ScriptedAnswer) -> Iterator[tuple[Json, str | None]]:
         yield {"role": "assistant", "content": ""}, None
-        for piece in pieces(reply.reasoning):
+        for piece in split_text(reply.reasoning):
             yield {"reasoning_content": piece}, None
-        for piece in self.model.words() if reply.slow else pieces(reply.text):
+        for piece in self.model.stream_slow_text() if reply.slow else split_text(reply.text):
             yield {"content": piece}, None
         for index, call in enumerate(reply.calls):
             opening = {"index": index, "id": call.id, "type": "function"}
@@ -88,7 +96,7 @@ class _Handler(ScriptedHandler):
                 {"tool_calls": [{**opening, "function": {"name": call.name, "arguments": ""}}]},
                 None,
             )
-            for piece in pieces(json.dumps(call.arguments)):
+            for piece in split_text(json.dumps(call.tool_input)):
                 yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}, None
         yield {}, "tool_calls" if reply.calls else "stop"
 
@@ -114,4 +122,4 @@ class ModelServer(ScriptedServer):
         return f"{self.address}/v1"
 
     def find_tool_result(self, message: Json) -> str | None:
-        return text_of(message) if message.get("role") == "tool" else None
+        return join_message_text(message) if message.get("role") == "tool" else None

@@ -123,7 +123,7 @@ def find_newest(package: str) -> str:
     """
     if package in programs.PYTHON_PINS or package in programs.PYTHON_PROGRAMS:
         name = programs.PYTHON_PINS.get(package, package).partition("==")[0]
-        python = programs.newer_python() if package in programs.PYTHON_PROGRAMS else None
+        python = programs.find_newer_python() if package in programs.PYTHON_PROGRAMS else None
         previews = ["--pre"] if re.search("[a-z]", programs.find_pinned_version(package)) else []
         command = [python or sys.executable, "-m", "pip", "index", "versions", *previews, name]
         match = re.search(r"\(([^)]+)\)", _read_output(command, REGISTRY_SECONDS))
@@ -132,7 +132,7 @@ def find_newest(package: str) -> str:
         pin = programs.PINS[package]
         name = pin.removeprefix("npm:").rpartition("@")[0] if pin.startswith("npm:") else package
         # a program's version is that of its platform's package
-        name = programs.platform_package(name)
+        name = programs.resolve_platform_package(name)
         npm = shutil.which("npm") or "npm"
         version = _read_output([npm, "view", name, "version"], REGISTRY_SECONDS).strip()
     if not version:
@@ -154,8 +154,8 @@ def use_version(package: str, version: str) -> None:
     for cached in (
         programs.install_program,
         programs.install_npm_package,
-        programs.python_folder,
-        programs.copilot_cache,
+        programs.install_python_package,
+        programs.build_copilot_cache,
     ):
         cached.cache_clear()
 
@@ -264,7 +264,7 @@ def _run_program(name: str, package: str, arguments: Sequence[str]) -> str:
     """Return what a vendor program of npm's prints, in an empty home. Its package may bring other
     programs too.
     """
-    path = f"{programs.node_folder()}{os.pathsep}{os.environ['PATH']}"
+    path = f"{programs.find_node_folder()}{os.pathsep}{os.environ['PATH']}"
     programs_folder = programs.install_npm_package(package) / "node_modules" / ".bin"
     with tempfile.TemporaryDirectory() as home:
         command = [str(programs_folder / get_adapter(name).programs[0]), *arguments]

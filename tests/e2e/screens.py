@@ -59,7 +59,7 @@ COLOURS = {
 }  # fmt: skip
 
 
-def commands(casts: Path) -> dict[str, list[str]]:
+def build_commands(casts: Path) -> dict[str, list[str]]:
     """The commands by the name of their picture."""
     return {
         "make-run": ["make", "--no-print-directory", "run"],
@@ -76,7 +76,7 @@ def commands(casts: Path) -> dict[str, list[str]]:
     }
 
 
-def environment(home: Path) -> dict[str, str]:
+def build_environment(home: Path) -> dict[str, str]:
     """An empty home; the vendors' programs of the tests are on PATH, as far as they were installed."""
     programs = [str(path) for path in sorted(CACHE.glob("*/node_modules/.bin"))]
     node = [str(path) for path in sorted(CACHE.glob("node-*/bin"))]
@@ -101,7 +101,7 @@ class Terminal:
         """Take what was written to a terminal."""
         self._stream.feed(written.replace("\n", "\r\n").encode())
 
-    def run(self, command: list[str], around: Mapping[str, str], folder: Path) -> None:
+    def run_command(self, command: list[str], around: Mapping[str, str], folder: Path) -> None:
         """Run a command to its end."""
         main, other = pty.openpty()
         fcntl.ioctl(
@@ -119,7 +119,7 @@ class Terminal:
         os.close(other)
         deadline = time.monotonic() + SECONDS
         try:
-            while time.monotonic() < deadline and (said := _read(main)):
+            while time.monotonic() < deadline and (said := _read_output(main)):
                 self._stream.feed(said)
         finally:
             os.close(main)
@@ -127,36 +127,36 @@ class Terminal:
                 process.kill()
             process.wait()
 
-    def lines(self) -> Iterator[str]:
+    def render_lines(self) -> Iterator[str]:
         """Each line as HTML."""
         rows = [*self.screen.history.top, *(self.screen.buffer[row] for row in range(LINES))]
         drawn = [
-            "".join(_drawn(row[column]) for column in range(self.screen.columns)).rstrip()
+            "".join(_render_cell(row[column]) for column in range(self.screen.columns)).rstrip()
             for row in rows
         ]
         while drawn and not drawn[-1]:
             drawn.pop()
         yield from drawn
 
-    def page(self, title: str) -> str:
+    def render_page(self, title: str) -> str:
         """The lines on a page."""
         style = (
             "body { margin: 0; padding: 12px; background: #1b1c1f; color: #d7d8d3; width: max-content }"
             f"pre {{ font: 14px/1.35 'DejaVu Sans Mono', monospace; margin: 0; width: {self.screen.columns}ch;"
             " outline: 1px solid #333 }"
         )
-        text = "\n".join(self.lines())
+        text = "\n".join(self.render_lines())
         return f"<!doctype html><html data-ready=yes><title>{title}</title><style>{style}</style><pre>{text}</pre>"
 
 
-def _read(file: int) -> bytes:
+def _read_output(file: int) -> bytes:
     try:
         return os.read(file, 65_536)
     except OSError:  # the command has ended and nobody else has the terminal open
         return b""
 
 
-def _drawn(cell: Any) -> str:
+def _render_cell(cell: Any) -> str:
     text = html.escape(cell.data)
     ink, paper = (COLOURS.get(name, f"#{name}") for name in (cell.fg, cell.bg))
     if cell.reverse:
@@ -168,22 +168,24 @@ def _drawn(cell: Any) -> str:
     return f'<span style="{style}">{text}</span>' if style else text
 
 
-def terminals(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> None:
+def capture_terminals(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> None:
     """A picture of each command at each width."""
     home = casts.parent / "home"
     home.mkdir()
-    for name, command in commands(casts).items():
-        for columns in COLUMNS if _wanted(name, chosen) else ():
+    for name, command in build_commands(casts).items():
+        for columns in COLUMNS if _is_chosen(name, chosen) else ():
             terminal = Terminal(columns)
             where = ROOT if command[0] == "make" else casts.parent
-            terminal.run(command, environment(home), where)
+            terminal.run_command(command, build_environment(home), where)
             page = casts.parent / f"{name}-{columns}.html"
-            page.write_text(terminal.page(name), encoding="utf-8")
+            page.write_text(terminal.render_page(name), encoding="utf-8")
             browser.open_file(page, size=(200, 200))
-            _save(browser, folder / f"terminal-{name}-{columns}.png")
+            _save_screenshot(browser, folder / f"terminal-{name}-{columns}.png")
 
 
-def attached(browser: Browser, temporary: Path, folder: Path, chosen: list[str]) -> None:
+def capture_attached_terminals(
+    browser: Browser, temporary: Path, folder: Path, chosen: list[str]
+) -> None:
     """A picture of `claude attach` at each width, over the same hosts as the page's."""
     hosts = {
         "question": scenes.build_asking_host(),
@@ -192,8 +194,8 @@ def attached(browser: Browser, temporary: Path, folder: Path, chosen: list[str])
     }
     hosts["live"] = scenes.build_working_host()
     for name, host in hosts.items():
-        for columns in COLUMNS if _wanted(f"attach-{name}", chosen) else ():
-            sitting = _sitting(host, columns)
+        for columns in COLUMNS if _is_chosen(f"attach-{name}", chosen) else ():
+            sitting = _build_sitting(host, columns)
             if name == "live":
                 sitting.line(start())
                 sitting.line(
@@ -203,12 +205,12 @@ def attached(browser: Browser, temporary: Path, folder: Path, chosen: list[str])
             terminal = Terminal(columns)
             terminal.feed(sitting.written)
             page = temporary / f"attach-{name}-{columns}.html"
-            page.write_text(terminal.page(name), encoding="utf-8")
+            page.write_text(terminal.render_page(name), encoding="utf-8")
             browser.open_file(page, size=(200, 200))
-            _save(browser, folder / f"terminal-attach-{name}-{columns}.png")
+            _save_screenshot(browser, folder / f"terminal-attach-{name}-{columns}.png")
 
 
-def _sitting(host: StandIn, columns: int) -> Sitting:
+def _build_sitting(host: StandIn, columns: int) -> Sitting:
     """A terminal at a host, once its question has stood for a moment."""
     sitting, facts = Sitting(columns, LINES, "truecolor"), host.facts
     sitting.now = scenes.NOW / 1000
@@ -223,18 +225,20 @@ def _sitting(host: StandIn, columns: int) -> Sitting:
     return sitting
 
 
-def pages(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> None:
+def capture_pages(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> None:
     """A picture of each page for a phone and a desktop, light and dark."""
     for page in sorted(casts.glob("*.html")):
-        for size, points in SIZES.items() if _wanted(page.stem, chosen) else ():
+        for size, points in SIZES.items() if _is_chosen(page.stem, chosen) else ():
             for dark in (False, True):
                 browser.open_file(page, size=points, dark=dark)
-                _save(
+                _save_screenshot(
                     browser, folder / f"page-{page.stem}-{size}-{'dark' if dark else 'light'}.png"
                 )
 
 
-def living(browser: Browser, temporary: Path, folder: Path, chosen: list[str]) -> None:
+def capture_session_views(
+    browser: Browser, temporary: Path, folder: Path, chosen: list[str]
+) -> None:
     """A picture of each view of the page of living sessions, over hosts that stand in for real
     ones.
     """
@@ -244,13 +248,13 @@ def living(browser: Browser, temporary: Path, folder: Path, chosen: list[str]) -
         "choice": scenes.build_choosing_host(),
         "edit": scenes.build_editing_host(),
     }
-    webs = {"all": web_of(temporary / "all", [*hosts.values(), *scenes.build_other_hosts()])}
-    webs["none"] = web_of(temporary / "none", [])
+    webs = {"all": start_web(temporary / "all", [*hosts.values(), *scenes.build_other_hosts()])}
+    webs["none"] = start_web(temporary / "none", [])
     addresses = {"list": "", "new": "#new", "error": "#s/ffffffff"}
     addresses |= {name: f"#s/{host.facts['id']}" for name, host in hosts.items()}
     try:
         for name, address in {"login": "", **addresses, "empty": ""}.items():
-            if not _wanted(f"bridge-{name}", chosen):
+            if not _is_chosen(f"bridge-{name}", chosen):
                 continue
             page = Page(browser, webs["none" if name == "empty" else "all"])
             if name == "login":
@@ -269,12 +273,12 @@ def living(browser: Browser, temporary: Path, folder: Path, chosen: list[str]) -
             web.close()
 
 
-def readme(browser: Browser, temporary: Path) -> None:
+def capture_readme(browser: Browser, temporary: Path) -> None:
     """The README's picture of the page, in few colours: a small file."""
     from PIL import Image
 
     asking = scenes.build_asking_host()
-    web = web_of(
+    web = start_web(
         temporary / "readme", [asking, scenes.build_working_host(), *scenes.build_other_hosts()]
     )
     try:
@@ -289,12 +293,12 @@ def readme(browser: Browser, temporary: Path) -> None:
         web.close()
 
 
-def web_of(state: Path, hosts: list[StandIn]) -> Web:
+def start_web(state: Path, hosts: list[StandIn]) -> Web:
     """A gateway with these hosts."""
     return Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(state)}), Endpoint(port=0))
 
 
-def _save(browser: Browser, path: Path) -> None:
+def _save_screenshot(browser: Browser, path: Path) -> None:
     """All of the page that is open, as far as a picture goes."""
     box = browser.run_script(
         "const e = document.documentElement; return [e.scrollWidth, Math.max(e.scrollHeight, 200)]"
@@ -304,11 +308,11 @@ def _save(browser: Browser, path: Path) -> None:
     sys.stdout.write(f"{path}\n")
 
 
-def _wanted(name: str, chosen: list[str]) -> bool:
+def _is_chosen(name: str, chosen: list[str]) -> bool:
     return not chosen or name in chosen
 
 
-def recorded(folder: Path) -> None:
+def write_recordings(folder: Path) -> None:
     """Casts and their pages: one of everything, sessions of 2,000 and of 20,000 events, and the
     sums of them all.
     """
@@ -352,14 +356,14 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="screens-") as temporary:
             if arguments.readme:
-                readme(browser, Path(temporary))
+                capture_readme(browser, Path(temporary))
                 return
-            living(browser, Path(temporary), arguments.to, arguments.names)
-            attached(browser, Path(temporary), arguments.to, arguments.names)
+            capture_session_views(browser, Path(temporary), arguments.to, arguments.names)
+            capture_attached_terminals(browser, Path(temporary), arguments.to, arguments.names)
             casts = Path(temporary) / "casts"
-            recorded(casts)
-            terminals(browser, casts, arguments.to, arguments.names)
-            pages(browser, casts, arguments.to, arguments.names)
+            write_recordings(casts)
+            capture_terminals(browser, casts, arguments.to, arguments.names)
+            capture_pages(browser, casts, arguments.to, arguments.names)
     finally:
         browser.close()
 

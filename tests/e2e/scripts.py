@@ -84,7 +84,7 @@ _READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
 )
 
 
-def _low_risk(command: str) -> Json:
+def _build_droid_command(command: str) -> Json:
     """Return the arguments of droid's shell. Its model labels the risk of a command."""
     return {
         "summary": "x",
@@ -107,7 +107,10 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
         ("Create", lambda path: {"file_path": path, "content": WRITTEN}),
         ("Write.path", lambda path: {"path": path, "content": WRITTEN}),
         ("Write", lambda path: {"file_path": path, "content": WRITTEN}),
-        ("exec_command", lambda path: {"cmd": _patching(f"Add File: {path}\n+{WRITTEN}")}),
+        (
+            "exec_command",
+            lambda path: {"cmd": _build_patch_command(f"Add File: {path}\n+{WRITTEN}")},
+        ),
         ("create", lambda path: {"path": path, "file_text": WRITTEN}),
         ("WriteFile", lambda path: {"path": path, "content": WRITTEN}),
         ("editor", lambda path: {"path": path, "new_text": WRITTEN}),
@@ -116,7 +119,9 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
         (
             "exec_command",
             lambda path: {
-                "cmd": _patching(f"Update File: {path}\n@@\n-{EDITED[0]}\n+{EDITED[1]}\n")
+                "cmd": _build_patch_command(
+                    f"Update File: {path}\n@@\n-{EDITED[0]}\n+{EDITED[1]}\n"
+                )
             },
         ),
     ),
@@ -128,7 +133,7 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
             lambda command: {"command": command, "description": "What the test asked for"},
         ),
         ("bash", lambda command: {"command": command}),
-        ("Execute", _low_risk),
+        ("Execute", _build_droid_command),
         ("Bash.cwd", lambda command: {"command": command}),
         ("Bash", lambda command: {"command": command, "description": "What the test asked for"}),
         ("exec_command", lambda command: {"cmd": command}),
@@ -148,15 +153,15 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
     ),
     "ask": (
         ("ask_user.choices", lambda question: {"question": question, "choices": ["red", "blue"]}),
-        ("ask_user_question", lambda question: {"questions": [_choice(question)]}),
+        ("ask_user_question", lambda question: {"questions": [_build_question(question)]}),
         (
             "AskUserQuestion.background",
-            lambda question: {"questions": [_single(_choice(question))]},
+            lambda question: {"questions": [_remove_multi_select(_build_question(question))]},
         ),
-        ("AskUserQuestion", lambda question: {"questions": [_choice(question)]}),
+        ("AskUserQuestion", lambda question: {"questions": [_build_question(question)]}),
         (
             "request_user_input",
-            lambda question: {"questions": [{"id": "colour", **_choice(question)}]},
+            lambda question: {"questions": [{"id": "colour", **_build_question(question)}]},
         ),
     ),
     "call": (),
@@ -167,39 +172,39 @@ _TOOLS["both"] = _TOOLS["shell"]
 PATCHING = ("apply_patch <<'PATCH'\n", "PATCH")  # around a patch, where it is a command
 
 
-def _choice(question: str) -> Json:
+def _build_question(question: str) -> Json:
     options = [
         {"label": label, "description": f"The colour is {label}."} for label in ("red", "blue")
     ]
     return {"question": question, "header": "Colour", "options": options, "multiSelect": False}
 
 
-def _single(question: Json) -> Json:
+def _remove_multi_select(question: Json) -> Json:
     """The question without what Kimi Code refuses, which has another name for it."""
     return {key: value for key, value in question.items() if key != "multiSelect"}
 
 
-def _patching(change: str) -> str:
+def _build_patch_command(change: str) -> str:
     """The command by which codex changes a file."""
     return f"*** Begin Patch\n*** {change}*** End Patch\n".join(PATCHING)
 
 
 @dataclass(frozen=True)
-class Call:
+class ScriptedCall:
     """A call of one of the program's tools."""
 
     id: str
     name: str
-    arguments: Json
+    tool_input: Json
 
 
 @dataclass(frozen=True)
-class Reply:
+class ScriptedAnswer:
     """What the model says to one request."""
 
     text: str
     reasoning: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
     slow: bool = False
 
 
@@ -212,7 +217,7 @@ class Failure:
 
 
 @dataclass
-class Request:
+class ModelRequest:
     """One request as it came in, and how its reply ended."""
 
     body: Json
@@ -243,7 +248,7 @@ class Request:
         return found if isinstance(found, str) else None
 
 
-def text_of(message: Json) -> str:
+def join_message_text(message: Json) -> str:
     """The text of a message whose content may be a string or a list of parts."""
     content = message.get("content")
     if isinstance(content, str):
@@ -251,7 +256,7 @@ def text_of(message: Json) -> str:
     return "\n".join(part.get("text") or "" for part in content or [] if isinstance(part, dict))
 
 
-def pieces(text: str) -> list[str]:
+def split_text(text: str) -> list[str]:
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
 
 
@@ -261,7 +266,7 @@ class ScriptedServer:
     handler: ClassVar[type[ScriptedHandler]]
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
         self.stopping = threading.Event()
         self._lock = threading.Lock()
         handler = type("Handler", (self.handler,), {"model": self})
@@ -280,12 +285,14 @@ class ScriptedServer:
         """The base address a client is configured with."""
         return self.address
 
-    def asked(self, script: str) -> list[Request]:
+    def asked(self, script: str) -> list[ModelRequest]:
         """The requests of one script, in order of arrival."""
         with self._lock:
             return [request for request in self.requests if request.script == script]
 
-    def answer(self, body: Json, offered: Sequence[str]) -> tuple[int, Request, Reply | Failure]:
+    def answer_request(
+        self, body: Json, offered: Sequence[str]
+    ) -> tuple[int, ModelRequest, ScriptedAnswer | Failure]:
         """Keeps the request; its number from 1, what it was, and what is to be said to it."""
         request = self._read(body, offered)
         with self._lock:
@@ -297,43 +304,49 @@ class ScriptedServer:
             return number, request, Failure(status, ERROR_MESSAGES[status])
         return number, request, self._reply(request, number)
 
-    def _read(self, body: Json, offered: Sequence[str]) -> Request:
+    def _read(self, body: Json, offered: Sequence[str]) -> ModelRequest:
         """Which script the conversation asks for, and what its tool has answered already.
 
         Without tools it is not the conversation: a title is asked for with the same words.
         """
         told: str | None = None
         if not offered:
-            return Request(body, offered, "hidden", "", told)
+            return ModelRequest(body, offered, "hidden", "", told)
         for message in reversed(body.get("messages") or []):
             told = self.find_tool_result(message) if told is None else told
             if message.get("role") != "user":
                 continue
-            tags = TAG.findall(text_of(message))
+            tags = TAG.findall(join_message_text(message))
             if tags:
                 script, argument = tags[-1]
-                return Request(body, offered, script, argument.strip(), told)
-        return Request(body, offered, "hidden", "", told)
+                return ModelRequest(body, offered, script, argument.strip(), told)
+        return ModelRequest(body, offered, "hidden", "", told)
 
     def find_tool_result(self, message: Json) -> str | None:
         """What a tool returned, if a message of the conversation says so."""
         raise NotImplementedError
 
-    def _reply(self, request: Request, number: int) -> Reply:
+    def _reply(self, request: ModelRequest, number: int) -> ScriptedAnswer:
         if request.script == "slow":
-            return Reply("", slow=True)
+            return ScriptedAnswer("", slow=True)
         if request.script in _TOOLS:
-            calls = tuple(_calls(request, number))
+            calls = tuple(_build_calls(request, number))
             reasoning = REASONING if request.script == "ponder" else ""
-            return Reply(REPLY_BEFORE_TOOL, reasoning, calls) if calls else Reply(REPLY_AFTER_TOOL)
+            return (
+                ScriptedAnswer(REPLY_BEFORE_TOOL, reasoning, calls)
+                if calls
+                else ScriptedAnswer(REPLY_AFTER_TOOL)
+            )
         if request.script == "unplan":
             step = sum(len(message.get("results") or ()) for message in request.messages)
-            return Reply(REPLY_BEFORE_TOOL, calls=_unplanned(request)[step : step + 1])
+            return ScriptedAnswer(
+                REPLY_BEFORE_TOOL, calls=_build_plan_exit_calls(request)[step : step + 1]
+            )
         if request.script == "hidden":
-            return Reply(REPLY_TO_HIDDEN_REQUEST)
-        return Reply(REPLY, REASONING if request.script == "think" else "")
+            return ScriptedAnswer(REPLY_TO_HIDDEN_REQUEST)
+        return ScriptedAnswer(REPLY, REASONING if request.script == "think" else "")
 
-    def words(self) -> Iterator[str]:
+    def stream_slow_text(self) -> Iterator[str]:
         """A slow reply; it ends early when the server stops."""
         for word in range(SLOW_WORDS):
             yield f"word{word} "
@@ -351,7 +364,7 @@ class ScriptedServer:
         self._http.server_close()
 
 
-def _calls(request: Request, number: int) -> Iterator[Call]:
+def _build_calls(request: ModelRequest, number: int) -> Iterator[ScriptedCall]:
     """The calls the script makes, in the words of the tools this request offers; none when they are
     answered.
     """
@@ -368,11 +381,11 @@ def _calls(request: Request, number: int) -> Iterator[Call]:
     if request.told is not None:
         _, again, wanted = request.told.partition(AGAIN)
         if again:
-            yield Call(f"call_{number}", called, json.JSONDecoder().raw_decode(wanted)[0])
+            yield ScriptedCall(f"call_{number}", called, json.JSONDecoder().raw_decode(wanted)[0])
         return
     if request.script == "call":
         called, _, given = request.argument.partition(" ")
-        yield Call(f"call_{number}_0", called, json.loads(given or "{}"))
+        yield ScriptedCall(f"call_{number}_0", called, json.loads(given or "{}"))
         return
     between = {"parallel": None, "both": ";;"}
     values = (
@@ -381,10 +394,10 @@ def _calls(request: Request, number: int) -> Iterator[Call]:
         else [request.argument]
     )
     for position, value in enumerate(values):
-        yield Call(f"call_{number}_{position}", called, arguments(value.strip()))
+        yield ScriptedCall(f"call_{number}_{position}", called, arguments(value.strip()))
 
 
-def _unplanned(request: Request) -> tuple[Call, ...]:
+def _build_plan_exit_calls(request: ModelRequest) -> tuple[ScriptedCall, ...]:
     """The calls of gemini's tools, one a reply, that end where nobody is asked any more."""
     calls: Sequence[tuple[str, Json]] = (
         ("enter_plan_mode", {}),
@@ -393,7 +406,8 @@ def _unplanned(request: Request) -> tuple[Call, ...]:
         ("run_shell_command", {"command": request.argument}),
     )
     return tuple(
-        Call(f"call_{place}", name, arguments) for place, (name, arguments) in enumerate(calls)
+        ScriptedCall(f"call_{place}", name, arguments)
+        for place, (name, arguments) in enumerate(calls)
     )
 
 
@@ -427,7 +441,7 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         """Answers a request with one."""
         raise NotImplementedError
 
-    def say_whole(self, status: int, value: object) -> None:
+    def send_json(self, status: int, value: object) -> None:
         payload = json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -435,7 +449,7 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(payload)
 
-    def say_events(self, request: Request, events: Iterator[tuple[str, str]]) -> None:
+    def send_events(self, request: ModelRequest, events: Iterator[tuple[str, str]]) -> None:
         """Server-sent events, each with its name (or none) and its data, until the client has left."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")

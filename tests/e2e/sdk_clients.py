@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from place import TURN_SECONDS, Line, LineProcess, Sandbox
-from programs import PYTHON_PINS, find_node, find_pinned_version, install_npm_package, python_folder
+from programs import (
+    PYTHON_PINS,
+    find_node,
+    find_pinned_version,
+    install_npm_package,
+    install_python_package,
+)
 
 from shim.process.find_program import is_drop_in
 from shim.process.install import read_install_settings
@@ -202,7 +208,7 @@ def _python(pin: str, **known: bool) -> SdkClient:
     return SdkClient(
         f"python-{PYTHON_PINS[pin].rpartition('==')[2]}",
         lambda: (sys.executable, "-S", "-P", str(PROGRAMS / "py_client.py")),
-        lambda: {"PYTHONPATH": str(python_folder(pin))},
+        lambda: {"PYTHONPATH": str(install_python_package(pin))},
         **known,
     )
 

@@ -21,7 +21,14 @@ from typing import Any
 import pytest
 from frontend import DropInFrontend
 from place import Line, wait_until
-from scripts import REPLY, REPLY_AFTER_TOOL, Call, Reply, Request, ScriptedServer
+from scripts import (
+    REPLY,
+    REPLY_AFTER_TOOL,
+    ModelRequest,
+    ScriptedAnswer,
+    ScriptedCall,
+    ScriptedServer,
+)
 from test_acp import ASKING, Conversation, made
 from test_hooked_vendors import (
     LET_OUT,
@@ -49,19 +56,19 @@ OPTIONS = [{"label": "Red", "description": "warm"}, {"label": "Blue", "descripti
 class AtOnce(SteppingResponses):
     """A model that makes all calls of `steps` in one reply."""
 
-    def _reply(self, request: Request, number: int) -> Reply:
+    def _reply(self, request: ModelRequest, number: int) -> ScriptedAnswer:
         told = [one for one in request.messages if str(one.get("type")).endswith("_output")]
         if told or request.script != "hidden":
             return (
                 super()._reply(request, number)
                 if request.script != "hidden"
-                else Reply(REPLY_AFTER_TOOL)
+                else ScriptedAnswer(REPLY_AFTER_TOOL)
             )
         calls = (
-            Call(f"call_{number}_{place}", name, given)
+            ScriptedCall(f"call_{number}_{place}", name, given)
             for place, (name, given) in enumerate(self.steps)
         )
-        return Reply("Both.", calls=tuple(calls))
+        return ScriptedAnswer("Both.", calls=tuple(calls))
 
 
 at_once = pytest.mark.parametrize("vendor", [replace(CODEX, server=AtOnce)], ids=str, indirect=True)

@@ -13,14 +13,17 @@ from typing import Any
 import pytest
 from counters import COUNTERS, NAMES, Usage, read_ccusage_totals
 from frontend import DropInFrontend
-from programs import newer_python
+from programs import find_newer_python
 from scripts import ScriptedServer
 from test_scenarios import BYPASS
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN, VENDORS, VIBE, Vendor
 
 pytestmark = pytest.mark.e2e
 
-ALL = (*VENDORS, *((VIBE,) if newer_python() is not None else ()))  # kimi says nowhere what it used
+ALL = (
+    *VENDORS,
+    *((VIBE,) if find_newer_python() is not None else ()),
+)  # kimi says nowhere what it used
 QUICK = (PI,)  # its numbers stand on each line of a message: they were counted more than once
 DEMO_SECONDS = 60.0
 

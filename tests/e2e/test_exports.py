@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import harbor_folders, python_folder
+from programs import install_harbor, install_python_package
 
 TESTS = Path(__file__).resolve().parent.parent
 CLIENTS = Path(__file__).with_name("clients")
@@ -67,7 +67,7 @@ def test_harbors_own_validator_takes_a_trajectory_of_every_fixture(
         file.write_bytes(exported(export, cast))
         files.append(str(file))
     assert len(files) > 250
-    assert run("validate_atif.py", *files, path=harbor_folders()) == {}
+    assert run("validate_atif.py", *files, path=install_harbor()) == {}
 
 
 def test_harbors_own_validator_refuses_what_is_no_trajectory(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_harbors_own_validator_refuses_what_is_no_trajectory(tmp_path: Path) -> 
     file.write_text(
         '{"schema_version": "ATIF-v1.8", "agent": {"name": "a", "version": "1"}, "steps": []}'
     )
-    assert list(run("validate_atif.py", str(file), path=harbor_folders())) == [str(file)]
+    assert list(run("validate_atif.py", str(file), path=install_harbor())) == [str(file)]
 
 
 @pytest.mark.parametrize("content", [False, True])
@@ -89,7 +89,7 @@ def test_opentelemetrys_own_protobuf_reads_the_spans(casts: dict[str, Path], con
         "cake/2026-07-parallel",
     ):
         said = exported(export, casts[name], content=content)
-        read = run("read_otlp.py", "json", path=str(python_folder("otlp")), stdin=said)
+        read = run("read_otlp.py", "json", path=str(install_python_package("otlp")), stdin=said)
         assert spans_of(read) and len(spans_of(read)) == len(spans_of(json.loads(said)))
 
 
@@ -146,7 +146,7 @@ def sent(cast: Path, url: str) -> Any:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("OTEL_")
     }
-    environment |= {"PYTHONPATH": str(python_folder("otlp")), "NO_PROXY": "127.0.0.1"}
+    environment |= {"PYTHONPATH": str(install_python_package("otlp")), "NO_PROXY": "127.0.0.1"}
     command = [sys.executable, "-P", "-c", SEND, str(cast), url]
     done = subprocess.run(
         command, capture_output=True, timeout=SECONDS, env=environment, check=False
@@ -166,13 +166,15 @@ def test_the_sdk_sends_a_collector_the_spans_that_the_file_has(
         in_file = run(
             "read_otlp.py",
             "json",
-            path=str(python_folder("otlp")),
+            path=str(install_python_package("otlp")),
             stdin=exported(export, casts[name], content=True),
         )
         assert sent(casts[name], url) == len(spans_of(in_file))
         ((path, kind, body),) = taken
         assert (path, kind) == ("/v1/traces", "application/x-protobuf")
-        received = run("read_otlp.py", "protobuf", path=str(python_folder("otlp")), stdin=body)
+        received = run(
+            "read_otlp.py", "protobuf", path=str(install_python_package("otlp")), stdin=body
+        )
         assert [comparable(span) for span in spans_of(received)] == [
             comparable(span) for span in spans_of(in_file)
         ]

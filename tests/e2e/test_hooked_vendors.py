@@ -19,7 +19,14 @@ from frontend import DropInFrontend, DropInRun, check_contract
 from model_server import ModelServer
 from place import LineProcess, wait_until
 from responses_server import ResponsesServer
-from scripts import PATCHING, REPLY_AFTER_TOOL, Call, Reply, Request, ScriptedServer
+from scripts import (
+    PATCHING,
+    REPLY_AFTER_TOOL,
+    ModelRequest,
+    ScriptedAnswer,
+    ScriptedCall,
+    ScriptedServer,
+)
 from vendor_setups import CODEX, COPILOT, Vendor
 
 STEP = "step by step"  # what the script of a prompt without a tag is told
@@ -35,7 +42,7 @@ class Stepping(ScriptedServer):
         super().__init__()
         self.steps, self.below = [], []
 
-    def _reply(self, request: Request, number: int) -> Reply:
+    def _reply(self, request: ModelRequest, number: int) -> ScriptedAnswer:
         if request.script != "hidden":
             return super()._reply(request, number)
         told = [
@@ -49,8 +56,8 @@ class Stepping(ScriptedServer):
             given = dict(arguments)
             if name.endswith("wait_agent"):
                 given["targets"] = [json.loads(told[0]["output"])["agent_id"]]
-            return Reply("A step.", calls=(Call(f"call_{number}", name, given),))
-        return Reply(REPLY_AFTER_TOOL)
+            return ScriptedAnswer("A step.", calls=(ScriptedCall(f"call_{number}", name, given),))
+        return ScriptedAnswer(REPLY_AFTER_TOOL)
 
 
 class SteppingResponses(Stepping, ResponsesServer):

@@ -18,7 +18,7 @@ from anthropic_server import AnthropicServer
 from clis import build_isolated_environment
 from place import LineProcess
 from programs import install_program
-from scripts import Call, Failure, Reply, Request
+from scripts import Failure, ModelRequest, ScriptedAnswer, ScriptedCall
 from vendor_setups import CLAUDE_ITSELF
 
 pytestmark = pytest.mark.e2e
@@ -40,7 +40,9 @@ class OneByOne(AnthropicServer):
         super().__init__()
         self._calls = calls
 
-    def answer(self, body: dict[str, Any], offered: Any) -> tuple[int, Request, Reply | Failure]:
+    def answer_request(
+        self, body: dict[str, Any], offered: Any
+    ) -> tuple[int, ModelRequest, ScriptedAnswer | Failure]:
         request = self._read(body, offered)
         self.requests.append(request)
         contents = [message.get("content") for message in body.get("messages") or ()]
@@ -48,8 +50,12 @@ class OneByOne(AnthropicServer):
         done = sum(part.get("type") == "tool_result" for part in parts)
         number = len(self.requests)
         if not offered or done >= len(self._calls):
-            return number, request, Reply("done")
-        return number, request, Reply("now", calls=(Call(f"toolu_{done:03}", *self._calls[done]),))
+            return number, request, ScriptedAnswer("done")
+        return (
+            number,
+            request,
+            ScriptedAnswer("now", calls=(ScriptedCall(f"toolu_{done:03}", *self._calls[done]),)),
+        )
 
 
 CHOSEN = {  # the rest is asked in `make full`

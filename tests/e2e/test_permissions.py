@@ -32,7 +32,7 @@ from permission_rows import (
     load_expected_outcomes,
 )
 from programs import install_program
-from scripts import Reply, Request, ScriptedServer
+from scripts import ModelRequest, ScriptedAnswer, ScriptedServer
 from vendor_setups import (
     CLAUDE_ITSELF,
     CLINE,
@@ -86,7 +86,7 @@ def held(model: ScriptedServer, process: int) -> Iterator[None]:
     """
     reply, timers = model._reply, list[threading.Timer]()
 
-    def with_a_call(request: Request, number: int) -> Reply:
+    def with_a_call(request: ModelRequest, number: int) -> ScriptedAnswer:
         said = reply(request, number)
         if said.calls and not timers:
             os.kill(process, signal.SIGSTOP)

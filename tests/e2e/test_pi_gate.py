@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from programs import node_folder
+from programs import find_node_folder
 
 from shim.adapters.pi import PERMISSION_EXTENSION
 
@@ -29,7 +29,7 @@ def allowed(work: Path, calls: list[tuple[str, object]]) -> list[bool]:
     told = json.dumps({"folders": [".", "../more"], "names": [".git"], "paths": ["/.config/Shim/"]})
     said = subprocess.run(
         [
-            str(node_folder() / "node"),
+            str(find_node_folder() / "node"),
             "--input-type=module",
             "-e",
             ASKS,

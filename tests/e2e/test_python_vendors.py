@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from frontend import DropInFrontend, check_contract, join_result_text
 from model_server import MODEL
-from programs import newer_python
+from programs import find_newer_python
 from scripts import REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from test_scenarios import BYPASS, usage_of
 from vendor_setups import KIMI, VIBE
@@ -16,7 +16,8 @@ from vendor_setups import KIMI, VIBE
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(
-        newer_python() is None, reason="vibe and kimi need a newer Python, and there is none here"
+        find_newer_python() is None,
+        reason="vibe and kimi need a newer Python, and there is none here",
     ),
 ]
 only_vibe = pytest.mark.parametrize("vendor", [VIBE], indirect=True, ids=str)

@@ -26,7 +26,7 @@ from scripts import (
     REPLY_AFTER_TOOL,
     WRITTEN,
     ScriptedServer,
-    text_of,
+    join_message_text,
 )
 from vendor_setups import (
     CODEX,
@@ -440,7 +440,9 @@ def test_the_model_gets_a_prompt_as_it_is(
     requests = model.asked("text")
     assert len(requests) == len(AWKWARD)
     for prompt, request in zip(AWKWARD, requests, strict=True):
-        said = [text_of(message) for message in request.messages if message["role"] == "user"]
+        said = [
+            join_message_text(message) for message in request.messages if message["role"] == "user"
+        ]
         assert any(prompt.strip() in text for text in said), said
 
 

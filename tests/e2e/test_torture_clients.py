@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from clis import INSTALL_SECONDS
 from place import MARK, Line, LineProcess, Sandbox, scale_timeout, wait_until
-from programs import node_folder
+from programs import find_node_folder
 from sdk_clients import SDKS, SdkClient
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -85,7 +85,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     for folder in folders.values():
         folder.mkdir()
     environment = {
-        "PATH": f"{node_folder()}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{find_node_folder()}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folders["home"]),
         "TMPDIR": str(folders["tmp"]),
         "LANG": "C.UTF-8",

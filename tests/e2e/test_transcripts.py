@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from anthropic_server import AnthropicServer
 from counters import read_output
-from programs import install_program, python_folder
+from programs import install_program, install_python_package
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.pen import CLAUDE_VERSION
@@ -75,7 +75,7 @@ def bare(message: dict[str, Any]) -> dict[str, Any]:
 
 def read(home: Path, work: Path) -> tuple[dict[str, Any], list[Any]]:
     """The one session that the SDK lists, and its messages."""
-    environment = {"HOME": str(home), "PYTHONPATH": str(python_folder("newest"))}
+    environment = {"HOME": str(home), "PYTHONPATH": str(install_python_package("newest"))}
     lines = read_output([sys.executable, "-c", READER, str(work), SESSION], home, environment)
     session, *messages = (json.loads(line) for line in lines.splitlines())
     return session, messages

@@ -10,7 +10,7 @@ from pathlib import Path
 from anthropic_server import AnthropicServer
 from gemini_server import GeminiServer
 from model_server import MODEL, SECOND_MODEL, ModelServer
-from programs import CLAUDE, copilot_cache, find_pinned_version
+from programs import CLAUDE, build_copilot_cache, find_pinned_version
 from responses_server import ResponsesServer
 from scripts import ScriptedServer
 
@@ -168,7 +168,7 @@ def prepare_copilot(home: Path, url: str) -> Mapping[str, str]:
     Its program is unpacked already, as it is from a user's second run on.
     """
     (home / ".cache").mkdir()
-    (home / ".cache" / "copilot").symlink_to(copilot_cache())
+    (home / ".cache" / "copilot").symlink_to(build_copilot_cache())
     return {
         "COPILOT_PROVIDER_BASE_URL": url,
         "COPILOT_PROVIDER_TYPE": "openai",

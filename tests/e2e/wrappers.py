@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from place import MARK, TURN_SECONDS, Line, LineProcess, Sandbox, find_free_port, wait_until
-from programs import find_node, find_pinned_version, install_npm_package, python_folder
+from programs import find_node, find_pinned_version, install_npm_package, install_python_package
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CODEX, Vendor
 
@@ -83,7 +83,7 @@ class OfPyPI(Wrapper):
     """A library of PyPI's that brings the Python SDK, driven by `clients/pypi_frontend.py`."""
 
     def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
-        folders = [python_folder(self.package)]
+        folders = [install_python_package(self.package)]
         if is_drop_in(str(place.claude)):
             folders.insert(0, linked(folders[0] / "claude_agent_sdk", place).parent)
             put_into(folders[0] / "claude_agent_sdk" / "_bundled" / "claude", place)
