@@ -224,7 +224,7 @@ class ModelRequest:
     offered: Sequence[str]  # the names of its tools
     script: str  # "hidden" when the conversation carries no tag
     argument: str
-    told: str | None  # what its tool returned last
+    tool_result: str | None  # what its tool returned last
     client_left: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -285,7 +285,7 @@ class ScriptedServer:
         """The base address a client is configured with."""
         return self.address
 
-    def asked(self, script: str) -> list[ModelRequest]:
+    def list_requests(self, script: str) -> list[ModelRequest]:
         """The requests of one script, in order of arrival."""
         with self._lock:
             return [request for request in self.requests if request.script == script]
@@ -294,7 +294,7 @@ class ScriptedServer:
         self, body: Json, offered: Sequence[str]
     ) -> tuple[int, ModelRequest, ScriptedAnswer | Failure]:
         """Keeps the request; its number from 1, what it was, and what is to be said to it."""
-        request = self._read(body, offered)
+        request = self._parse_request(body, offered)
         with self._lock:
             earlier = sum(known.script == "once" for known in self.requests)
             self.requests.append(request)
@@ -302,9 +302,9 @@ class ScriptedServer:
         if request.script == "error" or (request.script == "once" and not earlier):
             status = int(request.argument) if request.argument.isdigit() else ERROR_STATUS
             return number, request, Failure(status, ERROR_MESSAGES[status])
-        return number, request, self._reply(request, number)
+        return number, request, self._choose_answer(request, number)
 
-    def _read(self, body: Json, offered: Sequence[str]) -> ModelRequest:
+    def _parse_request(self, body: Json, offered: Sequence[str]) -> ModelRequest:
         """Which script the conversation asks for, and what its tool has answered already.
 
         Without tools it is not the conversation: a title is asked for with the same words.
@@ -326,7 +326,7 @@ class ScriptedServer:
         """What a tool returned, if a message of the conversation says so."""
         raise NotImplementedError
 
-    def _reply(self, request: ModelRequest, number: int) -> ScriptedAnswer:
+    def _choose_answer(self, request: ModelRequest, number: int) -> ScriptedAnswer:
         if request.script == "slow":
             return ScriptedAnswer("", slow=True)
         if request.script in _TOOLS:
@@ -378,8 +378,8 @@ def _build_calls(request: ModelRequest, number: int) -> Iterator[ScriptedCall]:
         (tool for tool in tools if tool[0] in request.offered), tools[min(program, len(tools) - 1)]
     )
     called = name.partition(".")[0]
-    if request.told is not None:
-        _, again, wanted = request.told.partition(AGAIN)
+    if request.tool_result is not None:
+        _, again, wanted = request.tool_result.partition(AGAIN)
         if again:
             yield ScriptedCall(f"call_{number}", called, json.JSONDecoder().raw_decode(wanted)[0])
         return

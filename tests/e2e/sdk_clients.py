@@ -32,7 +32,7 @@ CLOSE_SECONDS = 30.0  # the Python SDK waits for 5 s, asks, waits for 5 s and ki
 
 
 @dataclass
-class Turn:
+class ClientTurn:
     """What a client's user saw of one turn."""
 
     lines: list[Line]
@@ -63,10 +63,10 @@ class Turn:
         return "".join(line["text"] for line in self.of("delta"))
 
 
-class Conversation(LineProcess):
+class SdkConversation(LineProcess):
     """A client that is connected to its claude, and told what to do."""
 
-    def turn(self, text: str) -> Turn:
+    def turn(self, text: str) -> ClientTurn:
         """Says something and waits for the end of the turn."""
         begin = len(self.lines)
         self.say(text)
@@ -76,10 +76,10 @@ class Conversation(LineProcess):
         """Says something; an image is a PNG in base64."""
         self.send({"do": "say", "text": text, "image": image})
 
-    def rest_of_turn(self, begin: int) -> Turn:
+    def rest_of_turn(self, begin: int) -> ClientTurn:
         """The turn whose first line has this number, to its result."""
         self.await_saw("result")
-        return Turn(self.lines[begin:])
+        return ClientTurn(self.lines[begin:])
 
     def await_saw(self, what: str) -> Line:
         """The next line of a kind; whatever goes wrong meanwhile ends the wait."""
@@ -113,13 +113,13 @@ class Conversation(LineProcess):
         self.finish()
         return float(line["seconds"])
 
-    def finish(self) -> Turn:
+    def finish(self) -> ClientTurn:
         """Waits for the client's end; everything it saw."""
         code = self.read_to_end(TURN_SECONDS)
         assert code == 0 and self.lines[-1] == {"saw": "end"}, self.describe_failure(
             f"ended with {code}"
         )
-        return Turn(self.lines)
+        return ClientTurn(self.lines)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class SdkClient:
         judges: str | None = None,
         allowed: Sequence[str] = (),
         denied: Sequence[str] = (),
-    ) -> Conversation:
+    ) -> SdkConversation:
         """Starts the client with the place's claude: for one prompt, or for a conversation.
 
         `resume` is a session that goes on. `serves` is the name of an MCP server in its own
@@ -170,10 +170,12 @@ class SdkClient:
         }
         argv = [*self.command(), json.dumps(start)]
         if self.own and is_drop_in(str(place.claude)):
-            module = _copied(Path(argv[-2]), place)
+            module = _copy_package(Path(argv[-2]), place)
             put_into(module.with_name(self.own), place)
             argv[-2:] = [str(module), json.dumps({**start, "claude": None})]
-        conversation = Conversation(argv, place.folder, {**place.environment, **self.environment()})
+        conversation = SdkConversation(
+            argv, place.folder, {**place.environment, **self.environment()}
+        )
         place.started.append(conversation)
         if once is None:
             conversation.read_until(
@@ -183,7 +185,7 @@ class SdkClient:
         return conversation
 
 
-def _copied(module: Path, place: Sandbox) -> Path:
+def _copy_package(module: Path, place: Sandbox) -> Path:
     """A module in a copy of its package; the files are links, which `shim install --into` replaces."""
     copy = place.folder.parent / "package"
     shutil.copytree(module.parent, copy, copy_function=os.link, symlinks=True)
@@ -203,7 +205,7 @@ def put_into(file: Path, place: Sandbox, vendor: str = "") -> None:
     )
 
 
-def _python(pin: str, **known: bool) -> SdkClient:
+def _build_python_client(pin: str, **known: bool) -> SdkClient:
     """Without site packages: the SDK and what it needs are all there is."""
     return SdkClient(
         f"python-{PYTHON_PINS[pin].rpartition('==')[2]}",
@@ -213,7 +215,9 @@ def _python(pin: str, **known: bool) -> SdkClient:
     )
 
 
-def _typescript(major: int, package: str = TYPESCRIPT_PACKAGE, own: str = "") -> SdkClient:
+def _build_typescript_client(
+    major: int, package: str = TYPESCRIPT_PACKAGE, own: str = ""
+) -> SdkClient:
     def command() -> Sequence[str]:
         module = install_npm_package(package) / "node_modules" / package / "sdk.mjs"
         return str(find_node(major)), str(PROGRAMS / "ts_client.mjs"), str(module)
@@ -226,10 +230,12 @@ def _typescript(major: int, package: str = TYPESCRIPT_PACKAGE, own: str = "") ->
     )
 
 
-PYTHON = _python("newest")
-PYTHON_OLDEST = _python("oldest", raises_text=False)
-TYPESCRIPT = _typescript(24)
-CODE_SDK = _python("before", raises_text=False)  # which looks on PATH alone
-CODE_CLI = _typescript(20, TYPESCRIPT_BEFORE, own="cli.js")  # which starts this file with node
-SDKS = (PYTHON, PYTHON_OLDEST, _typescript(20), TYPESCRIPT)
+PYTHON = _build_python_client("newest")
+PYTHON_OLDEST = _build_python_client("oldest", raises_text=False)
+TYPESCRIPT = _build_typescript_client(24)
+CODE_SDK = _build_python_client("before", raises_text=False)  # which looks on PATH alone
+CODE_CLI = _build_typescript_client(
+    20, TYPESCRIPT_BEFORE, own="cli.js"
+)  # which starts this file with node
+SDKS = (PYTHON, PYTHON_OLDEST, _build_typescript_client(20), TYPESCRIPT)
 BEFORE = (CODE_SDK, CODE_CLI)  # the same SDKs under their older names

@@ -212,7 +212,7 @@ def test_a_session_goes_on_in_the_other_way_of_driving(
     talk.process.read_to_end()
     last = frontend.run_prompt("[[text]] three", "--resume", said["session_id"])
     assert last.result["result"] == REPLY, last.result
-    asked = json.dumps(model.asked("text")[-1].body)
+    asked = json.dumps(model.list_requests("text")[-1].body)
     assert "[[text]] one" in asked and "[[text]] two" in asked
 
 

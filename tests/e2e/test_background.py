@@ -122,7 +122,7 @@ def test_a_session_asks_is_answered_from_elsewhere_ends_and_goes_on(
     assert logs.returncode == 0 and REPLY_AFTER_TOOL in logs.stdout and "\x1b" not in logs.stdout
 
     assert desk.shim("bridge", "say", begun, "[[text]]").returncode == 0
-    wait_until(lambda: bool(model.asked("text")), TURN_SECONDS)
+    wait_until(lambda: bool(model.list_requests("text")), TURN_SECONDS)
     assert desk.reaches(begun, over)["pid"] == done["pid"]
     assert REPLY.partition("\n")[0] in desk.claude("logs", begun).stdout
 
@@ -133,7 +133,7 @@ def test_a_session_asks_is_answered_from_elsewhere_ends_and_goes_on(
     if vendor.resumes:
         assert desk.begin("[[text]]", "--resume", ended["sessionId"]) == begun
         assert desk.reaches(begun, over)["state"] == "done"
-        assert len(model.asked("text")) == 2
+        assert len(model.list_requests("text")) == 2
     assert desk.claude("rm", begun).stdout == f"removed {begun}\n"
     assert desk.agent(begun) == {}
 
@@ -156,7 +156,7 @@ def test_a_session_whose_host_was_killed_has_failed_and_goes_on_with_the_vendors
     desk.reaches(begun, over)
     assert desk.shim("bridge", "say", begun, "[[slow]]").returncode == 0
     working = desk.reaches(begun, lambda now: now.get("status") == "busy")
-    wait_until(lambda: bool(model.asked("slow")), TURN_SECONDS)
+    wait_until(lambda: bool(model.list_requests("slow")), TURN_SECONDS)
     os.kill(working["pid"], signal.SIGKILL)
     killed = desk.reaches(begun, lambda now: "pid" not in now)
     assert killed["state"] == "failed"
@@ -166,7 +166,7 @@ def test_a_session_whose_host_was_killed_has_failed_and_goes_on_with_the_vendors
     if vendor.resumes:
         assert desk.begin("[[text]] the last words", "--resume", killed["sessionId"]) == begun
         assert desk.reaches(begun, over)["state"] == "done"
-        remembered = json.dumps(model.asked("text")[-1].messages)
+        remembered = json.dumps(model.list_requests("text")[-1].messages)
         assert "the first words" in remembered and "the last words" in remembered
 
 

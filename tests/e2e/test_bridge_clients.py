@@ -69,7 +69,7 @@ def test_a_client_goes_on_with_a_session_that_began_in_the_background(
         assert turn.kinds[-3:] == ["init", "text", "result"]
         assert turn.result["text"] == again.result["text"] == REPLY
         assert turn.init["session"] == session.uuid
-        assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+        assert "the first words" in json.dumps(service.list_requests("text")[-1].messages)
         assert set(session.list_children()) <= set(children), (
             "the same process of the vendor's has answered"
         )
@@ -115,7 +115,7 @@ def test_an_editor_goes_on_with_a_session_that_began_in_the_background(
         prompt = editor.run_prompt("[[text]] and again")
         editor.shut_down()
         assert prompt.error is None and prompt.text == REPLY
-        assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+        assert "the first words" in json.dumps(service.list_requests("text")[-1].messages)
         assert session.alive
 
 

@@ -87,7 +87,7 @@ def test_three_turns_are_one_conversation(
     shown = hello_file.read_text() if cli.vendor.shows_files else ""
     assert all(line in result["text"] for line in shown.splitlines())
     assert second.result["text"] == REPLY_AFTER_TOOL
-    remembered = json.dumps(service.asked("text")[-1].messages)
+    remembered = json.dumps(service.list_requests("text")[-1].messages)
     assert (
         "the first words" in remembered
         and shown[:11] in remembered
@@ -111,7 +111,7 @@ def test_an_interrupted_turn_ends_and_another_can_follow(
     assert cut.texts == [cut.streamed]
     assert [line["text"] for line in cut.of("user_text")] == ["[Request interrupted by user]"]
     assert following.result["subtype"] == "success" and following.result["text"] == REPLY
-    (request,) = service.asked("slow")
+    (request,) = service.list_requests("slow")
     assert request.client_left.wait(GONE_SECONDS)
 
 
@@ -143,7 +143,7 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     ]
     assert cut.result["subtype"] == "error_during_execution" and cut.result["is_error"] is True
     assert following.result["text"] == REPLY
-    assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+    assert "the first words" in json.dumps(service.list_requests("text")[-1].messages)
 
 
 @add_scenario("interrupt of a question", [PYTHON, TYPESCRIPT], asks=True, dialog=True)
@@ -172,7 +172,7 @@ def test_another_model_answers_from_the_next_turn_on(
     conversation.order("set_model", model=cli.vendor.second_model)
     second = conversation.turn("[[text]] and again")
     conversation.disconnect()
-    asked = [request.model for request in service.asked("text")]
+    asked = [request.model for request in service.list_requests("text")]
     name = cli.vendor.second_model.rpartition("/")[2]
     assert name not in asked[0] and name in asked[-1]
     assert name not in first.init["model"] and name in second.init["model"]
@@ -266,7 +266,7 @@ def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
     conversation.await_saw("delta")
     conversation.disconnect()
     assert sandbox.list_remaining_processes() == {}
-    (request,) = service.asked("slow")
+    (request,) = service.list_requests("slow")
     assert request.client_left.wait(GONE_SECONDS)
 
 
@@ -342,7 +342,7 @@ def test_an_editor_cancels_a_reply_and_goes_on(
     editor.shut_down()
     assert cut.stop_reason == "cancelled"
     assert following.text == REPLY and following.stop_reason == "end_turn"
-    (request,) = service.asked("slow")
+    (request,) = service.list_requests("slow")
     assert request.client_left.wait(GONE_SECONDS)
 
 

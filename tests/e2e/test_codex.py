@@ -194,7 +194,7 @@ def test_a_limit_is_not_asked_about_again(frontend: DropInFrontend, model: Scrip
     run = frontend.run_prompt("[[error]] 429")
     assert "429 Too Many Requests" in _api_error(run, "rate_limit", "rate_limit")
     assert run.result["api_error_status"] == 429
-    assert len(model.asked("error")) == 1
+    assert len(model.list_requests("error")) == 1
 
 
 def test_trouble_of_the_service_is_tried_again_and_then_said(
@@ -205,7 +205,9 @@ def test_trouble_of_the_service_is_tried_again_and_then_said(
     assert run.result["api_error_status"] is None, "it says no number"
     (retry,) = (line for line in run.list_lines("system") if line["subtype"] == "api_retry")
     assert (retry["attempt"], retry["max_retries"]) == (1, 1)
-    assert len(model.asked("error")) == 4, "each of two tries is a request that is sent twice"
+    assert len(model.list_requests("error")) == 4, (
+        "each of two tries is a request that is sent twice"
+    )
 
 
 def test_trouble_that_passes_is_not_seen_in_the_reply(
@@ -214,7 +216,7 @@ def test_trouble_that_passes_is_not_seen_in_the_reply(
     run = frontend.run_prompt("[[once]] 500")
     check_contract(run)
     assert run.exit == 0 and run.texts == [REPLY]
-    assert len(model.asked("once")) == 2
+    assert len(model.list_requests("once")) == 2
 
 
 def test_a_model_that_is_not_there_is_named(frontend: DropInFrontend) -> None:
@@ -280,7 +282,7 @@ def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(
             check=True,
         )
     assert done.stdout.strip() == REPLY
-    (asked,) = model.asked("text")
+    (asked,) = model.list_requests("text")
     assert sum(len(part["text"]) for part in asked.messages[-1]["content"]) >= 200_000
 
 

@@ -56,11 +56,11 @@ OPTIONS = [{"label": "Red", "description": "warm"}, {"label": "Blue", "descripti
 class AtOnce(SteppingResponses):
     """A model that makes all calls of `steps` in one reply."""
 
-    def _reply(self, request: ModelRequest, number: int) -> ScriptedAnswer:
+    def _choose_answer(self, request: ModelRequest, number: int) -> ScriptedAnswer:
         told = [one for one in request.messages if str(one.get("type")).endswith("_output")]
         if told or request.script != "hidden":
             return (
-                super()._reply(request, number)
+                super()._choose_answer(request, number)
                 if request.script != "hidden"
                 else ScriptedAnswer(REPLY_AFTER_TOOL)
             )
@@ -348,10 +348,10 @@ def test_a_message_steers_the_turn_that_runs(
         time.sleep(0.05)
     conversation.send("[[text]] rather say hello")
     assert conversation.until("result")["result"] == REPLY
-    assert len(model.asked("shell")) == 1
+    assert len(model.list_requests("shell")) == 1
     conversation.send("[[think]] and now?")
     assert conversation.until("result")["result"] == REPLY
-    assert len(model.asked("text")) == 1
+    assert len(model.list_requests("text")) == 1
 
 
 @pytest.mark.full

@@ -130,7 +130,7 @@ def test_a_conversation_that_was_interrupted_in_its_first_reply_goes_on(
     process.read_until(is_text_delta)
     process.interrupt()
     assert process.finish(END_SECONDS).init["session_id"] == session
-    assert wait_until(lambda: model.asked("slow")[0].client_left.is_set(), ASKED_SECONDS)
+    assert wait_until(lambda: model.list_requests("slow")[0].client_left.is_set(), ASKED_SECONDS)
     run = frontend.run_prompt("[[text]] and again", "--resume", session)
     check_contract(run)
     assert run.result["result"] == REPLY and run.init["session_id"] == session

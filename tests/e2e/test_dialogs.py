@@ -147,7 +147,7 @@ def test_the_model_has_the_answer_that_a_person_chose(
     conversation.disconnect()
     (result,) = turn.of("tool_result")
     assert "blue" in result["text"] and not result["is_error"]
-    assert "blue" in (service.asked("ask")[-1].told or "")
+    assert "blue" in (service.list_requests("ask")[-1].tool_result or "")
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
 
 
@@ -164,7 +164,7 @@ def test_a_session_that_is_taken_up_again_remembers(
     second = after.turn("[[text]] the last words")
     after.disconnect()
     assert second.result["text"] == REPLY and second.result["session"] == first.result["session"]
-    assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+    assert "the first words" in json.dumps(service.list_requests("text")[-1].messages)
 
 
 @add_dialog("an image", SDKS, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
@@ -178,7 +178,7 @@ def test_the_model_is_given_the_image_of_a_message(
     turn = conversation.rest_of_turn(begin)
     conversation.disconnect()
     assert turn.result["text"] == REPLY
-    assert picture in json.dumps(service.asked("text")[-1].body)
+    assert picture in json.dumps(service.list_requests("text")[-1].body)
 
 
 @add_dialog(
@@ -198,7 +198,7 @@ def test_a_message_while_a_command_runs_changes_the_turn(
     following = conversation.turn("[[text]] next")
     conversation.disconnect()
     assert turn.result["text"] == REPLY_AFTER_TOOL
-    assert "and be brief" in json.dumps(service.asked("shell")[-1].body)
+    assert "and be brief" in json.dumps(service.list_requests("shell")[-1].body)
     assert following.result["text"] == REPLY, "there was no result between them"
 
 
@@ -217,7 +217,9 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
     (result,) = turn.of("tool_result")
     assert result["is_error"] and "permission_timeout" in result["text"]
     assert turn.result["denied"] == ["Bash"] and made(sandbox) == set()
-    assert turn.result["text"] == REPLY_AFTER_TOOL and service.asked("shell")[-1].told
+    assert (
+        turn.result["text"] == REPLY_AFTER_TOOL and service.list_requests("shell")[-1].tool_result
+    )
 
 
 @add_dialog("allowed for good", ADAPTER)
@@ -250,7 +252,7 @@ def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
     editor.send_response(form, {"action": "accept", "content": {name: "blue"}})
     prompt = editor.read_prompt(number, begin)
     editor.shut_down()
-    assert "blue" in (service.asked("ask")[-1].told or "")
+    assert "blue" in (service.list_requests("ask")[-1].tool_result or "")
     assert prompt.text.endswith(REPLY_AFTER_TOOL) and prompt.stop_reason == "end_turn"
 
 
@@ -300,7 +302,7 @@ def test_an_editors_third_prompt_knows_the_first(
     for words in ("the first words", "the second", "the last words"):
         assert editor.run_prompt(f"[[text]] {words}").text == REPLY
     editor.shut_down()
-    assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+    assert "the first words" in json.dumps(service.list_requests("text")[-1].messages)
 
 
 @add_dialog(
@@ -317,7 +319,7 @@ def test_an_editor_takes_a_session_up_again(
     after.open_session(resume=before.session)
     assert after.run_prompt("[[text]] the last words").text == REPLY
     after.shut_down()
-    assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+    assert "the first words" in json.dumps(service.list_requests("text")[-1].messages)
 
 
 @add_dialog("an image", ADAPTER, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
@@ -331,4 +333,4 @@ def test_the_model_is_given_an_editors_image(
     prompt = editor.read_prompt(editor.start_prompt("[[text]] look at this", picture), begin)
     editor.shut_down()
     assert prompt.text == REPLY
-    assert picture in json.dumps(service.asked("text")[-1].body)
+    assert picture in json.dumps(service.list_requests("text")[-1].body)

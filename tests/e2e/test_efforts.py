@@ -30,7 +30,7 @@ def test_an_effort_reaches_the_model(
 ) -> None:
     run = frontend.run_prompt("[[text]] hi", "--effort", effort)
     assert run.exit == 0 and not run.result["is_error"], run.result
-    assert {request.effort for request in model.asked("text")} == {effort}
+    assert {request.effort for request in model.list_requests("text")} == {effort}
 
 
 @pytest.mark.parametrize("vendor", cells(QWEN, OPENCODE, PI, CODEX), indirect=True)
@@ -40,9 +40,9 @@ def test_in_a_conversation_another_effort_counts_from_the_next_message_on(
     conversation = Conversation(frontend, "--effort", "low")
     assert conversation.order(subtype="initialize")["models"][0]["supportsEffort"] is True
     conversation.say("[[text]] hi")
-    assert model.asked("text")[-1].effort == "low"
+    assert model.list_requests("text")[-1].effort == "low"
     for said, told in (("high", "high"), ("nonsense", "high"), ("medium", "medium")):
         conversation.order(subtype="apply_flag_settings", settings={"effortLevel": said})
         assert conversation.order(subtype="get_settings")["applied"]["effort"] == told
         conversation.say("[[text]] and again")
-        assert model.asked("text")[-1].effort == told, said
+        assert model.list_requests("text")[-1].effort == told, said

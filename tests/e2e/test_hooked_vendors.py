@@ -42,9 +42,9 @@ class Stepping(ScriptedServer):
         super().__init__()
         self.steps, self.below = [], []
 
-    def _reply(self, request: ModelRequest, number: int) -> ScriptedAnswer:
+    def _choose_answer(self, request: ModelRequest, number: int) -> ScriptedAnswer:
         if request.script != "hidden":
-            return super()._reply(request, number)
+            return super()._choose_answer(request, number)
         told = [
             one
             for one in request.messages

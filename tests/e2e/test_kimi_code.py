@@ -69,4 +69,4 @@ def test_a_question_that_nobody_can_answer_is_not_answered(
     conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
     conversation.send("[[ask]] Which colour?")
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
-    assert "red" not in (model.asked("ask")[-1].told or "red")
+    assert "red" not in (model.list_requests("ask")[-1].tool_result or "red")

@@ -135,7 +135,9 @@ def test_in_a_conversation_each_name_counts_from_the_next_message_on(
     ):
         answer = conversation.order(subtype="set_model", model=name)["model"]
         init = conversation.say("[[text]] and again")
-        assert model.asked("text")[-1].model == (MODEL if told is None else SECOND_MODEL), name
+        assert model.list_requests("text")[-1].model == (MODEL if told is None else SECOND_MODEL), (
+            name
+        )
         assert init["shim"]["model_asked"] == name
         assert init["model"] == answer == (told or MODEL), name
 
@@ -159,4 +161,4 @@ def test_the_vendors_own_list_can_be_chosen_from(
     )
     conversation.order(subtype="set_model", model=vendor.second_model)
     assert conversation.say("[[text]] hi")["model"] == vendor.second_model
-    assert model.asked("text")[-1].model == SECOND_MODEL
+    assert model.list_requests("text")[-1].model == SECOND_MODEL

@@ -136,12 +136,12 @@ def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
         page.type_text("[[text]]")
         browser.click("#send")
         browser.wait_until(lambda: len(browser.find_elements("#steps .result")) == 2)
-        assert model.asked("text")
+        assert model.list_requests("text")
 
         page.type_text("[[slow]]")
         browser.click("#send")
         browser.wait_until(lambda: browser.find_element("#interrupt").is_displayed())
-        assert wait_until(lambda: bool(model.asked("slow")), TURN_SECONDS)
+        assert wait_until(lambda: bool(model.list_requests("slow")), TURN_SECONDS)
         browser.click("#interrupt")
         browser.wait_until(lambda: len(browser.find_elements("#steps .result")) == 3)
         listed = subprocess.run(
@@ -201,4 +201,4 @@ def test_a_choice_of_the_model_is_made_on_the_page(
     browser.find_elements(".option")[1].click()
     browser.click(".choose .strong")
     browser.wait_until(lambda: browser.find_elements("#steps .result"))
-    assert "blue" in (model.asked("ask")[-1].told or "")
+    assert "blue" in (model.list_requests("ask")[-1].tool_result or "")

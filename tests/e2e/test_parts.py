@@ -72,7 +72,7 @@ def test_the_model_receives_a_picture_and_a_document(
         part("document", "application/pdf", PAPER),
     )
     assert conversation.until("result")["result"] == REPLY
-    (request,) = model.asked("text")
+    (request,) = model.list_requests("text")
     asked = json.dumps(request.body)
     assert PICTURE in asked and PAPER in asked
     assert notices(conversation) == []
@@ -91,7 +91,7 @@ def test_a_vendor_that_takes_pictures_only_is_given_those(
         part("document", "application/pdf", PAPER),
     )
     assert conversation.until("result")["result"] == REPLY
-    (request,) = model.asked("text")
+    (request,) = model.list_requests("text")
     assert PICTURE in json.dumps(request.body)
     (notice,) = notices(conversation)
     assert notice.startswith("[1 document left out of this message: ")
@@ -110,7 +110,7 @@ def test_an_agent_may_keep_a_document_in_a_file_of_its_own(
         part("document", "application/pdf", PAPER),
     )
     assert conversation.until("result")["result"] == REPLY
-    (request,) = model.asked("text")
+    (request,) = model.list_requests("text")
     asked = json.dumps(request.body)
     assert PICTURE in asked and "<tagged_files>" in asked and ".pdf" in asked
     assert notices(conversation) == []
@@ -148,7 +148,7 @@ def test_a_picture_is_given_by_its_path_where_the_vendor_wants_one(
         part("document", "application/pdf", PAPER),
     )
     assert conversation.until("result")["result"] == REPLY
-    (request,) = model.asked("text")
+    (request,) = model.list_requests("text")
     assert json.dumps(request.body).count(PICTURE) == 1
     assert notices(conversation) == [
         "[1 document left out of this message: qwen can only be given text and images]"
@@ -167,7 +167,7 @@ def test_what_is_no_picture_is_left_out_with_its_fault_and_the_rest_arrives(
     broken = part("image", "image/png", "no base64"), part("image", "image/tiff", PICTURE)
     say(conversation, "[[text]] see", *broken, part("image", "image/png", PICTURE))
     assert conversation.until("result")["result"] == REPLY
-    (request,) = model.asked("text")
+    (request,) = model.list_requests("text")
     assert json.dumps(request.body).count(PICTURE) == 1
     (notice,) = notices(conversation)
     assert [line.partition(": ")[2][:8] for line in notice.splitlines()] == ["its data", "its medi"]

@@ -43,7 +43,7 @@ class OneByOne(AnthropicServer):
     def answer_request(
         self, body: dict[str, Any], offered: Any
     ) -> tuple[int, ModelRequest, ScriptedAnswer | Failure]:
-        request = self._read(body, offered)
+        request = self._parse_request(body, offered)
         self.requests.append(request)
         contents = [message.get("content") for message in body.get("messages") or ()]
         parts = [part for content in contents if isinstance(content, list) for part in content]

@@ -84,7 +84,7 @@ def held(model: ScriptedServer, process: int) -> Iterator[None]:
     """The drop-in stands still for a while when the model makes its first call, and the vendor does
     not.
     """
-    reply, timers = model._reply, list[threading.Timer]()
+    reply, timers = model._choose_answer, list[threading.Timer]()
 
     def with_a_call(request: ModelRequest, number: int) -> ScriptedAnswer:
         said = reply(request, number)
@@ -94,7 +94,7 @@ def held(model: ScriptedServer, process: int) -> Iterator[None]:
             timers[0].start()
         return said
 
-    model._reply = with_a_call  # type: ignore[method-assign]
+    model._choose_answer = with_a_call  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -125,7 +125,7 @@ def run(frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer, row: Ro
 
 def outcome(frontend: DropInFrontend, model: ScriptedServer, row: Row, done: DropInRun) -> str:
     made = [*frontend.folder.rglob(MADE), *(frontend.folder.parent / "out").rglob(MADE)]
-    if not (made or any(SECRET in (request.told or "") for request in model.requests)):
+    if not (made or any(SECRET in (request.tool_result or "") for request in model.requests)):
         return NOT_RUN if model.requests else REFUSED
     return UNASKED if row.plain and done.init.get("shim", {}).get("unattended") else RAN
 

@@ -17,7 +17,7 @@ import pytest
 from clis import INSTALL_SECONDS, Cli
 from place import MARK, Line, Sandbox
 from scripts import REPLY, REPLY_AFTER_TOOL
-from sdk_clients import PYTHON, TYPESCRIPT, Conversation, SdkClient
+from sdk_clients import PYTHON, TYPESCRIPT, SdkClient, SdkConversation
 from vendor_setups import CLAUDE_ITSELF, PI, QWEN
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -44,7 +44,7 @@ CHECK_SECONDS = 120.0
 IDS = ("session", "id")
 
 
-def converse(client: SdkClient, place: Sandbox, cli: Cli, deltas: int = 1) -> Conversation:
+def converse(client: SdkClient, place: Sandbox, cli: Cli, deltas: int = 1) -> SdkConversation:
     """Five turns: words, a command that is allowed, one that is not, one that is interrupted, and
     words again.
 
@@ -72,7 +72,7 @@ def converse(client: SdkClient, place: Sandbox, cli: Cli, deltas: int = 1) -> Co
     return conversation
 
 
-def turns(conversation: Conversation) -> list[list[Line]]:
+def turns(conversation: SdkConversation) -> list[list[Line]]:
     """What was seen, turn by turn; when an order was done is the client's own affair."""
     found: list[list[Line]] = [[]]
     for line in conversation.lines:

@@ -121,7 +121,7 @@ def begin_slowly(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
     if vendor.fragments:
         process.read_until(is_text_delta)
     else:
-        assert wait_until(lambda: bool(model.asked("slow")), TURN_SECONDS)
+        assert wait_until(lambda: bool(model.list_requests("slow")), TURN_SECONDS)
     return process
 
 
@@ -151,7 +151,7 @@ def test_a_turn_says_where_it_runs_its_words_once_and_what_they_cost(
         assert run.result["total_cost_usd"] == pytest.approx(
             (100 * 3 + 30 * 15 + 20 * 0.3) / 1_000_000
         )
-    assert len(model.asked("text")) == 1
+    assert len(model.list_requests("text")) == 1
     (line,) = run.list_lines("assistant")
     assert line["message"]["model"].endswith(MODEL)
     if partial:
@@ -183,7 +183,7 @@ def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
     assert run.result["result"] == run.texts[-1] == REPLY_AFTER_TOOL
     assert run.result["num_turns"] == 2
     assert run.result["usage"].items() >= usage_of(2).items()
-    assert len(model.asked("ponder")) == 2
+    assert len(model.list_requests("ponder")) == 2
     if partial:
         assert json.loads(run.streamed_input) == call["input"]
         assert run.streamed_text == "".join(run.texts)
@@ -218,7 +218,7 @@ def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
     assert "missing.txt" in texts[third] or not vendor.names_files
     assert run.result["subtype"] == "success" and run.result["is_error"] is False
     assert run.result["result"] == REPLY_AFTER_TOOL
-    assert len(model.asked("parallel")) == 2
+    assert len(model.list_requests("parallel")) == 2
 
 
 @newest_stands
@@ -287,7 +287,7 @@ def test_a_refusal_of_the_models_service_is_an_api_error(
     assert line["message"]["model"] == "<synthetic>"
     assert line["error"] == "authentication_failed"
     assert run.texts == [run.result["result"]]
-    assert len(model.asked("error")) == vendor.attempts
+    assert len(model.list_requests("error")) == vendor.attempts
 
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit"), (500, "server_error")])
@@ -312,7 +312,7 @@ def test_a_limit_that_passes_is_not_seen_in_the_reply(
     assert run.exit == 0
     assert run.texts == [REPLY]
     assert run.result["subtype"] == "success" and run.result["is_error"] is False
-    assert len(model.asked("once")) == 2
+    assert len(model.list_requests("once")) == 2
 
 
 @needs_proc
@@ -333,7 +333,7 @@ def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(
     assert run.user_texts == ["[Request interrupted by user]"]
     assert run.result["subtype"] == "error_during_execution" and run.result["is_error"] is True
     assert frontend.list_remaining_processes() == {}
-    (request,) = model.asked("slow")
+    (request,) = model.list_requests("slow")
     assert request.client_left.wait(GONE_SECONDS)
 
 
@@ -350,7 +350,7 @@ def test_a_terminated_run_says_that_it_failed_and_ends_the_vendor(
     assert run.texts == [run.streamed_text] * vendor.fragments
     assert run.result["is_error"] is True
     assert frontend.list_remaining_processes() == {}
-    (request,) = model.asked("slow")
+    (request,) = model.list_requests("slow")
     assert request.client_left.wait(GONE_SECONDS)
 
 
@@ -372,7 +372,7 @@ def test_an_interrupt_of_a_command_ends_the_command_too(
     assert run.user_texts == [f"[Request interrupted by user{' for tool use' * vendor.announces}]"]
     assert run.result["subtype"] == "error_during_execution" and run.result["is_error"] is True
     assert frontend.list_remaining_processes() == {}
-    assert len(model.asked("shell")) == 1
+    assert len(model.list_requests("shell")) == 1
 
 
 RESUMED = [
@@ -403,7 +403,7 @@ def test_a_resumed_conversation_keeps_its_id_and_its_memory(
     assert second.init["session_id"] == first.init["session_id"]
     assert second.result["result"] == REPLY
     assert second.result["usage"].items() >= usage_of(1).items()
-    said = json.dumps(model.asked("text")[-1].messages, ensure_ascii=False)
+    said = json.dumps(model.list_requests("text")[-1].messages, ensure_ascii=False)
     assert "[[text]] hi" in said and "[[text]] and again" in said and "ünïcödé" in said
 
 
@@ -414,7 +414,7 @@ def test_another_model_answers_where_it_is_asked_for(
     run = frontend.run_prompt("[[text]] hi", "--model", vendor.second_model)
     check_contract(run)
     assert run.exit == 0 and run.init["model"].endswith(SECOND_MODEL)
-    assert [request.model for request in model.asked("text")] == [SECOND_MODEL]
+    assert [request.model for request in model.list_requests("text")] == [SECOND_MODEL]
 
 
 # Quotes and a backslash, because some programs write words into a line of their own; a dash and an
@@ -437,7 +437,7 @@ def test_the_model_gets_a_prompt_as_it_is(
         results
     )
     assert [result["result"] for result in results] == [REPLY] * len(AWKWARD)
-    requests = model.asked("text")
+    requests = model.list_requests("text")
     assert len(requests) == len(AWKWARD)
     for prompt, request in zip(AWKWARD, requests, strict=True):
         said = [

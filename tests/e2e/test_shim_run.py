@@ -56,7 +56,7 @@ def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     with shim_run(frontend, "[[slow]] hi") as terminal:
-        terminal.when(lambda: bool(model.asked("slow")), "the model to be asked")
+        terminal.when(lambda: bool(model.list_requests("slow")), "the model to be asked")
         if vendor.fragments:
             terminal.until("word")
         terminal.type(CTRL_C)
@@ -137,7 +137,7 @@ def test_a_session_goes_on(frontend: DropInFrontend, model: ScriptedServer, vend
         assert terminal.end() == 0
     with shim_run(frontend, "[[text]] and then", "--continue") as terminal:
         assert terminal.end() == 0
-    assert "the word is heron" in json.dumps(model.asked("text")[-1].body)
+    assert "the word is heron" in json.dumps(model.list_requests("text")[-1].body)
 
 
 @over(PI, full=(QWEN, CODEX, GEMINI, OPENCODE))

@@ -87,7 +87,9 @@ def test_a_frontend_sees_the_image_of_an_mcp_tool(
     )
     assert result["images"] == shown
     assert result["text"].startswith("here") and not result["is_error"]
-    assert (picture in json.dumps(service.asked("call")[-1].body)) is (cli.vendor not in BLIND)
+    assert (picture in json.dumps(service.list_requests("call")[-1].body)) is (
+        cli.vendor not in BLIND
+    )
     assert turn.result["text"] == REPLY_AFTER_TOOL
 
 
@@ -111,7 +113,9 @@ def test_an_editor_sees_the_image_of_an_mcp_tool(
     )
     assert [block for block in contents if block["type"] == "image"] == shown
     assert contents[0]["text"].startswith("here") and call["status"] == "completed"
-    assert (picture in json.dumps(service.asked("call")[-1].body)) is (cli.vendor not in BLIND)
+    assert (picture in json.dumps(service.list_requests("call")[-1].body)) is (
+        cli.vendor not in BLIND
+    )
     assert len(prompt.permission_requests) == 1 and prompt.text.endswith(REPLY_AFTER_TOOL)
 
 

@@ -83,9 +83,9 @@ def test_a_program_has_a_conversation(
     first, second, third = client.ask(place, prompts)
     assert first == third == {"text": REPLY}
     assert second["text"].endswith(REPLY_AFTER_TOOL)
-    told = service.asked("read")[-1].told or ""
+    told = service.list_requests("read")[-1].tool_result or ""
     assert "hello world" in told
-    remembered = json.dumps(service.asked("text")[-1].messages)
+    remembered = json.dumps(service.list_requests("text")[-1].messages)
     assert "the first words" in remembered and "the last words" in remembered
     of_claude = {request.model.startswith("claude-") for request in service.requests}
     assert of_claude == {cli.vendor is CLAUDE_ITSELF}, (
@@ -106,7 +106,7 @@ def test_a_reply_that_is_given_up_ends_at_once(
     if not cli.vendor.fragments:
         pytest.skip(f"{cli.vendor.name} prints a reply when it is whole")
     client.ask(place, ["[[slow]] hi"], abort=True)
-    (request,) = service.asked("slow")
+    (request,) = service.list_requests("slow")
     assert request.client_left.wait(GONE_SECONDS)
 
 
