@@ -115,7 +115,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     cell: tuple[str, tuple[str, ...], str] | None = getattr(report, "cell", None)
     if cell is not None:
         table, row, column = cell
-        TABLES[table].note(tuple(row), column, report)
+        TABLES[table].record_report(tuple(row), column, report)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -133,4 +133,4 @@ def pytest_terminal_summary(
     for title, table in TABLES.items():
         if table:
             terminalreporter.section(title)
-            terminalreporter.write_line(table.markdown())
+            terminalreporter.write_line(table.format_markdown())

@@ -37,7 +37,7 @@ class ClientTurn:
 
     lines: list[Line]
 
-    def of(self, what: str) -> list[Line]:
+    def list_lines(self, what: str) -> list[Line]:
         return [line for line in self.lines if line["saw"] == what]
 
     @property
@@ -46,37 +46,37 @@ class ClientTurn:
 
     @property
     def init(self) -> Line:
-        (init,) = self.of("init")
+        (init,) = self.list_lines("init")
         return init
 
     @property
     def result(self) -> Line:
-        (result,) = self.of("result")
+        (result,) = self.list_lines("result")
         return result
 
     @property
     def texts(self) -> list[str]:
-        return [line["text"] for line in self.of("text")]
+        return [line["text"] for line in self.list_lines("text")]
 
     @property
     def streamed(self) -> str:
-        return "".join(line["text"] for line in self.of("delta"))
+        return "".join(line["text"] for line in self.list_lines("delta"))
 
 
 class SdkConversation(LineProcess):
     """A client that is connected to its claude, and told what to do."""
 
-    def turn(self, text: str) -> ClientTurn:
+    def run_turn(self, text: str) -> ClientTurn:
         """Says something and waits for the end of the turn."""
         begin = len(self.lines)
-        self.say(text)
-        return self.rest_of_turn(begin)
+        self.send_message(text)
+        return self.read_turn(begin)
 
-    def say(self, text: str, image: str | None = None) -> None:
+    def send_message(self, text: str, image: str | None = None) -> None:
         """Says something; an image is a PNG in base64."""
         self.send({"do": "say", "text": text, "image": image})
 
-    def rest_of_turn(self, begin: int) -> ClientTurn:
+    def read_turn(self, begin: int) -> ClientTurn:
         """The turn whose first line has this number, to its result."""
         self.await_saw("result")
         return ClientTurn(self.lines[begin:])
@@ -87,13 +87,13 @@ class SdkConversation(LineProcess):
         assert line["saw"] == what, line
         return line
 
-    def order(self, do: str, **fields: str) -> None:
+    def run_command(self, do: str, **fields: str) -> None:
         """Asks for something that is not a turn and waits until it is done."""
         self.send({"do": do, **fields})
         line = self.read_until(lambda line: line.get("did") == do or line["saw"] == "end")
         assert line["saw"] == "done", line
 
-    def allow(
+    def allow_call(
         self, changed: Line | None = None, *, number: int | None = None, always: bool = False
     ) -> None:
         """Allows what was asked, with another input if one is given; `always`: with all that was
@@ -102,7 +102,9 @@ class SdkConversation(LineProcess):
         answer = {"behavior": "allow", "always": always, **({"input": changed} if changed else {})}
         self.send({"do": "answer", "number": number, "answer": answer})
 
-    def deny(self, message: str, *, number: int | None = None, interrupt: bool = False) -> None:
+    def deny_call(
+        self, message: str, *, number: int | None = None, interrupt: bool = False
+    ) -> None:
         answer = {"behavior": "deny", "message": message, "interrupt": interrupt}
         self.send({"do": "answer", "number": number, "answer": answer})
 
@@ -132,7 +134,9 @@ class SdkClient:
     command: Callable[[], Sequence[str]]
     environment: Callable[[], Mapping[str, str]] = dict
     raises_text: bool = True  # its exception carries the text of an error result
-    own: str = ""  # the file of its package that it starts, in whose place the drop-in is put
+    bundled_file: str = (
+        ""  # the file of its package that it starts, in whose place the drop-in is put
+    )
 
     def __str__(self) -> str:
         return self.name
@@ -169,9 +173,9 @@ class SdkClient:
             "resume": resume,
         }
         argv = [*self.command(), json.dumps(start)]
-        if self.own and is_drop_in(str(place.claude)):
+        if self.bundled_file and is_drop_in(str(place.claude)):
             module = _copy_package(Path(argv[-2]), place)
-            put_into(module.with_name(self.own), place)
+            put_into(module.with_name(self.bundled_file), place)
             argv[-2:] = [str(module), json.dumps({**start, "claude": None})]
         conversation = SdkConversation(
             argv, place.folder, {**place.environment, **self.environment()}
@@ -225,7 +229,7 @@ def _build_typescript_client(
     return SdkClient(
         f"typescript-{find_pinned_version(package)}-node{major}",
         command,
-        own=own,
+        bundled_file=own,
         raises_text=not own,
     )
 

@@ -18,7 +18,7 @@ class Table:
     def __bool__(self) -> bool:
         return bool(self._cells)
 
-    def note(self, row: tuple[str, ...], column: str, report: pytest.TestReport) -> None:
+    def record_report(self, row: tuple[str, ...], column: str, report: pytest.TestReport) -> None:
         """Takes a report in; of a test's several, a failure beats everything, wherever it happened.
 
         A test that has recorded its `outcome` is said by it.
@@ -32,26 +32,28 @@ class Table:
         elif report.failed:
             cells[column] = "failed"
         elif report.skipped:
-            cells[column] = _reason(report)
+            cells[column] = _format_skip_reason(report)
         elif report.when == "call":
             cells.setdefault(column, "passed")
 
-    def markdown(self) -> str:
+    def format_markdown(self) -> str:
         """The rows, those together that begin alike."""
         header = [*self._heads, *self._columns]
-        lines = [_line(header), _line(["---"] * len(header))]
+        lines = [_format_row(header), _format_row(["---"] * len(header))]
         firsts = list(dict.fromkeys(row[0] for row in self._cells))
         for row, cells in sorted(self._cells.items(), key=lambda cell: firsts.index(cell[0][0])):
-            lines.append(_line([*row, *(cells.get(column, NOT_TRIED) for column in self._columns)]))
+            lines.append(
+                _format_row([*row, *(cells.get(column, NOT_TRIED) for column in self._columns)])
+            )
         return "\n".join(
             [*lines, "", f"{NOT_TRIED}: not tried, another version or client stands for it"]
         )
 
 
-def _reason(report: pytest.TestReport) -> str:
+def _format_skip_reason(report: pytest.TestReport) -> str:
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return text.removeprefix("Skipped: ")
 
 
-def _line(cells: list[str]) -> str:
+def _format_row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"

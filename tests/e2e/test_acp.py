@@ -30,7 +30,7 @@ allows = pytest.mark.parametrize(
 denies = pytest.mark.parametrize("vendor", [GEMINI, COPILOT, *FULL[:2]], ids=str, indirect=True)
 
 
-class Conversation:
+class FrontendConversation:
     """A frontend that keeps what it is asked, and answers when it is told to."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
@@ -75,7 +75,7 @@ class Conversation:
         ]
 
 
-def made(frontend: DropInFrontend) -> set[str]:
+def list_created_files(frontend: DropInFrontend) -> set[str]:
     return {path.name for path in Path(frontend.folder).iterdir()} - {"hello.txt"}
 
 
@@ -83,14 +83,14 @@ def made(frontend: DropInFrontend) -> set[str]:
 def test_a_call_runs_when_the_frontend_allows_it_and_not_before(
     frontend: DropInFrontend, vendor: Vendor
 ) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
     assert question["request"]["input"]["command"] == "touch one"
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
     conversation.answer(question, allow=True)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
-    assert made(frontend) == {"one"}
+    assert list_created_files(frontend) == {"one"}
     (init,) = (line for line in conversation.lines if line.get("subtype") == "init")
     assert init["shim"]["unattended"] is (vendor is KIMI), "kimi-cli reads any file without asking"
     assert ("Task" in init["tools"]) is (vendor in (CODEX, COPILOT, KIMI)), (
@@ -100,21 +100,21 @@ def test_a_call_runs_when_the_frontend_allows_it_and_not_before(
 
 @denies
 def test_the_model_goes_on_behind_a_call_that_was_denied(frontend: DropInFrontend) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     conversation.answer(conversation.until("can_use_tool"), allow=False)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
     assert conversation.results() == [("rather not", True)]
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 @each
 def test_nothing_that_asks_runs_where_nobody_can_be_asked(frontend: DropInFrontend) -> None:
-    conversation = Conversation(frontend)
+    conversation = FrontendConversation(frontend)
     conversation.send("[[shell]] touch one")
     result = conversation.until("result")
     assert [denial["tool_name"] for denial in result["permission_denials"]] == ["Bash"]
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 @each
@@ -122,19 +122,19 @@ def test_a_rule_about_some_commands_holds_though_everything_may_run(
     frontend: DropInFrontend,
 ) -> None:
     flags = ("--permission-mode", "bypassPermissions", "--disallowedTools", "Bash(touch:*)")
-    conversation = Conversation(frontend, *flags)
+    conversation = FrontendConversation(frontend, *flags)
     conversation.send("[[shell]] true && touch one")
     conversation.until("result")
     conversation.send("[[shell]] mkdir two")
     conversation.until("result")
-    assert made(frontend) == {"two"}
+    assert list_created_files(frontend) == {"two"}
 
 
 @each
 def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(
     frontend: DropInFrontend,
 ) -> None:
-    conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
+    conversation = FrontendConversation(frontend, "--permission-mode", "bypassPermissions")
     hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h"]}]}
     request = {"subtype": "initialize", "hooks": hooks}
     conversation.process.send(
@@ -154,26 +154,26 @@ def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(
     }
     conversation.process.send({"type": "control_response", "response": answer})
     assert conversation.until("result")["subtype"] == "success", "the model goes on"
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 @each
 def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
     frontend: DropInFrontend,
 ) -> None:
-    conversation = Conversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
+    conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
     conversation.send(f"[[write]] {Path(frontend.folder) / 'in.txt'}")
     assert conversation.until("result", "can_use_tool")["type"] == "result"
     conversation.send("[[shell]] touch ../out.txt")
     conversation.answer(conversation.until("can_use_tool"), allow=False)
     conversation.until("result")
-    assert made(frontend) == {"in.txt"}
+    assert list_created_files(frontend) == {"in.txt"}
     assert not (Path(frontend.folder).parent / "out.txt").exists()
 
 
 @each
 def test_an_interrupt_leaves_the_child_for_the_next_message(frontend: DropInFrontend) -> None:
-    conversation = Conversation(frontend, *ASKING, "--include-partial-messages")
+    conversation = FrontendConversation(frontend, *ASKING, "--include-partial-messages")
     conversation.send("[[slow]]")
     conversation.until("stream_event")
     conversation.order(subtype="interrupt")
@@ -186,7 +186,7 @@ def test_an_interrupt_leaves_the_child_for_the_next_message(frontend: DropInFron
 def test_the_third_answer_knows_the_first_message(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     for words in ("[[text]] one", "[[text]] two", "[[text]] three"):
         conversation.send(words)
         assert conversation.until("result")["result"] == REPLY
@@ -204,7 +204,7 @@ def test_a_session_goes_on_in_the_other_way_of_driving(
 ) -> None:
     """One message in a session that a conversation began, and the other way round."""
     alone = frontend.run_prompt("[[text]] one")
-    talk = Conversation(frontend, *ASKING, "--resume", alone.init["session_id"])
+    talk = FrontendConversation(frontend, *ASKING, "--resume", alone.init["session_id"])
     talk.send("[[text]] two")
     said = talk.until("result")
     assert (said["result"], said["session_id"]) == (REPLY, alone.init["session_id"])
@@ -227,11 +227,11 @@ def test_a_profile_of_a_few_lines_makes_a_vendor_of_a_program_that_speaks_the_pr
     asks = '[acp]\nasks = ["Bash", "Edit", "Write"]\nmodes = { default = "default" }\n'
     (folder / "vendors" / "mine.toml").write_text(profile + asks)
     frontend.environment["SHIM_VENDOR"] = "mine"
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     conversation.answer(conversation.until("can_use_tool"), allow=True)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
-    assert made(frontend) == {"one"}
+    assert list_created_files(frontend) == {"one"}
 
 
 @pytest.mark.full
@@ -240,23 +240,23 @@ def test_an_agent_without_a_login_is_driven_the_other_way_only_where_that_lets_n
     frontend: DropInFrontend,
 ) -> None:
     (Path(frontend.environment["HOME"]) / ".kimi" / "credentials" / "kimi-code.json").unlink()
-    asking = Conversation(frontend, *ASKING)
+    asking = FrontendConversation(frontend, *ASKING)
     asking.send("[[shell]] touch one")
     assert "Authentication required" in json.dumps(asking.until("result"))
-    assert made(frontend) == set()
-    bypassing = Conversation(frontend, "--permission-mode", "bypassPermissions")
+    assert list_created_files(frontend) == set()
+    bypassing = FrontendConversation(frontend, "--permission-mode", "bypassPermissions")
     bypassing.send("[[shell]] touch two")
     assert bypassing.until("result")["result"] == REPLY_AFTER_TOOL
     (init,) = (line for line in bypassing.lines if line.get("subtype") == "init")
     assert [tried["cause"] for tried in init["shim"]["tried"]] == ["auth"]
-    assert made(frontend) == {"two"}
+    assert list_created_files(frontend) == {"two"}
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
 def test_a_list_of_todos_is_said_with_what_is_on_it(frontend: DropInFrontend) -> None:
     todo = {"content": "look", "status": "pending", "priority": "high"}
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(f"[[call]] todowrite {json.dumps({'todos': [todo]})}")
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
     blocks = [
@@ -275,7 +275,7 @@ def test_a_file_elsewhere_is_asked_about_once_with_what_is_written(
     frontend: DropInFrontend,
 ) -> None:
     file = Path(frontend.folder).parent / "out.txt"
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(f"[[write]] {file}")
     question = conversation.until("can_use_tool")
     assert (
@@ -295,7 +295,7 @@ def test_a_command_in_another_folder_is_not_judged_as_one_in_this_folder(
     elsewhere = Path(frontend.folder).parent / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "k").write_text("heron")
-    conversation = Conversation(frontend, "--permission-mode", "dontAsk")
+    conversation = FrontendConversation(frontend, "--permission-mode", "dontAsk")
     said = {"command": "cat k", "workdir": str(elsewhere), "description": "look"}
     conversation.send(f"[[call]] bash {json.dumps(said)}")
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL

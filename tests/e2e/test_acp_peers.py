@@ -58,11 +58,11 @@ match = {{ type = "text" }}
 emit = "text"
 text = "text"
 """
-Start = Callable[..., Any]
+StartAgent = Callable[..., Any]
 
 
 @pytest.fixture
-def peer(box: Box) -> Start:
+def peer(box: Box) -> StartAgent:
     """A conversation with the agent of the Python package."""
 
     @contextmanager
@@ -86,7 +86,7 @@ def peer(box: Box) -> Start:
     return start
 
 
-def heard(box: Box) -> list[Line]:
+def read_received_messages(box: Box) -> list[Line]:
     return [json.loads(line) for line in (box.path / "heard").read_text().splitlines()]
 
 
@@ -108,7 +108,7 @@ def decide(running: Running, allow: bool) -> Line:
     return asked["request"]
 
 
-def interrupted(start: Start) -> None:
+def check_interrupt(start: StartAgent) -> None:
     """A turn is interrupted, and the agent has heard its message when it answers the next one."""
     with start(*ASKING, "--include-partial-messages") as running:
         running.say(user("[[slow]]"))
@@ -124,7 +124,7 @@ def interrupted(start: Start) -> None:
 # -- version 1, the Python package -----------------------------------------------------------------
 
 
-def test_text_thoughts_and_plans_come_through(peer: Start) -> None:
+def test_text_thoughts_and_plans_come_through(peer: StartAgent) -> None:
     with peer(*ASKING) as running:
         done = said_after(running, "[[think]]", "[[plan]]", "[[text]]")
     blocks = [
@@ -141,7 +141,7 @@ def test_text_thoughts_and_plans_come_through(peer: Start) -> None:
 
 
 @pytest.mark.parametrize("allow", [True, False])
-def test_a_command_runs_only_where_it_was_allowed(box: Box, peer: Start, allow: bool) -> None:
+def test_a_command_runs_only_where_it_was_allowed(box: Box, peer: StartAgent, allow: bool) -> None:
     with peer(*ASKING) as running:
         running.say(user("[[shell]] touch made"))
         assert decide(running, allow)["input"] == {"command": "touch made"}
@@ -151,17 +151,17 @@ def test_a_command_runs_only_where_it_was_allowed(box: Box, peer: Start, allow: 
     assert done.result["result"] == ("It ran." if allow else "Then not.")
 
 
-def test_an_interrupt_leaves_the_agent_for_the_next_message(peer: Start) -> None:
-    interrupted(peer)
+def test_an_interrupt_leaves_the_agent_for_the_next_message(peer: StartAgent) -> None:
+    check_interrupt(peer)
 
 
-def test_a_mode_is_set_in_the_session(peer: Start) -> None:
+def test_a_mode_is_set_in_the_session(peer: StartAgent) -> None:
     with peer(*ASKING, "--permission-mode", "plan") as running:
         done = said_after(running, "[[mode]]")
     assert done.result["result"] == "I plan."
 
 
-def test_a_file_of_ours_is_not_given(peer: Start) -> None:
+def test_a_file_of_ours_is_not_given(peer: StartAgent) -> None:
     with peer(*ASKING) as running:
         done = said_after(running, "[[file]]")
     assert done.result["result"].startswith("refused: ")
@@ -170,7 +170,7 @@ def test_a_file_of_ours_is_not_given(peer: Start) -> None:
 ANSWERS = {"How shall it be?\nWhich colour?": "blue", "Loud?": "No", "Which name?": "mine"}
 
 
-def test_the_person_answers_a_form(box: Box, peer: Start) -> None:
+def test_the_person_answers_a_form(box: Box, peer: StartAgent) -> None:
     with peer(*ASKING) as running:
         running.say(user("[[ask]]"))
         asked = running.line_with(b'"subtype":"can_use_tool"')
@@ -184,11 +184,13 @@ def test_the_person_answers_a_form(box: Box, peer: Start) -> None:
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert done.result["result"] == "accept: {'colour': 'blue', 'loud': False, 'name': 'mine'}"
-    told = next(line["result"] for line in heard(box) if "action" in line.get("result", {}))
+    told = next(
+        line["result"] for line in read_received_messages(box) if "action" in line.get("result", {})
+    )
     schema.AcceptElicitationResponse.model_validate(told)
 
 
-def test_an_agent_asks_nobody_where_the_frontend_cannot_be_asked(peer: Start) -> None:
+def test_an_agent_asks_nobody_where_the_frontend_cannot_be_asked(peer: StartAgent) -> None:
     with peer() as running:
         assert said_after(running, "[[ask]]").result["result"] == "nobody to ask"
 
@@ -202,7 +204,7 @@ MODELS = {
 }
 
 
-def test_every_line_for_the_agent_is_one_of_the_schemas(box: Box, peer: Start) -> None:
+def test_every_line_for_the_agent_is_one_of_the_schemas(box: Box, peer: StartAgent) -> None:
     with peer(*ASKING, "--permission-mode", "plan", "--include-partial-messages") as running:
         running.say(user("[[shell]] touch made"))  # which a plan does not let run
         running.read_until(b'"type":"result"')
@@ -211,7 +213,7 @@ def test_every_line_for_the_agent_is_one_of_the_schemas(box: Box, peer: Start) -
         running.say(control("i1", subtype="interrupt"))
         running.read_until(b'"terminal_reason":"aborted')
         running.hang_up()
-    lines = heard(box)
+    lines = read_received_messages(box)
     assert {line["method"] for line in lines if "method" in line} == MODELS.keys()
     for line in lines:
         name = MODELS[line["method"]] if "method" in line else "RequestPermissionResponse"
@@ -224,14 +226,14 @@ def test_every_line_for_the_agent_is_one_of_the_schemas(box: Box, peer: Start) -
 
 
 @pytest.fixture
-def second(peer: Start) -> Start:
+def second(peer: StartAgent) -> StartAgent:
     """A conversation with the agent of the TypeScript SDK, which is offered version 2."""
     packages = install_npm_package("@agentclientprotocol/sdk") / "node_modules"
     program = f"env SDK={packages.parent} {find_node(24)} {PEERS}/agent.mjs"
     return lambda *flags: peer(*flags, draft=True, program=program)
 
 
-def test_a_turn_of_version_2_ends_with_its_state(second: Start) -> None:
+def test_a_turn_of_version_2_ends_with_its_state(second: StartAgent) -> None:
     with second(*ASKING) as running:
         running.say(user("[[think]]\n[[twice]]"))
         running.read_until(b'"type":"result"')
@@ -244,7 +246,7 @@ def test_a_turn_of_version_2_ends_with_its_state(second: Start) -> None:
 
 @pytest.mark.parametrize("allow", [True, False])
 def test_a_command_of_version_2_runs_only_where_it_was_allowed(
-    box: Box, second: Start, allow: bool
+    box: Box, second: StartAgent, allow: bool
 ) -> None:
     with second(*ASKING) as running:
         running.say(user("[[shell]] echo yes | tee made"))
@@ -258,12 +260,14 @@ def test_a_command_of_version_2_runs_only_where_it_was_allowed(
 
 
 @pytest.mark.full
-def test_an_interrupt_of_version_2_leaves_the_agent_for_the_next_message(second: Start) -> None:
-    interrupted(second)
+def test_an_interrupt_of_version_2_leaves_the_agent_for_the_next_message(
+    second: StartAgent,
+) -> None:
+    check_interrupt(second)
 
 
 def test_every_line_for_an_agent_of_version_2_is_one_of_the_schemas(
-    box: Box, second: Start
+    box: Box, second: StartAgent
 ) -> None:
     with second(*ASKING, "--permission-mode", "plan", "--include-partial-messages") as running:
         running.say(user("[[mode]]\n[[shell]] touch made"))
@@ -275,7 +279,7 @@ def test_every_line_for_an_agent_of_version_2_is_one_of_the_schemas(
         done = running.hang_up()
     assert b"I plan." in done.stdout
     document = json.loads((install_npm_package("@agentclientprotocol/sdk") / SCHEMA).read_text())
-    lines = heard(box)
+    lines = read_received_messages(box)
     assert {line["method"] for line in lines if "method" in line} == SECOND.keys()
     for line in lines:
         name = SECOND[line["method"]] if "method" in line else "RequestPermissionResponse"

@@ -13,7 +13,7 @@ from frontend import DropInFrontend
 from place import TURN_SECONDS
 from scripts import REPLY_AFTER_TOOL, ScriptedServer
 from terminal import CTRL_C, CTRL_D, Terminal, on_terminal
-from test_background import Desk, desk, one_vendor, over
+from test_background import Desk, desk, is_turn_over, one_vendor
 from vendor_setups import CLAUDE_ITSELF, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
@@ -71,7 +71,7 @@ def test_a_session_is_driven_watched_taken_over_left_and_woken(
         first.until(REPLY_AFTER_TOOL)
         watcher.until("✓ done")
         assert (desk.frontend.folder / "made").exists()
-        desk.reaches(begun, over)
+        desk.reaches(begun, is_turn_over)
         with seats.attach(begun) as second:
             second.until(REPLY_AFTER_TOOL)
             second.until(f"terminal {first.process.pid} drives · Ctrl-T takes over")
@@ -92,7 +92,7 @@ def test_a_session_is_driven_watched_taken_over_left_and_woken(
             second.process.kill()
         watcher.type(CTRL_C)
         assert watcher.end() == 0 and watcher.clean
-    assert desk.reaches(begun, over)["status"] == "idle"
+    assert desk.reaches(begun, is_turn_over)["status"] == "idle"
     with seats.attach(begun) as third:
         third.until(HELLO)
         assert desk.claude("stop", begun).returncode == 0

@@ -94,7 +94,7 @@ def desk(frontend: DropInFrontend, vendor: Vendor) -> Iterator[Desk]:
     assert frontend.list_remaining_processes() == {}
 
 
-def over(agent: Mapping[str, Any]) -> bool:
+def is_turn_over(agent: Mapping[str, Any]) -> bool:
     return agent.get("status") == "idle" or agent.get("state") in ("failed", "stopped")
 
 
@@ -116,14 +116,14 @@ def test_a_session_asks_is_answered_from_elsewhere_ends_and_goes_on(
     assert not (desk.frontend.folder / "made").exists()
     answered = desk.shim("bridge", "answer", "maker", "allow")
     assert (answered.returncode, answered.stdout) == (0, "allowed\n"), answered.stderr
-    done = desk.reaches(begun, over)
+    done = desk.reaches(begun, is_turn_over)
     assert done["state"] == "done" and (desk.frontend.folder / "made").exists()
     logs = desk.claude("logs", begun)
     assert logs.returncode == 0 and REPLY_AFTER_TOOL in logs.stdout and "\x1b" not in logs.stdout
 
     assert desk.shim("bridge", "say", begun, "[[text]]").returncode == 0
     wait_until(lambda: bool(model.list_requests("text")), TURN_SECONDS)
-    assert desk.reaches(begun, over)["pid"] == done["pid"]
+    assert desk.reaches(begun, is_turn_over)["pid"] == done["pid"]
     assert REPLY.partition("\n")[0] in desk.claude("logs", begun).stdout
 
     assert desk.claude("stop", begun).stdout == f"stopped {begun}\n"
@@ -132,7 +132,7 @@ def test_a_session_asks_is_answered_from_elsewhere_ends_and_goes_on(
     assert desk.frontend.list_remaining_processes() == {}
     if vendor.resumes:
         assert desk.begin("[[text]]", "--resume", ended["sessionId"]) == begun
-        assert desk.reaches(begun, over)["state"] == "done"
+        assert desk.reaches(begun, is_turn_over)["state"] == "done"
         assert len(model.list_requests("text")) == 2
     assert desk.claude("rm", begun).stdout == f"removed {begun}\n"
     assert desk.agent(begun) == {}
@@ -153,7 +153,7 @@ def test_a_session_whose_host_was_killed_has_failed_and_goes_on_with_the_vendors
     desk: Desk, vendor: Vendor, model: ScriptedServer
 ) -> None:
     begun = desk.begin("[[text]] the first words")
-    desk.reaches(begun, over)
+    desk.reaches(begun, is_turn_over)
     assert desk.shim("bridge", "say", begun, "[[slow]]").returncode == 0
     working = desk.reaches(begun, lambda now: now.get("status") == "busy")
     wait_until(lambda: bool(model.list_requests("slow")), TURN_SECONDS)
@@ -165,7 +165,7 @@ def test_a_session_whose_host_was_killed_has_failed_and_goes_on_with_the_vendors
     assert REPLY.partition("\n")[0] in desk.claude("logs", begun).stdout
     if vendor.resumes:
         assert desk.begin("[[text]] the last words", "--resume", killed["sessionId"]) == begun
-        assert desk.reaches(begun, over)["state"] == "done"
+        assert desk.reaches(begun, is_turn_over)["state"] == "done"
         remembered = json.dumps(model.list_requests("text")[-1].messages)
         assert "the first words" in remembered and "the last words" in remembered
 
@@ -173,7 +173,7 @@ def test_a_session_whose_host_was_killed_has_failed_and_goes_on_with_the_vendors
 @one_vendor
 def test_what_the_api_refuses_is_a_session_that_failed(desk: Desk, vendor: Vendor) -> None:
     begun = desk.begin("[[error]]")
-    assert desk.reaches(begun, over)["state"] == "failed"
+    assert desk.reaches(begun, is_turn_over)["state"] == "failed"
 
 
 # -- the real one beside ours ----------------------------------------------------------------------
@@ -265,7 +265,7 @@ def real(frontend: DropInFrontend, vendor: Vendor) -> Iterator[RealDesk]:
 itself = pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], ids=str, indirect=True)
 
 
-def said(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
+def normalize_output(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
     """What a command said, with ids as ID; the real one's word about its service is left out."""
     quiet = done.stderr.replace("Starting background service…\n", "")
     return done.returncode, IDS.sub("ID", done.stdout), IDS.sub("ID", quiet)
@@ -279,7 +279,10 @@ def test_a_wrong_call_is_answered_in_the_words_of_the_real_one(
     differ = {}
     for call in CALLS:
         words, _, off = call.removesuffix("…").partition(" -- ")
-        both = [said(one.claude(*words.split(), **(OFF if off else {}))) for one in (desk, real)]
+        both = [
+            normalize_output(one.claude(*words.split(), **(OFF if off else {})))
+            for one in (desk, real)
+        ]
         if call.endswith("…"):
             both = [(status, out[:BEGINNING], err[:BEGINNING]) for status, out, err in both]
         if both[0] != both[1]:
@@ -324,15 +327,18 @@ def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
         ("kill", waiting),
         ("stop", "my job"),
     ]
-    ends = [said(desk.claude(*each)) for each in words[1:]]
+    ends = [normalize_output(desk.claude(*each)) for each in words[1:]]
     everything = named_first(desk.claude("agents", "--json", "--all").stdout)
-    removed = [said(desk.claude("rm", short)) for _ in range(2)]
+    removed = [normalize_output(desk.claude("rm", short)) for _ in range(2)]
     one_left = json.loads(desk.claude("agents", "--json", "--all").stdout)
-    respawned = [said(desk.claude("respawn", waiting)), said(desk.claude("respawn", "--all"))]
-    copied = said(desk.claude("--bg", "x", "--session-id", "nonsense"))
+    respawned = [
+        normalize_output(desk.claude("respawn", waiting)),
+        normalize_output(desk.claude("respawn", "--all")),
+    ]
+    copied = normalize_output(desk.claude("--bg", "x", "--session-id", "nonsense"))
     return [
-        said(begun), said(idle), list(asked), [list(each) for each in listed], states, ends,
+        normalize_output(begun), normalize_output(idle), list(asked), [list(each) for each in listed], states, ends,
         [list(each) for each in everything], [each["state"] for each in everything], removed, len(one_left),
-        respawned, copied, said(desk.claude("agents", "--json", "--cwd", "/nowhere")),
-        said(desk.claude("daemon", "stop", "--any"))[0], said(desk.claude("daemon", "stop", "--any")),
+        respawned, copied, normalize_output(desk.claude("agents", "--json", "--cwd", "/nowhere")),
+        normalize_output(desk.claude("daemon", "stop", "--any"))[0], normalize_output(desk.claude("daemon", "stop", "--any")),
     ]  # fmt: skip

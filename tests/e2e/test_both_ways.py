@@ -50,7 +50,7 @@ def prompts(vendor: Vendor, folder: Path) -> list[tuple[str, str]]:
     ]
 
 
-def shown(prompt: Prompt, choice: str) -> Line:
+def summarize_prompt(prompt: Prompt, choice: str) -> Line:
     """What an editor shows of a prompt, in words that do not depend on who said it."""
     calls: dict[str, Line] = {}
     for said in (
@@ -60,7 +60,7 @@ def shown(prompt: Prompt, choice: str) -> Line:
         call = calls.setdefault(said["toolCallId"], {"content": []})
         call |= {key: value for key, value in said.items() if value not in (None, "", [])}
         call["diffs"] = call.get("diffs") or [
-            (one["path"], _changes(one)) for one in _of(said, "diff")
+            (one["path"], _changes(one)) for one in _select_content(said, "diff")
         ]
     return {
         "text": prompt.text,
@@ -73,7 +73,7 @@ def shown(prompt: Prompt, choice: str) -> Line:
 def _call(call: Line, choice: str) -> Line:
     """Of a call that was rejected an agent says no end; of one that only reads it may say no place."""
     failed = choice == "reject_once"
-    texts = " ".join(one["content"].get("text", "") for one in _of(call, "content"))
+    texts = " ".join(one["content"].get("text", "") for one in _select_content(call, "content"))
     return {
         "kind": call["kind"],
         "ended": "rejected" if failed else call["status"],
@@ -82,7 +82,7 @@ def _call(call: Line, choice: str) -> Line:
     }
 
 
-def _of(said: Line, kind: str) -> list[Any]:
+def _select_content(said: Line, kind: str) -> list[Any]:
     return [one for one in said.get("content") or [] if one["type"] == kind]
 
 
@@ -120,7 +120,10 @@ def test_an_editor_is_shown_what_the_agent_itself_would_show(
         editor.open_session()
         said = prompts(vendor, frontend.folder)
         seen.append(
-            [(text, shown(editor.run_prompt(text, choice=choice), choice)) for text, choice in said]
+            [
+                (text, summarize_prompt(editor.run_prompt(text, choice=choice), choice))
+                for text, choice in said
+            ]
         )
         editor.close()
         hello_file.write_text(before)

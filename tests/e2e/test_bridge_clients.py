@@ -63,8 +63,8 @@ def test_a_client_goes_on_with_a_session_that_began_in_the_background(
     with start_session(sandbox, "[[text]] the first words") as session:
         children = session.list_children()
         conversation = client.connect(sandbox, resume=session.uuid)
-        turn = conversation.turn("[[text]] and again")
-        again = conversation.turn("[[text]] once more")
+        turn = conversation.run_turn("[[text]] and again")
+        again = conversation.run_turn("[[text]] once more")
         conversation.disconnect()
         assert turn.kinds[-3:] == ["init", "text", "result"]
         assert turn.result["text"] == again.result["text"] == REPLY
@@ -86,10 +86,10 @@ def test_a_client_answers_a_question_while_another_one_watches(
     ):
         conversation = client.connect(sandbox, resume=session.uuid, asks=True)
         begin = len(conversation.lines)
-        conversation.say("[[shell]] touch made.txt")
+        conversation.send_message("[[shell]] touch made.txt")
         conversation.await_saw("asked")
-        conversation.allow()
-        turn = conversation.rest_of_turn(begin)
+        conversation.allow_call()
+        turn = conversation.read_turn(begin)
         conversation.disconnect()
         (asked, settled) = _question(frames)
         assert asked["request"]["subtype"] == "can_use_tool"
@@ -127,13 +127,13 @@ def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_i
         sandbox.claude, sandbox.folder, {**sandbox.environment, "SHIM_BRIDGE": "1"}, sandbox.started
     )
     first = client.connect(bridged)
-    session_of = first.turn("[[text]] the first words").init["session"]
+    session_of = first.run_turn("[[text]] the first words").init["session"]
     first.disconnect()
     (session,) = list_running_sessions(sandbox)
     assert session.uuid == session_of
     children = session.list_children()
     second = client.connect(sandbox, resume=session.uuid)
-    turn = second.turn("[[text]] and again")
+    turn = second.run_turn("[[text]] and again")
     second.disconnect()
     assert (
         turn.result["text"] == REPLY
@@ -172,12 +172,12 @@ def test_the_tools_of_a_clients_process_come_with_it(
     with start_session(sandbox, "[[text]] the first words") as session:
         conversation = client.connect(sandbox, resume=session.uuid, asks=True, serves=NAME)
         begin = len(conversation.lines)
-        conversation.say(call(cli, 2, 3))
+        conversation.send_message(call(cli, 2, 3))
         conversation.await_saw("asked")
-        conversation.allow()
-        turn = conversation.rest_of_turn(begin)
+        conversation.allow_call()
+        turn = conversation.read_turn(begin)
         conversation.disconnect()
-        assert [line["input"] for line in turn.of("ran")] == [{"a": 2, "b": 3}]
+        assert [line["input"] for line in turn.list_lines("ran")] == [{"a": 2, "b": 3}]
         assert turn.result["text"] == REPLY_AFTER_TOOL
         assert session.alive
 
@@ -192,18 +192,18 @@ def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_w
         )
         other = client.connect(sandbox, resume=session.uuid, asks=True)
         # some start their claude with the first message
-        assert other.turn("[[text]] hello").result["text"] == REPLY
+        assert other.run_turn("[[text]] hello").result["text"] == REPLY
         begin = len(one.lines)
-        one.say("[[shell]] touch driven.txt")
+        one.send_message("[[shell]] touch driven.txt")
         one.await_saw("asked")
-        refused = other.turn("[[text]] in between")
+        refused = other.run_turn("[[text]] in between")
         assert "drives it in the middle of a turn; say it again once that turn has ended" in str(
             refused.result
         )
         assert refused.kinds[-1] == "result" and "text" not in refused.kinds
-        one.allow()
-        assert one.rest_of_turn(begin).result["text"] == REPLY_AFTER_TOOL
-        assert other.turn("[[text]] and again").result["text"] == REPLY
+        one.allow_call()
+        assert one.read_turn(begin).result["text"] == REPLY_AFTER_TOOL
+        assert other.run_turn("[[text]] and again").result["text"] == REPLY
         one.disconnect()
         other.disconnect()
         assert session.alive and (sandbox.folder / "driven.txt").exists()
@@ -215,13 +215,15 @@ def test_the_hook_of_a_clients_process_judges_and_nothing_runs_unjudged_when_it_
 ) -> None:
     with start_session(sandbox, "[[text]] the first words") as session:
         judging = client.connect(sandbox, resume=session.uuid, asks=True, judges="Bash")
-        turn = judging.turn("[[shell]] touch judged.txt")
+        turn = judging.run_turn("[[shell]] touch judged.txt")
         judging.disconnect()
-        assert [line["input"]["command"] for line in turn.of("judged")] == ["touch judged.txt"]
+        assert [line["input"]["command"] for line in turn.list_lines("judged")] == [
+            "touch judged.txt"
+        ]
         assert turn.result["denied"] == ["Bash"] and turn.result["text"] == REPLY_AFTER_TOOL
         other = client.connect(sandbox, resume=session.uuid, asks=True)
-        turn = other.turn("[[shell]] touch unjudged.txt")
+        turn = other.run_turn("[[shell]] touch unjudged.txt")
         other.disconnect()
-        assert turn.result["denied"] == ["Bash"] and not turn.of("asked")
+        assert turn.result["denied"] == ["Bash"] and not turn.list_lines("asked")
         assert turn.result["text"] == REPLY_AFTER_TOOL and session.alive
     assert not list(sandbox.folder.glob("*judged.txt"))

@@ -81,11 +81,11 @@ class Page:
 
     def say(self, words: str) -> None:
         """Types a prompt and sends it; what the page offers for a `/` is closed first."""
-        field = self._browser.wait_until(lambda: self._written(words))
+        field = self._browser.wait_until(lambda: self._type_text(words))
         field.send_keys("\ue00c")  # Escape
         field.send_keys("\ue007")  # Enter
 
-    def _written(self, words: str) -> Any:
+    def _type_text(self, words: str) -> Any:
         """The field with the words in it, once the page has it ready."""
         from selenium.common.exceptions import WebDriverException
 

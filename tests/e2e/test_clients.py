@@ -40,9 +40,9 @@ def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, sandbox: San
 @add_scenario("thinking, partial messages", SDKS)
 def test_partial_messages_add_up_to_the_reply(client: SdkClient, sandbox: Sandbox) -> None:
     turn = client.connect(sandbox, once="[[think]] hi", partial=True).finish()
-    assert [line["text"] for line in turn.of("thinking")] == [REASONING]
+    assert [line["text"] for line in turn.list_lines("thinking")] == [REASONING]
     assert turn.texts == [REPLY]
-    assert turn.streamed == REPLY and len(turn.of("delta")) > 1
+    assert turn.streamed == REPLY and len(turn.list_lines("delta")) > 1
     assert turn.kinds.index("delta") < turn.kinds.index("text")
     assert turn.kinds[-2:] == ["result", "end"]
 
@@ -55,7 +55,7 @@ def test_a_refusal_of_the_models_service_is_the_clients_exception(
     assert ERROR_MESSAGE in turn.texts[-1]
     assert turn.result["is_error"] is True
     assert ERROR_MESSAGE in turn.result["text"]
-    (exception,) = turn.of("exception")
+    (exception,) = turn.list_lines("exception")
     assert not client.raises_text or ERROR_MESSAGE in exception["text"]
 
 
@@ -71,18 +71,18 @@ def test_three_turns_are_one_conversation(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer, hello_file: Path
 ) -> None:
     conversation = client.connect(sandbox)
-    first = conversation.turn("[[text]] the first words")
-    second = conversation.turn(f"[[read]] {cli.vendor.file_argument(hello_file)}")
-    third = conversation.turn("[[text]] the last words")
+    first = conversation.run_turn("[[text]] the first words")
+    second = conversation.run_turn(f"[[read]] {cli.vendor.file_argument(hello_file)}")
+    third = conversation.run_turn("[[text]] the last words")
     conversation.disconnect()
     assert first.result["text"] == third.result["text"] == REPLY
     assert len({turn.init["session"] for turn in (first, second, third)}) == 1
-    (call,) = second.of("tool_use")
+    (call,) = second.list_lines("tool_use")
     assert (
         call["name"] == cli.vendor.reader
         and call["input"].items() >= cli.vendor.read_input(hello_file).items()
     )
-    (result,) = second.of("tool_result")
+    (result,) = second.list_lines("tool_result")
     assert result["id"] == call["id"] and not result["is_error"]
     shown = hello_file.read_text() if cli.vendor.shows_files else ""
     assert all(line in result["text"] for line in shown.splitlines())
@@ -101,15 +101,17 @@ def test_an_interrupted_turn_ends_and_another_can_follow(
 ) -> None:
     conversation = client.connect(sandbox, partial=True)
     begin = len(conversation.lines)
-    conversation.say("[[slow]] hi")
+    conversation.send_message("[[slow]] hi")
     conversation.await_saw("delta")
-    conversation.order("interrupt")
-    cut = conversation.rest_of_turn(begin)
-    following = conversation.turn("[[text]] and again")
+    conversation.run_command("interrupt")
+    cut = conversation.read_turn(begin)
+    following = conversation.run_turn("[[text]] and again")
     conversation.disconnect()
     assert cut.result["subtype"] == "error_during_execution" and cut.result["is_error"] is True
     assert cut.texts == [cut.streamed]
-    assert [line["text"] for line in cut.of("user_text")] == ["[Request interrupted by user]"]
+    assert [line["text"] for line in cut.list_lines("user_text")] == [
+        "[Request interrupted by user]"
+    ]
     assert following.result["subtype"] == "success" and following.result["text"] == REPLY
     (request,) = service.list_requests("slow")
     assert request.client_left.wait(GONE_SECONDS)
@@ -120,25 +122,25 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, asks=not cli.vendor.silent)
-    conversation.turn("[[text]] the first words")
+    conversation.run_turn("[[text]] the first words")
     begin = len(conversation.lines)
     command = f"{ENDLESS_COMMAND} > made.txt; touch after.txt"  # what only reads is not asked about
-    conversation.say(f"[[shell]] {command}")
+    conversation.send_message(f"[[shell]] {command}")
     if not cli.vendor.silent:
         conversation.await_saw("asked")
-        conversation.allow()
+        conversation.allow_call()
     assert sandbox.wait_for_start(ENDLESS_COMMAND, TURN_SECONDS)
-    conversation.order("interrupt")
-    cut = conversation.rest_of_turn(begin)
+    conversation.run_command("interrupt")
+    cut = conversation.read_turn(begin)
     assert not cli.vendor.stops_commands or sandbox.wait_for_end(
         ENDLESS_COMMAND, scale_timeout(STOP_SECONDS)
     )
-    following = conversation.turn("[[text]] and again")
+    following = conversation.run_turn("[[text]] and again")
     conversation.disconnect()
     assert not (sandbox.folder / "after.txt").exists(), "the rest of the command ran"
-    (result,) = cut.of("tool_result")
+    (result,) = cut.list_lines("tool_result")
     assert result["is_error"]
-    assert [line["text"] for line in cut.of("user_text")] == [
+    assert [line["text"] for line in cut.list_lines("user_text")] == [
         "[Request interrupted by user for tool use]"
     ]
     assert cut.result["subtype"] == "error_during_execution" and cut.result["is_error"] is True
@@ -152,11 +154,11 @@ def test_a_question_that_is_interrupted_is_not_answered(
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.say("[[shell]] touch made.txt")
+    conversation.send_message("[[shell]] touch made.txt")
     conversation.await_saw("asked")
-    conversation.order("interrupt")
-    cut = conversation.rest_of_turn(begin)
-    following = conversation.turn("[[text]] and again")
+    conversation.run_command("interrupt")
+    cut = conversation.read_turn(begin)
+    following = conversation.run_turn("[[text]] and again")
     conversation.disconnect()
     assert cut.result["subtype"] == "error_during_execution" and cut.result["is_error"] is True
     assert not (sandbox.folder / "made.txt").exists()
@@ -168,9 +170,9 @@ def test_another_model_answers_from_the_next_turn_on(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox)
-    first = conversation.turn("[[text]] hi")
-    conversation.order("set_model", model=cli.vendor.second_model)
-    second = conversation.turn("[[text]] and again")
+    first = conversation.run_turn("[[text]] hi")
+    conversation.run_command("set_model", model=cli.vendor.second_model)
+    second = conversation.run_turn("[[text]] and again")
     conversation.disconnect()
     asked = [request.model for request in service.list_requests("text")]
     name = cli.vendor.second_model.rpartition("/")[2]
@@ -185,16 +187,16 @@ def test_a_plan_writes_nothing_and_accepted_edits_do(
 ) -> None:
     made = sandbox.folder / "made.txt"
     conversation = client.connect(sandbox)
-    conversation.order("set_permission_mode", mode="plan")
-    planned = conversation.turn(f"[[write]] {cli.vendor.file_argument(made)}")
+    conversation.run_command("set_permission_mode", mode="plan")
+    planned = conversation.run_turn(f"[[write]] {cli.vendor.file_argument(made)}")
     assert planned.init["mode"] == "plan"
     assert not made.exists()
     assert planned.result["subtype"] == "success"
-    conversation.order("set_permission_mode", mode="acceptEdits")
-    accepted = conversation.turn(f"[[write]] {cli.vendor.file_argument(made)}")
+    conversation.run_command("set_permission_mode", mode="acceptEdits")
+    accepted = conversation.run_turn(f"[[write]] {cli.vendor.file_argument(made)}")
     conversation.disconnect()
     assert accepted.init["mode"] == "acceptEdits"
-    assert [call["name"] for call in accepted.of("tool_use")] == ["Write"]
+    assert [call["name"] for call in accepted.list_lines("tool_use")] == ["Write"]
     assert made.read_text() == WRITTEN
     assert accepted.result["text"] == REPLY_AFTER_TOOL
 
@@ -203,14 +205,14 @@ def test_a_plan_writes_nothing_and_accepted_edits_do(
 def test_an_allowed_command_runs(client: SdkClient, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.say("[[shell]] touch made.txt")
+    conversation.send_message("[[shell]] touch made.txt")
     asked = conversation.await_saw("asked")
     assert asked["name"] == "Bash" and asked["input"]["command"] == "touch made.txt"
     assert not (sandbox.folder / "made.txt").exists()
-    conversation.allow()
-    turn = conversation.rest_of_turn(begin)
+    conversation.allow_call()
+    turn = conversation.read_turn(begin)
     conversation.disconnect()
-    (result,) = turn.of("tool_result")
+    (result,) = turn.list_lines("tool_result")
     assert not result["is_error"]
     assert (sandbox.folder / "made.txt").exists()
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
@@ -222,12 +224,12 @@ def test_a_denied_command_does_not_run_and_the_turn_goes_on(
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.say("[[shell]] touch made.txt")
+    conversation.send_message("[[shell]] touch made.txt")
     conversation.await_saw("asked")
-    conversation.deny(DENIAL)
-    turn = conversation.rest_of_turn(begin)
+    conversation.deny_call(DENIAL)
+    turn = conversation.read_turn(begin)
     conversation.disconnect()
-    (result,) = turn.of("tool_result")
+    (result,) = turn.list_lines("tool_result")
     assert result["is_error"] and DENIAL in result["text"]
     assert not (sandbox.folder / "made.txt").exists()
     assert turn.result["subtype"] == "success" and turn.result["denied"] == ["Bash"]
@@ -238,21 +240,21 @@ def test_a_denied_command_does_not_run_and_the_turn_goes_on(
 def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.say("[[shell]] touch made.txt")
+    conversation.send_message("[[shell]] touch made.txt")
     asked = conversation.await_saw("asked")
-    conversation.allow({**asked["input"], "command": "touch other.txt"})
-    turn = conversation.rest_of_turn(begin)
+    conversation.allow_call({**asked["input"], "command": "touch other.txt"})
+    turn = conversation.read_turn(begin)
     conversation.disconnect()
     assert (sandbox.folder / "other.txt").exists() is cli.vendor.changes
     assert not (sandbox.folder / "made.txt").exists()
-    assert cli.vendor.changes or "Not run" in turn.of("tool_result")[0]["text"]
+    assert cli.vendor.changes or "Not run" in turn.list_lines("tool_result")[0]["text"]
     assert turn.result["text"] == REPLY_AFTER_TOOL
 
 
 @add_scenario("leaves when idle", NEW_NODE)
 def test_a_client_that_leaves_ends_its_claude_at_once(client: SdkClient, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox)
-    conversation.turn("[[text]] hi")
+    conversation.run_turn("[[text]] hi")
     assert conversation.disconnect() < scale_timeout(IDLE_LEAVE_SECONDS)
     assert sandbox.list_remaining_processes() == {}
 
@@ -262,7 +264,7 @@ def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
     client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, partial=True)
-    conversation.say("[[slow]] hi")
+    conversation.send_message("[[slow]] hi")
     conversation.await_saw("delta")
     conversation.disconnect()
     assert sandbox.list_remaining_processes() == {}

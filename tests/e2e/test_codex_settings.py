@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
-from test_acp import ASKING, Conversation, made
+from test_acp import ASKING, FrontendConversation, list_created_files
 from test_codex_talk import shell, stepping
 from test_hooked_vendors import LET_OUT, MADE, SERVER, STEP, STEPPING_CODEX, SUBAGENTS, Stepping
 
@@ -30,7 +30,7 @@ def home(frontend: DropInFrontend) -> Path:
     return Path(frontend.environment["HOME"]) / ".codex"
 
 
-def hooked(frontend: DropInFrontend, said: dict[str, object], before: str = "") -> str:
+def write_hook_script(frontend: DropInFrontend, said: dict[str, object], before: str = "") -> str:
     """A program that answers codex's hook with these words."""
     script = frontend.folder.parent / "hook.sh"
     script.write_text(f"#!/bin/sh\n{before}\necho '{json.dumps({'hookSpecificOutput': said})}'\n")
@@ -45,7 +45,7 @@ def hooks_file(frontend: DropInFrontend, event: str, command: str) -> None:
     )
 
 
-def configured(frontend: DropInFrontend, text: str) -> None:
+def append_config(frontend: DropInFrontend, text: str) -> None:
     path = home(frontend) / "config.toml"
     path.write_text(path.read_text() + "\n" + text)
 
@@ -56,9 +56,9 @@ def server(frontend: DropInFrontend, text: str = SERVER) -> dict[str, object]:
     return {"command": sys.executable, "args": [str(script), str(frontend.folder / MADE)]}
 
 
-def asked(frontend: DropInFrontend, *flags: str) -> list[str]:
+def list_prompted_tools(frontend: DropInFrontend, *flags: str) -> list[str]:
     """The tools that the frontend was asked about, each of which it denies."""
-    conversation, found = Conversation(frontend, *ASKING, *flags), []
+    conversation, found = FrontendConversation(frontend, *ASKING, *flags), []
     conversation.send(STEP)
     while (line := conversation.until("can_use_tool", "result"))["type"] != "result":
         found.append(line["request"]["tool_name"])
@@ -71,28 +71,33 @@ def asked(frontend: DropInFrontend, *flags: str) -> list[str]:
 def test_a_hook_of_the_person_s_that_allows_answers_no_question(
     frontend: DropInFrontend, model: Stepping, where: str
 ) -> None:
-    command = hooked(frontend, ALLOWS, f"touch {frontend.folder}/ran")
+    command = write_hook_script(frontend, ALLOWS, f"touch {frontend.folder}/ran")
     if where == "hooks.json":
         hooks_file(frontend, "PermissionRequest", command)
     else:
-        configured(
+        append_config(
             frontend,
             f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{command}"}}]\n',
         )
     model.steps = [*TOUCH, ("mcp__srv.tool", {})]
-    found = asked(frontend, "--mcp-config", json.dumps({"mcpServers": {"srv": server(frontend)}}))
-    assert (found, made(frontend)) == (["Bash", "mcp__srv__tool"], set())
+    found = list_prompted_tools(
+        frontend, "--mcp-config", json.dumps({"mcpServers": {"srv": server(frontend)}})
+    )
+    assert (found, list_created_files(frontend)) == (["Bash", "mcp__srv__tool"], set())
 
 
 @stepping
 def test_a_hook_of_the_person_s_that_allows_widens_no_rule_and_no_mode(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
-    hooks_file(frontend, "PermissionRequest", hooked(frontend, ALLOWS))
+    hooks_file(frontend, "PermissionRequest", write_hook_script(frontend, ALLOWS))
     deny, mode = "--disallowedTools", "--permission-mode"
     for flags in ((deny, "Bash(touch:*)"), (deny, "Bash"), (mode, "plan"), (mode, "dontAsk")):
         model.steps = TOUCH
-        assert (asked(frontend, *flags), made(frontend)) == ([], set()), flags
+        assert (list_prompted_tools(frontend, *flags), list_created_files(frontend)) == (
+            [],
+            set(),
+        ), flags
 
 
 @stepping
@@ -100,14 +105,17 @@ def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     (home(frontend) / "agents").mkdir(exist_ok=True)
-    own = f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{hooked(frontend, ALLOWS)}"}}]\n'
+    own = f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{write_hook_script(frontend, ALLOWS)}"}}]\n'
     role = 'name="widening"\ndescription="x"\ndeveloper_instructions="Widen."\n'
     (home(frontend) / "agents" / "widening.toml").write_text(role + own)
     (first, *others) = SUBAGENTS[STEPPING_CODEX]
     model.steps = [(first[0], {**first[1], "agent_type": "widening"}), *others]
     for flags, found in ((("--disallowedTools", "Bash(touch:*)"), []), ((), ["Bash"])):
         model.below = TOUCH
-        assert (asked(frontend, *flags), made(frontend)) == (found, set()), flags
+        assert (list_prompted_tools(frontend, *flags), list_created_files(frontend)) == (
+            found,
+            set(),
+        ), flags
     assert any("Widen." in json.dumps(request.body) for request in model.requests)
 
 
@@ -115,11 +123,11 @@ def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(
 def test_a_hook_of_the_person_s_that_changes_a_command_lets_no_rule_of_codex_run_it(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
-    hooks_file(frontend, "PreToolUse", hooked(frontend, CHANGES, "sleep 2"))
+    hooks_file(frontend, "PreToolUse", write_hook_script(frontend, CHANGES, "sleep 2"))
     (home(frontend) / "rules").mkdir()
     (home(frontend) / "rules" / "default.rules").write_text(LET_OUT)
     model.steps = TOUCH
-    assert (asked(frontend), made(frontend)) == (["Bash"], set())
+    assert (list_prompted_tools(frontend), list_created_files(frontend)) == (["Bash"], set())
 
 
 @stepping
@@ -128,15 +136,17 @@ def test_a_server_that_codex_knows_too_is_asked_about_all_the_same(
 ) -> None:
     """What codex was told in two ways came in an order of its own, so this goes round some times."""
     own = server(frontend)
-    configured(
+    append_config(
         frontend,
         f"[mcp_servers.srv]\ncommand={json.dumps(own['command'])}\nargs={json.dumps(own['args'])}\n"
         '[mcp_servers.srv.tools.tool]\napproval_mode="approve"\n',
     )
     for _ in range(4):
         model.steps = [("mcp__srv.tool", {})]
-        found = asked(frontend, "--mcp-config", json.dumps({"mcpServers": {"srv": own}}))
-        assert (found, made(frontend)) == (["mcp__srv__tool"], set())
+        found = list_prompted_tools(
+            frontend, "--mcp-config", json.dumps({"mcpServers": {"srv": own}})
+        )
+        assert (found, list_created_files(frontend)) == (["mcp__srv__tool"], set())
 
 
 @stepping
@@ -144,13 +154,16 @@ def test_a_tool_with_a_dot_in_its_name_is_asked_about_though_codex_was_told_to_r
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     own = server(frontend, SERVER.replace('"name": "tool"', '"name": "a.b"'))
-    configured(
+    append_config(
         frontend,
         f"[mcp_servers.srv]\ncommand={json.dumps(own['command'])}\nargs={json.dumps(own['args'])}\n"
         '[mcp_servers.srv.tools."a.b"]\napproval_mode="approve"\n',
     )
     model.steps = [("mcp__srv.a.b", {}), ("mcp__srv.a_b", {})]
-    assert (asked(frontend), made(frontend)) == (["mcp__srv__a_b"], set())
+    assert (list_prompted_tools(frontend), list_created_files(frontend)) == (
+        ["mcp__srv__a_b"],
+        set(),
+    )
 
 
 @stepping
@@ -159,7 +172,7 @@ def test_a_call_of_a_server_that_a_rule_denies_keeps_its_server(
 ) -> None:
     own = server(frontend)
     model.steps = [("mcp__srv.tool", {})]
-    conversation = Conversation(
+    conversation = FrontendConversation(
         frontend,
         *ASKING,
         "--mcp-config",
@@ -177,7 +190,7 @@ def test_a_call_of_a_server_that_a_rule_denies_keeps_its_server(
     ]
     assert calls == ["mcp__srv__tool"]
     assert [denial["tool_name"] for denial in result["permission_denials"]] == ["mcp__srv__tool"]
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 def blocks_of(line: dict[str, Any]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from scripts import (
     ScriptedCall,
     ScriptedServer,
 )
-from test_acp import ASKING, Conversation, made
+from test_acp import ASKING, FrontendConversation, list_created_files
 from test_hooked_vendors import (
     LET_OUT,
     MADE,
@@ -96,14 +96,14 @@ def test_a_command_waits_for_its_answer_though_codex_has_a_rule_that_allows_it(
     rules = Path(frontend.environment["HOME"]) / ".codex" / "rules" / "default.rules"
     rules.parent.mkdir()
     rules.write_text(LET_OUT)
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(f"[[shell]] touch {MADE}")
     question = conversation.until("can_use_tool", "result")
     assert question["request"]["input"] == {"command": f"touch {MADE}"}
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
     conversation.answer(question, allow=False)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
     assert "rather not" in json.dumps(model.requests[-1].body)
 
 
@@ -112,7 +112,7 @@ def test_two_questions_are_open_at_once_and_answered_in_the_other_order(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     model.steps = [shell("touch one"), shell("touch two")]
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(STEP)
     first, second = conversation.until("can_use_tool"), conversation.until("can_use_tool")
     names = [line["request"]["input"]["command"].removeprefix("touch ") for line in (first, second)]
@@ -120,13 +120,13 @@ def test_two_questions_are_open_at_once_and_answered_in_the_other_order(
     conversation.answer(second, allow=True)
     conversation.answer(first, allow=False)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
-    assert made(frontend) == {names[1]}
+    assert list_created_files(frontend) == {names[1]}
 
 
 @pytest.mark.full
 @of_codex
 def test_a_patch_is_asked_about_with_what_it_changes(frontend: DropInFrontend) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(f"[[edit]] {frontend.folder / 'hello.txt'}")
     question = conversation.until("can_use_tool")["request"]
     assert question["tool_name"] == "Edit"
@@ -142,7 +142,7 @@ def test_a_patch_is_asked_about_with_what_it_changes(frontend: DropInFrontend) -
 def test_a_denial_that_interrupts_ends_the_turn_and_the_next_one_goes_on(
     frontend: DropInFrontend,
 ) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
     said = {"behavior": "deny", "message": "no", "interrupt": True}
@@ -151,20 +151,20 @@ def test_a_denial_that_interrupts_ends_the_turn_and_the_next_one_goes_on(
     assert conversation.until("result")["subtype"] == "error_during_execution"
     conversation.send("[[text]] hi")
     assert conversation.until("result")["result"] == REPLY
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 @pytest.mark.full
 @of_codex
 def test_a_call_that_was_changed_is_not_run(frontend: DropInFrontend) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
     question["request"]["input"] = {"command": "touch two"}
     conversation.answer(question, allow=True)
     conversation.until("result")
     assert "with another input only" in str(conversation.results()[0])
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 @pytest.mark.full
@@ -173,7 +173,7 @@ def test_the_model_asks_the_person_and_gets_the_answer(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     model.steps = [("request_user_input", {"questions": [{**QUESTION, "options": OPTIONS}]})]
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(STEP)
     question = conversation.until("can_use_tool")
     assert question["request"]["tool_name"] == "AskUserQuestion"
@@ -196,17 +196,17 @@ def test_a_tool_that_says_it_only_reads_is_asked_about(
     (frontend.folder.parent / "server.py").write_text(SERVER)
     words = [str(frontend.folder.parent / "server.py"), str(frontend.folder / MADE)]
     servers = {"mcpServers": {"srv": {"command": sys.executable, "args": words}}}
-    conversation = Conversation(frontend, *ASKING, "--mcp-config", json.dumps(servers))
+    conversation = FrontendConversation(frontend, *ASKING, "--mcp-config", json.dumps(servers))
     conversation.send(STEP)
     question = conversation.until("can_use_tool")
     assert question["request"]["tool_name"] == "mcp__srv__tool"
     conversation.answer(question, allow=False)
     conversation.until("result")
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
     conversation.send("[[call]] mcp__srv.tool {}")
     conversation.answer(conversation.until("can_use_tool"), allow=True)
     conversation.until("result")
-    assert made(frontend) == {MADE}
+    assert list_created_files(frontend) == {MADE}
 
 
 @pytest.mark.full
@@ -218,7 +218,7 @@ def test_what_codex_does_not_ask_about_is_refused(
     image = frontend.folder.parent / "pixel.png"
     image.write_bytes(base64.b64decode(PIXEL))
     model.steps = [("view_image", {"path": str(image)}), shell("bash", tty=True)]
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(STEP)
     while conversation.until("can_use_tool", "result")["type"] != "result":
         conversation.answer(conversation.lines[-1], allow=True)
@@ -235,14 +235,14 @@ def test_the_command_of_a_subagent_is_asked_about(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     model.steps, model.below = list(SUBAGENTS[STEPPING_CODEX]), [shell("touch below")]
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(STEP)
     question = conversation.until("can_use_tool", "result")
     assert question["request"]["input"]["command"] == "touch below"
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
     conversation.answer(question, allow=False)
     conversation.until("result")
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 @pytest.mark.full
@@ -250,13 +250,13 @@ def test_the_command_of_a_subagent_is_asked_about(
 def test_the_mode_that_an_answer_sets_binds_the_next_call_of_the_turn(
     frontend: DropInFrontend,
 ) -> None:
-    conversation = Conversation(frontend, *ASKING, *BYPASS)
+    conversation = FrontendConversation(frontend, *ASKING, *BYPASS)
     conversation.send("[[shell]] touch one")
     conversation.until("result")
     conversation.order(subtype="set_permission_mode", mode="plan")
     conversation.send("[[shell]] touch two")
     conversation.until("result")
-    assert made(frontend) == {"one"}
+    assert list_created_files(frontend) == {"one"}
 
 
 # -- turns -----------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_the_mode_that_an_answer_sets_binds_the_next_call_of_the_turn(
 
 @of_codex
 def test_a_text_comes_in_pieces_and_the_result_counts_its_tokens(frontend: DropInFrontend) -> None:
-    conversation = Conversation(frontend, "--include-partial-messages")
+    conversation = FrontendConversation(frontend, "--include-partial-messages")
     conversation.send("[[think]] hi")
     result = conversation.until("result")
     events = [line["event"] for line in conversation.lines if line["type"] == "stream_event"]
@@ -283,15 +283,15 @@ def test_a_text_comes_in_pieces_and_the_result_counts_its_tokens(frontend: DropI
 def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(
     frontend: DropInFrontend,
 ) -> None:
-    conversation = Conversation(frontend, *BYPASS)
+    conversation = FrontendConversation(frontend, *BYPASS)
     conversation.send("[[shell]] touch begun; sleep 60; touch ended")
-    while "begun" not in made(frontend):
+    while "begun" not in list_created_files(frontend):
         time.sleep(0.05)
     conversation.order(subtype="interrupt")
     assert conversation.until("result")["subtype"] == "error_during_execution"
     conversation.send("[[text]] hi")
     assert conversation.until("result")["result"] == REPLY
-    assert made(frontend) == {"begun"}
+    assert list_created_files(frontend) == {"begun"}
 
 
 @stepping
@@ -304,9 +304,9 @@ def test_no_command_of_an_interrupted_turn_keeps_running(
         shell(loop, yield_time_ms=250),
         shell("touch begun; sleep 60", yield_time_ms=30_000),
     ]
-    conversation = Conversation(frontend, *BYPASS)
+    conversation = FrontendConversation(frontend, *BYPASS)
     conversation.send(STEP)
-    assert wait_until(lambda: {"begun", "pid"} <= made(frontend), 30)
+    assert wait_until(lambda: {"begun", "pid"} <= list_created_files(frontend), 30)
     process = int((frontend.folder / "pid").read_text())
     conversation.order(subtype="interrupt")
     assert conversation.until("result")["subtype"] == "error_during_execution"
@@ -327,10 +327,10 @@ def test_nothing_of_a_command_runs_after_a_signal_ends_the_drop_in(
     if kind == "one-shot":
         process = frontend.start_run(STEP, *BYPASS)
     else:
-        conversation = Conversation(frontend, *BYPASS)
+        conversation = FrontendConversation(frontend, *BYPASS)
         conversation.send(STEP)
         process = conversation.process
-    assert wait_until(lambda: {"begun", "pid"} <= made(frontend), 30)
+    assert wait_until(lambda: {"begun", "pid"} <= list_created_files(frontend), 30)
     command = int((frontend.folder / "pid").read_text())
     os.kill(process.number, number)
     process.read_to_end()
@@ -342,9 +342,9 @@ def test_nothing_of_a_command_runs_after_a_signal_ends_the_drop_in(
 def test_a_message_steers_the_turn_that_runs(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = Conversation(frontend, *BYPASS)
+    conversation = FrontendConversation(frontend, *BYPASS)
     conversation.send("[[shell]] touch begun; sleep 6")
-    while "begun" not in made(frontend):
+    while "begun" not in list_created_files(frontend):
         time.sleep(0.05)
     conversation.send("[[text]] rather say hello")
     assert conversation.until("result")["result"] == REPLY
@@ -359,7 +359,7 @@ def test_a_message_steers_the_turn_that_runs(
 def test_another_process_goes_on_with_the_thread_and_a_fork_is_another_one(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    first = Conversation(frontend, *ASKING)
+    first = FrontendConversation(frontend, *ASKING)
     first.send("[[text]] the number is 42")
     session = first.until("result")["session_id"]
     first.process.close_stdin()
@@ -367,7 +367,7 @@ def test_another_process_goes_on_with_the_thread_and_a_fork_is_another_one(
         (("--resume", session), True),
         (("--resume", session, "--fork-session"), False),
     ):
-        again = Conversation(frontend, *ASKING, *flags)
+        again = FrontendConversation(frontend, *ASKING, *flags)
         again.send("[[text]] which number?")
         result = again.until("result")
         assert (result["session_id"] == session) is same
@@ -381,7 +381,7 @@ def test_another_process_goes_on_with_the_thread_and_a_fork_is_another_one(
 def test_another_model_answers_the_next_message(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[text]] one")
     conversation.until("result")
     conversation.order(subtype="set_model", model=CODEX.second_model)
@@ -399,7 +399,7 @@ def test_another_model_answers_the_next_message(
 def test_an_image_of_a_message_reaches_the_model(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
     blocks: list[Line] = [
         {"type": "image", "source": source},
@@ -425,7 +425,7 @@ def test_the_first_text_comes_no_later_than_from_a_process_a_message(
         pair = []
         for driver in ('driver = "one-way"\n', ""):
             settings.write_text(kept + driver)
-            conversation = Conversation(frontend, "--include-partial-messages")
+            conversation = FrontendConversation(frontend, "--include-partial-messages")
             began = time.monotonic()
             conversation.send("[[text]] hi")
             conversation.until("stream_event")

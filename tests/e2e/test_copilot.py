@@ -13,7 +13,7 @@ from frontend import END_SECONDS, DropInFrontend, check_contract, join_result_te
 from model_server import ModelServer
 from place import wait_until
 from scripts import ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL
-from test_acp import ASKING, Conversation
+from test_acp import ASKING, FrontendConversation
 from test_scenarios import BYPASS, PARTIAL, is_text_delta
 from vendor_setups import COPILOT
 
@@ -200,7 +200,7 @@ def test_a_search_in_several_places_is_judged_by_all_of_them(
         "gaps": ["hello.txt", None, str(outside)],
         "text": f"hello.txt {outside}",
     }[how]
-    conversation = Conversation(frontend, *ASKING, "--permission-mode", mode)
+    conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", mode)
     conversation.send(
         f"[[call]] grep {json.dumps({'pattern': 'hello', 'output_mode': 'content', 'paths': places})}"
     )

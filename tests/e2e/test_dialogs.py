@@ -64,14 +64,14 @@ def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.say(f"[[shell]] {making('one')}")
+    conversation.send_message(f"[[shell]] {making('one')}")
     conversation.await_saw("asked")
-    conversation.deny(DENIAL, interrupt=True)
-    cut = conversation.rest_of_turn(begin)
-    following = conversation.turn("[[text]] and again")
+    conversation.deny_call(DENIAL, interrupt=True)
+    cut = conversation.read_turn(begin)
+    following = conversation.run_turn("[[text]] and again")
     conversation.disconnect()
     assert cut.result["subtype"] == "error_during_execution" and cut.result["denied"] == ["Bash"]
-    assert [line["text"] for line in cut.of("user_text")] == [
+    assert [line["text"] for line in cut.list_lines("user_text")] == [
         "[Request interrupted by user for tool use]"
     ]
     assert following.result["text"] == REPLY
@@ -86,17 +86,17 @@ def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(
     project(sandbox)
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.say("[[shell]] git init one")
+    conversation.send_message("[[shell]] git init one")
     conversation.await_saw("asked")
-    conversation.allow(always=True)
-    conversation.rest_of_turn(begin)
-    again = conversation.turn("[[shell]] git init two")
-    assert not again.of("asked") and made(sandbox) == {"one", "two"}
+    conversation.allow_call(always=True)
+    conversation.read_turn(begin)
+    again = conversation.run_turn("[[shell]] git init two")
+    assert not again.list_lines("asked") and made(sandbox) == {"one", "two"}
     begin = len(conversation.lines)
-    conversation.say(f"[[shell]] {making('three')}")
+    conversation.send_message(f"[[shell]] {making('three')}")
     conversation.await_saw("asked")
-    conversation.deny(DENIAL)
-    conversation.rest_of_turn(begin)
+    conversation.deny_call(DENIAL)
+    conversation.read_turn(begin)
     conversation.disconnect()
     assert made(sandbox) == {"one", "two"}
 
@@ -113,22 +113,22 @@ def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
 
     def answer(asked: Line) -> None:
         if making("one") == asked["input"]["command"]:
-            conversation.allow(number=asked["number"])
+            conversation.allow_call(number=asked["number"])
         else:
-            conversation.deny(DENIAL, number=asked["number"])
+            conversation.deny_call(DENIAL, number=asked["number"])
 
-    conversation.say(f"[[both]] {making('one')} ;; {making('two')}")
+    conversation.send_message(f"[[both]] {making('one')} ;; {making('two')}")
     first = conversation.await_saw("asked")
     if not cli.vendor.asks_at_once:
         answer(first)
     answer(conversation.await_saw("asked"))
     if cli.vendor.asks_at_once:
         answer(first)
-    turn = conversation.rest_of_turn(begin)
+    turn = conversation.read_turn(begin)
     conversation.disconnect()
     assert made(sandbox) == {"one"} and turn.result["denied"] == ["Bash"]
     assert turn.result["text"] == REPLY_AFTER_TOOL
-    assert sorted(line["is_error"] for line in turn.of("tool_result")) == [False, True]
+    assert sorted(line["is_error"] for line in turn.list_lines("tool_result")) == [False, True]
 
 
 @add_dialog("a question to the person", SDKS, able=lambda vendor: vendor.questions)
@@ -137,15 +137,15 @@ def test_the_model_has_the_answer_that_a_person_chose(
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.say("[[ask]] Which colour?")
+    conversation.send_message("[[ask]] Which colour?")
     asked = conversation.await_saw("asked")
     (question,) = asked["input"]["questions"]
     assert asked["name"] == "AskUserQuestion" and question["question"] == "Which colour?"
     assert [option["label"] for option in question["options"]] == ["red", "blue"]
-    conversation.allow({**asked["input"], "answers": {"Which colour?": "blue"}})
-    turn = conversation.rest_of_turn(begin)
+    conversation.allow_call({**asked["input"], "answers": {"Which colour?": "blue"}})
+    turn = conversation.read_turn(begin)
     conversation.disconnect()
-    (result,) = turn.of("tool_result")
+    (result,) = turn.list_lines("tool_result")
     assert "blue" in result["text"] and not result["is_error"]
     assert "blue" in (service.list_requests("ask")[-1].tool_result or "")
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
@@ -158,10 +158,10 @@ def test_a_session_that_is_taken_up_again_remembers(
     client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     before = client.connect(sandbox)
-    first = before.turn("[[text]] the first words")
+    first = before.run_turn("[[text]] the first words")
     before.disconnect()
     after = client.connect(sandbox, resume=first.result["session"])
-    second = after.turn("[[text]] the last words")
+    second = after.run_turn("[[text]] the last words")
     after.disconnect()
     assert second.result["text"] == REPLY and second.result["session"] == first.result["session"]
     assert "the first words" in json.dumps(service.list_requests("text")[-1].messages)
@@ -174,8 +174,8 @@ def test_the_model_is_given_the_image_of_a_message(
     picture = png()
     conversation = client.connect(sandbox)
     begin = len(conversation.lines)
-    conversation.say("[[text]] look at this", picture)
-    turn = conversation.rest_of_turn(begin)
+    conversation.send_message("[[text]] look at this", picture)
+    turn = conversation.read_turn(begin)
     conversation.disconnect()
     assert turn.result["text"] == REPLY
     assert picture in json.dumps(service.list_requests("text")[-1].body)
@@ -189,13 +189,13 @@ def test_a_message_while_a_command_runs_changes_the_turn(
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.say(f"[[shell]] {making('one')}; sleep 6")
+    conversation.send_message(f"[[shell]] {making('one')}; sleep 6")
     conversation.await_saw("asked")
-    conversation.allow()
+    conversation.allow_call()
     assert wait_until(lambda: "one" in made(sandbox), TURN_SECONDS)
-    conversation.say("and be brief")
-    turn = conversation.rest_of_turn(begin)
-    following = conversation.turn("[[text]] next")
+    conversation.send_message("and be brief")
+    turn = conversation.read_turn(begin)
+    following = conversation.run_turn("[[text]] next")
     conversation.disconnect()
     assert turn.result["text"] == REPLY_AFTER_TOOL
     assert "and be brief" in json.dumps(service.list_requests("shell")[-1].body)
@@ -211,10 +211,10 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
     sandbox.environment = {**sandbox.environment, "SHIM_PERMISSION_TIMEOUT": "2"}
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.say(f"[[shell]] {making('one')}")
-    turn = conversation.rest_of_turn(begin)
+    conversation.send_message(f"[[shell]] {making('one')}")
+    turn = conversation.read_turn(begin)
     conversation.disconnect()
-    (result,) = turn.of("tool_result")
+    (result,) = turn.list_lines("tool_result")
     assert result["is_error"] and "permission_timeout" in result["text"]
     assert turn.result["denied"] == ["Bash"] and made(sandbox) == set()
     assert (

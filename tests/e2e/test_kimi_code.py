@@ -9,7 +9,7 @@ import json
 import pytest
 from frontend import DropInFrontend, check_contract
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
-from test_acp import ASKING, Conversation, made
+from test_acp import ASKING, FrontendConversation, list_created_files
 from vendor_setups import KIMI_CODE
 
 pytestmark = [
@@ -24,24 +24,24 @@ def test_one_message_runs_unattended_and_its_session_goes_on(
 ) -> None:
     first = frontend.run_prompt(WRITE)
     check_contract(first)
-    assert first.init["shim"] == {"vendor": "kimi-code", "unattended": True} and made(frontend) == {
-        "made"
-    }
+    assert first.init["shim"] == {"vendor": "kimi-code", "unattended": True} and list_created_files(
+        frontend
+    ) == {"made"}
     second = frontend.run_prompt("[[text]] and again", "--resume", first.init["session_id"])
     assert (second.init["session_id"], second.result["result"]) == (first.init["session_id"], REPLY)
     assert "[[call]] Write" in json.dumps(model.requests[-1].messages)
 
 
 def test_a_conversation_is_asked_about_changes_and_commands(frontend: DropInFrontend) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     for prompt in (WRITE, "[[shell]] touch made"):
         for allow in (False, True):
             conversation.send(prompt)
             question = conversation.until("can_use_tool")
-            assert made(frontend) == set()
+            assert list_created_files(frontend) == set()
             conversation.answer(question, allow=allow)
             result = conversation.until("result")
-            assert made(frontend) == ({"made"} if allow else set()), prompt
+            assert list_created_files(frontend) == ({"made"} if allow else set()), prompt
             denied = [] if allow else [question["request"]["tool_name"]]
             assert [denial["tool_name"] for denial in result["permission_denials"]] == denied, (
                 prompt
@@ -50,11 +50,11 @@ def test_a_conversation_is_asked_about_changes_and_commands(frontend: DropInFron
 
 
 def test_plan_mode_changes_nothing(frontend: DropInFrontend) -> None:
-    conversation = Conversation(frontend, *ASKING, "--permission-mode", "plan")
+    conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", "plan")
     for prompt in (WRITE, "[[shell]] touch made"):
         conversation.send(prompt)
         assert conversation.until("result", "can_use_tool")["type"] == "result"
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 def test_one_shot_mode_refuses_plan_mode(frontend: DropInFrontend) -> None:
@@ -66,7 +66,7 @@ def test_one_shot_mode_refuses_plan_mode(frontend: DropInFrontend) -> None:
 def test_a_question_that_nobody_can_answer_is_not_answered(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
+    conversation = FrontendConversation(frontend, "--permission-mode", "bypassPermissions")
     conversation.send("[[ask]] Which colour?")
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
     assert "red" not in (model.list_requests("ask")[-1].tool_result or "red")

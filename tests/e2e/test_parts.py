@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from frontend import DropInFrontend
 from scripts import REPLY, ScriptedServer
-from test_acp import ASKING, Conversation
+from test_acp import ASKING, FrontendConversation
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN
 
 pytestmark = pytest.mark.e2e
@@ -47,12 +47,12 @@ def part(kind: str, media_type: str, data: str) -> dict[str, Any]:
     return {"type": kind, "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
-def say(conversation: Conversation, *content: dict[str, Any] | str) -> None:
+def say(conversation: FrontendConversation, *content: dict[str, Any] | str) -> None:
     blocks = [{"type": "text", "text": one} if isinstance(one, str) else one for one in content]
     conversation.process.send({"type": "user", "message": {"role": "user", "content": blocks}})
 
 
-def notices(conversation: Conversation) -> list[str]:
+def notices(conversation: FrontendConversation) -> list[str]:
     """What the drop-in said itself."""
     said = [line["message"] for line in conversation.lines if line["type"] == "assistant"]
     return [
@@ -64,7 +64,7 @@ def notices(conversation: Conversation) -> list[str]:
 def test_the_model_receives_a_picture_and_a_document(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     say(
         conversation,
         "[[text]] see",
@@ -83,7 +83,7 @@ def test_the_model_receives_a_picture_and_a_document(
 def test_a_vendor_that_takes_pictures_only_is_given_those(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     say(
         conversation,
         "[[text]] see",
@@ -102,7 +102,7 @@ def test_a_vendor_that_takes_pictures_only_is_given_those(
 def test_an_agent_may_keep_a_document_in_a_file_of_its_own(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     say(
         conversation,
         "[[text]] see",
@@ -123,7 +123,7 @@ def test_a_picture_that_a_call_returned_is_one_for_the_frontend_too(
 ) -> None:
     file = Path(frontend.folder) / "red.png"
     file.write_bytes(base64.b64decode(PICTURE))
-    conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
+    conversation = FrontendConversation(frontend, "--permission-mode", "bypassPermissions")
     say(conversation, f"[[read]] {file}")
     conversation.until("result")
     ((content, failed),) = conversation.results()
@@ -140,7 +140,7 @@ def test_a_picture_is_given_by_its_path_where_the_vendor_wants_one(
 ) -> None:
     # a model that takes pictures
     frontend.environment = {**frontend.environment, "OPENAI_MODEL": "gpt-5"}
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     say(
         conversation,
         "[[text]] see",
@@ -163,7 +163,7 @@ def test_a_picture_is_given_by_its_path_where_the_vendor_wants_one(
 def test_what_is_no_picture_is_left_out_with_its_fault_and_the_rest_arrives(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     broken = part("image", "image/png", "no base64"), part("image", "image/tiff", PICTURE)
     say(conversation, "[[text]] see", *broken, part("image", "image/png", PICTURE))
     assert conversation.until("result")["result"] == REPLY

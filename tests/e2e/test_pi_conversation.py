@@ -16,7 +16,7 @@ import pytest
 from frontend import DropInFrontend
 from place import TURN_SECONDS, LineProcess
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
-from test_acp import ASKING, Conversation, made
+from test_acp import ASKING, FrontendConversation, list_created_files
 from vendor_setups import PI, PI_CUMULATIVE
 
 pytestmark = pytest.mark.e2e
@@ -66,7 +66,7 @@ def extended(frontend: DropInFrontend) -> DropInFrontend:
     return frontend
 
 
-class OneMessage(Conversation):
+class OneMessage(FrontendConversation):
     """A frontend that says its message on the command line, and answers on stdin."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
@@ -84,13 +84,13 @@ def settings(frontend: DropInFrontend, text: str) -> None:
 
 @both
 def test_nothing_runs_where_nobody_can_be_asked(frontend: DropInFrontend) -> None:
-    conversation = Conversation(frontend)
+    conversation = FrontendConversation(frontend)
     conversation.send("[[shell]] touch one")
     result = conversation.until("result")
     assert [denial["tool_name"] for denial in result["permission_denials"]] == ["Bash"]
     (init,) = (line for line in conversation.lines if line.get("subtype") == "init")
     assert init["shim"]["unattended"] is False
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 @both
@@ -102,11 +102,11 @@ def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension(
     without.write_text(WITHOUT_EXTENSIONS.format(pi=pi))
     without.chmod(0o755)
     frontend.environment["SHIM_BIN"] = str(without)
-    conversation = Conversation(frontend, *ASKING, *BYPASS)
+    conversation = FrontendConversation(frontend, *ASKING, *BYPASS)
     conversation.send("[[shell]] touch one")
     result = conversation.until("result")
     assert result["is_error"] and "did not load our extension" in json.dumps(result)
-    assert model.requests == [] and made(frontend) == set()
+    assert model.requests == [] and list_created_files(frontend) == set()
 
 
 @one
@@ -114,10 +114,10 @@ def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension(
 def test_the_file_of_our_extension_is_told_by_us_alone(frontend: DropInFrontend) -> None:
     settings(frontend, '[vendors.pi]\nenv = { PI_GATE = "{}" }\n')
     frontend.environment["PI_GATE"] = "{}"
-    conversation = Conversation(frontend)
+    conversation = FrontendConversation(frontend)
     conversation.send("[[shell]] touch one")
     assert conversation.until("result")["permission_denials"]
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 @one
@@ -125,12 +125,12 @@ def test_the_file_of_our_extension_is_told_by_us_alone(frontend: DropInFrontend)
 def test_a_rule_about_some_commands_holds_though_everything_may_run(
     frontend: DropInFrontend,
 ) -> None:
-    conversation = Conversation(frontend, *BYPASS, "--disallowedTools", "Bash(touch:*)")
+    conversation = FrontendConversation(frontend, *BYPASS, "--disallowedTools", "Bash(touch:*)")
     conversation.send("[[shell]] true && touch one")
     conversation.until("result")
     conversation.send("[[shell]] mkdir two")
     conversation.until("result")
-    assert made(frontend) == {"two"}
+    assert list_created_files(frontend) == {"two"}
 
 
 @one
@@ -138,7 +138,7 @@ def test_a_rule_about_some_commands_holds_though_everything_may_run(
 def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
     frontend: DropInFrontend,
 ) -> None:
-    conversation = Conversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
+    conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
     conversation.send("[[write]] in.txt")
     assert conversation.until("result", "can_use_tool")["type"] == "result"
     conversation.send(f"[[write]] {frontend.folder.parent / 'out.txt'}")
@@ -146,7 +146,10 @@ def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
     assert question["request"]["input"]["file_path"] == str(frontend.folder.parent / "out.txt")
     conversation.answer(question, allow=False)
     conversation.until("result")
-    assert made(frontend) == {"in.txt"} and not (frontend.folder.parent / "out.txt").exists()
+    assert (
+        list_created_files(frontend) == {"in.txt"}
+        and not (frontend.folder.parent / "out.txt").exists()
+    )
 
 
 @both
@@ -154,18 +157,18 @@ def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
 def test_what_was_allowed_runs_and_not_what_another_extension_makes_of_it(
     extended: DropInFrontend,
 ) -> None:
-    conversation = Conversation(extended, *ASKING)
+    conversation = FrontendConversation(extended, *ASKING)
     conversation.send("[[shell]] touch one # widen")
     conversation.answer(conversation.until("can_use_tool"), allow=True)
     conversation.until("result")
-    assert made(extended) <= {"one"}
+    assert list_created_files(extended) <= {"one"}
     assert all(failed for _, failed in conversation.results())
 
 
 @one
 @full
 def test_a_tool_of_a_persons_own_is_asked_about(extended: DropInFrontend) -> None:
-    conversation = Conversation(extended, *ASKING)
+    conversation = FrontendConversation(extended, *ASKING)
     conversation.send('[[call]] own_tool {"text": "one"}')
     question = conversation.until("can_use_tool")
     assert (question["request"]["tool_name"], question["request"]["input"]) == (
@@ -177,7 +180,7 @@ def test_a_tool_of_a_persons_own_is_asked_about(extended: DropInFrontend) -> Non
     conversation.send('[[call]] own_tool {"text": "two"}')
     conversation.answer(conversation.until("can_use_tool"), allow=True)
     conversation.until("result")
-    assert made(extended) == {"two"}
+    assert list_created_files(extended) == {"two"}
 
 
 @both
@@ -186,7 +189,7 @@ def test_a_tool_of_a_persons_own_is_asked_about(extended: DropInFrontend) -> Non
 def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(
     extended: DropInFrontend, said: str | None
 ) -> None:
-    conversation = Conversation(extended, *(ASKING if said else ()), *BYPASS)
+    conversation = FrontendConversation(extended, *(ASKING if said else ()), *BYPASS)
     conversation.send("[[call]] own_question {}")
     if said:
         asked = conversation.until("can_use_tool")
@@ -203,10 +206,12 @@ def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(
 def test_a_command_of_an_extension_is_a_text_for_the_model(
     extended: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = Conversation(extended, *ASKING)
+    conversation = FrontendConversation(extended, *ASKING)
     conversation.send("/own [[text]] hi")
     assert conversation.until("result")["result"] == REPLY
-    assert made(extended) == set() and "\\\\/own" in json.dumps(model.requests[-1].body)
+    assert list_created_files(extended) == set() and "\\\\/own" in json.dumps(
+        model.requests[-1].body
+    )
 
 
 @one
@@ -217,11 +222,11 @@ def test_what_the_folder_brings_is_not_loaded(frontend: DropInFrontend) -> None:
     (folder / "own.js").write_text(
         EXTENSION.replace("export default", 'writeFileSync("brought", "x");\nexport default')
     )
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[text]] hi")
     assert conversation.until("result")["result"] == REPLY
     shutil.rmtree(frontend.folder / ".pi")
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 @both
@@ -229,7 +234,7 @@ def test_what_the_folder_brings_is_not_loaded(frontend: DropInFrontend) -> None:
 def test_a_message_changes_the_run_that_goes_on(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
     conversation.send("[[text]] rather say this")
@@ -238,7 +243,7 @@ def test_a_message_changes_the_run_that_goes_on(
     told = json.dumps(model.requests[-1].body)
     assert "rather say this" in told and "touch one" in told
     assert (
-        made(frontend) == {"one"}
+        list_created_files(frontend) == {"one"}
         and sum(line["type"] == "result" for line in conversation.lines) == 1
     )
 
@@ -248,7 +253,7 @@ def test_a_message_changes_the_run_that_goes_on(
 def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(
     frontend: DropInFrontend,
 ) -> None:
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     os.mkfifo(frontend.folder / "begun")
     begun = os.open(frontend.folder / "begun", os.O_RDONLY | os.O_NONBLOCK)
     conversation.send("[[shell]] echo now > begun; sleep 30")
@@ -260,7 +265,7 @@ def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(
     conversation.send("[[shell]] touch two")
     conversation.answer(conversation.until("can_use_tool"), allow=True)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
-    assert made(frontend) == {"begun", "two"}
+    assert list_created_files(frontend) == {"begun", "two"}
 
 
 @one
@@ -268,7 +273,7 @@ def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(
 def test_an_api_that_fails_is_a_failed_turn_and_the_next_one_is_answered(
     frontend: DropInFrontend,
 ) -> None:
-    conversation = Conversation(frontend)
+    conversation = FrontendConversation(frontend)
     conversation.send("[[error]] 401")
     assert conversation.until("result")["is_error"]
     conversation.send("[[once]] 500")
@@ -288,7 +293,7 @@ def test_a_conversation_whose_context_is_compacted_goes_on(frontend: DropInFront
     compaction = {"enabled": True, "reserveTokens": 1000, "keepRecentTokens": 20}
     given = json.loads((folder / "settings.json").read_text())
     (folder / "settings.json").write_text(json.dumps({**given, "compaction": compaction}))
-    conversation = Conversation(frontend)
+    conversation = FrontendConversation(frontend)
     for words in ("one", "two", "three"):
         conversation.send(f"[[text]] {words}")
         assert conversation.until("result")["result"] == REPLY
@@ -303,4 +308,4 @@ def test_one_message_with_a_frontend_that_answers_is_asked_about_too(
     conversation = OneMessage(frontend, "-p", "[[shell]] touch one", *STREAM, *ASKING)
     conversation.answer(conversation.until("can_use_tool"), allow=False)
     conversation.until("result")
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from frontend import DropInFrontend
 from scripts import REPLY
-from test_acp import ASKING, Conversation, made
+from test_acp import ASKING, FrontendConversation, list_created_files
 from test_hooked_vendors import STEP, Stepping, SteppingCompletions
 from vendor_setups import PI, PI_CUMULATIVE
 
@@ -33,7 +33,7 @@ def extension(frontend: DropInFrontend, text: str) -> None:
     (folder / "own.js").write_text(text)
 
 
-def asked_about(conversation: Conversation) -> list[tuple[str, object]]:
+def asked_about(conversation: FrontendConversation) -> list[tuple[str, object]]:
     """The calls of a turn that a person is asked about, and denies."""
     conversation.send(STEP)
     asked: list[tuple[str, object]] = []
@@ -56,13 +56,15 @@ def test_a_file_that_is_named_twice_is_the_one_that_pi_opens(
         ("write", {"path": str(new), **inside, "content": "x"}),
         ("write", {**inside, "content": "x", "path": str(new)}),
     ]
-    conversation = Conversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
+    conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
     asked = asked_about(conversation)
     assert [(name, given["file_path"]) for name, given in asked] == [("Read", str(out))] * 2 + [
         ("Write", str(new))
     ] * 2
     assert (
-        SECRET not in str(conversation.results()) and not new.exists() and made(frontend) == set()
+        SECRET not in str(conversation.results())
+        and not new.exists()
+        and list_created_files(frontend) == set()
     )
 
 
@@ -82,7 +84,7 @@ def test_a_path_that_pi_reads_in_its_own_way_is_refused(
         ("write", {"path": path, "content": "x"})
         for path in ("@.git/hooks/pre-push", f"@{out}2", "~/new")
     ]
-    conversation = Conversation(frontend, *ASKING, "--permission-mode", mode)
+    conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", mode)
     assert asked_about(conversation) == []
     said = conversation.results()
     assert [failed for _, failed in said] == [True] * len(model.steps) and SECRET not in str(said)
@@ -109,11 +111,11 @@ def test_a_tool_of_an_extension_is_asked_about_whatever_it_is_called(
     extension(frontend, EXTENSION)
     names = ["read", "Grep", "TodoWrite", "Skill", "todo", "Task"]
     model.steps = [(name, {"path": "hello.txt"}) for name in names]
-    asked = asked_about(Conversation(frontend, *ASKING, *flags))
+    asked = asked_about(FrontendConversation(frontend, *ASKING, *flags))
     if not flags:
         prefixed = [f"mcp__pi__{name}" if name != "todo" else name for name in names]
         assert asked == [(name, {"path": "hello.txt"}) for name in prefixed]
-    assert made(frontend) == set()
+    assert list_created_files(frontend) == set()
 
 
 @both
@@ -125,13 +127,13 @@ def test_a_dialog_at_the_start_is_named_and_how_to_go_without_it(
         frontend,
         'export default function (pi) { pi.on("session_start", (_event, { ui }) => ui.confirm("Sure?", "really")); }',
     )
-    conversation = Conversation(frontend, *flags)
+    conversation = FrontendConversation(frontend, *flags)
     conversation.send("[[text]] hi")
     result = conversation.until("result", "can_use_tool")
     assert "session_start" in str(result.get("errors"))
     config = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text('[vendors.pi]\ndriver = "one-way"\n')
-    other = Conversation(frontend)
+    other = FrontendConversation(frontend)
     other.send("[[text]] hi")
     assert other.until("result")["result"] == REPLY

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from frontend import DropInFrontend
 from programs import install_program
-from test_acp import ASKING, Conversation, made
+from test_acp import ASKING, FrontendConversation, list_created_files
 from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
@@ -17,7 +17,7 @@ EVENTS = {"CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
 AROUND = ["running", "requires_action", "can_use_tool", "running", "result", "idle"]
 
 
-def told(conversation: Conversation) -> list[str]:
+def told(conversation: FrontendConversation) -> list[str]:
     """The lines that say where the session stands, in short."""
     found = []
     for line in conversation.process.lines:
@@ -50,7 +50,7 @@ def test_a_session_requires_action_while_a_question_is_open(
     frontend.environment = {**frontend.environment, **EVENTS}
     if vendor is CLAUDE_ITSELF:
         frontend.claude = install_program(vendor.package).executable
-    conversation = Conversation(frontend, *ASKING)
+    conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
     if end == "an answer":
@@ -64,4 +64,4 @@ def test_a_session_requires_action_while_a_question_is_open(
     conversation.process.read_to_end()
     cancelled = ["control_cancel_request"] if end == "an interrupt" else []
     assert told(conversation) == [*AROUND[:3], *cancelled, *AROUND[3:]]
-    assert made(frontend) == ({"one"} if end == "an answer" else set())
+    assert list_created_files(frontend) == ({"one"} if end == "an answer" else set())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from frontend import DropInFrontend
 from place import TURN_SECONDS
-from test_acp import Conversation
+from test_acp import FrontendConversation
 from vendor_setups import CODEX, COPILOT, GEMINI, OPENCODE, PI, PI_CUMULATIVE
 
 pytestmark = pytest.mark.e2e
@@ -124,7 +124,7 @@ def test_a_recording_holds_no_value_that_a_server_of_the_frontends_is_given(
         "--shim-record",
         str(file),
     )
-    conversation = Conversation(frontend, *asking)
+    conversation = FrontendConversation(frontend, *asking)
     greeting = {"subtype": "initialize", "mcpServers": {"own": far}}
     conversation.process.send(
         {"type": "control_request", "request_id": "first", "request": greeting}

@@ -52,22 +52,24 @@ def converse(client: SdkClient, place: Sandbox, cli: Cli, deltas: int = 1) -> Sd
     """
     asks = not cli.vendor.silent
     conversation = client.connect(place, partial=True, asks=asks)
-    conversation.turn("[[think]] hi")
-    for answer in (conversation.allow, lambda: conversation.deny("Not today.")) if asks else ():
+    conversation.run_turn("[[think]] hi")
+    for answer in (
+        (conversation.allow_call, lambda: conversation.deny_call("Not today.")) if asks else ()
+    ):
         begin = len(conversation.lines)
-        conversation.say("[[shell]] touch made.txt")
+        conversation.send_message("[[shell]] touch made.txt")
         conversation.await_saw("asked")
         answer()
-        conversation.rest_of_turn(begin)
+        conversation.read_turn(begin)
     if not asks:
-        conversation.turn("[[shell]] touch made.txt")
+        conversation.run_turn("[[shell]] touch made.txt")
     begin = len(conversation.lines)
-    conversation.say("[[slow]] hi")
+    conversation.send_message("[[slow]] hi")
     for _ in range(deltas):
         conversation.await_saw("delta")
-    conversation.order("interrupt")
-    conversation.rest_of_turn(begin)
-    conversation.turn("[[text]] the last words")
+    conversation.run_command("interrupt")
+    conversation.read_turn(begin)
+    conversation.run_turn("[[text]] the last words")
     conversation.disconnect()
     return conversation
 

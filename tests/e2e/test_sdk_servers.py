@@ -45,24 +45,24 @@ def test_a_tool_of_the_frontends_process_is_asked_about_and_called(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
-    conversation.say(call(cli, 2, 3))
+    conversation.send_message(call(cli, 2, 3))
     asked = conversation.await_saw("asked")
     assert (asked["name"], asked["input"]) == (ADD, {"a": 2, "b": 3}) and not [
         line for line in conversation.lines if line["saw"] == "ran"
     ]
-    conversation.allow()
-    turn = conversation.rest_of_turn(0)
-    assert [line["input"] for line in turn.of("ran")] == [{"a": 2, "b": 3}]
-    assert [(line["text"], line["is_error"]) for line in turn.of("tool_result")] == [
+    conversation.allow_call()
+    turn = conversation.read_turn(0)
+    assert [line["input"] for line in turn.list_lines("ran")] == [{"a": 2, "b": 3}]
+    assert [(line["text"], line["is_error"]) for line in turn.list_lines("tool_result")] == [
         ("the sum is 5", False)
     ]
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
-    assert [line["name"] for line in turn.of("tool_use")] == [ADD]
+    assert [line["name"] for line in turn.list_lines("tool_use")] == [ADD]
     assert ADD in turn.init["tools"]
     assert [(server["name"], server["status"]) for server in turn.init["servers"]] == [
         (NAME, "connected")
     ]
-    conversation.order("servers")
+    conversation.run_command("servers")
     (status,) = conversation.lines[-2]["servers"]
     assert (status["name"], status["status"], status["tools"][0]["name"]) == (
         NAME,
@@ -75,11 +75,11 @@ def test_a_tool_of_the_frontends_process_is_asked_about_and_called(
 @cells
 def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
-    conversation.say(call(cli, 2, 3))
+    conversation.send_message(call(cli, 2, 3))
     conversation.await_saw("asked")
-    conversation.deny("rather not")
-    turn = conversation.rest_of_turn(0)
-    assert turn.of("ran") == [] and turn.result["denied"] == [ADD]
+    conversation.deny_call("rather not")
+    turn = conversation.read_turn(0)
+    assert turn.list_lines("ran") == [] and turn.result["denied"] == [ADD]
     conversation.disconnect()
 
 
@@ -89,12 +89,12 @@ def test_a_call_runs_as_the_frontend_changed_it(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
-    conversation.say(call(cli, 2, 3))
+    conversation.send_message(call(cli, 2, 3))
     conversation.await_saw("asked")
-    conversation.allow({"a": 5, "b": 6})
-    turn = conversation.rest_of_turn(0)
-    assert [line["input"] for line in turn.of("ran")] == [{"a": 5, "b": 6}]
-    assert [line["text"] for line in turn.of("tool_result")] == ["the sum is 11"]
+    conversation.allow_call({"a": 5, "b": 6})
+    turn = conversation.read_turn(0)
+    assert [line["input"] for line in turn.list_lines("ran")] == [{"a": 5, "b": 6}]
+    assert [line["text"] for line in turn.list_lines("tool_result")] == ["the sum is 11"]
     conversation.disconnect()
 
 
@@ -104,8 +104,10 @@ def test_a_tool_that_fails_is_a_result_that_says_so(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
-    turn = conversation.turn(call(cli, 3, 3))
-    ((text, failed),) = [(line["text"], line["is_error"]) for line in turn.of("tool_result")]
+    turn = conversation.run_turn(call(cli, 3, 3))
+    ((text, failed),) = [
+        (line["text"], line["is_error"]) for line in turn.list_lines("tool_result")
+    ]
     assert "they are the same" in text and failed and turn.result["text"] == REPLY_AFTER_TOOL
     conversation.disconnect()
 
@@ -116,11 +118,11 @@ def test_a_tool_that_never_answers_is_interrupted_and_the_process_goes_on(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
-    conversation.say(call(cli, -1, 1))
+    conversation.send_message(call(cli, -1, 1))
     conversation.await_saw("ran")
-    conversation.order("interrupt")
-    conversation.rest_of_turn(0)
-    assert conversation.turn("[[text]]").result["text"] == REPLY
+    conversation.run_command("interrupt")
+    conversation.read_turn(0)
+    assert conversation.run_turn("[[text]]").result["text"] == REPLY
     conversation.disconnect()
 
 
@@ -128,14 +130,16 @@ def test_a_tool_that_never_answers_is_interrupted_and_the_process_goes_on(
 @cells
 def test_a_rule_is_kept(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
     allowing = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
-    turn = allowing.turn(call(cli, 4, 5))
-    assert turn.of("asked") == [] and [line["input"] for line in turn.of("ran")] == [
-        {"a": 4, "b": 5}
-    ]
+    turn = allowing.run_turn(call(cli, 4, 5))
+    assert turn.list_lines("asked") == [] and [
+        line["input"] for line in turn.list_lines("ran")
+    ] == [{"a": 4, "b": 5}]
     allowing.disconnect()
     denying = client.connect(sandbox, asks=True, serves=NAME, denied=["mcp__my_calc"])
-    turn = denying.turn(call(cli, 4, 5))
-    assert turn.of("ran") == turn.of("asked") == [] and ADD not in turn.init["tools"]
+    turn = denying.run_turn(call(cli, 4, 5))
+    assert (
+        turn.list_lines("ran") == turn.list_lines("asked") == [] and ADD not in turn.init["tools"]
+    )
     denying.disconnect()
 
 
@@ -148,7 +152,7 @@ def test_a_vendor_that_takes_no_server_that_is_a_command_has_none_of_the_fronten
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
     for _ in range(2):
-        init = conversation.turn("[[text]]").init
+        init = conversation.run_turn("[[text]]").init
         assert [(server["name"], server["status"]) for server in init["servers"]] == [
             (NAME, "failed")
         ]
@@ -163,15 +167,17 @@ def test_kimi_asks_about_a_tool_without_its_server_and_so_do_we_with_it(
     client: SdkClient, cli: Cli, sandbox: Sandbox, allowed: bool
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
-    conversation.say('[[call]] add {"a":2,"b":3}')
+    conversation.send_message('[[call]] add {"a":2,"b":3}')
     assert conversation.await_saw("asked")["name"] == "add"
-    conversation.allow()
+    conversation.allow_call()
     assert conversation.await_saw("asked")["name"] == ADD
     if allowed:
-        conversation.allow()
+        conversation.allow_call()
     else:
-        conversation.deny("rather not")
-    turn = conversation.rest_of_turn(0)
-    assert [line["input"] for line in turn.of("ran")] == ([{"a": 2, "b": 3}] if allowed else [])
+        conversation.deny_call("rather not")
+    turn = conversation.read_turn(0)
+    assert [line["input"] for line in turn.list_lines("ran")] == (
+        [{"a": 2, "b": 3}] if allowed else []
+    )
     assert turn.result["text"] == REPLY_AFTER_TOOL
     conversation.disconnect()

@@ -11,7 +11,7 @@ import pytest
 from frontend import DropInFrontend
 from place import Line
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
-from test_acp import Conversation
+from test_acp import FrontendConversation
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI
 
 pytestmark = pytest.mark.e2e
@@ -27,11 +27,11 @@ steering = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def conversation(frontend: DropInFrontend) -> Conversation:
+def conversation(frontend: DropInFrontend) -> FrontendConversation:
     """A conversation in whose turn a command runs."""
     # else the real claude lets root bypass nothing
     frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
-    begun = Conversation(
+    begun = FrontendConversation(
         frontend, "--permission-mode", "bypassPermissions", "--replay-user-messages"
     )
     say(begun, RUNNING, FIRST)
@@ -42,7 +42,7 @@ def conversation(frontend: DropInFrontend) -> Conversation:
     return begun
 
 
-def say(conversation: Conversation, text: str, uuid: str, **more: str) -> None:
+def say(conversation: FrontendConversation, text: str, uuid: str, **more: str) -> None:
     message = {"role": "user", "content": text}
     conversation.process.send({"type": "user", "message": message, "uuid": uuid, **more})
 
@@ -58,7 +58,7 @@ def shown(lines: list[Line]) -> Iterator[str]:
 
 @steering
 def test_a_message_while_a_call_runs_changes_the_turn_and_gets_no_result_of_its_own(
-    conversation: Conversation, model: ScriptedServer
+    conversation: FrontendConversation, model: ScriptedServer
 ) -> None:
     say(conversation, "and be brief", SECOND)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
@@ -70,7 +70,7 @@ def test_a_message_while_a_call_runs_changes_the_turn_and_gets_no_result_of_its_
 
 @pytest.mark.full
 @steering
-def test_a_message_for_later_gets_a_turn_of_its_own(conversation: Conversation) -> None:
+def test_a_message_for_later_gets_a_turn_of_its_own(conversation: FrontendConversation) -> None:
     say(conversation, "[[text]] and be brief", SECOND, priority="later")
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
     assert conversation.until("result")["result"] == REPLY
@@ -80,7 +80,7 @@ def test_a_message_for_later_gets_a_turn_of_its_own(conversation: Conversation) 
 @pytest.mark.full
 @steering
 def test_a_message_that_no_call_has_taken_before_an_interrupt_gets_a_turn_of_its_own(
-    conversation: Conversation,
+    conversation: FrontendConversation,
 ) -> None:
     say(conversation, "[[text]] and be brief", SECOND)
     conversation.order(subtype="interrupt")

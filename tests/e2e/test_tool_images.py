@@ -72,14 +72,14 @@ def test_a_frontend_sees_the_image_of_an_mcp_tool(
         sandbox, asks=True, serves=None if cli.vendor in SETTINGS else NAME
     )
     begin = len(conversation.lines)
-    conversation.say(prompt)
+    conversation.send_message(prompt)
     # kimi asks about the tool, and we about that of the server
     for _ in range(2 if cli.vendor is KIMI else 1):
         conversation.await_saw("asked")
-        conversation.allow()
-    turn = conversation.rest_of_turn(begin)
+        conversation.allow_call()
+    turn = conversation.read_turn(begin)
     conversation.disconnect()
-    (result,) = turn.of("tool_result")
+    (result,) = turn.list_lines("tool_result")
     shown = (
         []
         if cli.vendor in HIDING
@@ -131,10 +131,12 @@ def test_a_tool_without_a_name_is_asked_about_each_time(
     conversation = client.connect(sandbox, asks=True)
     for made in ("one", "two"):
         begin = len(conversation.lines)
-        conversation.say(f"[[call]] srv-make {json.dumps({'path': str(sandbox.folder / made)})}")
+        conversation.send_message(
+            f"[[call]] srv-make {json.dumps({'path': str(sandbox.folder / made)})}"
+        )
         conversation.await_saw("asked")
         assert not (sandbox.folder / made).exists()
-        conversation.allow(always=True)
-        conversation.rest_of_turn(begin)
+        conversation.allow_call(always=True)
+        conversation.read_turn(begin)
         assert (sandbox.folder / made).exists()
     conversation.disconnect()
