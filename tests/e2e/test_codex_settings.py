@@ -111,7 +111,7 @@ def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(
     (first, *others) = SUBAGENTS[STEPPING_CODEX]
     model.steps = [(first[0], {**first[1], "agent_type": "widening"}), *others]
     for flags, found in ((("--disallowedTools", "Bash(touch:*)"), []), ((), ["Bash"])):
-        model.below = TOUCH
+        model.subagent_steps = TOUCH
         assert (list_prompted_tools(frontend, *flags), list_created_files(frontend)) == (
             found,
             set(),

@@ -234,7 +234,7 @@ def test_what_codex_does_not_ask_about_is_refused(
 def test_the_command_of_a_subagent_is_asked_about(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
-    model.steps, model.below = list(SUBAGENTS[STEPPING_CODEX]), [shell("touch below")]
+    model.steps, model.subagent_steps = list(SUBAGENTS[STEPPING_CODEX]), [shell("touch below")]
     conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(STEP)
     question = conversation.until("can_use_tool", "result")

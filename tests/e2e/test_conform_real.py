@@ -43,7 +43,7 @@ def findings(place: Sandbox, prompts: Mapping[str, str], **options: bool) -> dic
     return {finding.rule.name: finding for finding in found}
 
 
-def told(found: Mapping[str, RuleFinding], verdict: str, *levels: str) -> dict[str, str]:
+def filter_findings(found: Mapping[str, RuleFinding], verdict: str, *levels: str) -> dict[str, str]:
     """The rules of some levels with a verdict, each with what was found."""
     return {
         name: json.dumps(finding.to_json(), ensure_ascii=False)
@@ -59,11 +59,11 @@ def test_the_real_claude_keeps_every_must(sandbox: Sandbox) -> None:
     then (P17).
     """
     found = findings(sandbox, PROMPTS, drop_in=False)
-    assert told(found, "fail", "MUST") == {}, str(told(found, "fail"))
-    assert set(told(found, "fail")) <= {"sigint-says-so"}
+    assert filter_findings(found, "fail", "MUST") == {}, str(filter_findings(found, "fail"))
+    assert set(filter_findings(found, "fail")) <= {"sigint-says-so"}
     # No request of it fails here. It needs no process to talk to its model; one of its own may be
     # seen at its start.
-    assert set(told(found, "skipped")) - {"nothing-survives"} == {"api-failures"}
+    assert set(filter_findings(found, "skipped")) - {"nothing-survives"} == {"api-failures"}
 
 
 @pytest.mark.full  # the scenario "error" of test_clients shows a failure to an SDK
@@ -76,7 +76,9 @@ def test_a_failure_of_the_api_keeps_its_rule(sandbox: Sandbox, cli: Cli) -> None
     # Given one message, pi asks nobody, so that it is refused under a rule about some calls; an SDK
     # gives none so.
     cannot = {"tools"} if cli.vendor is PI and sweeps.full else set()
-    assert set(told(found, "fail", "MUST")) == cannot, str(told(found, "fail"))
+    assert set(filter_findings(found, "fail", "MUST")) == cannot, str(
+        filter_findings(found, "fail")
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,8 +94,8 @@ def test_ours_over_a_vendor_that_asks_keeps_every_rule_that_it_can(
     sandbox: Sandbox, cannot: set[str]
 ) -> None:
     found = findings(sandbox, PROMPTS)
-    assert set(told(found, "fail")) == cannot, str(told(found, "fail"))
-    assert set(told(found, "skipped")) == {"api-failures"}
+    assert set(filter_findings(found, "fail")) == cannot, str(filter_findings(found, "fail"))
+    assert set(filter_findings(found, "skipped")) == {"api-failures"}
 
 
 # A real claude below us refuses these itself: what it refuses on stdin passes on to it, and a
@@ -106,5 +108,7 @@ REFUSED_BY_CLAUDE = {"bad-lines", "bad-sessions", "unknown-session", "unknown-se
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF)], ids=str)
 def test_ours_over_the_real_claude_keeps_every_other_rule(sandbox: Sandbox) -> None:
     found = findings(sandbox, PROMPTS)
-    assert set(told(found, "fail")) == REFUSED_BY_CLAUDE, str(told(found, "fail"))
-    assert set(told(found, "skipped")) == {"api-failures"}
+    assert set(filter_findings(found, "fail")) == REFUSED_BY_CLAUDE, str(
+        filter_findings(found, "fail")
+    )
+    assert set(filter_findings(found, "skipped")) == {"api-failures"}

@@ -23,7 +23,7 @@ LONG = "[[text]] " + "many words " * 10_000 + "end"  # more than the drop-in giv
 ASKED_SECONDS = 30.0
 
 
-def made(frontend: DropInFrontend) -> Path:
+def get_created_file(frontend: DropInFrontend) -> Path:
     """The file that a script is told to make."""
     return frontend.folder / "made.txt"
 
@@ -46,7 +46,7 @@ def test_leave_for_edits_is_none_for_commands(frontend: DropInFrontend) -> None:
     command = "python3 -c \"open('made.txt', 'w')\""
     run = frontend.run_prompt(f"[[shell]] {command}", "--permission-mode", "acceptEdits")
     check_contract(run)
-    assert not made(frontend).exists()
+    assert not get_created_file(frontend).exists()
     (denial,) = run.result["permission_denials"]
     assert denial["tool_name"] == "Bash"
 
@@ -66,9 +66,9 @@ def test_a_variable_of_the_users_gives_no_more_leave_than_the_frontend(
     frontend: DropInFrontend,
 ) -> None:
     frontend.environment = {**frontend.environment, "COPILOT_ALLOW_ALL": "true"}
-    run = frontend.run_prompt(f"[[write]] {made(frontend)}")
+    run = frontend.run_prompt(f"[[write]] {get_created_file(frontend)}")
     check_contract(run)
-    assert not made(frontend).exists() and run.tool_results[0]["is_error"] is True
+    assert not get_created_file(frontend).exists() and run.tool_results[0]["is_error"] is True
 
 
 def test_a_forbidden_tool_is_not_offered_to_the_model_even_with_leave_for_everything(

@@ -43,7 +43,7 @@ def total(results: list[dict[str, Any]]) -> Usage:
     return {name: sum(result["usage"][name] for result in results) for name in NAMES}
 
 
-def counted(home: Path) -> dict[str, Usage]:
+def count_usage(home: Path) -> dict[str, Usage]:
     return {name: count(home) for name, count in COUNTERS.items()}
 
 
@@ -66,7 +66,7 @@ def test_each_counts_what_the_results_say(
     second = frontend.run_prompt("[[text]]", "--continue", "--include-partial-messages")
     expected = total([first.result, second.result])
     assert expected["input_tokens"] > 0 and expected["output_tokens"] > 0
-    assert counted(home_of(frontend)) == dict.fromkeys(COUNTERS, expected)
+    assert count_usage(home_of(frontend)) == dict.fromkeys(COUNTERS, expected)
 
 
 @pytest.mark.parametrize("vendor", parameters(PI, CODEX), indirect=True)
@@ -74,7 +74,7 @@ def test_a_conversation_in_one_process_is_counted_too(
     frontend: DropInFrontend, hello_file: Path
 ) -> None:
     run = frontend.run_messages("[[text]]")
-    assert counted(home_of(frontend)) == dict.fromkeys(COUNTERS, total([run.result]))
+    assert count_usage(home_of(frontend)) == dict.fromkeys(COUNTERS, total([run.result]))
 
 
 @pytest.mark.full
@@ -127,7 +127,7 @@ def test_the_demo_is_counted(tmp_path: Path) -> None:
         check=True,
     )
     expected = total([json.loads(done.stdout)])
-    assert counted(tmp_path) == dict.fromkeys(COUNTERS, expected)
+    assert count_usage(tmp_path) == dict.fromkeys(COUNTERS, expected)
 
 
 @pytest.mark.full
@@ -142,6 +142,6 @@ def test_the_real_claude_keeps_its_own_transcript_which_sniffly_counts_by_lines(
     expected = total([run.result])
     lines = messages(home_of(frontend))
     assert len(lines) == 3 and len({line["message"]["id"] for line in lines}) == 2
-    found = counted(home_of(frontend))
+    found = count_usage(home_of(frontend))
     assert found.pop("sniffly") == {name: 3 * number // 2 for name, number in expected.items()}
     assert found == dict.fromkeys(found, expected)

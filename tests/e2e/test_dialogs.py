@@ -28,7 +28,7 @@ DENIAL = "Not today, says the test."
 ENDLESS_COMMAND = "tail -f hello.txt"
 
 
-def made(place: Sandbox) -> set[str]:
+def list_created_files(place: Sandbox) -> set[str]:
     return {path.name for path in place.folder.iterdir()} - {"hello.txt", ".git", ".claude"}
 
 
@@ -37,7 +37,7 @@ def project(place: Sandbox) -> None:
     subprocess.run(["git", "init", "-q"], cwd=place.folder, check=True)
 
 
-def making(name: str) -> str:
+def format_create_command(name: str) -> str:
     """A command that makes a file, which no mode lets run unasked."""
     return f"python3 -c \"open('{name}','w')\""
 
@@ -64,7 +64,7 @@ def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.send_message(f"[[shell]] {making('one')}")
+    conversation.send_message(f"[[shell]] {format_create_command('one')}")
     conversation.await_saw("asked")
     conversation.deny_call(DENIAL, interrupt=True)
     cut = conversation.read_turn(begin)
@@ -75,7 +75,7 @@ def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
         "[Request interrupted by user for tool use]"
     ]
     assert following.result["text"] == REPLY
-    assert made(sandbox) == set()
+    assert list_created_files(sandbox) == set()
 
 
 @add_dialog("allowed for good", SDKS)
@@ -91,14 +91,14 @@ def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(
     conversation.allow_call(always=True)
     conversation.read_turn(begin)
     again = conversation.run_turn("[[shell]] git init two")
-    assert not again.list_lines("asked") and made(sandbox) == {"one", "two"}
+    assert not again.list_lines("asked") and list_created_files(sandbox) == {"one", "two"}
     begin = len(conversation.lines)
-    conversation.send_message(f"[[shell]] {making('three')}")
+    conversation.send_message(f"[[shell]] {format_create_command('three')}")
     conversation.await_saw("asked")
     conversation.deny_call(DENIAL)
     conversation.read_turn(begin)
     conversation.disconnect()
-    assert made(sandbox) == {"one", "two"}
+    assert list_created_files(sandbox) == {"one", "two"}
 
 
 @add_dialog("two questions", SDKS, later=True)
@@ -112,12 +112,14 @@ def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
     begin = len(conversation.lines)
 
     def answer(asked: Line) -> None:
-        if making("one") == asked["input"]["command"]:
+        if format_create_command("one") == asked["input"]["command"]:
             conversation.allow_call(number=asked["number"])
         else:
             conversation.deny_call(DENIAL, number=asked["number"])
 
-    conversation.send_message(f"[[both]] {making('one')} ;; {making('two')}")
+    conversation.send_message(
+        f"[[both]] {format_create_command('one')} ;; {format_create_command('two')}"
+    )
     first = conversation.await_saw("asked")
     if not cli.vendor.asks_at_once:
         answer(first)
@@ -126,7 +128,7 @@ def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
         answer(first)
     turn = conversation.read_turn(begin)
     conversation.disconnect()
-    assert made(sandbox) == {"one"} and turn.result["denied"] == ["Bash"]
+    assert list_created_files(sandbox) == {"one"} and turn.result["denied"] == ["Bash"]
     assert turn.result["text"] == REPLY_AFTER_TOOL
     assert sorted(line["is_error"] for line in turn.list_lines("tool_result")) == [False, True]
 
@@ -189,10 +191,10 @@ def test_a_message_while_a_command_runs_changes_the_turn(
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.send_message(f"[[shell]] {making('one')}; sleep 6")
+    conversation.send_message(f"[[shell]] {format_create_command('one')}; sleep 6")
     conversation.await_saw("asked")
     conversation.allow_call()
-    assert wait_until(lambda: "one" in made(sandbox), TURN_SECONDS)
+    assert wait_until(lambda: "one" in list_created_files(sandbox), TURN_SECONDS)
     conversation.send_message("and be brief")
     turn = conversation.read_turn(begin)
     following = conversation.run_turn("[[text]] next")
@@ -211,12 +213,12 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
     sandbox.environment = {**sandbox.environment, "SHIM_PERMISSION_TIMEOUT": "2"}
     conversation = client.connect(sandbox, asks=True)
     begin = len(conversation.lines)
-    conversation.send_message(f"[[shell]] {making('one')}")
+    conversation.send_message(f"[[shell]] {format_create_command('one')}")
     turn = conversation.read_turn(begin)
     conversation.disconnect()
     (result,) = turn.list_lines("tool_result")
     assert result["is_error"] and "permission_timeout" in result["text"]
-    assert turn.result["denied"] == ["Bash"] and made(sandbox) == set()
+    assert turn.result["denied"] == ["Bash"] and list_created_files(sandbox) == set()
     assert (
         turn.result["text"] == REPLY_AFTER_TOOL and service.list_requests("shell")[-1].tool_result
     )
@@ -229,14 +231,14 @@ def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, sandbox
     editor.open_session()
     first = editor.run_prompt("[[shell]] git init one", choice="allow_always")
     again = editor.run_prompt("[[shell]] git init two", choice="reject_once")
-    other = editor.run_prompt(f"[[shell]] {making('three')}", choice="reject_once")
+    other = editor.run_prompt(f"[[shell]] {format_create_command('three')}", choice="reject_once")
     editor.shut_down()
     assert (
         len(first.permission_requests),
         len(again.permission_requests),
         len(other.permission_requests),
     ) == (1, 0, 1)
-    assert made(sandbox) == {"one", "two"}
+    assert list_created_files(sandbox) == {"one", "two"}
 
 
 @add_dialog("a question to the person", ADAPTER, able=lambda vendor: vendor.questions)
@@ -273,7 +275,7 @@ def test_an_editor_cancels_a_command_and_goes_on(
     )
     following = editor.run_prompt("[[text]] and again")
     editor.shut_down()
-    assert made(sandbox) == {"made.txt"}, "the rest of the command ran"
+    assert list_created_files(sandbox) == {"made.txt"}, "the rest of the command ran"
     assert cut.stop_reason == "cancelled"
     assert following.text == REPLY and following.stop_reason == "end_turn"
 
@@ -282,14 +284,17 @@ def test_an_editor_cancels_a_command_and_goes_on(
 def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, sandbox: Sandbox) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
-    begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {making('one')}")
+    begin, number = (
+        len(editor.lines),
+        editor.start_prompt(f"[[shell]] {format_create_command('one')}"),
+    )
     question = editor.await_request("session/request_permission")
     editor.cancel_prompt()
     editor.send_response(question, {"outcome": {"outcome": "cancelled"}})
     cut = editor.read_prompt(number, begin)
     following = editor.run_prompt("[[text]] and again")
     editor.shut_down()
-    assert cut.stop_reason == "cancelled" and made(sandbox) == set()
+    assert cut.stop_reason == "cancelled" and list_created_files(sandbox) == set()
     assert following.text == REPLY
 
 

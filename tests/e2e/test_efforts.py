@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from frontend import DropInFrontend
 from scripts import ScriptedServer
-from test_model_names import Conversation
+from test_model_names import StreamConversation
 from vendor_setups import CODEX, COPILOT, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
@@ -37,7 +37,7 @@ def test_an_effort_reaches_the_model(
 def test_in_a_conversation_another_effort_counts_from_the_next_message_on(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    conversation = Conversation(frontend, "--effort", "low")
+    conversation = StreamConversation(frontend, "--effort", "low")
     assert conversation.order(subtype="initialize")["models"][0]["supportsEffort"] is True
     conversation.say("[[text]] hi")
     assert model.list_requests("text")[-1].effort == "low"

@@ -40,7 +40,7 @@ def browser() -> Iterator[Browser]:
     browser.close()
 
 
-def made(folder: Path, cast: bytes, name: str = "run") -> Path:
+def write_page(folder: Path, cast: bytes, name: str = "run") -> Path:
     """A cast as a page; its path."""
     path, page = folder / f"{name}.cast", folder / f"{name}.html"
     path.write_bytes(cast)
@@ -51,7 +51,7 @@ def made(folder: Path, cast: bytes, name: str = "run") -> Path:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("pages"), everything().cast())
+    return write_page(tmp_path_factory.mktemp("pages"), everything().cast())
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def silent(browser: Browser) -> Iterator[None]:
     assert browser.list_requested_urls() == []
 
 
-def shown(browser: Browser) -> list[str]:
+def list_visible_steps(browser: Browser) -> list[str]:
     """The ids of the steps that are to be seen."""
     ids = browser.run_script(
         "return [...document.querySelectorAll('.step')].filter(n => n.offsetParent !== null).map(n => n.id)"
@@ -70,7 +70,7 @@ def shown(browser: Browser) -> list[str]:
     return list(ids)
 
 
-def unfolded(browser: Browser) -> tuple[int, int]:
+def count_open_steps(browser: Browser) -> tuple[int, int]:
     """How many steps stand open, of how many that can."""
     return len(browser.find_elements(".step details[open]")), len(
         browser.find_elements(".step details")
@@ -100,7 +100,7 @@ def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
         "glued line",
     ):
         assert words in totals
-    assert len(shown(browser)) == 25
+    assert len(list_visible_steps(browser)) == 25
     assert browser.find_element(".legend").text.startswith("Model 16.7 s 21 %")
 
 
@@ -143,12 +143,12 @@ def test_every_step_folds_by_a_click_and_by_a_key(browser, page):
 
 def test_all_is_folded_and_unfolded(browser, page):
     browser.open_file(page)
-    begin = unfolded(browser)
+    begin = count_open_steps(browser)
     assert 0 < begin[0] < begin[1]
     browser.click("#unfold")
-    assert unfolded(browser) == (begin[1], begin[1])
+    assert count_open_steps(browser) == (begin[1], begin[1])
     browser.click("#fold")
-    assert unfolded(browser) == (0, begin[1])
+    assert count_open_steps(browser) == (0, begin[1])
 
 
 def test_a_long_output_shows_its_beginning_and_all_of_it_by_a_click(browser, page):
@@ -213,13 +213,13 @@ def test_only_what_matches_is_shown_and_escape_brings_the_rest_back(browser, pag
     browser.open_file(page)
     search(browser, "AUTHOR")
     browser.click("#only")
-    assert len(shown(browser)) == 5
+    assert len(list_visible_steps(browser)) == 5
     browser.click("#only")
-    assert len(shown(browser)) == 25
+    assert len(list_visible_steps(browser)) == 25
     browser.click("#only")
     browser.click("#search")
     browser.press_keys("\ue00c")
-    assert len(shown(browser)) == 25
+    assert len(list_visible_steps(browser)) == 25
     assert browser.find_element("#count").text == ""
 
 
@@ -314,7 +314,7 @@ def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(
     """A bar of 500 calls was one blend of two colours; of 5,000 it showed a third of the session,
     and one colour.
     """
-    browser.open_file(made(tmp_path, long(calls).cast()) if calls else page)
+    browser.open_file(write_page(tmp_path, long(calls).cast()) if calls else page)
     told = colours_of_the_bar(browser)
     duration, spent = browser.run_script("return [session.totals.duration, session.totals.spent]")
     for name, ms in spent.items():
@@ -353,7 +353,7 @@ def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path)
     script.note("repair", repair="not_json", line=4).says(
         "system", subtype="odd_news", facts={"a": [1, {"b": None}]}
     )
-    browser.open_file(made(tmp_path, script.result("done").cast(vendor_version=None)))
+    browser.open_file(write_page(tmp_path, script.result("done").cast(vendor_version=None)))
     browser.click("#unfold")
     said = browser.find_element("body").text
     assert not set('{}"') & set(said), said
@@ -381,7 +381,7 @@ def test_a_link_to_a_step_opens_it_unfolded(browser, page):
 def test_a_link_to_nothing_does_nothing(browser, page, address):
     browser.open_file(page, address)
     assert browser.find_elements(".target") == []
-    assert len(shown(browser)) == 25
+    assert len(list_visible_steps(browser)) == 25
 
 
 def test_a_click_on_the_time_of_a_step_copies_its_link(browser, page):
@@ -409,10 +409,10 @@ def test_the_replay_shows_steps_as_they_come_and_ends_with_all_of_them(browser, 
     browser.set_slider("#speed", 6)
     assert browser.find_element("#rate").text == "16×"
     browser.click("#play")
-    assert len(shown(browser)) < 25
+    assert len(list_visible_steps(browser)) < 25
     assert browser.find_element("#play").get_attribute("aria-label") == "Pause the replay"
     assert "Waits over 2 s are shortened" in browser.find_element("#gaps").text
-    browser.wait_until(lambda: len(shown(browser)) == 25)
+    browser.wait_until(lambda: len(list_visible_steps(browser)) == 25)
     browser.wait_until(
         lambda: browser.find_element("#play").get_attribute("aria-label") == "Play the session"
     )
@@ -426,14 +426,14 @@ def test_a_pause_holds_the_replay_and_escape_leaves_it(browser, page):
     browser.click("#play")
     browser.click("#play")
     assert browser.find_element("#play").get_attribute("aria-label") == "Play the session"
-    before = (browser.find_element("#clock").text, shown(browser))
+    before = (browser.find_element("#clock").text, list_visible_steps(browser))
     assert len(before[1]) < 25
     browser.run_script(
         "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
     )
-    assert (browser.find_element("#clock").text, shown(browser)) == before
+    assert (browser.find_element("#clock").text, list_visible_steps(browser)) == before
     browser.press_keys("\ue00c")
-    assert len(shown(browser)) == 25
+    assert len(list_visible_steps(browser)) == 25
 
 
 def test_at_a_place_of_the_replay_a_text_has_grown_so_far_and_a_call_still_runs(browser, page):
@@ -455,7 +455,7 @@ def test_at_a_place_of_the_replay_a_text_has_grown_so_far_and_a_call_still_runs(
     going = browser.find_elements(".step.going")
     assert [step.find_element("css selector", ".name").text for step in going] == ["Read", "Grep"]
     assert not going[0].find_element("css selector", ".took").is_displayed()
-    assert identity not in shown(browser)
+    assert identity not in list_visible_steps(browser)
     browser.set_slider("#position", float(browser.find_element("#position").get_attribute("max")))
     assert browser.find_element(f"#{identity}").text == text
     assert browser.find_elements(".going, .growing") == []
@@ -609,7 +609,7 @@ def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
     "words", [*HOSTILE, "<svg onload=alert(1)>", "[x](data:text/html,<script>alert(1)</script>)"]
 )
 def test_words_that_try_to_be_html_are_text(browser, tmp_path, words):
-    page = made(tmp_path, hostile(words))
+    page = write_page(tmp_path, hostile(words))
     browser.open_file(page)
     browser.run_script("window.alert = () => { throw new Error('alert'); }")
     browser.click("#unfold")
@@ -652,7 +652,7 @@ def test_markdown_that_never_ends_is_drawn(browser, tmp_path, words):
     """In the time that a page may take to load: a text of 20,000 signs that took its square would
     not be.
     """
-    page = made(tmp_path, Script().prompt("x").init().text(words).result("x").cast())
+    page = write_page(tmp_path, Script().prompt("x").init().text(words).result("x").cast())
     browser.open_file(page)
     assert browser.find_element(".step.text .body").get_attribute("textContent").strip() or set(
         words

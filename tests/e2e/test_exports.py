@@ -50,7 +50,7 @@ def run(script: str, *words: str, path: str, stdin: bytes = b"") -> Any:
     return json.loads(done.stdout)
 
 
-def exported(export: Any, cast: Path, **options: Any) -> bytes:
+def export_recording(export: Any, cast: Path, **options: Any) -> bytes:
     said: list[bytes] = []
     export(str(cast), said.append, redact=False, **options)
     return b"".join(said)
@@ -64,7 +64,7 @@ def test_harbors_own_validator_takes_a_trajectory_of_every_fixture(
     files = []
     for name, cast in casts.items():
         file = tmp_path / f"{name.replace('/', '-')}.json"
-        file.write_bytes(exported(export, cast))
+        file.write_bytes(export_recording(export, cast))
         files.append(str(file))
     assert len(files) > 250
     assert run("validate_atif.py", *files, path=install_harbor()) == {}
@@ -88,7 +88,7 @@ def test_opentelemetrys_own_protobuf_reads_the_spans(casts: dict[str, Path], con
         "cursor/handmade-err-auth",
         "cake/2026-07-parallel",
     ):
-        said = exported(export, casts[name], content=content)
+        said = export_recording(export, casts[name], content=content)
         read = run("read_otlp.py", "json", path=str(install_python_package("otlp")), stdin=said)
         assert spans_of(read) and len(spans_of(read)) == len(spans_of(json.loads(said)))
 
@@ -142,7 +142,7 @@ except ShimError as error:
 """
 
 
-def sent(cast: Path, url: str) -> Any:
+def send_recording(cast: Path, url: str) -> Any:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("OTEL_")
     }
@@ -167,9 +167,9 @@ def test_the_sdk_sends_a_collector_the_spans_that_the_file_has(
             "read_otlp.py",
             "json",
             path=str(install_python_package("otlp")),
-            stdin=exported(export, casts[name], content=True),
+            stdin=export_recording(export, casts[name], content=True),
         )
-        assert sent(casts[name], url) == len(spans_of(in_file))
+        assert send_recording(casts[name], url) == len(spans_of(in_file))
         ((path, kind, body),) = taken
         assert (path, kind) == ("/v1/traces", "application/x-protobuf")
         received = run(
@@ -191,5 +191,5 @@ def comparable(span: dict[str, Any]) -> dict[str, Any]:
 def test_a_collector_that_refuses_is_an_error(
     casts: dict[str, Path], collector: tuple[str, list[tuple[str, str, bytes]]]
 ) -> None:
-    said = sent(casts["pi/1.5.2-bash"], collector[0])
+    said = send_recording(casts["pi/1.5.2-bash"], collector[0])
     assert "did not take the spans" in said["error"] and said["hint"]

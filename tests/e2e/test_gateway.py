@@ -28,7 +28,7 @@ TRIED = [
 ]
 
 
-class Script:
+class GatewayScript:
     """A script before `shim bridge serve`."""
 
     def __init__(self, frontend: DropInFrontend, port: int) -> None:
@@ -52,7 +52,7 @@ class Script:
 
 
 @pytest.fixture
-def script(frontend: DropInFrontend) -> Iterator[Script]:
+def script(frontend: DropInFrontend) -> Iterator[GatewayScript]:
     words = [sys.executable, "-I", "-m", "shim", "bridge", "serve", "--http", "127.0.0.1:0"]
     with subprocess.Popen(
         words,
@@ -65,7 +65,7 @@ def script(frontend: DropInFrontend) -> Iterator[Script]:
         try:
             assert process.stdout is not None
             address = process.stdout.readline().strip()
-            yield Script(frontend, int(address.rstrip("/").rpartition(":")[2]))
+            yield GatewayScript(frontend, int(address.rstrip("/").rpartition(":")[2]))
         finally:
             process.terminate()
             process.wait(TURN_SECONDS)
@@ -78,7 +78,7 @@ def script(frontend: DropInFrontend) -> Iterator[Script]:
 
 @pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
 def test_a_real_session_is_begun_answered_and_driven_over_http(
-    script: Script, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
+    script: GatewayScript, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
     flags = dict(zip(frontend.extra_args[::2], frontend.extra_args[1::2], strict=False))
     wanted = {"vendor": vendor.name, "cwd": str(frontend.folder), "prompt": "[[shell]] touch made"}

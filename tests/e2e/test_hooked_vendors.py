@@ -36,11 +36,11 @@ class Stepping(ScriptedServer):
     """A model that makes the calls of `steps`, one a reply, and in a subagent those of `below`."""
 
     steps: list[tuple[str, dict[str, Any]]]
-    below: list[tuple[str, dict[str, Any]]]
+    subagent_steps: list[tuple[str, dict[str, Any]]]
 
     def __init__(self) -> None:
         super().__init__()
-        self.steps, self.below = [], []
+        self.steps, self.subagent_steps = [], []
 
     def _choose_answer(self, request: ModelRequest, number: int) -> ScriptedAnswer:
         if request.script != "hidden":
@@ -51,7 +51,7 @@ class Stepping(ScriptedServer):
             if str(one.get("type")).endswith("_output") or one.get("role") == "tool"
         ]
         asked = json.dumps([item for item in request.messages if item.get("role") == "user"])
-        steps = self.below if "do what is below" in asked else self.steps
+        steps = self.subagent_steps if "do what is below" in asked else self.steps
         for name, arguments in steps[len(told) : len(told) + 1]:
             given = dict(arguments)
             if name.endswith("wait_agent"):
@@ -105,13 +105,13 @@ class Case:
     trusted: bool = False  # the person trusts the folder, as codex asks for it
     runs: bool = False
     brief: bool = False  # tried in the short run too
-    of: Vendor | None = None
+    only_vendor: Vendor | None = None
 
     def __str__(self) -> str:
         return self.name
 
 
-def denied(rule: str) -> tuple[str, ...]:
+def build_deny_flags(rule: str) -> tuple[str, ...]:
     return (*BYPASS, "--disallowedTools", rule)
 
 
@@ -123,22 +123,22 @@ CASES = (
     Case("acceptEdits and a patch", f"[[write]] @{MADE}", EDITS, runs=True, brief=True),
     Case("acceptEdits and a patch elsewhere", f"[[write]] @../{MADE}", EDITS),
     Case("acceptEdits and a patch of what gives permissions", f"[[write]] @.claude/{MADE}", EDITS),
-    Case("W10 rules of the user's", TOUCH, (), {"~/.codex/rules/default.rules": LET_OUT}, of=CODEX, brief=True),
-    Case("W10 rules of the user's, plan", TOUCH, PLAN, {"~/.codex/rules/default.rules": LET_OUT}, of=CODEX),
-    Case("W10 files of a trusted project, default", TOUCH, (), OF_THE_PROJECT, of=CODEX, trusted=True),
-    Case("W10 files of a trusted project, plan", TOUCH, PLAN, OF_THE_PROJECT, of=CODEX, trusted=True),
-    Case("W10 a hook of the user's", PROGRAM, (), {"~/.copilot/hooks/a.json": ALLOWING}, of=COPILOT),
-    Case("a whole tool", TOUCH, denied("Bash"), brief=True),
-    Case("a whole tool, and another that does the same", f"[[write]] @{MADE}", denied("Bash"), runs=True),
-    Case("a bare Edit, and a new file", f"[[write]] @{MADE}", denied("Edit"), runs=True),
-    Case("a bare Write", f"[[write]] @{MADE}", denied("Write")),
-    Case("W5 a path, and a patch", f"[[write]] @secret/{MADE}", denied("Edit(./secret/**)"), brief=True),
-    Case("a path, and a patch elsewhere", f"[[write]] @{MADE}", denied("Edit(./secret/**)"), runs=True),
-    Case("W6 behind a variable", f"[[shell]] A=1 touch {MADE}", denied("Bash(touch:*)")),
-    Case("W6 behind a wrapper", f"[[shell]] timeout 5 touch {MADE}", denied("Bash(touch:*)")),
-    Case("behind another command", f"[[shell]] true && touch {MADE}", denied("Bash(touch:*)")),
-    Case("another command", f"[[shell]] cp hello.txt {MADE}", denied("Bash(touch:*)"), runs=True),
-    Case("W16 a redirection", f"[[shell]] echo x > secret/{MADE}", denied("Edit(./secret/**)")),
+    Case("W10 rules of the user's", TOUCH, (), {"~/.codex/rules/default.rules": LET_OUT}, only_vendor=CODEX, brief=True),
+    Case("W10 rules of the user's, plan", TOUCH, PLAN, {"~/.codex/rules/default.rules": LET_OUT}, only_vendor=CODEX),
+    Case("W10 files of a trusted project, default", TOUCH, (), OF_THE_PROJECT, only_vendor=CODEX, trusted=True),
+    Case("W10 files of a trusted project, plan", TOUCH, PLAN, OF_THE_PROJECT, only_vendor=CODEX, trusted=True),
+    Case("W10 a hook of the user's", PROGRAM, (), {"~/.copilot/hooks/a.json": ALLOWING}, only_vendor=COPILOT),
+    Case("a whole tool", TOUCH, build_deny_flags("Bash"), brief=True),
+    Case("a whole tool, and another that does the same", f"[[write]] @{MADE}", build_deny_flags("Bash"), runs=True),
+    Case("a bare Edit, and a new file", f"[[write]] @{MADE}", build_deny_flags("Edit"), runs=True),
+    Case("a bare Write", f"[[write]] @{MADE}", build_deny_flags("Write")),
+    Case("W5 a path, and a patch", f"[[write]] @secret/{MADE}", build_deny_flags("Edit(./secret/**)"), brief=True),
+    Case("a path, and a patch elsewhere", f"[[write]] @{MADE}", build_deny_flags("Edit(./secret/**)"), runs=True),
+    Case("W6 behind a variable", f"[[shell]] A=1 touch {MADE}", build_deny_flags("Bash(touch:*)")),
+    Case("W6 behind a wrapper", f"[[shell]] timeout 5 touch {MADE}", build_deny_flags("Bash(touch:*)")),
+    Case("behind another command", f"[[shell]] true && touch {MADE}", build_deny_flags("Bash(touch:*)")),
+    Case("another command", f"[[shell]] cp hello.txt {MADE}", build_deny_flags("Bash(touch:*)"), runs=True),
+    Case("W16 a redirection", f"[[shell]] echo x > secret/{MADE}", build_deny_flags("Edit(./secret/**)")),
     Case("a choice of tools", TOUCH, (*BYPASS, "--tools", "Read")),
     Case("W4 a rule that asks", TOUCH, (*BYPASS, "--settings", '{"permissions":{"ask":["Bash(touch:*)"]}}')),
     Case("W13 the user's file", TOUCH, BYPASS, {"~/.claude/settings.json": '{"permissions":{"deny":["Bash"]}}'}),
@@ -150,7 +150,7 @@ CASES = (
 )  # fmt: skip
 
 
-def prepared(frontend: DropInFrontend, case: Case) -> None:
+def prepare_files(frontend: DropInFrontend, case: Case) -> None:
     home = Path(frontend.environment["HOME"])
     (frontend.folder / "secret").mkdir()
     (frontend.folder / "secret" / "kept.txt").write_text(HIDDEN)
@@ -163,7 +163,7 @@ def prepared(frontend: DropInFrontend, case: Case) -> None:
             config.write(f'\n[projects."{frontend.folder}"]\ntrust_level = "trusted"\n')
 
 
-def made(frontend: DropInFrontend) -> list[Path]:
+def list_created_files(frontend: DropInFrontend) -> list[Path]:
     return list(frontend.folder.parent.rglob(MADE))
 
 
@@ -171,7 +171,7 @@ CELLS = [
     pytest.param(vendor, case, id=f"{vendor}-{case}", marks=[pytest.mark.full] * (not case.brief))
     for vendor in (CODEX, COPILOT)
     for case in CASES
-    if case.of in (None, vendor)
+    if case.only_vendor in (None, vendor)
 ]
 
 
@@ -179,13 +179,13 @@ CELLS = [
 def test_a_call_runs_if_the_real_claude_would_have_run_it(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, case: Case
 ) -> None:
-    prepared(frontend, case)
+    prepare_files(frontend, case)
     script, at, path = case.call.partition("@")
     named = path if vendor is CODEX else str(frontend.folder / path)
     run = frontend.run_prompt(script + (named if at else ""), *case.flags)
     check_contract(run)
     assert run.exit == 0 and len(model.requests) == 2, run.result
-    assert bool(made(frontend)) is case.runs, run.tool_results
+    assert bool(list_created_files(frontend)) is case.runs, run.tool_results
     assert bool(run.result["permission_denials"]) is not case.runs
 
 
@@ -195,14 +195,14 @@ def test_a_file_that_may_not_be_read_is_not_shown_to_the_model(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     """W17: codex reads by commands."""
-    prepared(frontend, CASES[0])
+    prepare_files(frontend, CASES[0])
     check_contract(
-        frontend.run_prompt("[[shell]] cat secret/kept.txt", *denied("Read(./secret/**)"))
+        frontend.run_prompt("[[shell]] cat secret/kept.txt", *build_deny_flags("Read(./secret/**)"))
     )
     assert HIDDEN not in json.dumps(model.requests[-1].body)
 
 
-def stepped(
+def run_steps(
     frontend: DropInFrontend,
     model: Stepping,
     *steps: tuple[str, dict[str, Any]],
@@ -221,8 +221,8 @@ def test_the_folder_of_a_command_counts(frontend: DropInFrontend, model: Steppin
     begin, end = PATCHING
     patch = f"{begin}*** Begin Patch\n*** Add File: {MADE}\n+x\n*** End Patch\n{end}"
     also = ("exec_command", {"cmd": patch, "workdir": str(frontend.folder / "secret")})
-    run = stepped(frontend, model, there, also, flags=denied("Edit(./secret/**)"))
-    assert made(frontend) == [] and len(run.result["permission_denials"]) == 2
+    run = run_steps(frontend, model, there, also, flags=build_deny_flags("Edit(./secret/**)"))
+    assert list_created_files(frontend) == [] and len(run.result["permission_denials"]) == 2
 
 
 SUBAGENTS = {
@@ -263,9 +263,14 @@ def test_a_subagent_keeps_the_same_rules(
     frontend: DropInFrontend, model: Stepping, vendor: Vendor, rule: str | None
 ) -> None:
     """W2."""
-    model.below = [SHELLS[vendor]]
-    stepped(frontend, model, *SUBAGENTS[vendor], flags=BYPASS if rule is None else denied(rule))
-    assert bool(made(frontend)) is (rule is None), [
+    model.subagent_steps = [SHELLS[vendor]]
+    run_steps(
+        frontend,
+        model,
+        *SUBAGENTS[vendor],
+        flags=BYPASS if rule is None else build_deny_flags(rule),
+    )
+    assert bool(list_created_files(frontend)) is (rule is None), [
         request.messages[-1] for request in model.requests
     ]
     assert any("do what is below" in json.dumps(request.messages) for request in model.requests)
@@ -296,10 +301,10 @@ for line in sys.stdin:
     ("flags", "runs"),
     [
         (BYPASS, True),
-        (denied("mcp__srv"), False),
-        pytest.param(denied("mcp__srv__*"), False, marks=pytest.mark.full),
-        pytest.param(denied("mcp__srv__tool"), False, marks=pytest.mark.full),
-        pytest.param(denied("mcp__other"), True, marks=pytest.mark.full),
+        (build_deny_flags("mcp__srv"), False),
+        pytest.param(build_deny_flags("mcp__srv__*"), False, marks=pytest.mark.full),
+        pytest.param(build_deny_flags("mcp__srv__tool"), False, marks=pytest.mark.full),
+        pytest.param(build_deny_flags("mcp__other"), True, marks=pytest.mark.full),
         pytest.param((), False, marks=pytest.mark.full),
         pytest.param(PLAN, False, marks=pytest.mark.full),
         pytest.param(("--allowedTools", "mcp__srv__tool"), True, marks=pytest.mark.full),
@@ -313,8 +318,10 @@ def test_a_tool_of_a_server_runs_if_claude_would_run_it(
     words = json.dumps([str(frontend.folder.parent / "server.py"), str(frontend.folder / MADE)])
     with (Path(frontend.environment["HOME"]) / ".codex" / "config.toml").open("a") as config:
         config.write(f'\n[mcp_servers.srv]\ncommand = "{sys.executable}"\nargs = {words}\n')
-    run = stepped(frontend, model, ("mcp__srv.tool", {}), flags=flags)
-    assert bool(made(frontend)) is runs, [request.messages[-1] for request in model.requests]
+    run = run_steps(frontend, model, ("mcp__srv.tool", {}), flags=flags)
+    assert bool(list_created_files(frontend)) is runs, [
+        request.messages[-1] for request in model.requests
+    ]
     assert run.exit == 0
 
 
@@ -325,7 +332,7 @@ def test_a_tool_of_a_server_runs_if_claude_would_run_it(
     [
         (BYPASS, True),
         ((), False),
-        (denied("WebSearch"), False),
+        (build_deny_flags("WebSearch"), False),
         (("--allowedTools", "WebSearch"), True),
     ],
 )

@@ -42,7 +42,7 @@ def plain(frontend: DropInFrontend) -> DropInFrontend:
     return replace(frontend, extra_args=())
 
 
-def mapped(frontend: DropInFrontend, vendor: Vendor) -> None:
+def map_model_name(frontend: DropInFrontend, vendor: Vendor) -> None:
     file = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     old = file.read_text() if file.exists() else ""
@@ -68,7 +68,7 @@ def test_a_name_of_claudes_leaves_the_vendor_its_own_default(
 def test_a_name_that_the_settings_map_is_told_in_the_vendors_words(
     plain: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    mapped(plain, vendor)
+    map_model_name(plain, vendor)
     run = plain.run_prompt("[[text]] hi", "--model", "claude-haiku-4-5")
     assert run.exit == 0 and not run.result["is_error"], run.result
     assert {request.model for request in model.requests if request.script == "text"} == {
@@ -80,7 +80,7 @@ def test_a_name_that_the_settings_map_is_told_in_the_vendors_words(
     )
 
 
-class Conversation:
+class StreamConversation:
     """A frontend that talks with the drop-in."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
@@ -122,8 +122,8 @@ def test_in_a_conversation_each_name_counts_from_the_next_message_on(
     """A vendor whose child stays, and one with a child for each message: the same names reach the
     same models.
     """
-    mapped(plain, vendor)
-    conversation = Conversation(plain)
+    map_model_name(plain, vendor)
+    conversation = StreamConversation(plain)
     models = conversation.order(subtype="initialize")["models"]
     assert [one["value"] for one in models] == ["default", "haiku"]
     conversation.say("[[text]] hi")
@@ -152,7 +152,7 @@ def test_the_vendors_own_list_can_be_chosen_from(
     doctor = [sys.executable, "-m", "shim", "doctor", vendor.name, "--wait", f"{TURN_SECONDS:g}"]
     subprocess.run(doctor, env=dict(plain.environment), cwd=plain.folder, stdin=subprocess.DEVNULL,
                    capture_output=True, timeout=3 * TURN_SECONDS, check=False)  # fmt: skip
-    conversation = Conversation(plain)
+    conversation = StreamConversation(plain)
     names = [one["value"] for one in conversation.order(subtype="initialize")["models"]]
     assert names[0] == "default" and {f"mock/{MODEL}", vendor.second_model} <= set(names)
     assert (

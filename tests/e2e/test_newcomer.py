@@ -50,23 +50,23 @@ class Newcomer:
         """`vendor` is the one whose program is on PATH; `ready`: its login is set up."""
         program = install_program((vendor or QWEN).package)
         self.environment = build_isolated_environment(vendor or QWEN, program, url, root)
-        self.home = Path(self.environment["HOME"])
+        self.home_folder = Path(self.environment["HOME"])
         if not ready:
-            self.home = root / "fresh"
-            self.home.mkdir()
+            self.home_folder = root / "fresh"
+            self.home_folder.mkdir()
             self.environment = {
-                "HOME": str(self.home),
+                "HOME": str(self.home_folder),
                 "TMPDIR": str(root / "tmp"),
                 "LANG": "C.UTF-8",
             }
         there = [str(program.executable.parent), program.path] if vendor else ["/usr/bin", "/bin"]
-        self.environment["PATH"] = os.pathsep.join([f"{self.home}/.local/bin", SHIM, *there])
+        self.environment["PATH"] = os.pathsep.join([f"{self.home_folder}/.local/bin", SHIM, *there])
 
     def types(self, command: str) -> tuple[int, str, str]:
         """Exit status, stdout and stderr of a command line."""
         done = subprocess.run(
             ["/bin/sh", "-c", command],
-            cwd=self.home,
+            cwd=self.home_folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -77,7 +77,7 @@ class Newcomer:
         return done.returncode, done.stdout, done.stderr
 
 
-def following(said: str) -> str:
+def read_next_command(said: str) -> str:
     """What the last line tells to type."""
     last = said.splitlines()[-1]
     assert last.startswith(NEXT), said
@@ -91,13 +91,13 @@ def test_four_commands_lead_to_the_first_answer(
     newcomer = Newcomer(vendor, tmp_path, model.url)
     status, said, _ = newcomer.types("shim install")
     assert status == 0 and f"found: {vendor.name}" in said
-    command = following(said)
+    command = read_next_command(said)
     assert command == f"shim install --vendor {vendor.name}"
     status, said, _ = newcomer.types(command)
     assert status == 0 and "was tested" in said and "✓ it finds a login" in said and "✗" not in said
     assert ("asks nobody" in said) is vendor.unattended
     assert not model.requests, "nothing of this asks a model"
-    command = following(said)
+    command = read_next_command(said)
     assert command == 'claude -p "what is here?"'
     status, said, complaint = newcomer.types(command)
     assert (status, said) == (0, f"{REPLY_TO_HIDDEN_REQUEST}\n"), complaint
@@ -111,8 +111,8 @@ def test_a_vendor_without_a_login_is_found_before_the_first_turn(
     newcomer = Newcomer(vendor, tmp_path, ready=False)
     status, said, _ = newcomer.types(f"shim install --vendor {vendor.name}")
     assert status == 0 and "✗ it is not logged in: “No " in said
-    assert following(said).startswith(f"start `{vendor.name}` once and ")
-    assert following(said).endswith(f"; then shim doctor {vendor.name}")
+    assert read_next_command(said).startswith(f"start `{vendor.name}` once and ")
+    assert read_next_command(said).endswith(f"; then shim doctor {vendor.name}")
     status, said, _ = newcomer.types(f"shim doctor {vendor.name}")
     assert status == 1 and "✗ it is not logged in: “No " in said
     status, said, _ = newcomer.types("claude -p hi")
@@ -125,10 +125,10 @@ def test_without_any_vendor_it_is_said_how_to_get_one(tmp_path: Path) -> None:
     status, said, _ = newcomer.types("shim install")
     assert status == 0 and "no program of any vendor was found on PATH" in said
     assert "`npm install -g @qwen-code/qwen-code`" in said
-    status, said, _ = newcomer.types(following(said))
+    status, said, _ = newcomer.types(read_next_command(said))
     assert (
         status == 0
-        and following(said) == "npm install -g @qwen-code/qwen-code, then shim doctor qwen"
+        and read_next_command(said) == "npm install -g @qwen-code/qwen-code, then shim doctor qwen"
     )
     status, said, complaint = newcomer.types("claude -p hi")
     assert (status, said) == (127, "") and "npm install -g @qwen-code/qwen-code" in complaint
@@ -136,7 +136,7 @@ def test_without_any_vendor_it_is_said_how_to_get_one(tmp_path: Path) -> None:
 
 def test_a_typo_in_the_settings_is_named_by_every_command(tmp_path: Path) -> None:
     newcomer = Newcomer(None, tmp_path)
-    file = newcomer.home / ".config" / "shim" / "config.toml"
+    file = newcomer.home_folder / ".config" / "shim" / "config.toml"
     file.parent.mkdir(parents=True)
     file.write_text("# mine\n\nvendr = 'demo'\n")
     mistake = f"unknown key `vendr` in {file} line 3, did you mean `vendor`?"
@@ -161,7 +161,9 @@ def test_whether_there_is_a_login_is_asked_free_of_charge(
     newcomer = Newcomer(vendor, tmp_path, model.url, ready=ready)
     newcomer.environment["SHIM_BIN"] = str(install_program(vendor.package).executable)
     described = get_adapter(vendor.name)
-    probe = create_probe(described, VendorSettings(), newcomer.environment, str(newcomer.home))
+    probe = create_probe(
+        described, VendorSettings(), newcomer.environment, str(newcomer.home_folder)
+    )
     words = probe.find_missing_login(described.cli.login_probe)
     assert words is not None and bool(words) is not (
         ready and not described.cli.login_probe.login_exception
@@ -197,10 +199,10 @@ def test_servers_that_cannot_be_read_are_refused_in_the_words_of_the_real_claude
     config: str, tmp_path: Path
 ) -> None:
     newcomer = Newcomer(None, tmp_path)
-    (newcomer.home / "bad.json").write_text("{bad")
+    (newcomer.home_folder / "bad.json").write_text("{bad")
     flags = f"-p hi --mcp-config '{config}'"
     with AnthropicServer() as model:
-        newcomer.environment |= prepare_claude(newcomer.home, model.url)
+        newcomer.environment |= prepare_claude(newcomer.home_folder, model.url)
         real = newcomer.types(f"{install_program(CLAUDE_ITSELF.package).executable} {flags}")
     assert newcomer.types(f"shim claude --shim-vendor demo {flags}") == real
     assert real[:2] == (1, "") and real[2].startswith("Error: Invalid MCP configuration:\n")

@@ -50,7 +50,7 @@ def page(browser, hosts, tmp_path) -> Iterator[Page]:
 
 
 @pytest.fixture
-def asking(page, hosts):
+def waiting_host(page, hosts):
     page.open_page()
     page.open_session(hosts[0])
     page.wait_for_questions()
@@ -58,13 +58,13 @@ def asking(page, hosts):
 
 
 @pytest.fixture
-def working(page, hosts):
+def working_host(page, hosts):
     page.open_page()
     page.open_session(hosts[1])
     return hosts[1]
 
 
-def heard(host, kind):
+def list_received_frames(host, kind):
     return [said for said in host.heard if said["kind"] == kind]
 
 
@@ -164,17 +164,19 @@ def test_an_address_with_an_invalid_escape_opens_no_session(page, browser):
     assert not [said for said in browser.list_console_messages() if "404" not in said]
 
 
-def test_a_page_restored_from_the_browsers_cache_reloads_the_session(page, browser, working):
+def test_a_page_restored_from_the_browsers_cache_reloads_the_session(page, browser, working_host):
     browser.run_script("clearTimeout(list.timer); list.looking = true; shown.stream.rest()")
     browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
     browser.run_script(
         "list.looking = false; dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))"
     )
-    page.send_line(working, **build_text_message("said meanwhile"))
+    page.send_line(working_host, **build_text_message("said meanwhile"))
     page.wait_for_text("said meanwhile", "#steps")
 
 
-def test_a_session_whose_question_timed_out_is_shown_as_needing_a_person(page, browser, working):
+def test_a_session_whose_question_timed_out_is_shown_as_needing_a_person(
+    page, browser, working_host
+):
     browser.run_script(
         "HEARD.state({ state: 'blocked', status: 'idle', needs: 'nobody answered: Bash make deploy' })"
     )
@@ -192,15 +194,15 @@ def test_a_watcher_is_not_offered_to_stop_or_interrupt(page, browser, hosts):
 DIRECTION = "return getComputedStyle([...document.querySelectorAll(arguments[0])].at(-1)).direction"
 
 
-def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working):
+def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working_host):
     page.send_line(
-        working,
+        working_host,
         type="user",
         isReplay=True,
         message={"role": "user", "content": "اقرأ الملف README"},
     )
     page.send_line(
-        working,
+        working_host,
         type="assistant",
         message={"content": [{"type": "text", "text": "שלום\n\n- אחד\n- שתיים"}]},
     )
@@ -213,7 +215,7 @@ def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working):
     table = "| שם | b |\n|---|---|\n| אחד | two |\n\n```\nשלום = 1\n```\n\n"
     table += "1. אחד\n\n   more\n\n2. two\n\n> ציטוט\n\n`./run.sh` מריץ הכול"
     page.send_line(
-        working, type="assistant", message={"content": [{"type": "text", "text": table}]}
+        working_host, type="assistant", message={"content": [{"type": "text", "text": table}]}
     )
     browser.wait_until(lambda: browser.find_elements("#steps .prose blockquote"))
     right = ("p:last-child", "tr th:first-child", "tr td:first-child", "ol", "blockquote")
@@ -233,14 +235,14 @@ return box.dispatchEvent(enter);
 """
 
 
-def test_the_enter_that_ends_a_composition_sends_nothing(page, browser, working):
+def test_the_enter_that_ends_a_composition_sends_nothing(page, browser, working_host):
     page.type_text("日本")
     assert browser.run_script(SAFARI_ENTER, 229) is True
     assert browser.find_element("#text").get_attribute("value") == "日本"
     assert browser.run_script(SAFARI_ENTER, 13) is False
     browser.wait_until(lambda: browser.find_element("#text").get_attribute("value") == "")
     assert [
-        frame["message"]["content"] for frame in working.heard if frame["kind"] == "message"
+        frame["message"]["content"] for frame in working_host.heard if frame["kind"] == "message"
     ] == ["日本"]
 
 
@@ -291,29 +293,29 @@ def test_a_filter_finds_by_name_vendor_and_folder(page, browser):
 # -- one session -----------------------------------------------------------------------------------
 
 
-def test_text_grows_as_it_is_streamed_and_becomes_one_step(page, browser, working):
+def test_text_grows_as_it_is_streamed_and_becomes_one_step(page, browser, working_host):
     before = len(page.list_steps())
     page.send_partial_event(
-        working, type="content_block_start", content_block={"type": "text", "text": ""}
+        working_host, type="content_block_start", content_block={"type": "text", "text": ""}
     )
     for word in ("One ", "**two**", " three"):
         page.send_partial_event(
-            working, type="content_block_delta", delta={"type": "text_delta", "text": word}
+            working_host, type="content_block_delta", delta={"type": "text_delta", "text": word}
         )
     page.wait_for_text("One **two** three", "#live")
-    page.send_line(working, **build_text_message("One **two** three"))
+    page.send_line(working_host, **build_text_message("One **two** three"))
     browser.wait_until(lambda: len(page.list_steps()) == before + 1)
     assert "One two three" in page.list_steps()[-1]
     browser.wait_until(lambda: page.read_text("#live") == "")
 
 
 @full
-def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, working):
+def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, working_host):
     page.send_partial_event(
-        working, type="content_block_start", content_block={"type": "thinking", "thinking": ""}
+        working_host, type="content_block_start", content_block={"type": "thinking", "thinking": ""}
     )
     page.send_partial_event(
-        working,
+        working_host,
         type="content_block_delta",
         delta={"type": "thinking_delta", "thinking": "Let me see. " * 40},
     )
@@ -321,63 +323,64 @@ def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, worki
     assert browser.find_element("#live .step").size["height"] < 60
     block = {"type": "thinking", "thinking": "Let me see."}
     page.send_line(
-        working, type="assistant", message={"id": "t", "role": "assistant", "content": [block]}
+        working_host, type="assistant", message={"id": "t", "role": "assistant", "content": [block]}
     )
     browser.wait_until(lambda: page.read_text("#live") == "")
     assert not browser.find_elements("#steps .thinking details[open]")
 
 
 @full
-def test_a_call_runs_until_its_result_comes_to_the_same_step(page, browser, working):
+def test_a_call_runs_until_its_result_comes_to_the_same_step(page, browser, working_host):
     block = {"type": "tool_use", "id": "toolu_x", "name": "Bash", "input": {"command": "make slow"}}
     page.send_line(
-        working, type="assistant", message={"id": "c", "role": "assistant", "content": [block]}
+        working_host, type="assistant", message={"id": "c", "role": "assistant", "content": [block]}
     )
     browser.wait_until(lambda: browser.find_elements("#steps .call.going"))
     before = len(page.list_steps())
     result = {"type": "tool_result", "tool_use_id": "toolu_x", "content": "slow but sure"}
-    page.send_line(working, type="user", message={"role": "user", "content": [result]})
+    page.send_line(working_host, type="user", message={"role": "user", "content": [result]})
     page.wait_for_text("slow but sure", "#steps")
     assert len(page.list_steps()) == before and not browser.find_elements("#steps .call.going")
 
 
-def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working):
+def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working_host):
     at_end = "const s = find('scroll'); return s.scrollHeight - s.scrollTop - s.clientHeight < 5"
     for number in range(5):
-        page.send_line(working, **build_text_message(f"Line {number}. " * 40))
+        page.send_line(working_host, **build_text_message(f"Line {number}. " * 40))
     page.wait_for_text("Line 4", "#steps")
     browser.wait_until(lambda: browser.run_script(at_end))
     browser.run_script("find('scroll').scrollTop = 100")
     browser.wait_until(lambda: browser.run_script("return !shown.follow"))
-    page.send_line(working, **build_text_message("More below."))
+    page.send_line(working_host, **build_text_message("More below."))
     page.wait_for_text("More below.", "#steps")
     assert browser.run_script("return find('scroll').scrollTop") == 100
     browser.click("#latest")
     browser.wait_until(lambda: browser.run_script(at_end))
 
 
-def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, working):
+def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, working_host):
     before = len(page.list_steps())
     page.send_partial_event(
-        working, type="content_block_delta", delta={"type": "text_delta", "text": "half of it"}
+        working_host, type="content_block_delta", delta={"type": "text_delta", "text": "half of it"}
     )
     page.wait_for_text("half of it", "#live")
     page.send_frame(
-        working, encode_frame("gap", **{"from": len(working.lines) + 1, "to": 99, "reason": "slow"})
+        working_host,
+        encode_frame("gap", **{"from": len(working_host.lines) + 1, "to": 99, "reason": "slow"}),
     )
     browser.wait_until(lambda: page.read_text("#live") == "")
-    page.send_line(working, **build_text_message("All of it."))
+    page.send_line(working_host, **build_text_message("All of it."))
     browser.wait_until(lambda: len(page.list_steps()) == before + 1)
 
 
-def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, working):
+def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, working_host):
     held = "if (list.looking) return false; clearTimeout(list.timer); return (list.looking = true)"
     # a look at the list would wake the stream before all is said
     browser.wait_until(lambda: browser.run_script(held))
     browser.run_script("shown.stream.rest()")
     browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
     for number in range(700):
-        page.send_line(working, **build_text_message(f"Line {number}"))
+        page.send_line(working_host, **build_text_message(f"Line {number}"))
     browser.run_script("list.looking = false; comeBack()")
     page.wait_for_text("Line 699", "#steps")
     browser.wait_until(lambda: browser.run_script("return shown.synced"))
@@ -386,18 +389,25 @@ def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, wo
     assert browser.run_script("return shown.left") == numbers[0] - 1
 
 
-def test_a_session_that_was_left_while_it_scrolled_is_no_fault(page, browser, working):
+def test_a_session_that_was_left_while_it_scrolled_is_no_fault(page, browser, working_host):
     browser.run_script(
         "const left = find('scroll'); showNothing(); left.dispatchEvent(new Event('scroll'))"
     )
     assert page.list_errors() == []
 
 
-def test_a_host_that_dies_when_all_it_said_was_seen_is_said_to_have_ended(page, browser, working):
-    page.send_line(working, **build_text_message("The last thing that it said."))
+def test_a_host_that_dies_when_all_it_said_was_seen_is_said_to_have_ended(
+    page, browser, working_host
+):
+    page.send_line(working_host, **build_text_message("The last thing that it said."))
     page.wait_for_text("The last thing that it said.", "#steps")
-    working.facts |= {"alive": False, "state": "failed", "status": None, "detail": "its host died"}
-    for client in list(working.clients):
+    working_host.facts |= {
+        "alive": False,
+        "state": "failed",
+        "status": None,
+        "detail": "its host died",
+    }
+    for client in list(working_host.clients):
         page.web.call(client.close)
     page.wait_for_text("Failed", "#chip")
     assert (
@@ -417,11 +427,11 @@ def test_a_session_that_is_not_there_is_said_to_be_gone(page, browser):
 # -- questions -------------------------------------------------------------------------------------
 
 
-def test_a_question_shows_its_whole_input_and_is_allowed(page, browser, asking):
+def test_a_question_shows_its_whole_input_and_is_allowed(page, browser, waiting_host):
     assert scenes.COMMAND in page.read_text(".asking-card")
     browser.click(".asking-card .strong")
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
-    (said,) = heard(asking, "answer")
+    (said,) = list_received_frames(waiting_host, "answer")
     assert said["question"] == "q1" and said["decision"] == {"behavior": "allow"}
     page.wait_for_text("Bash: allowed by you", "#settled")
 
@@ -445,35 +455,41 @@ def test_a_click_just_when_a_session_with_a_question_is_opened_answers_nothing(
     browser.run_script(CLICK, browser.find_element("body"))
     page.open_session(hosts[0])
     page.wait_for_questions()
-    assert browser.run_script("return window.clicked") and heard(hosts[0], "answer") == []
+    assert (
+        browser.run_script("return window.clicked")
+        and list_received_frames(hosts[0], "answer") == []
+    )
     browser.click(".asking-card .strong")
-    browser.wait_until(lambda: heard(hosts[0], "answer"))
+    browser.wait_until(lambda: list_received_frames(hosts[0], "answer"))
 
 
 def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing(
-    page, browser, asking
+    page, browser, waiting_host
 ):
-    page.web.call(asking.ask, "q2", input={"command": "make deploy"})
+    page.web.call(waiting_host.ask, "q2", input={"command": "make deploy"})
     page.wait_for_questions(2)
     browser.run_script(CLICK, browser.find_element("#asked"))
-    page.web.call(asking.questions.pop, "q1")
-    page.send_frame(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
+    page.web.call(waiting_host.questions.pop, "q1")
+    page.send_frame(waiting_host, encode_frame("settled", question="q1", by="terminal", how="deny"))
     page.wait_for_questions()
-    assert browser.run_script("return window.clicked") and heard(asking, "answer") == []
+    assert (
+        browser.run_script("return window.clicked")
+        and list_received_frames(waiting_host, "answer") == []
+    )
 
 
 @full
-def test_a_click_just_when_the_questions_move_down_answers_nothing(page, browser, asking):
+def test_a_click_just_when_the_questions_move_down_answers_nothing(page, browser, waiting_host):
     """The line below them that says who settled another one goes after a while."""
-    page.web.call(asking.ask, "q2", input={"command": "make deploy"})
+    page.web.call(waiting_host.ask, "q2", input={"command": "make deploy"})
     page.wait_for_questions(2)
-    page.web.call(asking.questions.pop, "q1")
-    page.send_frame(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
+    page.web.call(waiting_host.questions.pop, "q1")
+    page.send_frame(waiting_host, encode_frame("settled", question="q1", by="terminal", how="deny"))
     page.wait_for_questions()
     browser.run_script(CLICK, browser.find_element("#settled"))
     browser.wait_until(lambda: browser.run_script("return window.clicked"))
     page.wait_for_questions()
-    assert heard(asking, "answer") == []
+    assert list_received_frames(waiting_host, "answer") == []
 
 
 EDIT = {
@@ -501,27 +517,27 @@ def test_nothing_of_a_call_is_left_out_of_its_question(page, hosts, tool, given,
 
 
 @full
-def test_always_gives_exactly_the_rule_that_it_says(page, browser, asking):
+def test_always_gives_exactly_the_rule_that_it_says(page, browser, waiting_host):
     assert f"Bash({scenes.COMMAND})" in page.read_text(".asking-card .hint")
     browser.click(".asking-card .always")
-    browser.wait_until(lambda: heard(asking, "answer"))
-    (update,) = heard(asking, "answer")[0]["decision"]["updatedPermissions"]
+    browser.wait_until(lambda: list_received_frames(waiting_host, "answer"))
+    (update,) = list_received_frames(waiting_host, "answer")[0]["decision"]["updatedPermissions"]
     assert update["rules"] == [{"toolName": "Bash", "ruleContent": scenes.COMMAND}]
 
 
-def test_a_denial_may_have_a_message(page, browser, asking):
+def test_a_denial_may_have_a_message(page, browser, waiting_host):
     browser.click(".asking-card .plain")
     browser.press_keys("not on a Friday", ENTER)
-    browser.wait_until(lambda: heard(asking, "answer"))
-    assert heard(asking, "answer")[0]["decision"] == {
+    browser.wait_until(lambda: list_received_frames(waiting_host, "answer"))
+    assert list_received_frames(waiting_host, "answer")[0]["decision"] == {
         "behavior": "deny",
         "message": "not on a Friday",
     }
 
 
-def test_who_was_first_is_said_to_the_others(page, browser, asking):
-    page.web.call(asking.questions.clear)
-    page.send_frame(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
+def test_who_was_first_is_said_to_the_others(page, browser, waiting_host):
+    page.web.call(waiting_host.questions.clear)
+    page.send_frame(waiting_host, encode_frame("settled", question="q1", by="terminal", how="deny"))
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
     page.wait_for_text("Bash: denied by terminal", "#settled")
 
@@ -533,15 +549,15 @@ def test_who_was_first_is_said_to_the_others(page, browser, asking):
         pytest.param("terminal 4711", "Bash: allowed from a terminal", marks=full),
     ],
 )
-def test_who_was_first_is_said_in_a_persons_words(page, browser, asking, by, words):
-    page.send_frame(asking, encode_frame("settled", question="q1", by=by, how="allow"))
+def test_who_was_first_is_said_in_a_persons_words(page, browser, waiting_host, by, words):
+    page.send_frame(waiting_host, encode_frame("settled", question="q1", by=by, how="allow"))
     browser.wait_until(lambda: page.read_text("#settled") == words)
 
 
 @full
-def test_an_answer_that_came_too_late_says_who_was_first(page, browser, asking):
-    page.web.call(asking.questions.clear)
-    asking.settled["q1"] = "terminal", "allow"
+def test_an_answer_that_came_too_late_says_who_was_first(page, browser, waiting_host):
+    page.web.call(waiting_host.questions.clear)
+    waiting_host.settled["q1"] = "terminal", "allow"
     browser.click(".choose .bad")
     page.wait_for_text("Bash: allowed by terminal", "#settled")
 
@@ -555,15 +571,15 @@ ask = async (method, ...more) => {
 """  # what the page posts, until `go`
 
 
-def test_who_was_first_of_two_pages_is_said_as_it_was(page, browser, asking):
+def test_who_was_first_of_two_pages_is_said_as_it_was(page, browser, waiting_host):
     """The other page's answer is heard of while ours is on its way."""
     browser.run_script(HELD)
     browser.click(".choose .bad")
     browser.wait_until(lambda: browser.run_script("return Boolean(window.go)"))
-    page.web.call(asking.questions.clear)
-    asking.settled["q1"] = "web-2", "allow"
-    page.send_frame(asking, encode_frame("settled", question="q1", by="web-2", how="allow"))
-    page.send_frame(asking, encode_frame("state", detail="told all"))
+    page.web.call(waiting_host.questions.clear)
+    waiting_host.settled["q1"] = "web-2", "allow"
+    page.send_frame(waiting_host, encode_frame("settled", question="q1", by="web-2", how="allow"))
+    page.send_frame(waiting_host, encode_frame("state", detail="told all"))
     browser.wait_until(lambda: browser.run_script("return shown.facts.detail === 'told all'"))
     browser.run_script("go()")
     browser.wait_until(lambda: page.read_text("#settled") == "Bash: allowed by another page")
@@ -580,8 +596,8 @@ def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
     browser.find_elements(".asking-card .option")[1].click()
     browser.click(".asking-card .own")
     browser.press_keys("SQLite", ENTER)
-    browser.wait_until(lambda: heard(host, "answer"))
-    given = heard(host, "answer")[0]["decision"]["updatedInput"]
+    browser.wait_until(lambda: list_received_frames(host, "answer"))
+    given = list_received_frames(host, "answer")[0]["decision"]["updatedInput"]
     assert given["answers"] == {scenes.CHOICE[0]["question"]: "SQLite"}
     assert given["questions"] == scenes.CHOICE
 
@@ -605,8 +621,8 @@ def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browse
 
 
 @full
-def test_several_questions_are_counted_and_settled_one_by_one(page, browser, asking):
-    page.web.call(asking.ask, "q2", input={"command": "make deploy"})
+def test_several_questions_are_counted_and_settled_one_by_one(page, browser, waiting_host):
+    page.web.call(waiting_host.ask, "q2", input={"command": "make deploy"})
     page.wait_for_questions(2)
     assert "1 of 2" in page.read_text(".asking-card")
     browser.find_elements(".asking-card .strong")[1].click()
@@ -617,17 +633,19 @@ def test_several_questions_are_counted_and_settled_one_by_one(page, browser, ask
 # -- what is said to the session -------------------------------------------------------------------
 
 
-def test_enter_sends_and_shift_enter_breaks_the_line(page, browser, working):
+def test_enter_sends_and_shift_enter_breaks_the_line(page, browser, working_host):
     page.type_text("first line")
     browser.press_keys(SHIFT_ENTER)
     browser.press_keys("second line", ENTER)
-    browser.wait_until(lambda: heard(working, "message"))
-    (said,) = heard(working, "message")
+    browser.wait_until(lambda: list_received_frames(working_host, "message"))
+    (said,) = list_received_frames(working_host, "message")
     assert said["message"] == {"role": "user", "content": "first line\nsecond line"}
     browser.wait_until(lambda: browser.find_element("#text").get_attribute("value") == "")
 
 
-def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(page, browser, working):
+def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(
+    page, browser, working_host
+):
     page.type_text("do not lose me")
     browser.set_offline(True)
     browser.press_keys(ENTER)
@@ -637,8 +655,8 @@ def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(page, 
     browser.set_offline(False)
     page.wait_for_text("", "#line")
     browser.click("#send")
-    browser.wait_until(lambda: heard(working, "message"))
-    assert [said["id"] for said in heard(working, "message")] == [tried]
+    browser.wait_until(lambda: list_received_frames(working_host, "message"))
+    assert [said["id"] for said in list_received_frames(working_host, "message")] == [tried]
 
 
 LOST = """
@@ -653,7 +671,7 @@ ask = async (...words) => {
 
 
 def test_a_message_whose_answer_was_lost_is_one_message_whatever_is_done_before_it_is_sent_again(
-    page, browser, hosts, working
+    page, browser, hosts, working_host
 ):
     browser.run_script(LOST)
     page.type_text("say it once")
@@ -662,27 +680,27 @@ def test_a_message_whose_answer_was_lost_is_one_message_whatever_is_done_before_
     page.open_session(hosts[0])
     page.type_text("something else")
     browser.press_keys(ENTER)
-    browser.wait_until(lambda: heard(hosts[0], "message"))
+    browser.wait_until(lambda: list_received_frames(hosts[0], "message"))
     browser.driver.refresh()
     page.wait_until_synced(hosts[0])
-    page.open_session(working)
+    page.open_session(working_host)
     assert browser.find_element("#text").get_attribute("value") == "say it once"
     browser.click("#send")
-    browser.wait_until(lambda: len(heard(working, "message")) == 2)
-    assert len({said["id"] for said in heard(working, "message")}) == 1
+    browser.wait_until(lambda: len(list_received_frames(working_host, "message")) == 2)
+    assert len({said["id"] for said in list_received_frames(working_host, "message")}) == 1
 
 
 @full
-def test_what_was_typed_is_there_after_the_page_was_loaded_again(page, browser, working):
+def test_what_was_typed_is_there_after_the_page_was_loaded_again(page, browser, working_host):
     page.type_text("half a thought")
     browser.driver.refresh()
-    page.wait_until_synced(working)
+    page.wait_until_synced(working_host)
     assert browser.find_element("#text").get_attribute("value") == "half a thought"
 
 
-def test_who_drives_is_shown_and_a_takeover_lets_the_message_through(page, browser, working):
-    working.driver = "terminal"
-    page.send_frame(working, encode_frame("driver", client="terminal"))
+def test_who_drives_is_shown_and_a_takeover_lets_the_message_through(page, browser, working_host):
+    working_host.driver = "terminal"
+    page.send_frame(working_host, encode_frame("driver", client="terminal"))
     page.wait_for_text("terminal drives this session", "#drives")
     page.type_text(
         "my turn",
@@ -691,36 +709,36 @@ def test_who_drives_is_shown_and_a_takeover_lets_the_message_through(page, brows
     page.wait_for_text("Take over to send it", "#failed")
     assert browser.find_element("#text").get_attribute("value") == "my turn"
     browser.click("#drives button")
-    browser.wait_until(lambda: heard(working, "take"))
-    page.send_frame(working, encode_frame("driver", client="web"))
+    browser.wait_until(lambda: list_received_frames(working_host, "take"))
+    page.send_frame(working_host, encode_frame("driver", client="web"))
     browser.wait_until(lambda: not browser.find_element("#drives").is_displayed())
-    before = len(heard(working, "message"))
+    before = len(list_received_frames(working_host, "message"))
     browser.click("#send")
-    browser.wait_until(lambda: len(heard(working, "message")) > before)
+    browser.wait_until(lambda: len(list_received_frames(working_host, "message")) > before)
 
 
-def test_interrupt_mode_and_stop_are_said_to_the_session(page, browser, working):
+def test_interrupt_mode_and_stop_are_said_to_the_session(page, browser, working_host):
     browser.click("#interrupt")
-    browser.wait_until(lambda: heard(working, "interrupt"))
+    browser.wait_until(lambda: list_received_frames(working_host, "interrupt"))
     browser.run_script(
         "find('mode').value = 'plan'; find('mode').dispatchEvent(new Event('change'))"
     )
-    browser.wait_until(lambda: heard(working, "mode"))
-    assert heard(working, "mode")[0]["mode"] == "plan"
+    browser.wait_until(lambda: list_received_frames(working_host, "mode"))
+    assert list_received_frames(working_host, "mode")[0]["mode"] == "plan"
     browser.click("#stop")
     browser.driver.switch_to.alert.accept()
-    browser.wait_until(lambda: heard(working, "end"))
+    browser.wait_until(lambda: list_received_frames(working_host, "end"))
     browser.wait_until(lambda: browser.find_element("#over").is_displayed())
     assert browser.find_element("#send").text == "Go on"
 
 
 @full
-def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, working):
+def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, working_host):
     modes = "return [...find('mode').options].map(o => o.value)"
     assert "bypassPermissions" not in browser.run_script(modes)
-    working.facts["mode"] = "bypassPermissions"
+    working_host.facts["mode"] = "bypassPermissions"
     page.send_frame(
-        working,
+        working_host,
         encode_frame(
             "welcome",
             session="x",
@@ -735,11 +753,11 @@ def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, w
 
 
 @full
-def test_a_page_that_nobody_looks_at_lets_go_and_misses_nothing(page, browser, working):
+def test_a_page_that_nobody_looks_at_lets_go_and_misses_nothing(page, browser, working_host):
     browser.run_script("shown.stream.rest()")
     browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
-    browser.wait_until(lambda: working.clients == [])  # the server hears of it a moment later
-    page.send_line(working, **build_text_message("said meanwhile"))
+    browser.wait_until(lambda: working_host.clients == [])  # the server hears of it a moment later
+    page.send_line(working_host, **build_text_message("said meanwhile"))
     browser.run_script("comeBack()")
     page.wait_for_text("said meanwhile", "#steps")
     assert sum("said meanwhile" in step for step in page.list_steps()) == 1

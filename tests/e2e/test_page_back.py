@@ -87,7 +87,9 @@ def page(browser: Browser, hosting: Hosting) -> Iterator[Page]:
     served.kill()
 
 
-def begun(page: Page, hosting: Hosting, prompt: str = "make greet.py nicer") -> SessionRecord:
+def start_session(
+    page: Page, hosting: Hosting, prompt: str = "make greet.py nicer"
+) -> SessionRecord:
     """A session that the page shows."""
     one = hosting.start(prompt)
     page.browser.run_script("location.hash = arguments[0]", f"s/{one.short_id}")
@@ -100,7 +102,7 @@ def idle(page: Page, turns: int = 1) -> None:
     page.browser.wait_until(lambda: len(page.browser.find_elements("#steps .result")) == turns)
 
 
-def told(page: Page) -> list[Any]:
+def read_steps(page: Page) -> list[Any]:
     """What the page shows, without times."""
     about = "[step.number, step.kind, step.trees || step.text || step.main]"
     return list(
@@ -116,17 +118,17 @@ def told_anew(page: Page) -> list[Any]:
             "return document.documentElement.dataset.ready && shown.synced"
         )
     )
-    return told(page)
+    return read_steps(page)
 
 
 def none_lost(page: Page) -> None:
     """Each step once, in order; the same as on a page that was loaded now."""
-    seen = told(page)
+    seen = read_steps(page)
     assert len(seen) == len(set(seen)) > 5
     assert seen == told_anew(page)
 
 
-def said(page: Page, words: str) -> None:
+def send_message(page: Page, words: str) -> None:
     page.type_text(words)
     page.browser.press_keys(ENTER)
 
@@ -150,7 +152,7 @@ def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, h
         "#steps"
     )
     gate.open()
-    said(page, "and now the docs")
+    send_message(page, "and now the docs")
     idle(page, 2)
     page.wait_for_text("Idle", "#chip")
     none_lost(page)
@@ -159,19 +161,19 @@ def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, h
 @full
 def test_an_interrupt_ends_the_turn_and_not_the_session(page, browser, hosting, halfway):
     gate = halfway("result")
-    begun(page, hosting)
+    start_session(page, hosting)
     browser.wait_until(lambda: browser.find_element("#interrupt").is_displayed())
     browser.click("#interrupt")
     page.wait_for_text("interrupted", "#steps")
     for _ in range(2):  # who was interrupted may take one
         gate.open()
-    said(page, "go on then")
+    send_message(page, "go on then")
     idle(page, 2)
 
 
 def test_the_network_goes_and_comes_back(page, browser, hosting, halfway):
     gate = halfway("result")
-    begun(page, hosting)
+    start_session(page, hosting)
     browser.wait_until(lambda: page.list_steps())
     browser.set_offline(True)
     page.wait_for_text("Reconnecting", "#line")
@@ -199,7 +201,7 @@ def begun_last(hosting: Hosting) -> SessionRecord:
 @pytest.mark.parametrize("when", ["in-mid-turn", pytest.param("between-turns", marks=full)])
 def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, when):
     gate = halfway("result")
-    one = begun(page, hosting)
+    one = start_session(page, hosting)
     if when == "between-turns":
         gate.open()
         idle(page)
@@ -237,32 +239,32 @@ def all_was_seen(page: Page, hosting: Hosting, one: SessionRecord) -> bool:
 @pytest.mark.parametrize("when", ["in-mid-turn", "all-was-seen"])
 def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting, halfway, when):
     gate = halfway("result")
-    one = begun(page, hosting)
+    one = start_session(page, hosting)
     gate.open()
     idle(page)
-    before = told(page)
+    before = read_steps(page)
     if when == "in-mid-turn":
-        said(page, "die in mid-turn")
+        send_message(page, "die in mid-turn")
         browser.wait_until(lambda: browser.find_elements("#chip.works"))
     else:  # its last line makes a step, so the server has nothing to say to who comes back: 204, and no stream
-        said(page, "die when all was seen")
+        send_message(page, "die when all was seen")
         browser.wait_until(
             lambda: browser.find_elements("#chip.works") and all_was_seen(page, hosting, one)
         )
     os.kill(hosting.now(one).metadata["pid"], signal.SIGKILL)
     page.wait_for_text("Failed", "#chip")
     assert browser.find_element("#over").is_displayed()
-    assert told(page)[: len(before)] == before
+    assert read_steps(page)[: len(before)] == before
     for _ in range(2):  # who was killed may take one
         gate.open()
-    said(page, "and go on")
+    send_message(page, "and go on")
     browser.wait_until(
         lambda: browser.find_elements("#chip.works") or browser.find_elements("#chip.idle")
     )
     browser.wait_until(
         lambda: "and go on" in page.read_text("#steps") and browser.find_elements("#chip.idle")
     )
-    assert told(page)[: len(before)] == before
+    assert read_steps(page)[: len(before)] == before
     none_lost(page)
 
 
@@ -276,7 +278,7 @@ MOST_REQUESTS = 3
 
 @pytest.mark.parametrize("seconds", [0.0, pytest.param(WATCHED_SECONDS, marks=full)])
 def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, seconds):
-    one = begun(page, hosting)
+    one = start_session(page, hosting)
     idle(page)
     os.kill(hosting.now(one).metadata["pid"], signal.SIGTERM)
     hosting.ended(one)
@@ -292,29 +294,29 @@ def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, se
 
 @full
 def test_a_second_page_sees_the_same_and_either_may_go(page, browser, hosting):
-    one = begun(page, hosting)
+    one = start_session(page, hosting)
     first = browser.driver.current_window_handle
     browser.driver.switch_to.new_window("tab")
     try:
         browser.open_url(f"{page.base}#s/{one.short_id}")
         browser.wait_until(lambda: browser.run_script("return shown.synced"))
-        said(page, "from the second page")
+        send_message(page, "from the second page")
         idle(page, 2)
-        seen = told(page)
+        seen = read_steps(page)
     finally:
         browser.driver.close()
         browser.driver.switch_to.window(first)
     idle(page, 2)
-    assert told(page) == seen
+    assert read_steps(page) == seen
 
 
 def test_a_terminal_takes_over_and_the_page_takes_it_back(page, browser, hosting):
-    one = begun(page, hosting)
+    one = start_session(page, hosting)
     idle(page)
     with hosting.link(one, role="drive", client="terminal", replay=False) as terminal:
         terminal.send_frame_blocking({"kind": "take", "id": "t1"})
         page.wait_for_text("terminal drives this session", "#drives")
-        said(page, "may I?")
+        send_message(page, "may I?")
         page.wait_for_text("Take over to send it", "#failed")
         browser.click("#drives button")
         drivers = frames_until(

@@ -30,7 +30,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def opened(browser, tmp_path):
+def page_factory(browser, tmp_path):
     """Opens pages at a gateway with these hosts."""
     webs: list[Web] = []
 
@@ -47,7 +47,7 @@ def opened(browser, tmp_path):
         web.close()
 
 
-def visited(page: Page) -> Iterator[str]:
+def visit_views(page: Page) -> Iterator[str]:
     """Each view of the page, one after the other; its name."""
     hosts = [
         scenes.build_asking_host(),
@@ -91,11 +91,13 @@ def visited(page: Page) -> Iterator[str]:
         pytest.param(SMALL, False, id="phone-light", marks=full),
     ],
 )
-def test_every_text_has_contrast_and_nothing_is_wider_than_the_window(opened, browser, size, dark):
-    page = opened(*scenes.build_other_hosts())
+def test_every_text_has_contrast_and_nothing_is_wider_than_the_window(
+    page_factory, browser, size, dark
+):
+    page = page_factory(*scenes.build_other_hosts())
     page.open_page(size=size, dark=dark)
     seen = 0
-    for view in visited(page):
+    for view in visit_views(page):
         found = page.measure_contrasts()
         seen += len(found)
         assert [one for one in found if one[0] < LEAST_CONTRAST] == [], view
@@ -104,10 +106,10 @@ def test_every_text_has_contrast_and_nothing_is_wider_than_the_window(opened, br
     assert seen > 300
 
 
-def test_a_finger_hits_everything_on_a_phone(opened, browser):
-    page = opened(*scenes.build_other_hosts())
+def test_a_finger_hits_everything_on_a_phone(page_factory, browser):
+    page = page_factory(*scenes.build_other_hosts())
     page.open_page(size=SMALL)
-    for view in visited(page):
+    for view in visit_views(page):
         small = [one for one in page.measure_targets() if min(one[:2]) < LEAST_TARGET]
         assert small == [], view
 
@@ -122,15 +124,15 @@ def test_a_finger_hits_everything_on_a_phone(opened, browser):
     ],
     ids=str,
 )
-def test_no_name_and_no_control_lies_on_another(opened, browser, size):
-    page = opened(*scenes.build_other_hosts())
+def test_no_name_and_no_control_lies_on_another(page_factory, browser, size):
+    page = page_factory(*scenes.build_other_hosts())
     page.open_page(size=size)
-    assert {view: found for view in visited(page) if (found := page.find_overlaps())} == {}
+    assert {view: found for view in visit_views(page) if (found := page.find_overlaps())} == {}
 
 
-def test_a_phone_shows_the_list_or_a_session_and_the_way_back(opened, browser):
+def test_a_phone_shows_the_list_or_a_session_and_the_way_back(page_factory, browser):
     host = scenes.build_working_host()
-    page = opened(host)
+    page = page_factory(host)
     page.open_page(size=SMALL)
     browser.wait_until(lambda: browser.find_elements("#list a"))
     assert not browser.find_element("#main").is_displayed()
@@ -160,9 +162,9 @@ def stops(page: Page, most: int = 60) -> list[str]:
     return found
 
 
-def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(opened, browser):
+def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(page_factory, browser):
     host = scenes.build_asking_host()
-    page = opened(host)
+    page = page_factory(host)
     page.open_page()
     page.open_session(host)
     page.wait_for_questions()
@@ -186,9 +188,9 @@ def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(opened, br
     assert order.index("scroll") < order.index("strong") < order.index("text")
 
 
-def test_a_session_is_begun_answered_and_led_with_keys_alone(opened, browser):
+def test_a_session_is_begun_answered_and_led_with_keys_alone(page_factory, browser):
     host = scenes.build_asking_host()
-    page = opened(host, *scenes.build_other_hosts())
+    page = page_factory(host, *scenes.build_other_hosts())
     page.open_page()
     browser.wait_until(lambda: browser.find_elements("#list a"))
     browser.press_keys("s")
@@ -212,9 +214,9 @@ def test_a_session_is_begun_answered_and_led_with_keys_alone(opened, browser):
 
 
 @full
-def test_the_skip_link_leads_to_the_session(opened, browser):
+def test_the_skip_link_leads_to_the_session(page_factory, browser):
     host = scenes.build_working_host()
-    page = opened(host)
+    page = page_factory(host)
     page.open_page()
     page.open_session(host)
     browser.run_script("find('skip').focus()")
@@ -224,8 +226,8 @@ def test_the_skip_link_leads_to_the_session(opened, browser):
 
 
 @full
-def test_single_keys_can_be_switched_off(opened, browser):
-    page = opened(*scenes.build_other_hosts())
+def test_single_keys_can_be_switched_off(page_factory, browser):
+    page = page_factory(*scenes.build_other_hosts())
     page.open_page()
     browser.press_keys("?")
     browser.wait_until(lambda: browser.find_elements("dialog[open]"))
@@ -277,11 +279,11 @@ SHAPE = f"return [...document.querySelectorAll('{PARTS}')].map(n => n.tagName).s
 @pytest.mark.parametrize(
     "words", [*HOSTILE[:2], *(pytest.param(one, marks=full) for one in HOSTILE[2:])]
 )
-def test_hostile_words_stay_words_in_every_field(opened, browser, words):
+def test_hostile_words_stay_words_in_every_field(page_factory, browser, words):
     shapes = []
     for said in ("calm", words):
         host = hostile(said)
-        page = opened(host)
+        page = page_factory(host)
         page.open_page()
         page.open_session(host)
         page.wait_for_questions(2)
@@ -297,11 +299,11 @@ def test_hostile_words_stay_words_in_every_field(opened, browser, words):
     assert browser.list_console_messages() == []
 
 
-def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(opened, browser):
+def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(page_factory, browser):
     host = scenes.build_working_host()
     host.say(**build_text_message("x" * MILLION))
     host.ask("q1", input={"command": "y" * MILLION})
-    page = opened(host)
+    page = page_factory(host)
     page.open_page()
     page.open_session(host)
     page.wait_for_questions()
@@ -314,9 +316,9 @@ def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(opened
 # -- long sessions ---------------------------------------------------------------------------------
 
 
-def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(opened, browser):
+def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(page_factory, browser):
     host = scenes.build_long_host(2500)  # 10,000 lines
-    page = opened(host)
+    page = page_factory(host)
     page.open_page()
     page.open_session(host)
     drawn = len(page.list_steps())
@@ -345,21 +347,21 @@ def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(opened,
 
 
 @full
-def test_a_session_that_goes_on_and_on_keeps_its_page_small(opened, browser):
+def test_a_session_that_goes_on_and_on_keeps_its_page_small(page_factory, browser):
     host = scenes.build_working_host()
-    page = opened(host)
+    page = page_factory(host)
     page.open_page()
     page.open_session(host)
     for number in range(1500):
         host.lines.append(
             (scenes.NOW + number, json.dumps(build_text_message(f"Line {number}")).encode())
         )
-    page.web.call(lambda: [host.tell(one) for one in numbered(host, 1500)])
+    page.web.call(lambda: [host.tell(one) for one in build_line_frames(host, 1500)])
     page.wait_for_text("Line 1499", "#steps")
     assert len(page.list_steps()) <= 600
 
 
-def numbered(host: StandIn, last: int) -> Iterator[bytes]:
+def build_line_frames(host: StandIn, last: int) -> Iterator[bytes]:
     """The frames of the last lines of a host."""
     from shim.core.bridge.frames import encode_line_frame
 

@@ -79,19 +79,19 @@ class Watcher:
         )
         os.close(other)
         self._main = main
-        self.shown = ""
+        self.output = ""
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         try:
             while said := os.read(self._main, 65_536):
-                self.shown += said.decode("utf-8", "replace")
+                self.output += said.decode("utf-8", "replace")
         except OSError:
             pass  # it has ended
 
     def shows(self, words: str) -> bool:
-        return wait_until(lambda: words in self.shown, TURN_SECONDS)
+        return wait_until(lambda: words in self.output, TURN_SECONDS)
 
     def close(self) -> None:
         """End it."""

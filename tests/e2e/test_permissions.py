@@ -80,7 +80,7 @@ def cells() -> list[Any]:
 
 
 @contextmanager
-def held(model: ScriptedServer, process: int) -> Iterator[None]:
+def pause_on_call(model: ScriptedServer, process: int) -> Iterator[None]:
     """The drop-in stands still for a while when the model makes its first call, and the vendor does
     not.
     """
@@ -119,7 +119,7 @@ def run(frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer, row: Ro
     named = path if vendor.relative_paths else os.path.normpath(frontend.folder / path)
     given = [] if row.settings is None else ["--settings", json.dumps(row.settings)]
     process = frontend.start_run(script + (named if at else ""), *row.flags, *given)
-    with held(model, process.number):
+    with pause_on_call(model, process.number):
         return process.finish()
 
 

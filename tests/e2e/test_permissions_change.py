@@ -24,7 +24,7 @@ ASK = [GEMINI, *(pytest.param(vendor, marks=pytest.mark.full) for vendor in (OPE
 BYPASS = ("--permission-mode", "bypassPermissions", "--allow-dangerously-skip-permissions")
 
 
-class Conversation:
+class PermissionConversation:
     """A frontend that talks with a claude, and answers its questions with `answer`."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
@@ -32,7 +32,7 @@ class Conversation:
         self._process = LineProcess(argv, frontend.folder, frontend.environment)
         frontend.started.append(self._process)
         self.answer: Line = {"behavior": "deny", "message": "no"}
-        self.asked: list[str] = []
+        self.prompted_commands: list[str] = []
 
     def order(self, **request: Any) -> Line:
         self._process.send({"type": "control_request", "request_id": "order", "request": request})
@@ -43,7 +43,7 @@ class Conversation:
         self._process.send({"type": "user", "message": {"role": "user", "content": text}})
         while (line := self._process.read_until(lambda line: True))["type"] != "result":
             if line["type"] == "control_request" and line["request"]["subtype"] == "can_use_tool":
-                self.asked.append(line["request"]["input"]["command"])
+                self.prompted_commands.append(line["request"]["input"]["command"])
                 answer = {"updatedInput": line["request"]["input"], **self.answer}
                 response = {
                     "subtype": "success",
@@ -62,49 +62,49 @@ def claude(frontend: DropInFrontend, vendor: Vendor) -> Iterator[DropInFrontend]
     yield frontend
 
 
-def made(frontend: DropInFrontend) -> set[str]:
+def list_created_files(frontend: DropInFrontend) -> set[str]:
     return {path.name for path in Path(frontend.folder).iterdir()} - {"hello.txt"}
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
 def test_a_mode_binds_the_next_call(claude: DropInFrontend) -> None:
-    conversation = Conversation(claude, *BYPASS)
+    conversation = PermissionConversation(claude, *BYPASS)
     conversation.say("[[shell]] touch one")
     conversation.order(subtype="set_permission_mode", mode="plan")
     conversation.say("[[shell]] touch two")
     conversation.order(subtype="set_permission_mode", mode="bypassPermissions")
     conversation.say("[[shell]] touch three")
-    assert made(claude) == {"one", "three"}
+    assert list_created_files(claude) == {"one", "three"}
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
 @pytest.mark.parametrize("kind", ["deny", pytest.param("allow", marks=pytest.mark.full)])
 def test_a_rule_of_an_answer_binds_the_next_call(claude: DropInFrontend, kind: str) -> None:
-    conversation = Conversation(claude, *ASKING)
+    conversation = PermissionConversation(claude, *ASKING)
     rules = [{"toolName": "Bash", "ruleContent": "python3:*"}]
     change = {"type": "addRules", "rules": rules, "behavior": kind, "destination": "session"}
     conversation.answer = {"behavior": "allow", "updatedPermissions": [change]}
     conversation.say("[[shell]] python3 -c \"open('one','w')\"")
     conversation.say("[[shell]] python3 -c \"open('two','w')\"")
-    assert len(conversation.asked) == 1
-    assert made(claude) == ({"one"} if kind == "deny" else {"one", "two"})
+    assert len(conversation.prompted_commands) == 1
+    assert list_created_files(claude) == ({"one"} if kind == "deny" else {"one", "two"})
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
 def test_the_mode_of_an_answer_binds_the_next_call(claude: DropInFrontend) -> None:
-    conversation = Conversation(claude, *ASKING)
+    conversation = PermissionConversation(claude, *ASKING)
     change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
     conversation.answer = {"behavior": "allow", "updatedPermissions": [change]}
     conversation.say("[[shell]] touch one")
     conversation.say("[[shell]] touch two")
-    assert len(conversation.asked) == 1
-    assert made(claude) == {"one", "two"}
+    assert len(conversation.prompted_commands) == 1
+    assert list_created_files(claude) == {"one", "two"}
 
 
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
 def test_a_call_is_not_changed_into_one_that_a_rule_denies(claude: DropInFrontend) -> None:
     """The real claude runs it: there the person's word goes before the rule."""
-    conversation = Conversation(claude, *ASKING, "--disallowedTools", "Bash(touch:*)")
+    conversation = PermissionConversation(claude, *ASKING, "--disallowedTools", "Bash(touch:*)")
     conversation.answer = {"behavior": "allow", "updatedInput": {"command": "touch two"}}
     conversation.say("[[shell]] python3 -c \"open('one','w')\"")
-    assert made(claude) == set()
+    assert list_created_files(claude) == set()

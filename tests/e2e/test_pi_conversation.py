@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 
 STREAM = ("--output-format", "stream-json", "--verbose")
 BYPASS = ("--permission-mode", "bypassPermissions")
-one = pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)
+only_pi = pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)
 both = pytest.mark.parametrize(
     "vendor", [PI, pytest.param(PI_CUMULATIVE, marks=pytest.mark.full)], ids=str, indirect=True
 )
@@ -58,7 +58,7 @@ exec {pi} "$@"
 
 
 @pytest.fixture
-def extended(frontend: DropInFrontend) -> DropInFrontend:
+def frontend_with_extension(frontend: DropInFrontend) -> DropInFrontend:
     """A home in which pi has an extension."""
     folder = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "extensions"
     folder.mkdir()
@@ -109,7 +109,7 @@ def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension(
     assert model.requests == [] and list_created_files(frontend) == set()
 
 
-@one
+@only_pi
 @full
 def test_the_file_of_our_extension_is_told_by_us_alone(frontend: DropInFrontend) -> None:
     settings(frontend, '[vendors.pi]\nenv = { PI_GATE = "{}" }\n')
@@ -120,7 +120,7 @@ def test_the_file_of_our_extension_is_told_by_us_alone(frontend: DropInFrontend)
     assert list_created_files(frontend) == set()
 
 
-@one
+@only_pi
 @full
 def test_a_rule_about_some_commands_holds_though_everything_may_run(
     frontend: DropInFrontend,
@@ -133,7 +133,7 @@ def test_a_rule_about_some_commands_holds_though_everything_may_run(
     assert list_created_files(frontend) == {"two"}
 
 
-@one
+@only_pi
 @full
 def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
     frontend: DropInFrontend,
@@ -155,20 +155,20 @@ def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
 @both
 @full
 def test_what_was_allowed_runs_and_not_what_another_extension_makes_of_it(
-    extended: DropInFrontend,
+    frontend_with_extension: DropInFrontend,
 ) -> None:
-    conversation = FrontendConversation(extended, *ASKING)
+    conversation = FrontendConversation(frontend_with_extension, *ASKING)
     conversation.send("[[shell]] touch one # widen")
     conversation.answer(conversation.until("can_use_tool"), allow=True)
     conversation.until("result")
-    assert list_created_files(extended) <= {"one"}
+    assert list_created_files(frontend_with_extension) <= {"one"}
     assert all(failed for _, failed in conversation.results())
 
 
-@one
+@only_pi
 @full
-def test_a_tool_of_a_persons_own_is_asked_about(extended: DropInFrontend) -> None:
-    conversation = FrontendConversation(extended, *ASKING)
+def test_a_tool_of_a_persons_own_is_asked_about(frontend_with_extension: DropInFrontend) -> None:
+    conversation = FrontendConversation(frontend_with_extension, *ASKING)
     conversation.send('[[call]] own_tool {"text": "one"}')
     question = conversation.until("can_use_tool")
     assert (question["request"]["tool_name"], question["request"]["input"]) == (
@@ -180,16 +180,16 @@ def test_a_tool_of_a_persons_own_is_asked_about(extended: DropInFrontend) -> Non
     conversation.send('[[call]] own_tool {"text": "two"}')
     conversation.answer(conversation.until("can_use_tool"), allow=True)
     conversation.until("result")
-    assert list_created_files(extended) == {"two"}
+    assert list_created_files(frontend_with_extension) == {"two"}
 
 
 @both
 @full
 @pytest.mark.parametrize("said", ["Yes", "No", None])
 def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(
-    extended: DropInFrontend, said: str | None
+    frontend_with_extension: DropInFrontend, said: str | None
 ) -> None:
-    conversation = FrontendConversation(extended, *(ASKING if said else ()), *BYPASS)
+    conversation = FrontendConversation(frontend_with_extension, *(ASKING if said else ()), *BYPASS)
     conversation.send("[[call]] own_question {}")
     if said:
         asked = conversation.until("can_use_tool")
@@ -201,20 +201,20 @@ def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(
     assert (f"said {said == 'Yes'}".lower(), False) in conversation.results()
 
 
-@one
+@only_pi
 @full
 def test_a_command_of_an_extension_is_a_text_for_the_model(
-    extended: DropInFrontend, model: ScriptedServer
+    frontend_with_extension: DropInFrontend, model: ScriptedServer
 ) -> None:
-    conversation = FrontendConversation(extended, *ASKING)
+    conversation = FrontendConversation(frontend_with_extension, *ASKING)
     conversation.send("/own [[text]] hi")
     assert conversation.until("result")["result"] == REPLY
-    assert list_created_files(extended) == set() and "\\\\/own" in json.dumps(
+    assert list_created_files(frontend_with_extension) == set() and "\\\\/own" in json.dumps(
         model.requests[-1].body
     )
 
 
-@one
+@only_pi
 @full
 def test_what_the_folder_brings_is_not_loaded(frontend: DropInFrontend) -> None:
     folder = frontend.folder / ".pi" / "extensions"
@@ -268,7 +268,7 @@ def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(
     assert list_created_files(frontend) == {"begun", "two"}
 
 
-@one
+@only_pi
 @full
 def test_an_api_that_fails_is_a_failed_turn_and_the_next_one_is_answered(
     frontend: DropInFrontend,
@@ -300,7 +300,7 @@ def test_a_conversation_whose_context_is_compacted_goes_on(frontend: DropInFront
     assert any(line.get("subtype") == "compact_boundary" for line in conversation.lines)
 
 
-@one
+@only_pi
 @full
 def test_one_message_with_a_frontend_that_answers_is_asked_about_too(
     frontend: DropInFrontend,

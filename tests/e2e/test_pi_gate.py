@@ -25,7 +25,7 @@ console.log(JSON.stringify(JSON.parse(calls).map(([toolName, input]) => !handler
 SECONDS = 30.0
 
 
-def allowed(work: Path, calls: list[tuple[str, object]]) -> list[bool]:
+def evaluate_calls(work: Path, calls: list[tuple[str, object]]) -> list[bool]:
     told = json.dumps({"folders": [".", "../more"], "names": [".git"], "paths": ["/.config/Shim/"]})
     said = subprocess.run(
         [
@@ -75,19 +75,27 @@ def test_tools_stay_inside_of_the_folders_whatever_the_path_looks_like(tmp_path:
     ]
     hidden = [".git/config", "sub/../.GIT/config", ".config/shim/config.toml"]
     for tool in ("write", "edit"):
-        assert allowed(work, [(tool, {"path": path}) for path in inside]) == [True] * len(inside)
+        assert evaluate_calls(work, [(tool, {"path": path}) for path in inside]) == [True] * len(
+            inside
+        )
         denied = [*outside, *hidden, None, 7]
-        assert allowed(work, [(tool, {"path": path}) for path in denied]) == [False] * len(denied)
+        assert evaluate_calls(work, [(tool, {"path": path}) for path in denied]) == [False] * len(
+            denied
+        )
     there = [str(work), "sub", "near", "../more", "sub/../.git"]
-    assert allowed(work, [("read", {"path": path}) for path in there]) == [True] * len(there)
+    assert evaluate_calls(work, [("read", {"path": path}) for path in there]) == [True] * len(there)
     # pi looks for other spellings of a name that is not there: one may be a link
     other = ["l'autre", "At 9 AM.png", "\u00e9t\u00e9"]
     gone = [*outside, "../workshop", "away", *other]
-    assert allowed(work, [("read", {"path": path}) for path in gone]) == [False] * len(gone)
+    assert evaluate_calls(work, [("read", {"path": path}) for path in gone]) == [False] * len(gone)
     for name in other:
         (work / name).touch()
-    assert allowed(work, [("read", {"path": path}) for path in ("new", *other)]) == [True] * 4
-    assert allowed(work, [("grep", {}), ("ls", {"path": ".."}), ("bash", {"command": "x"})]) == [
+    assert (
+        evaluate_calls(work, [("read", {"path": path}) for path in ("new", *other)]) == [True] * 4
+    )
+    assert evaluate_calls(
+        work, [("grep", {}), ("ls", {"path": ".."}), ("bash", {"command": "x"})]
+    ) == [
         True,
         False,
         True,

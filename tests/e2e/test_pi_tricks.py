@@ -14,7 +14,7 @@ from vendor_setups import PI, PI_CUMULATIVE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
-one = pytest.mark.parametrize(
+only_pi = pytest.mark.parametrize(
     "vendor", [replace(PI, server=SteppingCompletions)], ids=str, indirect=True
 )
 both = pytest.mark.parametrize(

@@ -17,7 +17,7 @@ EVENTS = {"CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
 AROUND = ["running", "requires_action", "can_use_tool", "running", "result", "idle"]
 
 
-def told(conversation: FrontendConversation) -> list[str]:
+def list_states(conversation: FrontendConversation) -> list[str]:
     """The lines that say where the session stands, in short."""
     found = []
     for line in conversation.process.lines:
@@ -63,5 +63,5 @@ def test_a_session_requires_action_while_a_question_is_open(
     conversation.process.close_stdin()
     conversation.process.read_to_end()
     cancelled = ["control_cancel_request"] if end == "an interrupt" else []
-    assert told(conversation) == [*AROUND[:3], *cancelled, *AROUND[3:]]
+    assert list_states(conversation) == [*AROUND[:3], *cancelled, *AROUND[3:]]
     assert list_created_files(frontend) == ({"one"} if end == "an answer" else set())

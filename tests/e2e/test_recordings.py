@@ -83,7 +83,7 @@ def test_a_turn_that_went_well_is_one_in_every_format(
         found[name] = summary(file)
         assert (found[name]["turns"], found[name]["errors"], found[name]["outcome"]) == (1, 0, "ok")
         assert "done" in shim("show", str(file)) and "failed" not in shim("show", str(file))
-        assert lasted(file) > 0
+        assert read_turn_duration_s(file) > 0
     assert found["text"] == found["json"] == found["stream"]
 
 
@@ -95,7 +95,7 @@ def stay_after_the_turn(frontend: DropInFrontend, folder: Path) -> None:
     frontend.environment = {**frontend.environment, "SHIM_BIN": str(wrapper)}
 
 
-def lasted(file: Path) -> float:
+def read_turn_duration_s(file: Path) -> float:
     """The time of the one turn, as the statistics say it."""
     return float(json.loads(shim("cast", "stats", "--json", str(file)))["all"]["turns"]["total_s"])
 

@@ -86,7 +86,7 @@ def turns(conversation: SdkConversation) -> list[list[Line]]:
     return found[:-1]
 
 
-def normalised(found: list[list[Line]]) -> Any:
+def number_ids(found: list[list[Line]]) -> Any:
     """Ids by their number."""
     ids: dict[str, str] = {}
 
@@ -102,7 +102,7 @@ def normalised(found: list[list[Line]]) -> Any:
 
 
 @pytest.fixture
-def recorded(sandbox: Sandbox, tmp_path: Path) -> Sandbox:
+def recording_sandbox(sandbox: Sandbox, tmp_path: Path) -> Sandbox:
     """The same place, where everything is recorded as it is."""
     folder = tmp_path / "casts"
     folder.mkdir()
@@ -156,12 +156,12 @@ def casts(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("client", "cli"), RUNS)
 def test_a_recorded_conversation_is_the_same_to_an_sdk(
-    client: SdkClient, cli: Cli, recorded: Sandbox, tmp_path: Path
+    client: SdkClient, cli: Cli, recording_sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    then = turns(converse(client, recorded, cli))
+    then = turns(converse(client, recording_sandbox, cli))
     cut = then[-2]
     deltas = sum(line["saw"] == "delta" for line in cut)
-    place = stage(tmp_path, recorded)
+    place = stage(tmp_path, recording_sandbox)
     try:
         now = turns(converse(client, place, cli, deltas))
         shown = turns(converse(client, as_claude(tmp_path, place), cli, deltas))
@@ -170,7 +170,7 @@ def test_a_recorded_conversation_is_the_same_to_an_sdk(
         place.close()
     assert then[-1][-1]["text"] == REPLY and then[1][-1]["text"] == REPLY_AFTER_TOOL
     assert cut[-1]["subtype"] == "error_during_execution"
-    assert normalised(now) == normalised(then)
+    assert number_ids(now) == number_ids(then)
     assert shown == then, "to the id"
     assert not (place.folder / "made.txt").exists(), "a replay runs nothing"
     assert left == {}
