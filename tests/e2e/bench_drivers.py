@@ -85,7 +85,7 @@ def measure_vendor(vendor: Vendor, pairs: int) -> None:
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(root / "state")}
         shim = [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", place]
         subprocess.run(shim, env=environment, check=True, stdout=subprocess.DEVNULL)
-        command = [str(root / "claude"), *TALK, *vendor.arguments]
+        command = [str(root / "claude"), *TALK, *vendor.claude_flags]
         own = root / "home" / ".config" / "shim" / "config.toml"
         given = own.read_text() if own.exists() else f"[vendors.{vendor.name}]\n"
         kept: dict[str, list[Times]] = {way: [] for way in WAYS}

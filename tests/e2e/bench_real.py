@@ -122,8 +122,8 @@ def measure_vendor(vendor: Vendor, pairs: int) -> None:
         shim = [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", place]
         subprocess.run(shim, env=dropped, check=True, stdout=subprocess.DEVNULL)
         claude = str(home / "claude")
-        alone_command = [str(program.executable), *ALONE[vendor.name], *vendor.arguments]
-        shim_command = [claude, *SHIM, *vendor.arguments]
+        alone_command = [str(program.executable), *ALONE[vendor.name], *vendor.claude_flags]
+        shim_command = [claude, *SHIM, *vendor.claude_flags]
         alone, under, unknown = [], [], []
         for pair in range(pairs + 1):
             forgetful = dropped | {"SHIM_STATE": str(home / f"state-{pair}")}

@@ -57,7 +57,9 @@ def frontend(
         vendor, install_program(vendor.package), model.url, tmp_path
     )
     claude = install_drop_in(vendor, environment, tmp_path)
-    frontend = DropInFrontend(claude, hello_file.parent, environment, extra_args=vendor.arguments)
+    frontend = DropInFrontend(
+        claude, hello_file.parent, environment, extra_args=vendor.claude_flags
+    )
     yield frontend
     frontend.close()
 

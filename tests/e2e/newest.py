@@ -317,7 +317,7 @@ def drop_in(vendor: Vendor) -> Iterator[DropInFrontend]:
         # the real claude refuses bypassPermissions to root elsewhere
         environment |= {"IS_SANDBOX": "1"}
         claude = install_drop_in(vendor, environment, Path(root))
-        frontend = DropInFrontend(claude, folder, environment, extra_args=vendor.arguments)
+        frontend = DropInFrontend(claude, folder, environment, extra_args=vendor.claude_flags)
         try:
             yield frontend
         finally:

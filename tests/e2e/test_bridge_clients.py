@@ -148,7 +148,7 @@ def test_one_prompt_through_the_bridge_leaves_nothing_behind(
     client: SdkClient, cli: Cli, sandbox: Sandbox, hello_file: Path
 ) -> None:
     environment = {**sandbox.environment, "SHIM_BRIDGE": "1"}
-    argv = [str(sandbox.claude), "-p", "[[text]] hi", *cli.vendor.arguments]
+    argv = [str(sandbox.claude), "-p", "[[text]] hi", *cli.vendor.claude_flags]
     done = subprocess.run(
         argv,
         cwd=sandbox.folder,

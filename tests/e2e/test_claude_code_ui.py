@@ -20,7 +20,7 @@ from programs import find_node, install_npm_package, install_program
 from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
-from wrappers import Quiet, linked, listens, settle
+from wrappers import Quiet, copy_folder, is_listening, write_settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -117,9 +117,9 @@ def page(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) ->
     program = install_program(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     place = Sandbox(program.executable, hello_file.parent, environment)
-    packages = linked(install_npm_package(PACKAGE), place)
+    packages = copy_folder(install_npm_package(PACKAGE), place)
     if not cli.bare:
-        place.environment = settle(cli.vendor, program.executable, environment)
+        place.environment = write_settings(cli.vendor, program.executable, environment)
         put_into(
             packages / "node_modules" / "@anthropic-ai" / "claude-agent-sdk" / "cli.js",
             place,
@@ -131,7 +131,7 @@ def page(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) ->
     argv = [str(find_node(24)), "--require", str(PROGRAMS / "on_loopback.cjs"), str(script)]
     server = Quiet(argv, place.folder, {**place.environment, **own})
     place.started.append(server)
-    assert wait_until(lambda: listens(port), TURN_SECONDS), server.describe_failure(
+    assert wait_until(lambda: is_listening(port), TURN_SECONDS), server.describe_failure(
         "does not listen"
     )
     shown = Page(f"http://127.0.0.1:{port}", place.folder)
@@ -152,7 +152,7 @@ def test_a_person_has_a_conversation_on_the_page(
     page.sign_up()
     page.say("[[text]] the first words")
     assert page.sees(REPLY)
-    page.say(f"[[read]] {cli.vendor.file_argument(hello_file)}")
+    page.say(f"[[read]] {cli.vendor.format_file_argument(hello_file)}")
     assert page.sees(REPLY_AFTER_TOOL)
     page.say("[[text]] the last words")
     assert page.sees(REPLY, 2)

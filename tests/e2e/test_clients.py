@@ -72,7 +72,7 @@ def test_three_turns_are_one_conversation(
 ) -> None:
     conversation = client.connect(sandbox)
     first = conversation.run_turn("[[text]] the first words")
-    second = conversation.run_turn(f"[[read]] {cli.vendor.file_argument(hello_file)}")
+    second = conversation.run_turn(f"[[read]] {cli.vendor.format_file_argument(hello_file)}")
     third = conversation.run_turn("[[text]] the last words")
     conversation.disconnect()
     assert first.result["text"] == third.result["text"] == REPLY
@@ -188,12 +188,12 @@ def test_a_plan_writes_nothing_and_accepted_edits_do(
     made = sandbox.folder / "made.txt"
     conversation = client.connect(sandbox)
     conversation.run_command("set_permission_mode", mode="plan")
-    planned = conversation.run_turn(f"[[write]] {cli.vendor.file_argument(made)}")
+    planned = conversation.run_turn(f"[[write]] {cli.vendor.format_file_argument(made)}")
     assert planned.init["mode"] == "plan"
     assert not made.exists()
     assert planned.result["subtype"] == "success"
     conversation.run_command("set_permission_mode", mode="acceptEdits")
-    accepted = conversation.run_turn(f"[[write]] {cli.vendor.file_argument(made)}")
+    accepted = conversation.run_turn(f"[[write]] {cli.vendor.format_file_argument(made)}")
     conversation.disconnect()
     assert accepted.init["mode"] == "acceptEdits"
     assert [call["name"] for call in accepted.list_lines("tool_use")] == ["Write"]
@@ -293,7 +293,7 @@ def test_an_editor_sees_a_tool_call_and_what_came_of_it(
 ) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
-    prompt = editor.run_prompt(f"[[read]] {cli.vendor.file_argument(hello_file)}")
+    prompt = editor.run_prompt(f"[[read]] {cli.vendor.format_file_argument(hello_file)}")
     editor.shut_down()
     (call,) = prompt.calls.values()
     assert call["kind"] == "read" and call["status"] == "completed"

@@ -62,7 +62,7 @@ def test_each_counts_what_the_results_say(
     frontend: DropInFrontend, vendor: Vendor, hello_file: Path
 ) -> None:
     """A message of several lines, and a session that goes on."""
-    first = frontend.run_prompt(f"[[read]] {vendor.file_argument(hello_file)}", BYPASS)
+    first = frontend.run_prompt(f"[[read]] {vendor.format_file_argument(hello_file)}", BYPASS)
     second = frontend.run_prompt("[[text]]", "--continue", "--include-partial-messages")
     expected = total([first.result, second.result])
     assert expected["input_tokens"] > 0 and expected["output_tokens"] > 0

@@ -53,7 +53,7 @@ needs_proc = pytest.mark.skipif(
 )
 
 
-def of(*vendors: Vendor, later: Sequence[Vendor] = ()) -> pytest.MarkDecorator:
+def parametrize_vendors(*vendors: Vendor, later: Sequence[Vendor] = ()) -> pytest.MarkDecorator:
     """A test of these vendors; those that are `later` too are left to `make full`."""
     cells = [
         pytest.param(each, id=str(each), marks=[pytest.mark.full] * (each in later))
@@ -79,18 +79,20 @@ def forms(*, partial: bool) -> pytest.MarkDecorator:
 # lines to the whole ones.
 mostly_whole, mostly_partial = forms(partial=False), forms(partial=True)
 # A run of opencode takes 4 s of CPU. If another run shows the same, only `make full` has it.
-cheap_stand = of(*VENDORS, later=[PI_CUMULATIVE, OPENCODE])
-newest_stands = of(*VENDORS, later=[PI_CUMULATIVE])  # where an older pi does what the newest does
-only_gemini = of(GEMINI)
+cheap_stand = parametrize_vendors(*VENDORS, later=[PI_CUMULATIVE, OPENCODE])
+newest_stands = parametrize_vendors(
+    *VENDORS, later=[PI_CUMULATIVE]
+)  # where an older pi does what the newest does
+only_gemini = parametrize_vendors(GEMINI)
 PRICED = (PI, PI_CUMULATIVE, OPENCODE)
-who_gives_up = of(
+who_gives_up = parametrize_vendors(
     *(each for each in VENDORS if each.gives_up and each.quotes_errors), later=[PI_CUMULATIVE]
 )
-who_asks_again = of(
+who_asks_again = parametrize_vendors(
     *(vendor for vendor in VENDORS if vendor.asks_again), later=[PI_CUMULATIVE, OPENCODE]
 )
-who_denies = of(*(vendor for vendor in VENDORS if not vendor.unattended))
-who_denies_commands = of(
+who_denies = parametrize_vendors(*(vendor for vendor in VENDORS if not vendor.unattended))
+who_denies_commands = parametrize_vendors(
     *(vendor for vendor in VENDORS if not (vendor.unattended or vendor.sandboxed))
 )
 
@@ -163,7 +165,7 @@ def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, hello_file: Path, partial: bool
 ) -> None:
     run = frontend.run_prompt(
-        f"[[ponder]] {vendor.file_argument(hello_file)}", *[PARTIAL] * partial
+        f"[[ponder]] {vendor.format_file_argument(hello_file)}", *[PARTIAL] * partial
     )
     check_contract(run, partial=partial)
     assert run.exit == 0
@@ -197,7 +199,7 @@ def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
     other = hello_file.with_name("other.txt")
     other.write_text("another file\n")
     missing = hello_file.with_name("missing.txt")
-    names = [vendor.file_argument(file) for file in (hello_file, other, missing)]
+    names = [vendor.format_file_argument(file) for file in (hello_file, other, missing)]
     run = frontend.run_prompt(f"[[parallel]] {' '.join(names)}", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
     assert run.exit == 0
@@ -225,7 +227,7 @@ def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
 def test_a_written_file_is_claudes_write(frontend: DropInFrontend, vendor: Vendor) -> None:
     made = frontend.folder / "made.txt"
     run = frontend.run_prompt(
-        f"[[write]] {vendor.file_argument(made)}", "--permission-mode", "acceptEdits"
+        f"[[write]] {vendor.format_file_argument(made)}", "--permission-mode", "acceptEdits"
     )
     check_contract(run)
     assert run.exit == 0
@@ -460,7 +462,7 @@ PLANNED = [
 @pytest.mark.parametrize(("vendor", "script"), PLANNED, indirect=["vendor"])
 def test_a_plan_changes_nothing(frontend: DropInFrontend, vendor: Vendor, script: str) -> None:
     made = frontend.folder / "made.txt"
-    change = {"write": vendor.file_argument(made), "shell": "touch made.txt"}[script]
+    change = {"write": vendor.format_file_argument(made), "shell": "touch made.txt"}[script]
     run = frontend.run_prompt(f"[[{script}]] {change}", "--permission-mode", "plan")
     check_contract(run)
     assert run.init["permissionMode"] == "plan"
@@ -469,7 +471,7 @@ def test_a_plan_changes_nothing(frontend: DropInFrontend, vendor: Vendor, script
     assert run.exit == 0 and run.result["result"] == REPLY_AFTER_TOOL
 
 
-@of(PI, OPENCODE, GEMINI)
+@parametrize_vendors(PI, OPENCODE, GEMINI)
 def test_accepted_edits_are_no_commands(frontend: DropInFrontend) -> None:
     run = frontend.run_prompt("[[shell]] touch made.txt", "--permission-mode", "acceptEdits")
     check_contract(run)
@@ -482,13 +484,13 @@ def test_accepted_edits_are_no_commands(frontend: DropInFrontend) -> None:
 @who_denies
 def test_what_would_have_to_ask_is_not_done(frontend: DropInFrontend, vendor: Vendor) -> None:
     made = frontend.folder / "made.txt"
-    run = frontend.run_prompt(f"[[write]] {vendor.file_argument(made)}")
+    run = frontend.run_prompt(f"[[write]] {vendor.format_file_argument(made)}")
     check_contract(run)
     assert not made.exists()
     assert [denial["tool_name"] for denial in run.result["permission_denials"]] == ["Write"]
 
 
-@of(OPENCODE)
+@parametrize_vendors(OPENCODE)
 @pytest.mark.parametrize(
     "flag", [[], pytest.param([BYPASS], marks=pytest.mark.full)], ids=["default", "bypass"]
 )
@@ -548,7 +550,7 @@ def test_a_folder_is_trusted_where_the_settings_say_so_only(
         assert "trust = true under [vendors.gemini]" in run.result["errors"][0]
 
 
-@of(OPENCODE)
+@parametrize_vendors(OPENCODE)
 @pytest.mark.full
 def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_says(
     frontend: DropInFrontend,
@@ -589,7 +591,7 @@ def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call
         assert (unhonoured["what"], unhonoured["source"]) == ("Bash(touch:*)", "--allowedTools")
 
 
-@of(GEMINI, OPENCODE, later=[OPENCODE])
+@parametrize_vendors(GEMINI, OPENCODE, later=[OPENCODE])
 def test_a_tool_that_is_allowed_as_a_whole_is_added_to_the_mode(frontend: DropInFrontend) -> None:
     """Permission-parity N2, N3"""
     run = frontend.run_prompt(

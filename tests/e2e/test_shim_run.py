@@ -26,7 +26,7 @@ MADE = "made"
 TOUCH = f"[[shell]] touch {MADE}"
 
 
-def over(*short: Vendor, full: tuple[Vendor, ...] = ()) -> pytest.MarkDecorator:
+def parametrize_vendors(*short: Vendor, full: tuple[Vendor, ...] = ()) -> pytest.MarkDecorator:
     """The vendors of `make e2e`, and those that only `make full` tries."""
     rest = [pytest.param(vendor, marks=pytest.mark.full) for vendor in full]
     return pytest.mark.parametrize("vendor", [*short, *rest], indirect=True, ids=str)
@@ -46,12 +46,12 @@ def shim_run(frontend: DropInFrontend, prompt: str, *flags: str) -> Iterator[Ter
         yield terminal
 
 
-def gone(frontend: DropInFrontend) -> bool:
+def has_no_processes(frontend: DropInFrontend) -> bool:
     """Whether nothing that carries the mark of this place is left in time."""
     return wait_until(lambda: not frontend.list_processes(), GONE_SECONDS)
 
 
-@over(QWEN, PI, full=(CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))
+@parametrize_vendors(QWEN, PI, full=(CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))
 def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
@@ -63,10 +63,10 @@ def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
         assert terminal.end() == 130
         assert "■ interrupted" in terminal.plain and "✗" not in terminal.plain, terminal.plain
         assert terminal.clean
-        assert gone(frontend)
+        assert has_no_processes(frontend)
 
 
-@over(full=(QWEN, PI, CLAUDE_ITSELF))
+@parametrize_vendors(full=(QWEN, PI, CLAUDE_ITSELF))
 def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: DropInFrontend, vendor: Vendor) -> None:
     # else the real claude lets root bypass nothing
     frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
@@ -79,10 +79,10 @@ def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: DropInFrontend, vend
         terminal.type(CTRL_C)
         assert terminal.end() == 130
         assert terminal.clean
-        assert gone(frontend)
+        assert has_no_processes(frontend)
 
 
-@over(QWEN, full=(CLAUDE_ITSELF,))
+@parametrize_vendors(QWEN, full=(CLAUDE_ITSELF,))
 @pytest.mark.parametrize(
     "answer", ["a", *(pytest.param(word, marks=pytest.mark.full) for word in "yn")]
 )
@@ -99,7 +99,7 @@ def test_the_person_is_asked_and_obeyed(
         assert "to allow it" not in terminal.plain, "the person has just denied it"
 
 
-@over(full=(QWEN, CODEX, GEMINI))
+@parametrize_vendors(full=(QWEN, CODEX, GEMINI))
 @pytest.mark.parametrize("call", [TOUCH, "[[write]] @"], ids=["touch", "write"])
 def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
     frontend: DropInFrontend, vendor: Vendor, call: str
@@ -131,7 +131,7 @@ def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
         assert "the mode plan lets nothing be changed" in piped("--permission-mode", "plan")
 
 
-@over(full=(QWEN, PI, CODEX, CLAUDE_ITSELF))
+@parametrize_vendors(full=(QWEN, PI, CODEX, CLAUDE_ITSELF))
 def test_a_session_goes_on(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor) -> None:
     with shim_run(frontend, "[[text]] the word is heron") as terminal:
         assert terminal.end() == 0
@@ -140,7 +140,7 @@ def test_a_session_goes_on(frontend: DropInFrontend, model: ScriptedServer, vend
     assert "the word is heron" in json.dumps(model.list_requests("text")[-1].body)
 
 
-@over(PI, full=(QWEN, CODEX, GEMINI, OPENCODE))
+@parametrize_vendors(PI, full=(QWEN, CODEX, GEMINI, OPENCODE))
 def test_what_is_explained_is_what_a_turn_starts(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
@@ -178,4 +178,4 @@ def test_what_is_explained_is_what_a_turn_starts(
         word for word in ran if word not in given
     ]
     assert explained["help_known"] and len(model.requests) == asked
-    assert gone(frontend)
+    assert has_no_processes(frontend)

@@ -47,7 +47,7 @@ def say(conversation: FrontendConversation, text: str, uuid: str, **more: str) -
     conversation.process.send({"type": "user", "message": message, "uuid": uuid, **more})
 
 
-def shown(lines: list[Line]) -> Iterator[str]:
+def summarize_lines(lines: list[Line]) -> Iterator[str]:
     """What a frontend shows of lines, in short."""
     for line in lines:
         if line["type"] in ("assistant", "user") and not line.get("isReplay"):
@@ -62,7 +62,12 @@ def test_a_message_while_a_call_runs_changes_the_turn_and_gets_no_result_of_its_
 ) -> None:
     say(conversation, "and be brief", SECOND)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
-    assert list(shown(conversation.lines))[-4:] == ["tool_result", SECOND, "text", "success"]
+    assert list(summarize_lines(conversation.lines))[-4:] == [
+        "tool_result",
+        SECOND,
+        "text",
+        "success",
+    ]
     assert "and be brief" in json.dumps(model.requests[-1].body)
     say(conversation, "[[text]] next", THIRD)
     assert conversation.until("result")["result"] == REPLY, "there was no result between them"
@@ -74,7 +79,7 @@ def test_a_message_for_later_gets_a_turn_of_its_own(conversation: FrontendConver
     say(conversation, "[[text]] and be brief", SECOND, priority="later")
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
     assert conversation.until("result")["result"] == REPLY
-    assert list(shown(conversation.lines))[-3:] == [SECOND, "text", "success"]
+    assert list(summarize_lines(conversation.lines))[-3:] == [SECOND, "text", "success"]
 
 
 @pytest.mark.full
@@ -86,4 +91,4 @@ def test_a_message_that_no_call_has_taken_before_an_interrupt_gets_a_turn_of_its
     conversation.order(subtype="interrupt")
     assert conversation.until("result")["subtype"] == "error_during_execution"
     assert conversation.until("result")["result"] == REPLY
-    assert list(shown(conversation.lines)).count(SECOND) == 1
+    assert list(summarize_lines(conversation.lines)).count(SECOND) == 1

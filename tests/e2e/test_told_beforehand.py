@@ -63,7 +63,7 @@ class Cell:
         return f"{self.vendor.name} {self.name}"
 
 
-def denied(rule: str) -> tuple[str, ...]:
+def build_deny_flags(rule: str) -> tuple[str, ...]:
     return (*BYPASS, "--disallowedTools", rule)
 
 
@@ -89,21 +89,21 @@ TRUSTED = {
 ASK = json.dumps({"permissions": {"ask": ["Bash"]}})
 
 CELLS = (
-    Cell(GEMINI, "a whole tool", TOUCH, denied("Bash"), first=True),
+    Cell(GEMINI, "a whole tool", TOUCH, build_deny_flags("Bash"), first=True),
     Cell(GEMINI, "a choice of tools", TOUCH, (*BYPASS, "--tools", "Read")),
     Cell(GEMINI, "no tools", TOUCH, (*BYPASS, "--tools", "")),
-    Cell(GEMINI, "W2 a subagent", SUBAGENT, denied("Bash")),
-    Cell(GEMINI, "W3 a server", "[[call]] mcp_srv_make", denied("mcp__srv"), server=True),
-    Cell(GEMINI, "W3 a server with a star", "[[call]] mcp_srv_make", denied("mcp__srv__*"), server=True),
-    Cell(GEMINI, "W3 a tool of a server", "[[call]] mcp_srv_make", denied("mcp__srv__make"), server=True),
+    Cell(GEMINI, "W2 a subagent", SUBAGENT, build_deny_flags("Bash")),
+    Cell(GEMINI, "W3 a server", "[[call]] mcp_srv_make", build_deny_flags("mcp__srv"), server=True),
+    Cell(GEMINI, "W3 a server with a star", "[[call]] mcp_srv_make", build_deny_flags("mcp__srv__*"), server=True),
+    Cell(GEMINI, "W3 a tool of a server", "[[call]] mcp_srv_make", build_deny_flags("mcp__srv__make"), server=True),
     Cell(GEMINI, "W4 a whole tool to ask about", TOUCH, (*BYPASS, "--settings", ASK)),
     Cell(GEMINI, "W10 the project, plan", TOUCH, mode("plan"), {".gemini/settings.json": TRUSTED}, first=True),
     Cell(GEMINI, "W10 the project, acceptEdits", TOUCH, mode("acceptEdits"), {".gemini/settings.json": TRUSTED}),
     Cell(GEMINI, "W10 home, plan", TOUCH, mode("plan"), {"~/.gemini/policies/all.toml": ALLOW_SHELL}),
     Cell(GEMINI, "W10 home, default", TOUCH, (), {"~/.gemini/policies/all.toml": ALLOW_SHELL}),
     Cell(GEMINI, "W10 a trusted server, acceptEdits", "[[call]] mcp_srv_make", mode("acceptEdits"), server=True),
-    Cell(OPENCODE, "a whole tool", TOUCH, denied("Bash")),  # a cell of the permission matrix too
-    Cell(OPENCODE, "a tool that shares its permission", f"[[write]] {MADE}", denied("Write")),
+    Cell(OPENCODE, "a whole tool", TOUCH, build_deny_flags("Bash")),  # a cell of the permission matrix too
+    Cell(OPENCODE, "a tool that shares its permission", f"[[write]] {MADE}", build_deny_flags("Write")),
     Cell(OPENCODE, "a choice of tools", TOUCH, (*BYPASS, "--tools", "Read")),
     Cell(OPENCODE, "W1 an agent of the project, plan", TOUCH, mode("plan"), {
         "opencode.json": {"agent": {"plan": ANY, "build": ANY}},
@@ -114,7 +114,7 @@ CELLS = (
     Cell(OPENCODE, "W1 a file of an agent, plan", TOUCH, mode("plan"), {
         ".opencode/agent/plan.md": AGENT.format(mode="primary"),
     }),
-    Cell(OPENCODE, "W1 a default agent", TOUCH, denied("Bash"), {
+    Cell(OPENCODE, "W1 a default agent", TOUCH, build_deny_flags("Bash"), {
         "opencode.json": {"default_agent": "wide", "agent": {"wide": {"mode": "primary", **ANY}}},
     }),
     Cell(OPENCODE, "W1 the user's agent, plan", TOUCH, mode("plan"), {
@@ -123,10 +123,10 @@ CELLS = (
     Cell(OPENCODE, "W1 a subagent of the project, acceptEdits", SUBAGENT, mode("acceptEdits"), {
         ".opencode/agent/general.md": AGENT.format(mode="subagent"),
     }),
-    Cell(OPENCODE, "W2 a subagent", SUBAGENT, denied("Bash")),
-    Cell(OPENCODE, "W3 a server", "[[call]] srv_make", denied("mcp__srv"), server=True),
-    Cell(OPENCODE, "W3 a server with a star", "[[call]] srv_make", denied("mcp__srv__*"), server=True),
-    Cell(OPENCODE, "W3 a tool of a server", "[[call]] srv_make", denied("mcp__srv__make"), server=True),
+    Cell(OPENCODE, "W2 a subagent", SUBAGENT, build_deny_flags("Bash")),
+    Cell(OPENCODE, "W3 a server", "[[call]] srv_make", build_deny_flags("mcp__srv"), server=True),
+    Cell(OPENCODE, "W3 a server with a star", "[[call]] srv_make", build_deny_flags("mcp__srv__*"), server=True),
+    Cell(OPENCODE, "W3 a tool of a server", "[[call]] srv_make", build_deny_flags("mcp__srv__make"), server=True),
     Cell(OPENCODE, "W4 a whole tool to ask about", TOUCH, (*BYPASS, "--settings", ASK)),
 )  # fmt: skip
 

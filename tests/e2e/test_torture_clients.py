@@ -78,7 +78,7 @@ def fake_vendor(folder: Path, case: Torture) -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """The installed drop-in; nothing that is started with it may outlive the clients."""
     root = tmp_path_factory.mktemp("torture")
     folders = {name: root / name for name in ("home", "tmp", "work", "bin", "vendors")}
@@ -113,13 +113,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     assert left == {}
 
 
-Seen = Callable[[SdkClient], dict[str, Line]]
+RunReader = Callable[[SdkClient], dict[str, Line]]
 
 
 @pytest.fixture(scope="module")
-def seen(place: Sandbox) -> Seen:
+def run_reader(sandbox: Sandbox) -> RunReader:
     """What a client saw of every run, by name; each client runs once."""
-    folder = place.claude.parent.parent / "vendors"
+    folder = sandbox.claude.parent.parent / "vendors"
     programs = {case.name: fake_vendor(folder, case) for case in CASES}
     runs = [
         {
@@ -139,17 +139,17 @@ def seen(place: Sandbox) -> Seen:
                 if sweeps.full or in_turn(*of, client)
             ]
             start = {
-                "claude": str(place.claude),
-                "cwd": str(place.folder),
+                "claude": str(sandbox.claude),
+                "cwd": str(sandbox.folder),
                 "partial": True,
                 "asks": False,
             }
             start |= {"runs": own, "at_once": AT_ONCE, "seconds": RUN_SECONDS}
             file = folder / "start.json"
             file.write_text(json.dumps(start), encoding="utf-8")
-            environment = {**place.environment, **client.environment()}
-            process = LineProcess([*client.command(), f"@{file}"], place.folder, environment)
-            place.started.append(process)
+            environment = {**sandbox.environment, **client.environment()}
+            process = LineProcess([*client.command(), f"@{file}"], sandbox.folder, environment)
+            sandbox.started.append(process)
             limit = scale_timeout(HANG_SECONDS)
             process.read_to_end(ALL_SECONDS)
             # the load at the start is not the load during the runs
@@ -180,9 +180,9 @@ def fits(expected: Any, found: str) -> bool:
 
 @pytest.mark.parametrize(("client", "case", "vendor"), CELLS)
 def test_what_reached_us_reaches_the_frontend_with_one_result(
-    client: SdkClient, case: Torture, vendor: str, seen: Seen
+    client: SdkClient, case: Torture, vendor: str, run_reader: RunReader
 ) -> None:
-    run = seen(client)[f"{vendor}/{case.name}"]
+    run = run_reader(client)[f"{vendor}/{case.name}"]
     (end,) = run["ends"]
     if case.error:
         assert end["is_error"] is True

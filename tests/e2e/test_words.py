@@ -95,12 +95,12 @@ def ask(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor):
     return asked
 
 
-def marked(words: tuple[str, ...]):
+def build_params(words: tuple[str, ...]):
     return [pytest.param(one, marks=() if one in SHORT else pytest.mark.full) for one in words]
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], ids=str, indirect=True)
-@pytest.mark.parametrize("words", marked((*REFUSED, *SERVED)))
+@pytest.mark.parametrize("words", build_params((*REFUSED, *SERVED)))
 def test_a_subcommand_starts_no_vendor(ask, words: str) -> None:
     real, ours = ask(words, real=True), ask(words, real=False)
     assert (real.requests, ours.requests) == (0, 0)
@@ -110,7 +110,7 @@ def test_a_subcommand_starts_no_vendor(ask, words: str) -> None:
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], ids=str, indirect=True)
-@pytest.mark.parametrize("words", marked(PROMPTS))
+@pytest.mark.parametrize("words", build_params(PROMPTS))
 def test_another_word_is_a_prompt(ask, words: str) -> None:
     real, ours = ask(words, real=True), ask(words, real=False)
     assert real.requests and ours.requests

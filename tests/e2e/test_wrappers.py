@@ -21,7 +21,7 @@ from place import GONE_SECONDS, MARK, Sandbox
 from programs import install_program
 from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
-from wrappers import WRAPPERS, Wrapper, settle
+from wrappers import WRAPPERS, Wrapper, write_settings
 
 pytestmark = pytest.mark.e2e
 
@@ -52,7 +52,7 @@ def scenario(
 
 
 @pytest.fixture
-def place(
+def sandbox(
     cli: Cli, client: Wrapper, service: ScriptedServer, hello_file: Path, tmp_path: Path
 ) -> Iterator[Sandbox]:
     """Where the drop-in has its vendor's program and environment in its settings."""
@@ -62,8 +62,8 @@ def place(
     if not cli.bare:
         claude = install_drop_in(cli.vendor, environment, tmp_path)
         # the file that the drop-in replaces is its program
-        kept = client.own and cli.vendor is CLAUDE_ITSELF
-        environment = settle(cli.vendor, None if kept else program.executable, environment)
+        kept = client.brings_claude and cli.vendor is CLAUDE_ITSELF
+        environment = write_settings(cli.vendor, None if kept else program.executable, environment)
     place = Sandbox(claude, hello_file.parent, environment)
     yield place
     left = place.list_remaining_processes()
@@ -73,14 +73,14 @@ def place(
 
 @scenario("text, a tool, a turn that remembers", short=True)
 def test_a_program_has_a_conversation(
-    client: Wrapper, cli: Cli, place: Sandbox, service: ScriptedServer, hello_file: Path
+    client: Wrapper, cli: Cli, sandbox: Sandbox, service: ScriptedServer, hello_file: Path
 ) -> None:
     prompts = [
         "[[text]] the first words",
-        f"[[read]] {cli.vendor.file_argument(hello_file)}",
+        f"[[read]] {cli.vendor.format_file_argument(hello_file)}",
         "[[text]] the last words",
     ]
-    first, second, third = client.ask(place, prompts)
+    first, second, third = client.send_prompts(sandbox, prompts)
     assert first == third == {"text": REPLY}
     assert second["text"].endswith(REPLY_AFTER_TOOL)
     told = service.list_requests("read")[-1].tool_result or ""
@@ -94,18 +94,18 @@ def test_a_program_has_a_conversation(
 
 
 @scenario("error", [client for client in WRAPPERS if client.says_why])
-def test_a_program_says_why_there_is_no_reply(client: Wrapper, place: Sandbox) -> None:
-    (answer,) = client.ask(place, ["[[error]] 401"])
+def test_a_program_says_why_there_is_no_reply(client: Wrapper, sandbox: Sandbox) -> None:
+    (answer,) = client.send_prompts(sandbox, ["[[error]] 401"])
     assert ERROR_MESSAGE in json.dumps(answer)
 
 
 @scenario("a reply is given up", [client for client in WRAPPERS if client.aborts])
 def test_a_reply_that_is_given_up_ends_at_once(
-    client: Wrapper, cli: Cli, place: Sandbox, service: ScriptedServer
+    client: Wrapper, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     if not cli.vendor.fragments:
         pytest.skip(f"{cli.vendor.name} prints a reply when it is whole")
-    client.ask(place, ["[[slow]] hi"], abort=True)
+    client.send_prompts(sandbox, ["[[slow]] hi"], abort=True)
     (request,) = service.list_requests("slow")
     assert request.client_left.wait(GONE_SECONDS)
 
@@ -133,7 +133,7 @@ def test_the_demo_needs_no_model(client: Wrapper, hello_file: Path, tmp_path: Pa
     ]
     subprocess.run(install_demo, env=environment, cwd=home, timeout=INSTALL_SECONDS, check=True)
     place = Sandbox(binaries / "claude", hello_file.parent, environment)
-    (answer,) = client.ask(place, ["hi"])
+    (answer,) = client.send_prompts(place, ["hi"])
     left = place.list_remaining_processes()
     place.close()
     assert "the three tests pass" in answer["text"]

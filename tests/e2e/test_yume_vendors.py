@@ -26,7 +26,7 @@ from flat import check_flat, short
 
 pytestmark = pytest.mark.e2e
 
-Start = Callable[..., "Tab"]
+TabStarter = Callable[..., "Tab"]
 only_asking = pytest.mark.parametrize("yume", [QWEN, CLAUDE_ITSELF], indirect=True, ids=str)
 only_qwen = pytest.mark.parametrize("yume", [QWEN], indirect=True, ids=str)
 
@@ -84,11 +84,11 @@ def yume(
 
 
 @pytest.fixture
-def start(yume: tuple[Sandbox, Vendor, ScriptedServer]) -> Start:
+def start(yume: tuple[Sandbox, Vendor, ScriptedServer]) -> TabStarter:
     place, vendor, _ = yume
 
     def started(*words: str) -> Tab:
-        given: Sequence[str] = [*vendor.arguments] if "--model" in vendor.arguments else []
+        given: Sequence[str] = [*vendor.claude_flags] if "--model" in vendor.claude_flags else []
         argv = [
             str(place.claude),
             "start",
@@ -106,7 +106,7 @@ def start(yume: tuple[Sandbox, Vendor, ScriptedServer]) -> Start:
     return started
 
 
-def said(turn: Sequence[Line]) -> str:
+def join_text(turn: Sequence[Line]) -> str:
     return "".join(line["content"] for line in turn if line["type"] == "text")
 
 
@@ -118,36 +118,36 @@ def is_stop(line: Line) -> bool:
     return line["type"] == "message_stop"
 
 
-def test_a_turn_at_a_time_goes_on_with_its_session(start: Start) -> None:
+def test_a_turn_at_a_time_goes_on_with_its_session(start: TabStarter) -> None:
     session = str(uuid.uuid4())
     (first,) = start("--session-id", session, "--prompt", "[[text]] hi").finish()
-    assert said(first) == REPLY and first[0]["session_id"] == session
+    assert join_text(first) == REPLY and first[0]["session_id"] == session
     assert sum(line["type"] == "text" for line in first) > 1, "it is streamed"
     assert not any("estimated" in line for line in first if line["type"] == "usage")
     (second,) = start(
         "--session-id", session, "--resume", session, "--prompt", "[[text]] again"
     ).finish()
-    assert said(second) == REPLY and second[0]["session_id"] == session
+    assert join_text(second) == REPLY and second[0]["session_id"] == session
 
 
 def test_many_messages_in_one_process(
-    start: Start, yume: tuple[Sandbox, Vendor, ScriptedServer]
+    start: TabStarter, yume: tuple[Sandbox, Vendor, ScriptedServer]
 ) -> None:
     tab = start("--session-id", "tab-7")
     for words in ("[[text]] one", "[[text]] two"):
         tab.send(message(words))
         tab.read_until(is_stop)
     first, second = tab.finish()
-    assert said(first) == said(second) == REPLY and first[0]["session_id"] == "tab-7"
+    assert join_text(first) == join_text(second) == REPLY and first[0]["session_id"] == "tab-7"
     asked = json.dumps(yume[2].requests[-1].messages, ensure_ascii=False)
     assert "[[text]] one" in asked and "[[text]] two" in asked, "the second turn knows the first"
 
 
 def test_parallel_calls_come_one_after_the_other(
-    start: Start, yume: tuple[Sandbox, Vendor, ScriptedServer]
+    start: TabStarter, yume: tuple[Sandbox, Vendor, ScriptedServer]
 ) -> None:
     place, vendor, _ = yume
-    file = vendor.file_argument(place.folder / "hello.txt")
+    file = vendor.format_file_argument(place.folder / "hello.txt")
     (turn,) = start("--prompt", f"[[parallel]] {file} {file}").finish()
     kinds = [line["type"] for line in turn if line["type"].startswith("tool")]
     assert kinds == ["tool_use", "tool_result", "tool_use", "tool_result"]
@@ -156,13 +156,13 @@ def test_parallel_calls_come_one_after_the_other(
         call["name"] == "Read" and call["input"]["file_path"].endswith("hello.txt")
         for call in calls
     )
-    assert said(turn).endswith(REPLY_AFTER_TOOL)
+    assert join_text(turn).endswith(REPLY_AFTER_TOOL)
 
 
 @only_asking
 @pytest.mark.parametrize("approved", [True, False], ids=["approved", "denied"])
 def test_a_call_waits_for_its_approval(
-    start: Start, yume: tuple[Sandbox, Vendor, ScriptedServer], approved: bool
+    start: TabStarter, yume: tuple[Sandbox, Vendor, ScriptedServer], approved: bool
 ) -> None:
     place, _, _ = yume
     tab = start("--permission-mode", "interactive", "--prompt", "[[shell]] touch made.txt")
@@ -176,7 +176,7 @@ def test_a_call_waits_for_its_approval(
     assert (place.folder / "made.txt").exists() is approved
 
 
-def test_an_interrupt_stops_the_turn_and_the_next_one_works(start: Start) -> None:
+def test_an_interrupt_stops_the_turn_and_the_next_one_works(start: TabStarter) -> None:
     tab = start()
     tab.send(message("[[slow]] hi"))
     tab.read_until(lambda line: line["type"] == "text")
@@ -186,10 +186,10 @@ def test_an_interrupt_stops_the_turn_and_the_next_one_works(start: Start) -> Non
     tab.read_until(is_stop)
     first, second = tab.finish()
     assert short(first)[-3:] == ["interrupt", "result cancelled", "message_stop"]
-    assert said(second) == REPLY
+    assert join_text(second) == REPLY
 
 
-def test_a_key_that_is_refused_is_a_system_error(start: Start) -> None:
+def test_a_key_that_is_refused_is_a_system_error(start: TabStarter) -> None:
     (turn,) = start("--prompt", "[[error]] hi").finish()
     error, result = turn[-3], turn[-2]
     assert (error["type"], error["subtype"], error["code"]) == ("system", "error", "AUTH")

@@ -24,7 +24,7 @@ class Vendor:
     name: str  # the drop-in's name for it
     package: str
     prepare: Callable[[Path, str], Mapping[str, str]]  # home and model address → environment
-    arguments: tuple[str, ...] = ()  # Claude's flags that every run needs
+    claude_flags: tuple[str, ...] = ()  # Claude's flags that every run needs
     unattended: bool = False  # runs its tools without asking anybody, where it is given one message
     relative_paths: bool = False  # its file tools take them
     fragments: bool = True  # it prints a reply as it comes
@@ -64,7 +64,7 @@ class Vendor:
         """Whether it asks nobody in a conversation."""
         return self.unattended and not self.two_way
 
-    def file_argument(self, file: Path) -> str:
+    def format_file_argument(self, file: Path) -> str:
         """How its model names a file of the working directory."""
         return file.name if self.relative_paths else str(file)
 
@@ -211,8 +211,8 @@ def prepare_codex(home: Path, url: str) -> Mapping[str, str]:
         request_max_retries = 1
         stream_max_retries = 1
     """
-    _write(home / ".codex" / "config.toml", settings)
-    _write(home / ".config" / "shim" / "config.toml", "[vendors.codex]\ntrust = true\n")
+    _write_text(home / ".codex" / "config.toml", settings)
+    _write_text(home / ".config" / "shim" / "config.toml", "[vendors.codex]\ntrust = true\n")
     return {"MOCK_KEY": "x"}
 
 
@@ -275,7 +275,9 @@ def prepare_kimi_code(home: Path, url: str) -> Mapping[str, str]:
         for name in (MODEL, SECOND_MODEL)
     )
     provider = f'[providers.mock]\ntype = "openai"\nbase_url = "{url}"\napi_key = "sk-dummy-4711"\n'
-    _write(home / ".kimi-code" / "config.toml", f'default_model = "{MODEL}"\n{provider}{models}')
+    _write_text(
+        home / ".kimi-code" / "config.toml", f'default_model = "{MODEL}"\n{provider}{models}'
+    )
     return {}
 
 
@@ -283,7 +285,9 @@ def prepare_kimi_code_asking(home: Path, url: str) -> Mapping[str, str]:
     """The same with the driver of conversations, in a git work tree, where it asks about fewer
     calls.
     """
-    _write(home / ".config" / "shim" / "config.toml", '[vendors.kimi-code]\ndriver = "two-way"\n')
+    _write_text(
+        home / ".config" / "shim" / "config.toml", '[vendors.kimi-code]\ndriver = "two-way"\n'
+    )
     (home.parent / "work" / ".git").mkdir(parents=True, exist_ok=True)
     return prepare_kimi_code(home, url)
 
@@ -453,9 +457,9 @@ VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE, CODEX, COPILOT)
 
 
 def _write_json(file: Path, value: object) -> None:
-    _write(file, json.dumps(value))
+    _write_text(file, json.dumps(value))
 
 
-def _write(file: Path, text: str) -> None:
+def _write_text(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)

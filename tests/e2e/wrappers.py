@@ -37,7 +37,7 @@ class Wrapper:
     """
 
     package: str
-    own: bool = False  # its package brings a claude
+    brings_claude: bool = False  # its package brings a claude
     aborts: bool = False  # a reply can be given up
     # there is no reply; without it the user of a real claude is not told either
     says_why: bool = True
@@ -45,10 +45,12 @@ class Wrapper:
     def __str__(self) -> str:
         return f"{self.package.rpartition('/')[2]}-{find_pinned_version(self.package)}"
 
-    def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+    def send_prompts(
+        self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False
+    ) -> list[Line]:
         raise NotImplementedError
 
-    def run(
+    def run_program(
         self, place: Sandbox, argv: Sequence[str], environment: Mapping[str, str], **given: object
     ) -> list[Line]:
         """The lines of a program that prints one for each prompt."""
@@ -67,28 +69,32 @@ def on_path(place: Sandbox) -> Mapping[str, str]:
 class OfNpm(Wrapper):
     """A library of npm's, driven by `clients/npm_frontend.mjs`."""
 
-    def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+    def send_prompts(
+        self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False
+    ) -> list[Line]:
         folder = install_npm_package(self.package)
-        if self.own and is_drop_in(str(place.claude)):
-            folder = linked(folder, place)
+        if self.brings_claude and is_drop_in(str(place.claude)):
+            folder = copy_folder(folder, place)
             for file in folder.glob(f"node_modules/{NATIVE}"):
                 put_into(file, place)
         argv = [str(find_node(24)), str(PROGRAMS / "npm_frontend.mjs"), str(folder), self.package]
-        return self.run(
-            place, argv, {} if self.own else on_path(place), prompts=prompts, abort=abort
+        return self.run_program(
+            place, argv, {} if self.brings_claude else on_path(place), prompts=prompts, abort=abort
         )
 
 
 class OfPyPI(Wrapper):
     """A library of PyPI's that brings the Python SDK, driven by `clients/pypi_frontend.py`."""
 
-    def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+    def send_prompts(
+        self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False
+    ) -> list[Line]:
         folders = [install_python_package(self.package)]
         if is_drop_in(str(place.claude)):
-            folders.insert(0, linked(folders[0] / "claude_agent_sdk", place).parent)
+            folders.insert(0, copy_folder(folders[0] / "claude_agent_sdk", place).parent)
             put_into(folders[0] / "claude_agent_sdk" / "_bundled" / "claude", place)
         argv = [sys.executable, "-S", "-P", str(PROGRAMS / "pypi_frontend.py"), self.package]
-        return self.run(
+        return self.run_program(
             place, argv, {"PYTHONPATH": os.pathsep.join(map(str, folders))}, prompts=prompts
         )
 
@@ -98,18 +104,20 @@ class Proxy(Wrapper):
     request.
     """
 
-    def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+    def send_prompts(
+        self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False
+    ) -> list[Line]:
         said: list[Line] = []
         answers: list[Line] = []
-        with self._serving(place) as address:
+        with self._run_server(place) as address:
             for prompt in prompts:
                 said.append({"role": "user", "content": prompt})
-                answers.append(self._post(address, said, abort=abort))
+                answers.append(self._request_reply(address, said, abort=abort))
                 said.append({"role": "assistant", "content": answers[-1].get("text", "")})
         return answers
 
     @contextmanager
-    def _serving(self, place: Sandbox) -> Iterator[str]:
+    def _run_server(self, place: Sandbox) -> Iterator[str]:
         port = find_free_port()
         script = (
             install_npm_package(self.package)
@@ -122,7 +130,7 @@ class Proxy(Wrapper):
         environment = {**place.environment, **on_path(place)}
         server = Quiet([str(find_node(24)), str(script), str(port)], place.folder, environment)
         place.started.append(server)
-        assert wait_until(lambda: listens(port), TURN_SECONDS), server.describe_failure(
+        assert wait_until(lambda: is_listening(port), TURN_SECONDS), server.describe_failure(
             "does not listen"
         )
         try:
@@ -130,7 +138,7 @@ class Proxy(Wrapper):
         finally:
             server.close()
 
-    def _post(self, address: str, said: Sequence[Line], *, abort: bool) -> Line:
+    def _request_reply(self, address: str, said: Sequence[Line], *, abort: bool) -> Line:
         body = json.dumps(
             {"model": f"claude-{MODEL}-4", "messages": said, "stream": abort}
         ).encode()
@@ -162,14 +170,16 @@ class Acpx(Wrapper):
     away.
     """
 
-    def ask(self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
-        self._command(place, "sessions", "new")
-        answers = [self._prompt(place, prompt) for prompt in prompts]
-        self._command(place, "sessions", "close")
+    def send_prompts(
+        self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False
+    ) -> list[Line]:
+        self._run_command(place, "sessions", "new")
+        answers = [self._send_prompt(place, prompt) for prompt in prompts]
+        self._run_command(place, "sessions", "close")
         return answers
 
-    def _prompt(self, place: Sandbox, prompt: str) -> Line:
-        lines, code = self._command(place, prompt)
+    def _send_prompt(self, place: Sandbox, prompt: str) -> Line:
+        lines, code = self._run_command(place, prompt)
         said = [
             line["params"]["update"] for line in lines if line.get("method") == "session/update"
         ]
@@ -178,7 +188,7 @@ class Acpx(Wrapper):
         )
         return {"text": text} if code == 0 else {"error": json.dumps(lines[-3:])}
 
-    def _command(self, place: Sandbox, *words: str) -> tuple[list[Line], int]:
+    def _run_command(self, place: Sandbox, *words: str) -> tuple[list[Line], int]:
         script = (
             install_npm_package(self.package) / "node_modules" / self.package / "dist" / "cli.js"
         )
@@ -207,7 +217,7 @@ class Acpx(Wrapper):
         return process.lines, code
 
 
-def linked(folder: Path, place: Sandbox) -> Path:
+def copy_folder(folder: Path, place: Sandbox) -> Path:
     """A copy of a folder below the place; its files are links, which `shim install --into`
     replaces.
     """
@@ -216,7 +226,7 @@ def linked(folder: Path, place: Sandbox) -> Path:
     return copy
 
 
-def listens(port: int) -> bool:
+def is_listening(port: int) -> bool:
     with socket.socket() as trial:
         return trial.connect_ex(("127.0.0.1", port)) == 0
 
@@ -225,7 +235,9 @@ def listens(port: int) -> bool:
 KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "NODE_COMPILE_CACHE", MARK)
 
 
-def settle(vendor: Vendor, program: Path | None, environment: Mapping[str, str]) -> dict[str, str]:
+def write_settings(
+    vendor: Vendor, program: Path | None, environment: Mapping[str, str]
+) -> dict[str, str]:
     """Write the vendor's program and variables into the drop-in's settings; the environment without
     them.
     """
@@ -247,10 +259,10 @@ def settle(vendor: Vendor, program: Path | None, environment: Mapping[str, str])
 
 
 WRAPPERS: Sequence[Wrapper] = (
-    OfNpm("ai-sdk-provider-claude-code", own=True, aborts=True),
+    OfNpm("ai-sdk-provider-claude-code", brings_claude=True, aborts=True),
     OfNpm("@instantlyeasy/claude-code-sdk-ts", says_why=False),
-    OfPyPI("langchain-claude-cli", own=True),
-    OfPyPI("agent-framework-claude", own=True),
+    OfPyPI("langchain-claude-cli", brings_claude=True),
+    OfPyPI("agent-framework-claude", brings_claude=True),
     Proxy("claude-max-api-proxy", aborts=True, says_why=False),
     Acpx("acpx"),
 )

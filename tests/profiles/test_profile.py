@@ -169,7 +169,7 @@ def thread(given, out, cost=0.0):
     return [WHO, {"type": "say", "words": "a"}, DONE | {"in": given, "out": out, "cost": cost}]
 
 
-def counted(result):
+def get_usage_numbers(result):
     return (
         result["usage"]["input_tokens"],
         result["usage"]["output_tokens"],
@@ -179,14 +179,14 @@ def counted(result):
 
 def test_a_threads_total_is_counted_without_the_turns_before():
     found = two_turns(profiled(THREAD), thread(100, 10, 0.5), thread(160, 30, 0.75))
-    assert [counted(result) for result in found] == [(100, 10, 0.5), (60, 20, 0.75)], (
+    assert [get_usage_numbers(result) for result in found] == [(100, 10, 0.5), (60, 20, 0.75)], (
         "the cost is that of the session"
     )
 
 
 def test_another_thread_begins_at_nothing():
     found = two_turns(profiled(THREAD), thread(100, 10), thread(60, 5), forgotten=True)
-    assert [counted(result)[:2] for result in found] == [(100, 10), (60, 5)]
+    assert [get_usage_numbers(result)[:2] for result in found] == [(100, 10), (60, 5)]
 
 
 @pytest.mark.parametrize("end", [DONE | {"bad": True}, DONE | {"stopped": True}, None])
@@ -209,7 +209,7 @@ def test_a_threads_total_is_counted_without_the_turns_before_however_it_ends(end
         *([end] if end else []),
     ]
     first = [WHO, {"type": "say", "words": "a"}, used | {"in": 100, "out": 10}, DONE]
-    assert [counted(result)[:2] for result in two_turns(vendor, first, second)] == [
+    assert [get_usage_numbers(result)[:2] for result in two_turns(vendor, first, second)] == [
         (100, 10),
         (60, 20),
     ]

@@ -20,7 +20,7 @@ CASES = [one for one in fixture_cases("acai", "cake") if one.vendor in BY_HAND]
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
 
-def said(vendor, data, end, stderr, partial):
+def translate_data(vendor, data, end, stderr, partial):
     pen = StreamJsonWriter(
         STABLE_ID_PREFIX, writes_partial_messages=partial, terminator=TERMINATORS["message_stop"]
     )
@@ -32,9 +32,11 @@ def said(vendor, data, end, stderr, partial):
 @over(CASES)
 @PARTIAL
 def test_rules_say_what_a_module_says(case, partial):
-    by_rules = said(get_adapter(case.vendor), case.data, case.exit, case.stderr, partial)
+    by_rules = translate_data(get_adapter(case.vendor), case.data, case.exit, case.stderr, partial)
     check_turns(by_rules, partial)
-    assert by_rules == said(BY_HAND[case.vendor], case.data, case.exit, case.stderr, partial)
+    assert by_rules == translate_data(
+        BY_HAND[case.vendor], case.data, case.exit, case.stderr, partial
+    )
 
 
 @over(CASES)
@@ -43,7 +45,7 @@ def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
     lines = case.data.splitlines(keepends=True)
     for end in range(0, len(lines), 1 if sweeps.full else 3):
         data = b"".join(lines[:end])
-        assert said(get_adapter(case.vendor), data, None, "", partial) == said(
+        assert translate_data(get_adapter(case.vendor), data, None, "", partial) == translate_data(
             BY_HAND[case.vendor], data, None, "", partial
         )
 

@@ -51,7 +51,7 @@ RUN: contextvars.ContextVar[list[dict[str, Any]]] = contextvars.ContextVar(
 LONG = 100_000  # characters; a longer text is said by its digest
 
 
-def saw(what: str, **fields: Any) -> None:
+def report_event(what: str, **fields: Any) -> None:
     line = {"saw": what, **fields}
     lines = RUN.get(None)
     if lines is None:
@@ -60,8 +60,8 @@ def saw(what: str, **fields: Any) -> None:
         lines.append(line)
 
 
-def saw_exception(error: BaseException, **fields: Any) -> None:
-    saw(
+def report_exception(error: BaseException, **fields: Any) -> None:
+    report_event(
         "exception",
         kind=type(error).__name__,
         text=str(error),
@@ -70,14 +70,14 @@ def saw_exception(error: BaseException, **fields: Any) -> None:
     )
 
 
-def saw_message(message: Any) -> None:
+def report_message(message: Any) -> None:
     """Says a message of the SDK's; by its class's name, because not every version exports every
     class.
     """
     match type(message).__name__:
         case "SystemMessage" if message.subtype == "init":
             data = message.data
-            saw(
+            report_event(
                 "init",
                 model=data["model"],
                 mode=data.get("permissionMode"),
@@ -88,15 +88,15 @@ def saw_message(message: Any) -> None:
         case "StreamEvent":
             delta = message.event.get("delta", {})
             if delta.get("type") == "text_delta":
-                saw("delta", text=delta["text"])
+                report_event("delta", text=delta["text"])
         case "AssistantMessage":
             for block in message.content:
-                saw_block(block)
+                report_block(block)
         case "UserMessage":
             for block in [] if isinstance(message.content, str) else message.content:
-                saw_block(block, text="user_text")
+                report_block(block, text="user_text")
         case "ResultMessage":
-            saw(
+            report_event(
                 "result",
                 subtype=message.subtype,
                 is_error=message.is_error,
@@ -112,18 +112,18 @@ def saw_message(message: Any) -> None:
             )
 
 
-def saw_block(block: Any, text: str = "text") -> None:
+def report_block(block: Any, text: str = "text") -> None:
     match type(block).__name__:
         case "TextBlock":
-            saw(text, text=block.text)
+            report_event(text, text=block.text)
         case "ThinkingBlock":
-            saw("thinking", text=block.thinking)
+            report_event("thinking", text=block.thinking)
         case "ToolUseBlock":
-            saw("tool_use", id=block.id, name=block.name, input=block.input)
+            report_event("tool_use", id=block.id, name=block.name, input=block.input)
         case "ToolResultBlock":
             content = block.content
             parts = [{"text": content}] if isinstance(content, str) else content or []
-            saw(
+            report_event(
                 "tool_result",
                 id=block.tool_use_id,
                 text="\n".join(part.get("text", "") for part in parts),
@@ -144,20 +144,20 @@ class Commands:
         def read() -> None:
             for line in sys.stdin:
                 order = json.loads(line)
-                take = self._answer if order["do"] == "answer" else self.orders.put_nowait
+                take = self._resolve_question if order["do"] == "answer" else self.orders.put_nowait
                 loop.call_soon_threadsafe(take, order)
             loop.call_soon_threadsafe(self.orders.put_nowait, {"do": "close"})
 
         threading.Thread(target=read, daemon=True).start()
 
-    def _answer(self, order: dict[str, Any]) -> None:
+    def _resolve_question(self, order: dict[str, Any]) -> None:
         number = order.get("number") or min(self._questions)
         self._questions.pop(number).set_result(order["answer"])
 
-    async def permission(self, tool: str, tool_input: dict[str, Any], context: Any) -> Any:
+    async def ask_permission(self, tool: str, tool_input: dict[str, Any], context: Any) -> Any:
         self._number += 1
         answered = self._questions[self._number] = asyncio.get_running_loop().create_future()
-        saw("asked", name=tool, input=tool_input, number=self._number)
+        report_event("asked", name=tool, input=tool_input, number=self._number)
         answer = await answered
         if answer["behavior"] == "deny":
             more = {"interrupt": True} if answer.get("interrupt") else {}
@@ -177,7 +177,7 @@ async def with_image(text: str, image: str) -> Any:
     }
 
 
-def options_of(start: dict[str, Any], commands: Commands | None, **more: Any) -> Any:
+def build_options(start: dict[str, Any], commands: Commands | None, **more: Any) -> Any:
     """The SDK's options, as far as this version has them; the oldest find their claude on PATH
     only.
     """
@@ -193,20 +193,24 @@ def options_of(start: dict[str, Any], commands: Commands | None, **more: Any) ->
         wanted["include_partial_messages"] = True
     if start.get("serves"):
         wanted["mcp_servers"] = {
-            start["serves"]: sdk.create_sdk_mcp_server(start["serves"], "1.0.0", [_add(), _look()])
+            start["serves"]: sdk.create_sdk_mcp_server(
+                start["serves"], "1.0.0", [_build_add_tool(), _build_look_tool()]
+            )
         }
         wanted["allowed_tools"] = start["allowed"]
         wanted["disallowed_tools"] = start["denied"]
     if start.get("judges"):
-        wanted["hooks"] = {"PreToolUse": [sdk.HookMatcher(matcher=start["judges"], hooks=[deny])]}
+        wanted["hooks"] = {
+            "PreToolUse": [sdk.HookMatcher(matcher=start["judges"], hooks=[deny_call])]
+        }
     if commands and start["asks"]:
-        wanted["can_use_tool"] = commands.permission
+        wanted["can_use_tool"] = commands.ask_permission
     return sdk.ClaudeAgentOptions(**wanted)
 
 
-async def deny(given: Any, call: str | None, context: Any) -> Any:
+async def deny_call(given: Any, call: str | None, context: Any) -> Any:
     """A hook that denies each call it is asked about."""
-    saw("judged", name=given["tool_name"], input=given["tool_input"])
+    report_event("judged", name=given["tool_name"], input=given["tool_input"])
     said = {
         "hookEventName": "PreToolUse",
         "permissionDecision": "deny",
@@ -215,12 +219,12 @@ async def deny(given: Any, call: str | None, context: Any) -> Any:
     return {"hookSpecificOutput": said}
 
 
-def _add() -> Any:
+def _build_add_tool() -> Any:
     """A tool in this process: it adds two numbers, and fails where they are the same."""
 
     @sdk.tool("add", "Adds two numbers.", {"a": int, "b": int})
     async def add(given: dict[str, Any]) -> dict[str, Any]:
-        saw("ran", input=given)
+        report_event("ran", input=given)
         if given["a"] == given["b"]:
             raise ValueError("they are the same")
         if given["a"] < 0:
@@ -230,7 +234,7 @@ def _add() -> Any:
     return add
 
 
-def _look() -> Any:
+def _build_look_tool() -> Any:
     """Make a tool that returns the picture in a file."""
 
     @sdk.tool("look", "Shows a picture.", {"path": str})
@@ -247,7 +251,7 @@ def _look() -> Any:
     return look
 
 
-def added_up(lines: list[dict[str, Any]]) -> dict[str, Any]:
+def summarize_lines(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """What was seen in one run: texts joined, calls and results in their order, everything else as
     it was.
     """
@@ -256,17 +260,19 @@ def added_up(lines: list[dict[str, Any]]) -> dict[str, Any]:
         return [line for line in lines if line["saw"] == what]
 
     return {
-        "text": short("".join(line["text"] for line in of("text"))),
-        "streamed": short("".join(line["text"] for line in of("delta"))),
-        "calls": [[line["id"], line["name"], shortened(line["input"])] for line in of("tool_use")],
-        "results": [[line["id"], short(line["text"])] for line in of("tool_result")],
-        "ends": [{**line, "text": short(line["text"] or "")} for line in of("result")],
+        "text": shorten_text("".join(line["text"] for line in of("text"))),
+        "streamed": shorten_text("".join(line["text"] for line in of("delta"))),
+        "calls": [
+            [line["id"], line["name"], shorten_values(line["input"])] for line in of("tool_use")
+        ],
+        "results": [[line["id"], shorten_text(line["text"])] for line in of("tool_result")],
+        "ends": [{**line, "text": shorten_text(line["text"] or "")} for line in of("result")],
         "inits": len(of("init")),
         "exceptions": of("exception"),
     }
 
 
-def short(text: str) -> str:
+def shorten_text(text: str) -> str:
     data = text.encode("utf-8", "surrogatepass")
     return (
         text
@@ -275,11 +281,13 @@ def short(text: str) -> str:
     )
 
 
-def shortened(value: dict[str, Any]) -> dict[str, Any]:
-    return {key: short(item) if isinstance(item, str) else item for key, item in value.items()}
+def shorten_values(value: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: shorten_text(item) if isinstance(item, str) else item for key, item in value.items()
+    }
 
 
-async def many(start: dict[str, Any]) -> None:
+async def run_queries(start: dict[str, Any]) -> None:
     """`query()` for each of many prompts, each with an environment of its own."""
     places = asyncio.Semaphore(start["at_once"])
 
@@ -291,39 +299,41 @@ async def many(start: dict[str, Any]) -> None:
                 async with asyncio.timeout(start["seconds"]):
                     async for message in sdk.query(
                         prompt=one["prompt"],
-                        options=options_of(start, None, env=one["environment"]),
+                        options=build_options(start, None, env=one["environment"]),
                     ):
-                        saw_message(message)
+                        report_message(message)
             except Exception as error:
-                saw_exception(error)
+                report_exception(error)
             seconds = time.monotonic() - began
         print(  # noqa: T201
-            json.dumps({"saw": "run", "name": one["name"], "seconds": seconds, **added_up(lines)}),
+            json.dumps(
+                {"saw": "run", "name": one["name"], "seconds": seconds, **summarize_lines(lines)}
+            ),
             flush=True,
         )
 
     await asyncio.gather(*map(run, start["runs"]))
 
 
-async def once(start: dict[str, Any]) -> None:
+async def run_single_query(start: dict[str, Any]) -> None:
     """`query()` with a string."""
-    async for message in sdk.query(prompt=start["once"], options=options_of(start, None)):
-        saw_message(message)
+    async for message in sdk.query(prompt=start["once"], options=build_options(start, None)):
+        report_message(message)
 
 
-async def conversation(start: dict[str, Any]) -> None:
+async def run_conversation(start: dict[str, Any]) -> None:
     """`ClaudeSDKClient`, which reads all the time."""
     commands = Commands()
-    client = sdk.ClaudeSDKClient(options_of(start, commands))
+    client = sdk.ClaudeSDKClient(build_options(start, commands))
     await client.connect()
-    saw("done", did="connect")
+    report_event("done", did="connect")
 
     async def read() -> None:
         try:
             async for message in client.receive_messages():
-                saw_message(message)
+                report_message(message)
         except Exception as error:
-            saw_exception(error)
+            report_exception(error)
 
     reader = asyncio.create_task(read())
     while (order := await commands.orders.get())["do"] != "close":
@@ -339,16 +349,16 @@ async def conversation(start: dict[str, Any]) -> None:
                 case "set_permission_mode":
                     await client.set_permission_mode(order["mode"])
                 case "servers":
-                    saw("servers", servers=(await client.get_mcp_status())["mcpServers"])
-            saw("done", did=order["do"])
+                    report_event("servers", servers=(await client.get_mcp_status())["mcpServers"])
+            report_event("done", did=order["do"])
         except Exception as error:
-            saw_exception(error, did=order["do"])
+            report_exception(error, did=order["do"])
     began = time.monotonic()
     await client.disconnect()
     seconds = time.monotonic() - began
     reader.cancel()
     await asyncio.wait([reader])
-    saw("done", did="close", seconds=seconds)
+    report_event("done", did="close", seconds=seconds)
 
 
 async def main() -> None:
@@ -359,12 +369,12 @@ async def main() -> None:
     start = json.loads(given)
     try:
         if "runs" in start:
-            await many(start)
+            await run_queries(start)
         else:
-            await (conversation(start) if start["once"] is None else once(start))
+            await (run_conversation(start) if start["once"] is None else run_single_query(start))
     except Exception as error:
-        saw_exception(error)
-    saw("end")
+        report_exception(error)
+    report_event("end")
 
 
 asyncio.run(main())

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 Ask = Callable[[str], Awaitable[str]]
 
 
-async def langchain(model: str, cwd: str) -> Ask:
+async def open_langchain(model: str, cwd: str) -> Ask:
     """A chat model of LangChain's: the conversation is given anew each time."""
     from langchain_claude_cli import ChatClaudeCli
     from langchain_core.messages import BaseMessage, HumanMessage
@@ -29,7 +29,7 @@ async def langchain(model: str, cwd: str) -> Ask:
     return ask
 
 
-async def agent_framework(model: str, cwd: str) -> Ask:
+async def open_agent_framework(model: str, cwd: str) -> Ask:
     """Microsoft's Agent Framework, with one session."""
     from agent_framework_claude import ClaudeAgent
 
@@ -42,7 +42,7 @@ async def agent_framework(model: str, cwd: str) -> Ask:
     return ask
 
 
-PROGRAMS = {"langchain-claude-cli": langchain, "agent-framework-claude": agent_framework}
+PROGRAMS = {"langchain-claude-cli": open_langchain, "agent-framework-claude": open_agent_framework}
 
 
 async def main() -> None:

@@ -24,9 +24,9 @@ def with_base64(value):
     return [with_base64(item) for item in value] if isinstance(value, list) else value
 
 
-said = sys.stdin.buffer.read()
+stdin_bytes = sys.stdin.buffer.read()
 if sys.argv[1] == "json":
-    request = ParseDict(with_base64(json.loads(said)), ExportTraceServiceRequest())
+    request = ParseDict(with_base64(json.loads(stdin_bytes)), ExportTraceServiceRequest())
 else:
-    request = ExportTraceServiceRequest.FromString(said)
+    request = ExportTraceServiceRequest.FromString(stdin_bytes)
 sys.stdout.write(json.dumps(MessageToDict(request)))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from harbor.utils.trajectory_validator import TrajectoryValidator
 
-found = {}
+errors_by_path = {}
 for name in sys.argv[1:]:
     validator = TrajectoryValidator()
     if not validator.validate(Path(name)):
-        found[name] = validator.errors
-sys.stdout.write(json.dumps(found))
+        errors_by_path[name] = validator.errors
+sys.stdout.write(json.dumps(errors_by_path))

@@ -146,7 +146,7 @@ def asks(identity=7, **params):
     return {"id": identity, "method": "elicitation/create", "params": said}
 
 
-def begun(*flags):
+def start_conversation(*flags):
     return Talk(flags=flags).says(*ANSWERS)
 
 
@@ -166,7 +166,7 @@ def test_no_form_is_offered_where_questions_are_denied():
 
 
 def test_the_person_answers_a_form():
-    talk = begun(*ASKING).says(asks())
+    talk = start_conversation(*ASKING).says(asks())
     (asked,) = talk.asked
     assert asked.tool == "AskUserQuestion"
     changed = {**asked.tool_input, "answers": {"How?\nWhich colour?": "blue"}}
@@ -188,7 +188,7 @@ def test_the_person_answers_a_form():
     ],
 )
 def test_a_form_that_nobody_fills_is_declined_or_dismissed(decision, action):
-    talk = begun(*ASKING).says(asks())
+    talk = start_conversation(*ASKING).says(asks())
     talk.told += talk.speech.encode_decision(talk.asked[0], decision)
     assert talk.last()["result"] == {"action": action}
 
@@ -197,18 +197,18 @@ def test_a_form_that_nobody_fills_is_declined_or_dismissed(decision, action):
     "params", [{"mode": "url", "url": "http://a"}, {"sessionId": "s2"}, {"requestedSchema": 7}]
 )
 def test_what_the_frontend_cannot_be_asked_is_refused(params):
-    talk = begun(*ASKING).says(asks(**params))
+    talk = start_conversation(*ASKING).says(asks(**params))
     assert not talk.asked
     assert talk.last()["error"]["code"] == -32602
 
 
 def test_a_form_is_refused_where_none_was_offered():
-    talk = begun().says(asks())
+    talk = start_conversation().says(asks())
     assert not talk.asked
     assert talk.last()["error"]["code"] == -32601
 
 
 def test_a_form_with_the_id_of_an_open_one_has_no_answer_of_its_own():
-    talk = begun(*ASKING).says(asks(), asks())
+    talk = start_conversation(*ASKING).says(asks(), asks())
     assert len(talk.asked) == 1
     assert b'"id":7' not in talk.told
