@@ -22,9 +22,15 @@ sys.path.insert(1, str(Path(__file__).resolve().parent / "support"))
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
 from fuzzing.dialects import PRESENT
-from fuzzing.findings import Findings, fault, keep, shrink, special
-from fuzzing.inputs import Run, read, write
-from fuzzing.seeds import seeds
+from fuzzing.findings import (
+    Findings,
+    find_failure,
+    list_knobs_without_fixture,
+    shrink_run,
+    write_fixture,
+)
+from fuzzing.inputs import FuzzRun, encode_input, parse_input
+from fuzzing.seeds import list_seeds
 from fuzzing.targets import CHILDREN, TARGETS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,7 +78,7 @@ def run_fuzzers(seconds: int, seed: int) -> int:
     for old in [*FOLDER.glob("guided*"), *FOLDER.glob("unguided*")]:
         old.unlink()
     print_line(
-        f"seed {seed} · {len(seeds())} seeds · dialects: {', '.join(PRESENT)} · vendors: {', '.join(CHILDREN)}"
+        f"seed {seed} · {len(list_seeds())} seeds · dialects: {', '.join(PRESENT)} · vendors: {', '.join(CHILDREN)}"
     )
     guided, notes, broken = Findings(FOLDER, "guided"), "", ""
     took = 0.0
@@ -87,9 +93,9 @@ def run_fuzzers(seconds: int, seed: int) -> int:
     began = time.monotonic()
     from fuzzing import unguided as hypothesis_fuzzer
 
-    hypothesis_fuzzer.fuzz(unguided, max(seconds - took, seconds * (1 - GUIDED)), seed)
+    hypothesis_fuzzer.run_fuzzer(unguided, max(seconds - took, seconds * (1 - GUIDED)), seed)
     print_report("unguided (hypothesis)", unguided, time.monotonic() - began, "")
-    total = guided.child_lines() + unguided.child_lines()
+    total = guided.count_child_lines() + unguided.count_child_lines()
     floods = guided.floods + unguided.floods
     print_line(f"together: {total:,} child lines, {floods:,} of them repetitions of one line")
     failures = [
@@ -151,9 +157,9 @@ def _run_guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, st
 
 def print_report(name: str, book: Findings, took: float, notes: str) -> None:
     """One fuzzer's numbers."""
-    rate = f", {book.child_lines() / took:,.0f} a second" if took else ""
+    rate = f", {book.count_child_lines() / took:,.0f} a second" if took else ""
     print_line(
-        f"{name}: {book.child_lines():,} child lines in {book.runs:,} runs, {took:.0f} s{rate}"
+        f"{name}: {book.count_child_lines():,} child lines in {book.runs:,} runs, {took:.0f} s{rate}"
     )
     print_line(
         "  "
@@ -166,12 +172,14 @@ def print_report(name: str, book: Findings, took: float, notes: str) -> None:
 # -- one input -------------------------------------------------------------------------------------
 
 
-def _find_smallest_run(path: Path) -> Run | None:
+def _find_smallest_run(path: Path) -> FuzzRun | None:
     """The run of an input that breaks something, made small; None when none does."""
-    for run in read(path.read_bytes(), tuple(TARGETS)):
-        broken = fault(run)
+    for run in parse_input(path.read_bytes(), tuple(TARGETS)):
+        broken = find_failure(run)
         if broken is not None:
-            return shrink(run, lambda other, name=broken[0]: (fault(other) or ("",))[0] == name)
+            return shrink_run(
+                run, lambda other, name=broken[0]: (find_failure(other) or ("",))[0] == name
+            )
     return None
 
 
@@ -181,21 +189,21 @@ def show_failure(path: Path) -> int:
     if run is None:
         print_line("nothing in it breaks an invariant")
         return 0
-    path.with_name(path.name + "-small").write_bytes(write([run]))
-    print_line(write([run])[:4000])
-    print_line((fault(run) or ("", "it is not stable"))[1])
+    path.with_name(path.name + "-small").write_bytes(encode_input([run]))
+    print_line(encode_input([run])[:4000])
+    print_line((find_failure(run) or ("", "it is not stable"))[1])
     return 1
 
 
 def keep_as_fixture(path: Path, name: str, sentence: str) -> int:
     """Make a fixture of the run of an input (mended by now, so it is taken as it is)."""
-    (run,) = read(path.read_bytes(), tuple(TARGETS))
-    if run.target not in CHILDREN or (odd := special(run)):
+    (run,) = parse_input(path.read_bytes(), tuple(TARGETS))
+    if run.target not in CHILDREN or (odd := list_knobs_without_fixture(run)):
         print_line(
             f"a fixture cannot hold this run ({run.target}, {', '.join(odd) if run.target in CHILDREN else ''})"
         )
         return 1
-    print_line(f"{keep(run, name, sentence)}: now `make accept`, and read the golden")
+    print_line(f"{write_fixture(run, name, sentence)}: now `make accept`, and read the golden")
     return 0
 
 

@@ -48,24 +48,24 @@ class Agent(Protocol):
     vendor_name: str
     hostile: bool
 
-    def vendor(self) -> Adapter: ...
+    def build_adapter(self) -> Adapter: ...
 
-    def says(self) -> bytes:
+    def create_lines(self) -> bytes:
         """Its next line, or lines."""
 
-    def hears(self, line: Line) -> object:
+    def receive_line(self, line: Line) -> object:
         """A line of ours; what was allowed with it, None where nothing was."""
 
-    def said(self, line: Line) -> bool:
+    def is_valid_line(self, line: Line) -> bool:
         """Whether a line of ours is one of its protocol's."""
 
-    def means(self, allowed: Any, granted: PermissionRequest) -> bool:
+    def matches_grant(self, allowed: Any, granted: PermissionRequest) -> bool:
         """Whether what the frontend granted is what was allowed."""
 
-    def waits(self) -> list[str]:
+    def list_open_requests(self) -> list[str]:
         """The questions that have no answer."""
 
-    def owners(self, pump: Any, speech: Any) -> tuple[object, ...]:
+    def list_state_holders(self, pump: Any, speech: Any) -> tuple[object, ...]:
         """What holds collections of the machine."""
 
 
@@ -82,68 +82,74 @@ class Player:
         self._chance = chance
         self.hostile = chance.random() < 0.6
         self._pending: list[Line] = []  # answers to what we asked, in any order
-        self._asked: Counter[str] = Counter()  # requests, and the answers to them, by their ids
-        self._heard: Counter[str] = Counter()
+        self._request_counts: Counter[str] = (
+            Counter()
+        )  # requests, and the answers to them, by their ids
+        self._answer_counts: Counter[str] = Counter()
         self._open: dict[str, Line] = {}  # the first that has no answer, of those with one id
         self._number = 100
         self._torn = False  # whether a line was cut, which may take the next one with it
         self._unsure = False  # whether a question stood in a line that may be read in two ways
 
-    def vendor(self) -> Adapter:
+    def build_adapter(self) -> Adapter:
         two_way = get_adapter(self.vendor_name).cli.build_two_way
         assert two_way
         return two_way()
 
     # -- what it hears -----------------------------------------------------------------------------
 
-    def hears(self, line: Line) -> object:
+    def receive_line(self, line: Line) -> object:
         method, identity = line.get("method"), line.get("id")
         if method is None:
-            return self._answered(line)
+            return self._match_answer(line)
         if "id" in line:
-            self._pending.append({"id": identity, **self._reply(str(method))})
+            self._pending.append({"id": identity, **self._build_response(str(method))})
         return None
 
-    def _answered(self, line: Line) -> object:
+    def _match_answer(self, line: Line) -> object:
         """An answer to one of its requests: there has to be one, and no more answers than requests."""
         key = json.dumps(line.get("id"), sort_keys=True)
-        self._heard[key] += 1
+        self._answer_counts[key] += 1
         asked = self._open.pop(key, None)
-        if self._heard[key] > self._asked[key] or asked is None:
-            assert self._unsure or self._heard[key] <= self._asked[key], (
+        if self._answer_counts[key] > self._request_counts[key] or asked is None:
+            assert self._unsure or self._answer_counts[key] <= self._request_counts[key], (
                 f"an answer to nothing: {line}"
             )
             return None
-        doubtful = self._unsure and self._asked[key] > 1  # it may be about another of one id
-        return None if doubtful else self._allowed(asked, line)
+        doubtful = (
+            self._unsure and self._request_counts[key] > 1
+        )  # it may be about another of one id
+        return None if doubtful else self._find_allowed_call(asked, line)
 
-    def waits(self) -> list[str]:
+    def list_open_requests(self) -> list[str]:
         return (
             []
             if self._unsure or self._torn
-            else [key for key in self._asked if not self._heard[key]]
+            else [key for key in self._request_counts if not self._answer_counts[key]]
         )
 
     # -- what it says ------------------------------------------------------------------------------
 
-    def says(self) -> bytes:
+    def create_lines(self) -> bytes:
         if self._pending and self._chance.random() < 0.3:
             at = self._chance.randrange(len(self._pending)) if self.hostile else 0
             message = self._pending.pop(at)
         else:
-            message = self._question() if self._chance.random() < 0.2 else self._update()
-        return self._lines(message)
+            message = (
+                self._build_question() if self._chance.random() < 0.2 else self._build_update()
+            )
+        return self._encode_message(message)
 
-    def _lines(self, message: Line) -> bytes:
+    def _encode_message(self, message: Line) -> bytes:
         message = {**self.constant, **message}
         raw = json.dumps(message).encode()
         if self.hostile and self._chance.random() < 0.3:
-            raw = self._broken(message, raw)
+            raw = self._break_message(message, raw)
         for line in raw.split(b"\n"):
-            self._remember(line, message)
+            self._record_questions(line, message)
         return raw + b"\n"
 
-    def _remember(self, raw: bytes, meant: Line) -> None:
+    def _record_questions(self, raw: bytes, meant: Line) -> None:
         """Note the questions that a line asks, as whoever reads it has to see them; of a torn one
         nobody can know.
         """
@@ -153,22 +159,24 @@ class Player:
             self._unsure, self._torn = self._unsure or "id" in meant, True
             return
         for message in value if isinstance(value, list) else [value]:
-            if isinstance(message, dict) and self._asks(message):
+            if isinstance(message, dict) and self._needs_answer(message):
                 number = message["id"]
                 # what nobody can say again
                 self._unsure = self._unsure or number in ("\ud800", 2**70)
                 key = json.dumps(message["id"], sort_keys=True)
-                self._asked[key] += 1
+                self._request_counts[key] += 1
                 self._open.setdefault(key, message)
 
-    def _broken(self, message: Line, raw: bytes) -> bytes:
+    def _break_message(self, message: Line, raw: bytes) -> bytes:
         """The same message, as no agent should say it."""
         choose = self._chance.choice
         kind = self._chance.randrange(6)
         if kind == 0:
-            return json.dumps(self._changed(message)).encode()
+            return json.dumps(self._change_value(message)).encode()
         if kind == 1 and self.batches:
-            return json.dumps([message, self._changed(self._update()), choose(JUNK)]).encode()
+            return json.dumps(
+                [message, self._change_value(self._build_update()), choose(JUNK)]
+            ).encode()
         if kind == 2:
             return raw[: self._chance.randrange(len(raw))]
         if kind == 3:
@@ -180,7 +188,7 @@ class Player:
             )
         return raw + b"\n" + raw
 
-    def _changed(self, value: Any, depth: int = 0) -> Any:
+    def _change_value(self, value: Any, depth: int = 0) -> Any:
         """A value with one of its parts changed, taken away or doubled."""
         if self._chance.random() < 0.25 * depth or not isinstance(value, dict | list) or not value:
             return self._chance.choice(JUNK)
@@ -188,50 +196,50 @@ class Player:
             at = self._chance.randrange(len(value))
             return [
                 *value[:at],
-                self._changed(value[at], depth + 1),
+                self._change_value(value[at], depth + 1),
                 *value[at + self._chance.randrange(2) :],
             ]
         key = self._chance.choice(list(value))
         if self._chance.random() < 0.2:
             return {name: part for name, part in value.items() if name != key}
-        return {**value, key: self._changed(value[key], depth + 1)}
+        return {**value, key: self._change_value(value[key], depth + 1)}
 
-    def _name(self) -> str:
+    def _pick_call_id(self) -> str:
         return self._chance.choice(("c1", "c2", "", f"c{self._number}"))
 
     # -- what its protocol has ---------------------------------------------------------------------
 
-    def _asks(self, message: Line) -> bool:
+    def _needs_answer(self, message: Line) -> bool:
         """Whether a message of its own wants an answer."""
         return message.get("method") is not None and "id" in message
 
-    def said(self, line: Line) -> bool:
+    def is_valid_line(self, line: Line) -> bool:
         return sum(key in line for key in ("method", "result", "error")) == 1
 
-    def _reply(self, method: str) -> Line:
+    def _build_response(self, method: str) -> Line:
         """The answer to a request of ours."""
         raise NotImplementedError
 
-    def _allowed(self, asked: Line, answer: Line) -> object:
+    def _find_allowed_call(self, request: Line, answer: Line) -> object:
         """The call that an answer allows; None where it allows none."""
         raise NotImplementedError
 
-    def _question(self) -> Line:
+    def _build_question(self) -> Line:
         raise NotImplementedError
 
-    def _update(self) -> Line:
+    def _build_update(self) -> Line:
         raise NotImplementedError
 
-    def means(self, allowed: Any, granted: PermissionRequest) -> bool:
+    def matches_grant(self, allowed: Any, granted: PermissionRequest) -> bool:
         """Whether what the frontend granted is what was allowed: the same command, where there is
         one.
         """
         return allowed is None or granted.tool_input.get("command") == allowed
 
-    def owners(self, pump: Any, speech: Any) -> tuple[object, ...]:
+    def list_state_holders(self, pump: Any, speech: Any) -> tuple[object, ...]:
         return speech, pump.translation._translator
 
-    def _identity(self) -> object:
+    def _create_request_id(self) -> object:
         """An id for the next question; a hostile agent has some of them twice."""
         self._number += 1
         if self.hostile and self._chance.random() < 0.3:
@@ -250,12 +258,12 @@ class AcpAgent(Player):
         super().__init__(chance)
         self._second = chance.random() < 0.4
 
-    def owners(self, pump: Any, speech: Any) -> tuple[object, ...]:
+    def list_state_holders(self, pump: Any, speech: Any) -> tuple[object, ...]:
         link = speech._session
         translator = pump.translation._translator
         return link, translator, translator._upserts
 
-    def _reply(self, method: str) -> Line:
+    def _build_response(self, method: str) -> Line:
         """The answer to a request of ours."""
         if self._chance.random() < 0.03:
             return {"error": {"code": self._chance.choice((-32000, -32603, 429)), "message": "no"}}
@@ -276,35 +284,35 @@ class AcpAgent(Player):
             return {"result": {} if self._second else {"stopReason": reason}}
         return {"result": {}}
 
-    def _allowed(self, asked: Line, answer: Line) -> object:
+    def _find_allowed_call(self, request: Line, answer: Line) -> object:
         outcome = (answer.get("result") or {}).get("outcome") or {}
-        params = asked.get("params") if isinstance(asked.get("params"), dict) else {}
+        params = request.get("params") if isinstance(request.get("params"), dict) else {}
         if outcome.get("outcome") != "selected":
             return None
         kinds = [
             one.get("kind")
             for one in params.get("options") or ()
-            if _named(one, outcome["optionId"])
+            if _matches_option(one, outcome["optionId"])
         ]
         assert kinds, f"an option that was not offered: {answer}"
         assert "allow_always" not in kinds, f"more was allowed than the call: {answer}"
-        return self._call(params) if "allow_once" in kinds else None
+        return self._extract_call(params) if "allow_once" in kinds else None
 
     @staticmethod
-    def _call(params: Line) -> Line:
+    def _extract_call(params: Line) -> Line:
         subject = params.get("subject") or {}
         if subject.get("type") == "command":
             return {"command": subject["command"]}
         call: Line = params.get("toolCall") or subject.get("toolCall") or {}
         return call
 
-    def means(self, allowed: Any, granted: PermissionRequest) -> bool:
+    def matches_grant(self, allowed: Any, granted: PermissionRequest) -> bool:
         given = allowed.get("rawInput") if isinstance(allowed.get("rawInput"), dict) else {}
         command = given.get("command", allowed.get("command"))
         return command is None or granted.tool_input.get("command") == command
 
-    def _question(self) -> Line:
-        choose, identity = self._chance.choice, self._identity()
+    def _build_question(self) -> Line:
+        choose, identity = self._chance.choice, self._create_request_id()
         if self._chance.random() < 0.1:
             params: Line = {"sessionId": "s1", "path": "/etc/passwd"}
             return {
@@ -327,7 +335,11 @@ class AcpAgent(Player):
             return {"id": identity, "method": "elicitation/create", "params": params}
         options = [{"optionId": name, "name": name, "kind": kind} for name, kind in OPTIONS]
         options = [one for one in options if not self.hostile or self._chance.random() < 0.9]
-        call = {"toolCallId": self._name(), "title": choose(("bash", "ls")), "kind": "execute"}
+        call = {
+            "toolCallId": self._pick_call_id(),
+            "title": choose(("bash", "ls")),
+            "kind": "execute",
+        }
         call["rawInput"] = {"command": choose(COMMANDS)}
         session = choose(("s1", "s2")) if self.hostile and self._chance.random() < 0.1 else "s1"
         params = {"sessionId": session, "options": options, "toolCall": call}
@@ -336,7 +348,7 @@ class AcpAgent(Player):
                 "type": "command",
                 "command": choose(COMMANDS),
                 "cwd": "/w",
-                "toolCallId": choose((None, self._name())),
+                "toolCallId": choose((None, self._pick_call_id())),
             }
             subject = choose(({"type": "tool_call", "toolCall": call}, command, None))
             params = {
@@ -347,7 +359,7 @@ class AcpAgent(Player):
             }
         return {"id": identity, "method": "session/request_permission", "params": params}
 
-    def _update(self) -> Line:
+    def _build_update(self) -> Line:
         choose = self._chance.choice
         if self._chance.random() < 0.05:
             return {
@@ -357,7 +369,7 @@ class AcpAgent(Player):
         text = {"type": "text", "text": choose(WORDS)}
         piece = {"content": text, "messageId": choose(("m1", "m2"))}
         call = {
-            "toolCallId": self._name(),
+            "toolCallId": self._pick_call_id(),
             "title": choose(("bash", "read")),
             "kind": choose(("execute", "edit", "other")),
         }
@@ -387,7 +399,7 @@ class AcpAgent(Player):
         ]
         if self._second:
             entries = [{"content": "look", "status": "pending", "priority": "high"}]
-            reasons, name = ("end_turn", "cancelled"), self._name()
+            reasons, name = ("end_turn", "cancelled"), self._pick_call_id()
             chunk = {"toolCallId": name, "content": {"type": "content", "content": text}}
             plan = {"type": "items", "planId": "p", "entries": entries}
             whole = {"messageId": "m1", "content": choose(([text], None))}
@@ -428,5 +440,5 @@ class AcpAgent(Player):
         return {"method": "session/update", "params": {"sessionId": "s1", "update": choose(made)()}}
 
 
-def _named(option: object, name: object) -> bool:
+def _matches_option(option: object, name: object) -> bool:
     return isinstance(option, dict) and option.get("optionId") == name

@@ -91,18 +91,18 @@ class Peer:
         self.partial = partial
         self.generation, self.cursor = cursor or (0, 0)
         self.expected = cursor
-        self.welcomed = self.synced = self.gone = False
+        self.welcomed = self.synced = self.has_left = False
         self.deaf = False
-        self.mark = -1
+        self.sync_position = -1
         self.believes: set[str] = set()
         self.state: Frame = {}
         self.driver: str | None = None
         self.block: int | None = None  # the number of the next part of the block that is open
         self.fresh = False  # nothing partial was told since it came, or since a gap
-        self.rest = b""
+        self.unread_bytes = b""
 
 
-class Forbidden(NamedTuple):
+class PeerRestrictions(NamedTuple):
     """What a client brought."""
 
     mode: str = ""
@@ -113,7 +113,7 @@ class BrokenError(AssertionError):
     """What is held does not hold."""
 
 
-def must(so: object, *words: object) -> None:
+def require(so: object, *words: object) -> None:
     if not so:
         raise BrokenError(" ".join(map(str, words)))
 
@@ -124,19 +124,19 @@ class SlowLog(Play):
     def __init__(self, log: MemoryLog, known: list[str], owner: bool) -> None:
         self.reads: deque[ReadLog] = deque()
         self.slow = False
-        self.told: list[Frame] = []
+        self.sent_frames: list[Frame] = []
         super().__init__(log, known, question_seconds=PATIENCE, answers="owner" if owner else "any")
 
-    def _one(self, command: HubCommand) -> None:
+    def _run_command(self, command: HubCommand) -> None:
         if isinstance(command, ReadLog) and self.slow:
             self.reads.append(command)
         else:
-            super()._one(command)
+            super()._run_command(command)
 
     def answer_reads(self, count: int) -> None:
         """Answer so many reads."""
         for _ in range(min(count, len(self.reads))):
-            super()._one(self.reads.popleft())
+            super()._run_command(self.reads.popleft())
         self.do()
 
 
@@ -150,73 +150,75 @@ class Bridge(RuleBasedStateMachine):
             self._limits.enter_context(patch.object(module, name, value))
         self.log = MemoryLog()
         self.number = 0  # of clients, ever
-        self.said = 0
+        self.line_count = 0
         self.part: int | None = None  # of the block that is open
         self.messages: list[str] = []  # that the conversation was told, by their keys
-        self.taken: list[Frame] = []  # messages that were told and wait
+        self.accepted_messages: list[Frame] = []  # messages that were told and wait
         self.owner = False
         self.peers: dict[int, Peer] = {}
-        self.left: list[tuple[int, int]] = []  # cursors of those who have gone
-        self._live()
+        self.former_cursors: list[tuple[int, int]] = []  # cursors of those who have gone
+        self._start_host()
 
     @initialize(owner=st.booleans(), second=st.booleans())
-    def begin(self, owner: bool, second: bool) -> None:
+    def add_first_peers(self, owner: bool, second: bool) -> None:
         """Two clients are there."""
         self.owner = owner
-        self._live()
-        self._comes(True, True, True, 0)
-        self._comes(second, True, True, 0)
+        self._start_host()
+        self._add_peer(True, True, True, 0)
+        self._add_peer(second, True, True, 0)
 
     def teardown(self) -> None:
         self._limits.close()
 
-    def _live(self) -> None:
+    def _start_host(self) -> None:
         """Another life of the host."""
         # of others only one life knows
         self.messages = [key for key in self.messages if len(key) > SHORT]
         self.play = SlowLog(self.log, self.messages, self.owner)
         self.open: dict[str, None] = {}
-        self.settled: dict[str, tuple[str | None, str]] = {}
+        self.resolved: dict[str, tuple[str | None, str]] = {}
         self.driver: Peer | None = None
         self.last_driver: Peer | None = None
         self.since: dict[str, float] = {}
         # who brought hooks that are in force; None: it has gone
         self.judges: dict[int, Peer | None] = {}
-        self.forbids: dict[int, Forbidden] = {}
-        self.forbade: list[Forbidden] = []  # of those who have gone, while a turn runs or waits
+        self.forbids: dict[int, PeerRestrictions] = {}
+        self.forbade: list[
+            PeerRestrictions
+        ] = []  # of those who have gone, while a turn runs or waits
         self.chosen = "default"
         self.mode, self.rules = "default", set[str]()  # that the conversation was told
         self.calls: dict[str, Peer] = {}  # that a hook was asked about
-        self.unheard: list[str] = []  # questions that nobody could answer
+        self.unanswerable: list[str] = []  # questions that nobody could answer
         self.part = None
-        self.taken = []
+        self.accepted_messages = []
 
     # -- the model's words -------------------------------------------------------------------------
 
-    def _give(self, peer: Peer | None) -> None:
+    def _set_controller(self, peer: Peer | None) -> None:
         if peer is not self.driver:
             self.last_driver = peer or self.driver
             self.driver = peer
             self._deny_unheard()
 
-    def _may_answer(self, peer: Peer) -> bool:
+    def _can_answer(self, peer: Peer) -> bool:
         return peer.drives and (not self.owner or (self.driver or self.last_driver) is peer)
 
     def _deny_unheard(self) -> None:
         """What only a deaf driver could answer is denied."""
         if self.driver is None or not self.driver.deaf:
             return
-        if not any(self._may_answer(peer) and not peer.deaf for peer in self.peers.values()):
+        if not any(self._can_answer(peer) and not peer.deaf for peer in self.peers.values()):
             for question in list(self.open):
-                self._settle(question, None, "deny")
-                self.unheard.append(question)
+                self._resolve_prompt(question, None, "deny")
+                self.unanswerable.append(question)
 
-    def _settle(self, question: str, by: str | None, how: str) -> None:
-        must(question in self.open, "settled twice", question)
+    def _resolve_prompt(self, question: str, by: str | None, how: str) -> None:
+        require(question in self.open, "settled twice", question)
         del self.open[question]
-        self.settled[question] = (by, how)
+        self.resolved[question] = (by, how)
 
-    def _heard(self) -> list[Frame]:
+    def _take_input(self) -> list[Frame]:
         """What the conversation was told since the last look, but for the denials of what nobody
         could answer.
 
@@ -225,20 +227,22 @@ class Bridge(RuleBasedStateMachine):
         told = list[Frame]()
         while self.play.stdin:
             line = self.play.stdin.pop(0)
-            if not self._keeps(line):
+            if not self._accept_setting(line):
                 told.append(line)
-        unheard, self.unheard = self.unheard, []
+        unheard, self.unanswerable = self.unanswerable, []
         denials = [line for line in told if line.get("response", {}).get("request_id") in unheard]
-        must(
+        require(
             [line["response"]["request_id"] for line in denials] == unheard,
             "unheard",
             unheard,
             denials,
         )
-        must(all(line["response"]["response"]["behavior"] == "deny" for line in denials), denials)
+        require(
+            all(line["response"]["response"]["behavior"] == "deny" for line in denials), denials
+        )
         return [line for line in told if line not in denials]
 
-    def _keeps(self, line: Frame) -> bool:
+    def _accept_setting(self, line: Frame) -> bool:
         request, body = line.get("request", {}), {}
         if request.get("subtype") == "set_permission_mode":
             self.mode = body["mode"] = request["mode"]
@@ -250,11 +254,11 @@ class Bridge(RuleBasedStateMachine):
         self.play.said({"type": "control_response", "response": said})
         return True
 
-    def _nothing(self) -> None:
-        told = self._heard()
-        must(not told, "the conversation was told", told)
+    def _check_no_input(self) -> None:
+        told = self._take_input()
+        require(not told, "the conversation was told", told)
 
-    def _peer(self, place: int) -> Peer:
+    def _pick_peer(self, place: int) -> Peer:
         present = list(self.peers.values())
         return present[place % len(present)]
 
@@ -262,17 +266,17 @@ class Bridge(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.peers) < PEERS)
     @rule(drives=st.booleans(), partial=mostly, history=mostly, back=st.integers(0, 3))
-    def comes(self, drives: bool, partial: bool, history: bool, back: int) -> None:
+    def connect_peer(self, drives: bool, partial: bool, history: bool, back: int) -> None:
         """Somebody comes: for the first time, or back with the cursor that it had, or with one that
         is not there.
         """
-        self._comes(drives, partial, history, back)
+        self._add_peer(drives, partial, history, back)
 
-    def _comes(self, drives: bool, partial: bool, history: bool, back: int) -> None:
+    def _add_peer(self, drives: bool, partial: bool, history: bool, back: int) -> None:
         self.number += 1
         cursor = None
-        if back and self.left:
-            cursor = self.left[-back % len(self.left)]
+        if back and self.former_cursors:
+            cursor = self.former_cursors[-back % len(self.former_cursors)]
         if back == 3:
             cursor = (self.log.generation, self.log.last + 1)
         peer = Peer(self.number, "", drives, partial, cursor)
@@ -281,7 +285,7 @@ class Bridge(RuleBasedStateMachine):
         peer.expected = cursor if history else None
         after = None if cursor is None else {"generation": cursor[0], "number": cursor[1]}
         self.play.hub.add_client(peer.number)
-        peer.mark = self.log.last
+        peer.sync_position = self.log.last
         keys: Frame = {
             "protocol": 1,
             "client": "c",
@@ -291,43 +295,47 @@ class Bridge(RuleBasedStateMachine):
         self.play.say(peer.number, "hello", **keys, partial=partial, replay=history, knows=["ask"])
         self.peers[peer.number] = peer
         if drives and self.driver is None:
-            self._give(peer)
-        self._nothing()
+            self._set_controller(peer)
+        self._check_no_input()
 
     @precondition(lambda self: self.peers)
     @rule(place=peers, reads=st.booleans(), how_often=seldom)
-    def goes(self, place: int, reads: bool, how_often: int) -> None:
+    def disconnect_peer(self, place: int, reads: bool, how_often: int) -> None:
         """Somebody goes, with or without reading first."""
         if how_often:
             return
-        peer = self._peer(place)
+        peer = self._pick_peer(place)
         if reads:
-            self._read(peer, 1000)
+            self._read_frames(peer, 1000)
         del self.peers[peer.number]
-        self.left.append((peer.generation, peer.cursor))
+        self.former_cursors.append((peer.generation, peer.cursor))
         self.play.hub.remove_client(peer.number)
         self.play.do()
         if self.driver is peer:
-            self._give(None)
+            self._set_controller(None)
         if peer.number in self.judges:
             self.judges[peer.number] = None
         if peer.number in self.forbids:
             self.forbade.append(self.forbids.pop(peer.number))
-        must(self.play.hub.is_busy or not self.taken, "a message waits, and nothing runs")
+        require(
+            self.play.hub.is_busy or not self.accepted_messages, "a message waits, and nothing runs"
+        )
         if not self.play.hub.is_busy:
             self.forbade.clear()
         left = [call for call, judge in self.calls.items() if judge is peer]
         self.calls = {call: judge for call, judge in self.calls.items() if judge is not peer}
         self._deny_unheard()
-        self._denied(left)
+        self._check_denied(left)
         if self.judges:
-            self.asks_a_hook(0)
+            self.ask_hook(0)
 
-    def _denied(self, calls: list[str]) -> None:
-        told = [line["response"] for line in self._heard()]
-        must([one["request_id"] for one in told] == calls, "calls", calls, "and the answers", told)
+    def _check_denied(self, calls: list[str]) -> None:
+        told = [line["response"] for line in self._take_input()]
+        require(
+            [one["request_id"] for one in told] == calls, "calls", calls, "and the answers", told
+        )
         for one in told:
-            must(
+            require(
                 one["response"]["hookSpecificOutput"]["permissionDecision"] == "deny",
                 "not denied",
                 one,
@@ -335,27 +343,27 @@ class Bridge(RuleBasedStateMachine):
 
     @precondition(lambda self: self.peers)
     @rule(place=peers, most=st.sampled_from([1, 300, 100_000]), times=st.integers(1, 5))
-    def reads(self, place: int, most: int, times: int) -> None:
+    def read_part(self, place: int, most: int, times: int) -> None:
         """Somebody reads a part of what waits."""
-        peer = self._peer(place)
+        peer = self._pick_peer(place)
         for _ in range(times):
-            self._read(peer, most)
+            self._read_frames(peer, most)
 
     @precondition(lambda self: self.peers)
     @rule(place=peers)
-    def reads_all(self, place: int) -> None:
+    def read_all(self, place: int) -> None:
         """Somebody reads all that waits; then it believes what is true."""
-        peer, play = self._peer(place), self.play
-        self.time_goes_by(0)
+        peer, play = self._pick_peer(place), self.play
+        self.advance_time(0)
         while peer.number in play.hub.list_ready_clients() or any(
             read.client_number == peer.number for read in play.reads
         ):
-            self._read(peer, 100_000)
+            self._read_frames(peer, 100_000)
             play.answer_reads(len(play.reads))
-        must(peer.cursor == self.log.last, "at", peer.cursor, "of", self.log.last)
-        must(peer.synced, "never in sync")
-        must(peer.believes == set(self.open), "believes", peer.believes, "open", set(self.open))
-        must(
+        require(peer.cursor == self.log.last, "at", peer.cursor, "of", self.log.last)
+        require(peer.synced, "never in sync")
+        require(peer.believes == set(self.open), "believes", peer.believes, "open", set(self.open))
+        require(
             peer.driver == play.hub.controller_name,
             "believes that",
             peer.driver,
@@ -364,9 +372,9 @@ class Bridge(RuleBasedStateMachine):
         )
         # a frame says the model and the mode as well
         now = {key: peer.state.get(key) for key in play.hub.status_fields}
-        must(now == play.hub.status_fields, "state", peer.state, play.hub.status_fields)
+        require(now == play.hub.status_fields, "state", peer.state, play.hub.status_fields)
         if peer.partial and self.part is not None and peer.block is not None:
-            must(
+            require(
                 peer.block == self.part, "the block is at", self.part, "and it was told", peer.block
             )
 
@@ -377,69 +385,73 @@ class Bridge(RuleBasedStateMachine):
         size=st.sampled_from([5, 200, 2500]),
         together=st.booleans(),
     )
-    def lines(self, count: int, size: int, together: bool) -> None:
+    def add_lines(self, count: int, size: int, together: bool) -> None:
         """Whole lines come, at once or one by one. One has all of the block that is open."""
         made = []
         for _ in range(count if size < 2500 else 1):
-            self.said += 1
+            self.line_count += 1
             made.append(
-                {"type": "system", "subtype": "status", "said": self.said, "text": "x" * size}
+                {"type": "system", "subtype": "status", "said": self.line_count, "text": "x" * size}
             )
         self.play.said(*made) if together else [self.play.said(one) for one in made]
 
     @rule(parts=st.integers(1, 4), size=st.sampled_from([5, 300]))
-    def parts_of_a_block(self, parts: int, size: int) -> None:
+    def add_block_parts(self, parts: int, size: int) -> None:
         """Partial lines: a block begins, or goes on."""
         for _ in range(parts):
             if self.part is None:
-                self._event("message_start")
-                self._event("content_block_start")
+                self._emit_event("message_start")
+                self._emit_event("content_block_start")
                 self.part = 0
             else:
-                self._event("content_block_delta", part=self.part, text="x" * size)
+                self._emit_event("content_block_delta", part=self.part, text="x" * size)
                 self.part += 1
 
     @precondition(lambda self: self.part is not None)
     @rule(whole=st.booleans())
-    def block_ends(self, whole: bool) -> None:
+    def end_block(self, whole: bool) -> None:
         """The whole line of a block, then its last partial one."""
         if whole:
             self.play.said(
                 {"type": "assistant", "parent_tool_use_id": None, "message": {"content": []}}
             )
-        self._event("content_block_stop")
-        self._event("message_stop")
+        self._emit_event("content_block_stop")
+        self._emit_event("message_stop")
         self.part = None
 
-    def _event(self, kind: str, **keys: object) -> None:
+    def _emit_event(self, kind: str, **keys: object) -> None:
         self.play.said(
             {"type": "stream_event", "event": {"type": kind, **keys}, "parent_tool_use_id": None}
         )
 
     @rule(name=st.sampled_from(NAMES), size=st.sampled_from([5, 1500]))
-    def asks(self, name: str, size: int) -> None:
+    def ask_permission(self, name: str, size: int) -> None:
         """The conversation asks; a question has a new id each time."""
-        identity = f"{name}-{self.said}-{len(self.settled)}-{len(self.open)}-{self.log.generation}"
-        if identity in self.settled or identity in self.open:
+        identity = (
+            f"{name}-{self.line_count}-{len(self.resolved)}-{len(self.open)}-{self.log.generation}"
+        )
+        if identity in self.resolved or identity in self.open:
             return
         self.play.question(identity, text="x" * size)
         if len(self.open) < SMALL[questions, "OPEN"]:
             self.open[identity] = None
             self.since[identity] = self.play.seconds
             self._deny_unheard()
-            self._nothing()
+            self._check_no_input()
         else:
             (response,) = self.play.responses()
-            must(response["response"]["behavior"] == "deny", "one question too many was not denied")
+            require(
+                response["response"]["behavior"] == "deny", "one question too many was not denied"
+            )
 
     @precondition(lambda self: self.judges)
     @rule(which=st.integers(0, 9))
-    def asks_a_hook(self, which: int) -> None:
+    def ask_hook(self, which: int) -> None:
         """The conversation asks a hook about a call."""
         number = list(self.judges)[which % len(self.judges)]
         judge = self.judges[number]
-        self.said += 1
-        call = f"call-{self.said}"
+        self.line_count += 1
+        call = f"call-{self.line_count}"
         request = {
             "subtype": "hook_callback",
             "callback_id": f"{number}/h",
@@ -448,37 +460,37 @@ class Bridge(RuleBasedStateMachine):
         self.play.said({"type": "control_request", "request_id": call, "request": request})
         if judge is not None:
             self.calls[call] = judge
-            self._nothing()
+            self._check_no_input()
         else:
-            self._denied([call])
+            self._check_denied([call])
 
     @precondition(lambda self: self.open)
     @rule(place=st.integers(0, 9))
-    def takes_back(self, place: int) -> None:
+    def cancel_prompt(self, place: int) -> None:
         """The conversation wants no answer any more."""
         question = list(self.open)[place % len(self.open)]
-        self._settle(question, None, "cancelled")
+        self._resolve_prompt(question, None, "cancelled")
         self.play.said({"type": "control_cancel_request", "request_id": question})
-        self._nothing()
+        self._check_no_input()
 
     @rule(failed=st.booleans())
-    def turn_ends(self, failed: bool) -> None:
+    def end_turn(self, failed: bool) -> None:
         """The conversation says back what it has taken, and a result."""
         for question in list(self.open):
-            self._settle(question, None, "ended")
-        for message in self.taken:
+            self._resolve_prompt(question, None, "ended")
+        for message in self.accepted_messages:
             self.play.said({**message, "isReplay": True})
-        self.taken = []
+        self.accepted_messages = []
         self.part = None
         self.play.said(
             {"type": "result", "subtype": "success", "is_error": failed, "result": "done"}
         )
         self.forbade.clear()
-        self._nothing()
-        must(not self.play.hub.is_busy, "runs after its end")
+        self._check_no_input()
+        require(not self.play.hub.is_busy, "runs after its end")
 
     @rule(seconds=st.sampled_from([1, 20, 31]))
-    def time_goes_by(self, seconds: int) -> None:
+    def advance_time(self, seconds: int) -> None:
         """Questions that wait too long are denied."""
         self.play.seconds += seconds
         late = [
@@ -487,11 +499,11 @@ class Bridge(RuleBasedStateMachine):
             if self.play.seconds - self.since[question] >= PATIENCE
         ]
         for question in late:
-            self._settle(question, None, "timeout")
+            self._resolve_prompt(question, None, "timeout")
         self.play.hub.tick()
         self.play.do()
-        denied = [line["response"] for line in self._heard()]
-        must([one["request_id"] for one in denied] == late, "denied", denied, "late", late)
+        denied = [line["response"] for line in self._take_input()]
+        require([one["request_id"] for one in denied] == late, "denied", denied, "late", late)
 
     # -- what clients say --------------------------------------------------------------------------
 
@@ -502,115 +514,115 @@ class Bridge(RuleBasedStateMachine):
         again=st.booleans(),
         takes=st.booleans(),
     )
-    def message(self, place: int, identity: str | None, again: bool, takes: bool) -> None:
+    def send_message(self, place: int, identity: str | None, again: bool, takes: bool) -> None:
         """Somebody says a message, perhaps one that was said before, perhaps twice."""
-        peer = self._peer(place)
+        peer = self._pick_peer(place)
         if takes:
-            self.changes_the_driver(place, "take")
+            self.change_controller(place, "take")
         for _ in range(1 + again):
             keys = {} if identity is None else {"id": identity}
             known = identity in self.messages
             may = peer.drives and self.driver in (None, peer)
             self.play.say(peer.number, "message", message=user(), **keys)
             if may and not known:
-                self._give(peer)
-            told = self._heard()
+                self._set_controller(peer)
+            told = self._take_input()
             if known or not may:
-                must(not told, "told", told)
+                require(not told, "told", told)
                 continue
             (line,) = told
-            must(line["type"] == "user" and line["message"] == user(), line)
+            require(line["type"] == "user" and line["message"] == user(), line)
             if identity is not None:
                 self.messages.append(identity)
-                must(len(identity) <= SHORT or line["uuid"] == identity, "another uuid", line)
-            self.taken.append(line)
+                require(len(identity) <= SHORT or line["uuid"] == identity, "another uuid", line)
+            self.accepted_messages.append(line)
 
-    @precondition(lambda self: self.peers and (self.open or self.settled))
+    @precondition(lambda self: self.peers and (self.open or self.resolved))
     @rule(place=peers, which=st.integers(0, 9), allow=st.booleans())
-    def answer(self, place: int, which: int, allow: bool) -> None:
+    def answer_prompt(self, place: int, which: int, allow: bool) -> None:
         """Somebody answers a question: an open one, or one that was settled."""
-        peer = self._peer(place)
-        known = [*self.open, *self.settled]
+        peer = self._pick_peer(place)
+        known = [*self.open, *self.resolved]
         question = known[which % len(known)]
-        may = self._may_answer(peer)
+        may = self._can_answer(peer)
         how = "allow" if allow else "deny"
         if may and question in self.open:
-            self._settle(question, peer_name(self, peer), how)
+            self._resolve_prompt(question, find_peer_name(self, peer), how)
             wanted = 1
         else:
             wanted = 0
         self.play.say(peer.number, "answer", question=question, decision={"behavior": how})
-        told = self._heard()
-        must(len(told) == wanted, "answers", told)
+        told = self._take_input()
+        require(len(told) == wanted, "answers", told)
         for line in told:
-            must(line["response"]["request_id"] == question, line)
-            must(line["response"]["response"]["behavior"] == how, line)
+            require(line["response"]["request_id"] == question, line)
+            require(line["response"]["response"]["behavior"] == how, line)
 
     @precondition(lambda self: self.peers)
     @rule(place=peers)
-    def interrupt(self, place: int) -> None:
+    def interrupt_turn(self, place: int) -> None:
         """Somebody interrupts: every open question is cancelled."""
-        peer = self._peer(place)
+        peer = self._pick_peer(place)
         if peer.drives:
             for question in list(self.open):
-                self._settle(question, peer_name(self, peer), "interrupt")
+                self._resolve_prompt(question, find_peer_name(self, peer), "interrupt")
         self.play.say(peer.number, "interrupt")
-        told = self._heard()
-        must(len(told) == peer.drives, "interrupts", told)
+        told = self._take_input()
+        require(len(told) == peer.drives, "interrupts", told)
 
     @precondition(lambda self: self.peers)
     @rule(place=peers, kind=st.sampled_from(["take", "release", "deaf"]))
-    def changes_the_driver(self, place: int, kind: str) -> None:
+    def change_controller(self, place: int, kind: str) -> None:
         """Somebody takes over, or lets go, or answers nothing any more."""
-        peer = self._peer(place)
+        peer = self._pick_peer(place)
         if kind == "deaf":
             peer.deaf = True
             self._deny_unheard()
         if peer.drives and kind == "take":
-            self._give(peer)
+            self._set_controller(peer)
         elif kind == "release" and self.driver is peer:
-            self._give(None)
+            self._set_controller(None)
         self.play.say(peer.number, kind)
-        self._nothing()
+        self._check_no_input()
 
     @precondition(lambda self: self.peers)
     @rule(place=peers, kind=st.sampled_from(["model", "mode", "end", "odd"]))
-    def drives(self, place: int, kind: str) -> None:
+    def send_command(self, place: int, kind: str) -> None:
         """Somebody does what only the driver may, or says what means nothing."""
-        peer = self._peer(place)
+        peer = self._pick_peer(place)
         if kind == "odd":
             for raw in NONSENSE:
                 self.play.hub.on_client_frame(peer.number, raw)
         may = kind != "odd" and peer.drives and self.driver in (None, peer)
         ends = len(self.play.ended_by)
         self.play.say(peer.number, kind, model="m", mode="acceptEdits")
-        told = len(self._heard()) + len(self.play.ended_by) - ends
+        told = len(self._take_input()) + len(self.play.ended_by) - ends
         if kind == "mode":
-            must(not told, "modes", told)
+            require(not told, "modes", told)
             if may:
                 self.chosen = "acceptEdits"
-                self.forbids[peer.number] = self.forbids.get(peer.number, Forbidden())._replace(
-                    mode=""
-                )
+                self.forbids[peer.number] = self.forbids.get(
+                    peer.number, PeerRestrictions()
+                )._replace(mode="")
             return
-        must(told == may, kind, "was done", told, "times")
+        require(told == may, kind, "was done", told, "times")
 
     @precondition(lambda self: self.peers)
     @rule(place=peers, hooks=mostly, takes=mostly)
-    def brings_hooks(self, place: int, hooks: bool, takes: bool) -> None:
+    def send_hooks(self, place: int, hooks: bool, takes: bool) -> None:
         """Somebody says `initialize`, with hooks of its own or without; perhaps a call is asked
         about at once.
         """
-        peer = self._peer(place)
+        peer = self._pick_peer(place)
         if takes:
-            self.changes_the_driver(place, "take")
-        self.said += 1
+            self.change_controller(place, "take")
+        self.line_count += 1
         brought = {"hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}} if hooks else {}
         request = {"subtype": "initialize", **brought}
-        self.play.say(peer.number, "request", id=f"i{self.said}", request=request)
+        self.play.say(peer.number, "request", id=f"i{self.line_count}", request=request)
         may = peer.drives and self.driver in (None, peer)
-        told = self._heard()
-        must(len(told) == may, "asked by who may not")
+        told = self._take_input()
+        require(len(told) == may, "asked by who may not")
         if may and hooks:
             self.judges = {
                 number: judge for number, judge in self.judges.items() if judge is not None
@@ -619,50 +631,50 @@ class Bridge(RuleBasedStateMachine):
         if may:
             groups = told[0]["request"].get("hooks", {}).get("PreToolUse", ())
             named = [name for group in groups for name in group["hookCallbackIds"]]
-            must(
+            require(
                 sorted(named) == sorted(f"{number}/h" for number in self.judges),
                 "hooks",
                 named,
                 self.judges,
             )
         if self.judges and takes:
-            self.asks_a_hook(place)
+            self.ask_hook(place)
 
     @precondition(lambda self: len(self.peers) > 1)
     @rule(place=peers, waits=st.booleans(), hooks=st.booleans())
-    def brings_and_goes(self, place: int, waits: bool, hooks: bool) -> None:
+    def send_hooks_and_leave(self, place: int, waits: bool, hooks: bool) -> None:
         """Somebody brings what judges and forbids, says a message, perhaps, and goes at once."""
         if hooks:
-            self.brings_hooks(place, True, True)
-        self.narrows(place, "plan")
+            self.send_hooks(place, True, True)
+        self.send_restriction(place, "plan")
         if waits:
-            self.message(place, None, False, True)
-        self.goes(place, False, 0)
+            self.send_message(place, None, False, True)
+        self.disconnect_peer(place, False, 0)
         if self.peers:
-            self.brings_hooks(place, False, True)
-        self.what_is_forbidden_holds()
+            self.send_hooks(place, False, True)
+        self.check_restrictions()
 
     @precondition(lambda self: self.peers)
     @rule(place=peers, mode=st.sampled_from(["", "plan", "default"]))
-    def narrows(self, place: int, mode: str) -> None:
+    def send_restriction(self, place: int, mode: str) -> None:
         """Somebody forbids a wider mode, or a tool of its own."""
-        peer = self._peer(place)
+        peer = self._pick_peer(place)
         self.play.say(
             peer.number, "narrow", **({"mode": mode} if mode else {"deny": [f"T{peer.number}"]})
         )
         if peer.drives:
-            known = self.forbids.get(peer.number, Forbidden())
+            known = self.forbids.get(peer.number, PeerRestrictions())
             own = {f"T{peer.number}"} if not mode else set[str]()
-            self.forbids[peer.number] = Forbidden(
+            self.forbids[peer.number] = PeerRestrictions(
                 find_strictest_mode([known.mode or mode, mode or known.mode]), known.rules | own
             )
-        self._nothing()
+        self._check_no_input()
 
     @precondition(lambda self: self.peers and self.calls)
     @rule(place=peers, which=st.integers(0, 9))
-    def replies(self, place: int, which: int) -> None:
+    def answer_hook(self, place: int, which: int) -> None:
         """Somebody answers for a hook: its own, or that of another."""
-        peer, call = self._peer(place), list(self.calls)[which % len(self.calls)]
+        peer, call = self._pick_peer(place), list(self.calls)[which % len(self.calls)]
         may = self.calls[call] is peer
         for _ in range(2):
             self.play.say(
@@ -671,10 +683,12 @@ class Bridge(RuleBasedStateMachine):
                 id=call,
                 response={"subtype": "success", "response": {"by": place}},
             )
-        told = self._heard()
-        must(len(told) == may, "answers for a hook:", told)
+        told = self._take_input()
+        require(len(told) == may, "answers for a hook:", told)
         if may:
-            must(told[0]["response"]["request_id"] == call and self.calls.pop(call) is peer, told)
+            require(
+                told[0]["response"]["request_id"] == call and self.calls.pop(call) is peer, told
+            )
 
     # -- the host and its log ----------------------------------------------------------------------
 
@@ -690,45 +704,47 @@ class Bridge(RuleBasedStateMachine):
         self.log.first = min(self.log.first + count, self.log.last + 1)
 
     @rule(killed=st.booleans(), how_often=seldom)
-    def host_ends(self, killed: bool, how_often: int) -> None:
+    def restart_host(self, killed: bool, how_often: int) -> None:
         """The host is killed or closes, and lives again."""
         if how_often:
             return
         if not killed:
             for question in list(self.open):
-                self._settle(question, None, "ended")
+                self._resolve_prompt(question, None, "ended")
             self.play.hub.close("idle")
             self.play.do()
             for peer in self.peers.values():
-                self._read(peer, 1_000_000)
+                self._read_frames(peer, 1_000_000)
         for peer in self.peers.values():
-            self.left.append((peer.generation, peer.cursor))
+            self.former_cursors.append((peer.generation, peer.cursor))
         self.peers.clear()
         self.log.generation += 1
-        self._live()
+        self._start_host()
 
     # -- what a client reads -----------------------------------------------------------------------
 
-    def _read(self, peer: Peer, most: int) -> None:
+    def _read_frames(self, peer: Peer, most: int) -> None:
         hub = self.play.hub
         if peer.number in hub.list_ready_clients():
             data = hub.take_outgoing(peer.number, most)
-            must(not data or data.endswith(b"\n"), "a part of a frame")
+            require(not data or data.endswith(b"\n"), "a part of a frame")
             for raw in data.splitlines():
-                self._told(peer, json.loads(raw))
+                self._check_frame(peer, json.loads(raw))
             self.play.do()
 
-    def _told(self, peer: Peer, frame: Frame) -> None:
+    def _check_frame(self, peer: Peer, frame: Frame) -> None:
         kind = frame["kind"]
-        must(not peer.gone, "told after bye", frame)
-        must(peer.welcomed or kind in ("welcome", "refused"), "told before welcome", frame)
+        require(not peer.has_left, "told after bye", frame)
+        require(peer.welcomed or kind in ("welcome", "refused"), "told before welcome", frame)
         told = getattr(self, f"_told_{kind}", None)
         if told is not None:
             told(peer, frame)
 
     def _told_welcome(self, peer: Peer, frame: Frame) -> None:
-        must(not peer.welcomed, "welcomed twice")
-        must(frame["number"] == peer.mark, "welcome", frame["number"], peer.mark)
+        require(not peer.welcomed, "welcomed twice")
+        require(
+            frame["number"] == peer.sync_position, "welcome", frame["number"], peer.sync_position
+        )
         peer.welcomed, peer.name = True, frame["client"]
         peer.generation = frame["generation"]
         peer.state, peer.driver = frame["state"], frame["driver"]
@@ -738,12 +754,14 @@ class Bridge(RuleBasedStateMachine):
         first, last, reason = frame["from"], frame["to"], frame["reason"]
         if reason in ("generation", "unknown"):
             asked = peer.expected
-            must(asked is not None and first == 1 and last == peer.mark, "gap", frame, asked)
-            there = asked[0] == peer.generation and 0 <= asked[1] <= peer.mark
-            must(not there, "a gap although the cursor", asked, "is there")
+            require(
+                asked is not None and first == 1 and last == peer.sync_position, "gap", frame, asked
+            )
+            there = asked[0] == peer.generation and 0 <= asked[1] <= peer.sync_position
+            require(not there, "a gap although the cursor", asked, "is there")
             peer.cursor, peer.expected = 0, None
         elif reason == "lost":
-            must(
+            require(
                 first == peer.cursor + 1 and last < self.log.first,
                 "gap",
                 frame,
@@ -753,7 +771,7 @@ class Bridge(RuleBasedStateMachine):
             )
             peer.cursor = last
         else:
-            must(
+            require(
                 first == peer.cursor + 1 and last <= self.log.last, "gap", frame, "at", peer.cursor
             )
             peer.block, peer.fresh = None, True
@@ -764,16 +782,18 @@ class Bridge(RuleBasedStateMachine):
             return
         number = frame["number"]
         if peer.expected is not None:
-            there = peer.expected[0] == peer.generation and 0 <= peer.expected[1] <= peer.mark
-            must(there, "no gap although the cursor", peer.expected, "is not there")
-        must(number == peer.cursor + 1, "line", number, "behind", peer.cursor)
+            there = (
+                peer.expected[0] == peer.generation and 0 <= peer.expected[1] <= peer.sync_position
+            )
+            require(there, "no gap although the cursor", peer.expected, "is not there")
+        require(number == peer.cursor + 1, "line", number, "behind", peer.cursor)
         entry = self.log.entries[number - 1]
-        must(
+        require(
             entry.number == number and json.loads(entry.line) == frame["line"],
             "another line than the log's",
             frame,
         )
-        must(
+        require(
             (entry.generation, entry.at_ms) == (frame["generation"], frame["at"]),
             "another place or time",
             frame,
@@ -785,13 +805,13 @@ class Bridge(RuleBasedStateMachine):
             peer.block = None
 
     def _told_part(self, peer: Peer, event: Frame) -> None:
-        must(peer.partial, "a partial line for who wants none")
-        must(peer.synced, "a partial line before the history was told")
+        require(peer.partial, "a partial line for who wants none")
+        require(peer.synced, "a partial line before the history was told")
         kind = event["type"]
         if kind == "content_block_start":
             peer.block = 0
         elif kind == "content_block_delta":
-            must(
+            require(
                 peer.block == event["part"],
                 "part",
                 event["part"],
@@ -803,31 +823,40 @@ class Bridge(RuleBasedStateMachine):
             peer.block = None
 
     def _told_synced(self, peer: Peer, frame: Frame) -> None:
-        must(not peer.synced, "in sync twice")
-        must(
-            frame["number"] == peer.mark, "in sync at", frame["number"], "and it came at", peer.mark
+        require(not peer.synced, "in sync twice")
+        require(
+            frame["number"] == peer.sync_position,
+            "in sync at",
+            frame["number"],
+            "and it came at",
+            peer.sync_position,
         )
-        must(peer.cursor >= peer.mark, "in sync, and behind", peer.cursor, peer.mark)
+        require(
+            peer.cursor >= peer.sync_position,
+            "in sync, and behind",
+            peer.cursor,
+            peer.sync_position,
+        )
         peer.synced = True
 
     def _told_question(self, peer: Peer, frame: Frame) -> None:
         question = frame["question"]
-        must(question not in peer.believes, "asked twice", question)
-        must(question in self.open or question in self.settled, "never asked", question)
+        require(question not in peer.believes, "asked twice", question)
+        require(question in self.open or question in self.resolved, "never asked", question)
         peer.believes.add(question)
 
     def _told_settled(self, peer: Peer, frame: Frame) -> None:
         question = frame["question"]
-        must(
-            self.settled.get(question) == (frame["by"], frame["how"]),
+        require(
+            self.resolved.get(question) == (frame["by"], frame["how"]),
             "settled",
             frame,
-            self.settled.get(question),
+            self.resolved.get(question),
         )
         peer.believes.discard(question)
 
     def _told_ask(self, peer: Peer, frame: Frame) -> None:
-        must(self.calls.get(frame["id"], peer) is peer, "a hook of another client's", frame)
+        require(self.calls.get(frame["id"], peer) is peer, "a hook of another client's", frame)
 
     def _told_state(self, peer: Peer, frame: Frame) -> None:
         peer.state = {key: value for key, value in frame.items() if key != "kind"}
@@ -836,38 +865,38 @@ class Bridge(RuleBasedStateMachine):
         peer.driver = frame["client"]
 
     def _told_bye(self, peer: Peer, frame: Frame) -> None:
-        peer.gone = True
+        peer.has_left = True
 
     # -- always ------------------------------------------------------------------------------------
 
     @invariant()
-    def the_driver_is_the_model_s(self) -> None:
-        name = None if self.driver is None else peer_name(self, self.driver)
-        must(
+    def check_controller(self) -> None:
+        name = None if self.driver is None else find_peer_name(self, self.driver)
+        require(
             self.play.hub.controller_name == name,
             self.play.hub.controller_name,
             "drives, not",
             name,
         )
-        must(
+        require(
             (self.play.facts or {"status": "idle"})["status"] != "waiting" or self.open,
             "waits for nothing",
         )
 
     @invariant()
-    def what_is_forbidden_holds(self) -> None:
-        self._nothing()
+    def check_restrictions(self) -> None:
+        self._check_no_input()
         all_of = [*self.forbids.values(), *self.forbade]
         mode = find_strictest_mode([self.chosen, *(each.mode for each in all_of if each.mode)])
-        must(self.mode == mode, "in mode", self.mode, "not", mode)
+        require(self.mode == mode, "in mode", self.mode, "not", mode)
         rules = set[str]().union(*(each.rules for each in all_of))
-        must(self.rules == rules, "keeps to", self.rules, "not", rules)
+        require(self.rules == rules, "keeps to", self.rules, "not", rules)
 
     @invariant()
-    def what_waits_is_bounded(self) -> None:
+    def check_queue_limits(self) -> None:
         for peer in self.peers.values():
             waits = self.play.hub._state.subscribers.clients[peer.number]
-            must(
+            require(
                 waits._queued_bytes <= HELD_BYTES and waits._queued_lines <= HELD_LINES,
                 waits._queued_bytes,
                 "bytes",
@@ -876,16 +905,16 @@ class Bridge(RuleBasedStateMachine):
             )
 
     @invariant()
-    def the_log_has_no_hole(self) -> None:
-        must(self.log.last == len(self.log.entries), "a number is missing")
+    def check_log(self) -> None:
+        require(self.log.last == len(self.log.entries), "a number is missing")
 
 
-def peer_name(machine: Bridge, peer: Peer) -> str:
+def find_peer_name(machine: Bridge, peer: Peer) -> str:
     """The name of a client here, which it may not have read yet."""
     return machine.play.hub._state.subscribers.clients[peer.number].name
 
 
-def run(examples: int, steps: int = 80) -> None:
+def run_machine(examples: int, steps: int = 80) -> None:
     """Draw so many runs, none of them known before."""
     drawn = settings(
         max_examples=examples,
@@ -899,4 +928,4 @@ def run(examples: int, steps: int = 80) -> None:
 
 
 if __name__ == "__main__":
-    run(int(sys.argv[1]))
+    run_machine(int(sys.argv[1]))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from support import check_turns
 
-from fuzzing.inputs import Run
+from fuzzing.inputs import FuzzRun
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.adapter.vendor import Adapter
@@ -29,7 +29,7 @@ class Dialect(NamedTuple):
     listen: Callable[[SessionState, Callable[[], str], Callable[[], str]], ControlSession]
 
 
-def _claude_pen(module: Any, partial: bool, limit: int) -> Any:
+def _create_claude_writer(module: Any, partial: bool, limit: int) -> Any:
     return module.StreamJsonWriter(
         STABLE_ID_PREFIX,
         writes_partial_messages=partial,
@@ -42,7 +42,7 @@ def _check_claude(said: bytes, partial: bool, limit: int) -> object:
     return check_turns(said, partial, limit=limit)
 
 
-def _yume_pen(module: Any, partial: bool, limit: int) -> Any:
+def _create_yume_encoder(module: Any, partial: bool, limit: int) -> Any:
     return module.YumeEncoder(STABLE_ID_PREFIX, max_line_bytes=limit)
 
 
@@ -51,10 +51,12 @@ def _check_yume(said: bytes, partial: bool, limit: int) -> object:
     return import_module("flat").check_flat(said)
 
 
-def _yume_control(
+def _create_yume_control(
     facts: SessionState, mint: Callable[[], str], now: Callable[[], str]
 ) -> ControlSession:
-    pen = _yume_pen(import_module("shim.core.yume.pen"), True, facts.options.max_line_bytes)
+    pen = _create_yume_encoder(
+        import_module("shim.core.yume.pen"), True, facts.options.max_line_bytes
+    )
     pen.write_init(STABLE_SESSION_ID, {})
     listening: ControlSession = import_module("shim.core.yume.control").YumeControlSession(
         facts, mint, now, pen, never_asks=False
@@ -64,23 +66,23 @@ def _yume_control(
 
 # One row for each; one whose module is not there is left out.
 DIALECTS = {
-    "claude": Dialect("shim.core.claude.pen", _claude_pen, _check_claude, ControlSession),
-    "yume": Dialect("shim.core.yume.pen", _yume_pen, _check_yume, _yume_control),
+    "claude": Dialect("shim.core.claude.pen", _create_claude_writer, _check_claude, ControlSession),
+    "yume": Dialect("shim.core.yume.pen", _create_yume_encoder, _check_yume, _create_yume_control),
 }
 PRESENT = tuple(name for name, one in DIALECTS.items() if importlib.util.find_spec(one.module))
 
 
-def dialect(run: Run) -> str:
+def select_dialect(run: FuzzRun) -> str:
     """The dialect that a run is said in."""
-    return PRESENT[run.knob("dialect", len(PRESENT))]
+    return PRESENT[run.resolve_knob("dialect", len(PRESENT))]
 
 
-def vendor(run: Run) -> Adapter:
+def select_adapter(run: FuzzRun) -> Adapter:
     """The vendor of a run, as its dialect reads it: only in Claude's own a real claude's lines are
     passed.
     """
     return (
         get_adapter(run.target)
-        if dialect(run) == "claude"
+        if select_dialect(run) == "claude"
         else get_adapter(run.target, flat=True)._replace(passthrough=False)
     )

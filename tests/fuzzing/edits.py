@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fuzzing.inputs import FLOOD, KNOB_LARGEST, KNOBS, Run
+from fuzzing.inputs import FLOOD, KNOB_LARGEST, KNOBS, FuzzRun
 
 LINE_BYTES = 300_000  # a line that has grown to this grows no more
 SPLICE_LINES = 40
@@ -27,7 +27,7 @@ class Pool(NamedTuple):
     lines: dict[str, list[bytes]]
     torture: list[bytes]
 
-    def some(self, chance: Random, target: str) -> list[bytes]:
+    def pick_lines(self, chance: Random, target: str) -> list[bytes]:
         """Some lines that belong together, most often of the same target."""
         if chance.random() < 0.15:
             target = chance.choice(list(self.lines))
@@ -36,77 +36,77 @@ class Pool(NamedTuple):
         return lines[start : start + chance.randint(1, SPLICE_LINES)]
 
 
-Edit = Callable[[Run, Random, Pool], None]
+Edit = Callable[[FuzzRun, Random, Pool], None]
 
 
 # -- whole lines -----------------------------------------------------------------------------------
 
 
-def _place(run: Run, chance: Random) -> int:
+def _pick_line_index(run: FuzzRun, chance: Random) -> int:
     return chance.randrange(len(run.lines)) if run.lines else 0
 
 
-def repeat(run: Run, chance: Random, pool: Pool) -> None:
-    here, there = _place(run, chance), _place(run, chance)
+def repeat_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here, there = _pick_line_index(run, chance), _pick_line_index(run, chance)
     run.lines[there:there] = run.lines[here : here + chance.choice((1, 1, 2, 5))] * chance.choice(
         (1, 1, 2, 9)
     )
 
 
-def swap(run: Run, chance: Random, pool: Pool) -> None:
-    here, there = _place(run, chance), _place(run, chance)
+def swap_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here, there = _pick_line_index(run, chance), _pick_line_index(run, chance)
     if run.lines:
         run.lines[here], run.lines[there] = run.lines[there], run.lines[here]
 
 
-def move(run: Run, chance: Random, pool: Pool) -> None:
-    here, there = _place(run, chance), _place(run, chance)
+def move_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here, there = _pick_line_index(run, chance), _pick_line_index(run, chance)
     taken = run.lines[here : here + chance.choice((1, 1, 3))]
     del run.lines[here : here + len(taken)]
     run.lines[there:there] = taken
 
 
-def drop(run: Run, chance: Random, pool: Pool) -> None:
-    here = _place(run, chance)
+def drop_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here = _pick_line_index(run, chance)
     del run.lines[here : here + chance.choice((1, 1, 1, 2, 5))]
 
 
-def turn_round(run: Run, chance: Random, pool: Pool) -> None:
-    here = _place(run, chance)
+def reverse_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here = _pick_line_index(run, chance)
     there = here + chance.randint(2, 8)
     run.lines[here:there] = run.lines[here:there][::-1]
 
 
-def end_early(run: Run, chance: Random, pool: Pool) -> None:
-    here = _place(run, chance)
+def end_early(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here = _pick_line_index(run, chance)
     if run.lines:
         kept = run.lines[here]
         run.lines[here:] = [kept[: chance.randint(0, len(kept))]]
 
 
-def splice(run: Run, chance: Random, pool: Pool) -> None:
-    here = _place(run, chance)
-    run.lines[here:here] = pool.some(chance, run.target)
+def splice_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here = _pick_line_index(run, chance)
+    run.lines[here:here] = pool.pick_lines(chance, run.target)
 
 
-def torture(run: Run, chance: Random, pool: Pool) -> None:
-    here = _place(run, chance)
+def insert_torture_line(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here = _pick_line_index(run, chance)
     run.lines[here:here] = [chance.choice(pool.torture)]
 
 
-def flood(run: Run, chance: Random, pool: Pool) -> None:
+def insert_flood(run: FuzzRun, chance: Random, pool: Pool) -> None:
     """One line very often, its ids (or other strings) numbered."""
     if not run.lines or chance.random() < RARE or any(line.startswith(FLOOD) for line in run.lines):
         return
-    here = _place(run, chance)
+    here = _pick_line_index(run, chance)
     line = run.lines[here]
-    event = _event(line)
+    event = _parse_event(line)
     if isinstance(event, dict) and len(line) < 2000:
         for _ in range(chance.choice((0, 1, 1, 3))):
-            place = _somewhere(event, chance, str)
+            place = _pick_location(event, chance, str)
             if place is not None:
                 place[0][place[1]] = str(place[0][place[1]])[:40] + "%d"
-        line = _dumped(event, chance)
+        line = _dump_event(event, chance)
     if len(line) < 2000 and b"\n" not in line:
         run.lines.insert(here, b"%b%d %b" % (FLOOD, chance.choice(FLOODS), line))
 
@@ -123,8 +123,8 @@ BROKEN = [
 ]  # fmt: skip
 
 
-def flip(run: Run, chance: Random, pool: Pool) -> None:
-    here = _place(run, chance)
+def flip_bytes(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here = _pick_line_index(run, chance)
     if run.lines and run.lines[here]:
         broken = bytearray(run.lines[here])
         for _ in range(chance.choice((1, 1, 2, 6))):
@@ -132,8 +132,8 @@ def flip(run: Run, chance: Random, pool: Pool) -> None:
         run.lines[here : here + 1] = bytes(broken).split(b"\n")
 
 
-def insert(run: Run, chance: Random, pool: Pool) -> None:
-    here = _place(run, chance)
+def insert_bytes(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here = _pick_line_index(run, chance)
     if run.lines:
         line = run.lines[here]
         at = chance.choice(
@@ -142,31 +142,31 @@ def insert(run: Run, chance: Random, pool: Pool) -> None:
         run.lines[here : here + 1] = (line[:at] + chance.choice(BROKEN) + line[at:]).split(b"\n")
 
 
-def lose(run: Run, chance: Random, pool: Pool) -> None:
-    here = _place(run, chance)
+def remove_bytes(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here = _pick_line_index(run, chance)
     if run.lines and run.lines[here]:
         line = run.lines[here]
         at = chance.randrange(len(line))
         run.lines[here] = line[:at] + line[at + chance.choice((1, 1, 2, 10, 100)) :]
 
 
-def break_line(run: Run, chance: Random, pool: Pool) -> None:
-    here = _place(run, chance)
+def break_line(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here = _pick_line_index(run, chance)
     if run.lines and run.lines[here]:
         line = run.lines[here]
         at = chance.randrange(len(line))
         run.lines[here : here + 1] = [line[:at], line[at:]]
 
 
-def glue(run: Run, chance: Random, pool: Pool) -> None:
-    here = _place(run, chance)
+def join_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here = _pick_line_index(run, chance)
     if len(run.lines) > here + 1:
         between = chance.choice((b"", b"", b" ", b",", b"\r", b"YOLO mode is enabled.", b"\x1b[2K"))
         run.lines[here : here + 2] = [run.lines[here] + between + run.lines[here + 1]]
 
 
-def banner(run: Run, chance: Random, pool: Pool) -> None:
-    here = _place(run, chance)
+def prepend_banner(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    here = _pick_line_index(run, chance)
     if run.lines:
         words = chance.choice(
             (
@@ -192,14 +192,14 @@ ODD: list[Any] = [
 ]  # fmt: skip
 
 
-def _event(line: bytes) -> Any:
+def _parse_event(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
 
 
-def _dumped(event: Any, chance: Random) -> bytes:
+def _dump_event(event: Any, chance: Random) -> bytes:
     """JSON as vendors print it; what orjson would not print (halves of characters, NaN) goes in as
     it is.
     """
@@ -207,7 +207,7 @@ def _dumped(event: Any, chance: Random) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _somewhere(event: Any, chance: Random, kind: type | None = None) -> tuple[Any, Any] | None:
+def _pick_location(event: Any, chance: Random, kind: type | None = None) -> tuple[Any, Any] | None:
     """A place inside a value: what holds it, and its key; of a `kind` if asked for."""
     for _ in range(8):
         inside, found = event, None
@@ -226,32 +226,34 @@ def _somewhere(event: Any, chance: Random, kind: type | None = None) -> tuple[An
     return None
 
 
-def _edited(change: Callable[[Any, Any, Random, Run], None], kind: type | None = None) -> Edit:
+def _build_event_edit(
+    change: Callable[[Any, Any, Random, FuzzRun], None], kind: type | None = None
+) -> Edit:
     """An edit that changes one place in one event."""
 
-    def edit(run: Run, chance: Random, pool: Pool) -> None:
-        here = _place(run, chance)
+    def edit(run: FuzzRun, chance: Random, pool: Pool) -> None:
+        here = _pick_line_index(run, chance)
         if not run.lines or len(run.lines[here]) > LINE_BYTES:
             return
-        event = _event(run.lines[here])
-        place = _somewhere(event, chance, kind)
+        event = _parse_event(run.lines[here])
+        place = _pick_location(event, chance, kind)
         if place is not None:
             change(*place, chance, run)
-            run.lines[here] = _dumped(event, chance)
+            run.lines[here] = _dump_event(event, chance)
 
     edit.__name__ = change.__name__
     return edit
 
 
-def retype(inside: Any, key: Any, chance: Random, run: Run) -> None:
+def replace_value(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
     inside[key] = chance.choice(ODD)
 
 
-def forget(inside: Any, key: Any, chance: Random, run: Run) -> None:
+def remove_key(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
     del inside[key]
 
 
-def rename(inside: Any, key: Any, chance: Random, run: Run) -> None:
+def rename_key(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
     if isinstance(inside, dict):
         inside[
             chance.choice(
@@ -270,37 +272,37 @@ def rename(inside: Any, key: Any, chance: Random, run: Run) -> None:
         ] = inside.pop(key)
 
 
-def renumber(inside: Any, key: Any, chance: Random, run: Run) -> None:
+def replace_number(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
     inside[key] = chance.choice(
         (0, -1, 1, 2**31, 2**53, 2**63, 2**64, 10**40, -(10**40), 0.1, 1e308, -0.0)
     )
 
 
-def nest(inside: Any, key: Any, chance: Random, run: Run) -> None:
+def nest_value(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
     value = inside[key]
     for _ in range(chance.choice((1, 2, 150, 199, 200, 201, 260, 900))):
         value = [value] if chance.random() < 0.5 else {"x": value}
     inside[key] = value
 
 
-def lengthen(inside: Any, key: Any, chance: Random, run: Run) -> None:
+def lengthen_text(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
     text = inside[key] or chance.choice(("a", "\x01", "\u00e9", "\u2028", "\U0001f600", "\\", '"'))
     times = chance.choice((2, 10, 100, 1000, 10_000))
     inside[key] = (text * times)[: LINE_BYTES // 2]
 
 
-def widen(inside: Any, key: Any, chance: Random, run: Run) -> None:
+def widen_list(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
     value = inside[key] or [chance.choice(ODD)]
     inside[key] = (value * chance.choice((2, 20, 300, 5000)))[:20_000]
 
 
-def halve(inside: Any, key: Any, chance: Random, run: Run) -> None:
+def insert_lone_surrogate(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
     text, half = inside[key], chance.choice(("\ud83d", "\ude00", "\ud83d\ud83d", "\ude00\ud83d"))
     at = chance.choice((0, len(text), chance.randint(0, len(text))))
     inside[key] = text[:at] + half + text[at:]
 
 
-def spoil(inside: Any, key: Any, chance: Random, run: Run) -> None:
+def insert_odd_text(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
     text = inside[key]
     at = chance.randint(0, len(text))
     inside[key] = (
@@ -308,84 +310,86 @@ def spoil(inside: Any, key: Any, chance: Random, run: Run) -> None:
     )
 
 
-def collide(inside: Any, key: Any, chance: Random, run: Run) -> None:
+def copy_text(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
     """A string becomes one of another line: ids that come again, types that change places."""
-    other = _somewhere(_event(chance.choice(run.lines)), chance, str)
+    other = _pick_location(_parse_event(chance.choice(run.lines)), chance, str)
     if other is not None:
         inside[key] = other[0][other[1]]
 
 
-def graft(inside: Any, key: Any, chance: Random, run: Run) -> None:
-    other = _somewhere(_event(chance.choice(run.lines)), chance)
+def copy_value(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
+    other = _pick_location(_parse_event(chance.choice(run.lines)), chance)
     if other is not None:
         inside[key] = other[0][other[1]]
 
 
-def same_key(run: Run, chance: Random, pool: Pool) -> None:
+def copy_same_key(run: FuzzRun, chance: Random, pool: Pool) -> None:
     """A key of a line takes its value from the same key of another line."""
     if not run.lines:
         return
-    here = _place(run, chance)
-    event, other = _event(run.lines[here]), _event(chance.choice(run.lines))
+    here = _pick_line_index(run, chance)
+    event, other = _parse_event(run.lines[here]), _parse_event(chance.choice(run.lines))
     for _ in range(6):
-        place = _somewhere(event, chance)
+        place = _pick_location(event, chance)
         if (
             place is not None
             and isinstance(place[0], dict)
-            and (found := _find(other, place[1])) is not None
+            and (found := _find_value(other, place[1])) is not None
         ):
             place[0][place[1]] = found
-            run.lines[here] = _dumped(event, chance)
+            run.lines[here] = _dump_event(event, chance)
             return
 
 
-def _find(value: Any, key: Any) -> Any:
+def _find_value(value: Any, key: Any) -> Any:
     if isinstance(value, dict):
         if key in value:
             return value[key]
         value = list(value.values())
     if isinstance(value, list):
-        return next((found for item in value if (found := _find(item, key)) is not None), None)
+        return next(
+            (found for item in value if (found := _find_value(item, key)) is not None), None
+        )
     return None
 
 
-def twice(run: Run, chance: Random, pool: Pool) -> None:
+def duplicate_key(run: FuzzRun, chance: Random, pool: Pool) -> None:
     """A key that an object has twice."""
-    here = _place(run, chance)
-    event = _event(run.lines[here]) if run.lines else None
+    here = _pick_line_index(run, chance)
+    event = _parse_event(run.lines[here]) if run.lines else None
     if isinstance(event, dict) and event:
         key = chance.choice(list(event))
         extra = {key: chance.choice(ODD)}
-        run.lines[here] = _dumped(event, chance)[:-1] + b"," + _dumped(extra, chance)[1:]
+        run.lines[here] = _dump_event(event, chance)[:-1] + b"," + _dump_event(extra, chance)[1:]
 
 
-def together(run: Run, chance: Random, pool: Pool) -> None:
+def merge_events(run: FuzzRun, chance: Random, pool: Pool) -> None:
     """Several lines as one list of events."""
-    here = _place(run, chance)
-    events = [event for event in map(_event, run.lines[here : here + 4]) if event is not None]
-    run.lines[here : here + 4] = [_dumped(events, chance)]
+    here = _pick_line_index(run, chance)
+    events = [event for event in map(_parse_event, run.lines[here : here + 4]) if event is not None]
+    run.lines[here : here + 4] = [_dump_event(events, chance)]
 
 
-def turn_knob(run: Run, chance: Random, pool: Pool) -> None:
+def turn_knob(run: FuzzRun, chance: Random, pool: Pool) -> None:
     """Another set-up; said as a line, because a run cannot be changed in place (see `apply`)."""
     raise NotImplementedError
 
 
 EDITS: Sequence[Edit] = (
-    repeat, swap, move, drop, turn_round, end_early, splice, torture, flood,
-    flip, insert, lose, break_line, glue, banner,
-    _edited(retype), _edited(retype), _edited(forget), _edited(rename), _edited(renumber, int), _edited(nest),
-    _edited(lengthen, str), _edited(widen, list), _edited(halve, str), _edited(spoil, str),
-    _edited(collide, str), _edited(collide, str),
-    _edited(graft), same_key, twice, together, turn_knob, turn_knob,
+    repeat_lines, swap_lines, move_lines, drop_lines, reverse_lines, end_early, splice_lines, insert_torture_line, insert_flood,
+    flip_bytes, insert_bytes, remove_bytes, break_line, join_lines, prepend_banner,
+    _build_event_edit(replace_value), _build_event_edit(replace_value), _build_event_edit(remove_key), _build_event_edit(rename_key), _build_event_edit(replace_number, int), _build_event_edit(nest_value),
+    _build_event_edit(lengthen_text, str), _build_event_edit(widen_list, list), _build_event_edit(insert_lone_surrogate, str), _build_event_edit(insert_odd_text, str),
+    _build_event_edit(copy_text, str), _build_event_edit(copy_text, str),
+    _build_event_edit(copy_value), copy_same_key, duplicate_key, merge_events, turn_knob, turn_knob,
 )  # fmt: skip
 
 
-def apply(run: Run, number: int, seed: int, pool: Pool) -> Run:
+def apply_edit(run: FuzzRun, number: int, seed: int, pool: Pool) -> FuzzRun:
     """A run after the edit of that number; its lines may be changed in place."""
     edit, chance = EDITS[number % len(EDITS)], Random(seed)
     if edit is turn_knob:
-        return run.turned(**{chance.choice(KNOBS): chance.randrange(KNOB_LARGEST)})
+        return run.replace_knobs(**{chance.choice(KNOBS): chance.randrange(KNOB_LARGEST)})
     try:
         edit(run, chance, pool)
     except RecursionError:

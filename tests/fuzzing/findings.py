@@ -13,25 +13,25 @@ from typing import Any
 from support import FIXTURES
 
 from fuzzing.dialects import PRESENT
-from fuzzing.inputs import KNOBS, Run, write
+from fuzzing.inputs import KNOBS, FuzzRun, encode_input
 from fuzzing.targets import CHILDREN, EXITS, STDERRS, TARGETS
 
 FAILURES_KEPT = 50  # distinct ones; a fuzzer that finds more has found one mistake often
 SHRINK_TRIES = 3000
 
 
-def fault(run: Run) -> tuple[str, str] | None:
+def find_failure(run: FuzzRun) -> tuple[str, str] | None:
     """What a run breaks: a short name of the failure, the same for the same mistake, and its whole
     story.
     """
     try:
         TARGETS[run.target](run)
     except Exception as error:
-        return _name(error), "".join(traceback.format_exception(error))[-4000:]
+        return _name_failure(error), "".join(traceback.format_exception(error))[-4000:]
     return None
 
 
-def _name(error: Exception) -> str:
+def _name_failure(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1]
     return f"{type(error).__name__} in {os.path.basename(last.filename)}:{last.name}:{last.lineno}"
@@ -49,19 +49,21 @@ class Findings:
         self._name = name
         folder.mkdir(parents=True, exist_ok=True)
 
-    def fuzz(self, runs: Sequence[Run]) -> None:
+    def check_runs(self, runs: Sequence[FuzzRun]) -> None:
         """Run everything in an input; a failure is written down with its input, once."""
         for run in runs:
-            self.check(run.target, write([run]), lambda run=run: TARGETS[run.target](run))
-            self.floods += run.floods() if run.target in CHILDREN else 0
+            self.run_check(
+                run.target, encode_input([run]), lambda run=run: TARGETS[run.target](run)
+            )
+            self.floods += run.count_flood_lines() if run.target in CHILDREN else 0
 
-    def check(self, target: str, given: bytes | str, run: Callable[[], int | None]) -> None:
+    def run_check(self, target: str, given: bytes | str, run: Callable[[], int | None]) -> None:
         """Do what may fail; `given` is kept when it does."""
         self.runs += 1
         try:
             self.lines[target] += run() or 0
         except Exception as error:
-            name = _name(error)
+            name = _name_failure(error)
             if name not in self.failures and len(self.failures) < FAILURES_KEPT:
                 path = self._folder / f"{self._name}-{len(self.failures) + 1}"
                 path.write_bytes(
@@ -70,7 +72,7 @@ class Findings:
                 self.failures[name] = f"{path}: {target}: {str(error)[:500]}"
                 self.save()
 
-    def child_lines(self) -> int:
+    def count_child_lines(self) -> int:
         """Lines of vendors' children that were fuzzed."""
         return sum(self.lines[name] for name in CHILDREN)
 
@@ -98,11 +100,11 @@ class Findings:
 # -- from an input to a fixture --------------------------------------------------------------------
 
 
-def shrink(run: Run, fails: Callable[[Run], bool]) -> Run:
+def shrink_run(run: FuzzRun, fails: Callable[[FuzzRun], bool]) -> FuzzRun:
     """A smaller run that still fails: fewer lines, plainer knobs, shorter lines."""
     tries = iter(range(SHRINK_TRIES))
 
-    def still(other: Run) -> bool:
+    def still(other: FuzzRun) -> bool:
         return next(tries, None) is not None and fails(other)
 
     size = max(len(run.lines) // 2, 1)
@@ -116,14 +118,14 @@ def shrink(run: Run, fails: Callable[[Run], bool]) -> Run:
                 start += size
         size //= 2
     for name in KNOBS:
-        if still(other := run.turned(**{name: 0})):
+        if still(other := run.replace_knobs(**{name: 0})):
             run = other
     for number in range(len(run.lines)):
-        run = _shorter(run, number, still)
+        run = _shorten_line(run, number, still)
     return run
 
 
-def _shorter(run: Run, number: int, still: Callable[[Run], bool]) -> Run:
+def _shorten_line(run: FuzzRun, number: int, still: Callable[[FuzzRun], bool]) -> FuzzRun:
     size = len(run.lines[number]) // 2
     while size:
         start = 0
@@ -141,29 +143,29 @@ def _shorter(run: Run, number: int, still: Callable[[Run], bool]) -> Run:
     return run
 
 
-def keep(run: Run, name: str, pins: str) -> Path:
+def write_fixture(run: FuzzRun, name: str, pins: str) -> Path:
     """The run as `fixtures/<vendor>/fuzz-<name>/`; its golden is made by `make accept`."""
     folder = FIXTURES / run.target / f"fuzz-{name}"
     folder.mkdir()
-    (folder / "vendor.ndjson").write_bytes(run.body())
-    child_exit = EXITS[run.knob("exit", len(EXITS))]
+    (folder / "vendor.ndjson").write_bytes(run.encode_body())
+    child_exit = EXITS[run.resolve_knob("exit", len(EXITS))]
     facts: dict[str, object] = {
         "source": "synthetic",
         "cli": f"{run.target}-shaped lines, found by fuzzing",
         "scenario": "lines that broke an invariant when they were found",
         "pins": pins,
     }
-    if run.knob("partial", 2):
+    if run.resolve_knob("partial", 2):
         facts["partial"] = True
     if child_exit is not None:
         facts["exit"] = child_exit.signal or child_exit.code
-    facts["stderr"] = STDERRS[run.knob("stderr", len(STDERRS))]
+    facts["stderr"] = STDERRS[run.resolve_knob("stderr", len(STDERRS))]
     text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in facts.items())
     (folder / "case.toml").write_text(text, encoding="utf-8")
     return folder
 
 
-def special(run: Run) -> list[str]:
+def list_knobs_without_fixture(run: FuzzRun) -> list[str]:
     """The knobs of a run that a fixture cannot hold: with one of them the case needs a test of its
     own.
     """

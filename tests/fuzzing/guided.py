@@ -22,10 +22,10 @@ with atheris.instrument_imports(include=["shim"]):
     for name in PRESENT:
         import_module(DIALECTS[name].module)
 
-from fuzzing.edits import apply
+from fuzzing.edits import apply_edit
 from fuzzing.findings import Findings
-from fuzzing.inputs import FLOOD, KNOBS, Run, knobs, read, write
-from fuzzing.seeds import by_target, pool, seeds
+from fuzzing.inputs import FLOOD, KNOBS, FuzzRun, build_knobs, encode_input, parse_input
+from fuzzing.seeds import build_pool, group_seeds_by_target, list_seeds
 
 INPUT_BYTES = 400_000
 CORPUS_BYTES = 32_000_000  # that a run begins with
@@ -44,16 +44,16 @@ def main(folder: Path, seconds: int, seed: int) -> None:
 
     def one_input(data: bytes) -> None:
         nonlocal saved
-        book.fuzz(read(data, NAMES))
+        book.check_runs(parse_input(data, NAMES))
         if time.monotonic() - saved > SAVE_SECONDS:
             book.save()
             saved = time.monotonic()
 
     corpus = folder / "corpus"
     corpus.mkdir(exist_ok=True)
-    _prune(corpus)
-    for number, run in enumerate(seeds()):
-        (corpus / f"seed-{number:03}").write_bytes(write([run]))
+    _prune_corpus(corpus)
+    for number, run in enumerate(list_seeds()):
+        (corpus / f"seed-{number:03}").write_bytes(encode_input([run]))
     arguments = [
         f"-max_total_time={seconds}",
         f"-seed={seed}",
@@ -66,11 +66,11 @@ def main(folder: Path, seconds: int, seed: int) -> None:
         "-print_final_stats=1",
         str(corpus),
     ]
-    atheris.Setup([sys.argv[0], *arguments], one_input, custom_mutator=mutate)
+    atheris.Setup([sys.argv[0], *arguments], one_input, custom_mutator=mutate_input)
     atheris.Fuzz()
 
 
-def _prune(corpus: Path) -> None:
+def _prune_corpus(corpus: Path) -> None:
     """Of the inputs of earlier runs the small ones are kept: every run begins with reading them
     all.
     """
@@ -81,48 +81,49 @@ def _prune(corpus: Path) -> None:
             path.unlink()
 
 
-def mutate(data: bytes, most: int, seed: int) -> bytes:
+def mutate_input(data: bytes, most: int, seed: int) -> bytes:
     """Another input: its runs edited, seeds beside them, now and then libFuzzer's own change of a
     line.
     """
     chance = Random(seed)
-    runs = [run for run in read(data, NAMES) if run.lines]
+    runs = [run for run in parse_input(data, NAMES) if run.lines]
     while len(runs) > RUNS:
         del runs[chance.randrange(len(runs))]
     for number, run in enumerate(runs):
         if chance.random() < 0.7:
             run = run._replace(lines=[line for line in run.lines if not line.startswith(FLOOD)])
         for _ in range(chance.choice((0, 1, 1, 2, 4))):
-            run = apply(run, chance.randrange(1 << 16), chance.getrandbits(32), pool())
-        runs[number] = _by_library(run, chance) if chance.random() < 0.1 else run
+            run = apply_edit(run, chance.randrange(1 << 16), chance.getrandbits(32), build_pool())
+        runs[number] = _mutate_line(run, chance) if chance.random() < 0.1 else run
     size = sum(len(run.lines) for run in runs)
     wanted = chance.choice((1, 50, LINES, LINES, LINES))
     while size < wanted and len(runs) < RUNS:
-        fresh = another(chance)
+        fresh = create_run(chance)
         size += len(fresh.lines)
         runs.append(fresh)
     chance.shuffle(runs)
-    while runs and len(made := write(runs)) > most:
+    while runs and len(made := encode_input(runs)) > most:
         runs.pop()
     return made if runs else data[:most]
 
 
-def another(chance: Random) -> Run:
+def create_run(chance: Random) -> FuzzRun:
     """A seed, set up by chance and edited some times."""
-    seed = chance.choice(seeds())
+    seed = chance.choice(list_seeds())
     run = seed._replace(
-        lines=list(seed.lines), knobs=knobs(**{name: chance.randrange(1 << 16) for name in KNOBS})
+        lines=list(seed.lines),
+        knobs=build_knobs(**{name: chance.randrange(1 << 16) for name in KNOBS}),
     )
     # a longer session: what came before, mostly without its end
     for _ in range(chance.choice((0, 2, 8))):
-        before = chance.choice(by_target()[run.target]).lines
+        before = chance.choice(group_seeds_by_target()[run.target]).lines
         run.lines[:0] = before[: -chance.choice((1, 1, 2))] if chance.random() < 0.8 else before
     for _ in range(chance.choice((1, 2, 4, 8))):
-        run = apply(run, chance.randrange(1 << 16), chance.getrandbits(32), pool())
+        run = apply_edit(run, chance.randrange(1 << 16), chance.getrandbits(32), build_pool())
     return run
 
 
-def _by_library(run: Run, chance: Random) -> Run:
+def _mutate_line(run: FuzzRun, chance: Random) -> FuzzRun:
     if run.lines:
         place = chance.randrange(len(run.lines))
         line = run.lines[place]

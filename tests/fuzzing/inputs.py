@@ -21,7 +21,7 @@ KNOB_LARGEST = 1 << 16
 KNOBS = ("partial", "dialect", "exit", "stderr", "terms", "limit", "cut", "turns")
 
 
-class Run(NamedTuple):
+class FuzzRun(NamedTuple):
     """What one target is fed: a vendor's name (or another target's), how it is set up, and its
     lines.
     """
@@ -30,21 +30,23 @@ class Run(NamedTuple):
     knobs: tuple[int, ...]
     lines: list[bytes]
 
-    def knob(self, name: str, choices: int) -> int:
+    def resolve_knob(self, name: str, choices: int) -> int:
         """The choice that a knob makes among so many."""
         return self.knobs[KNOBS.index(name)] % choices
 
-    def body(self) -> bytes:
+    def encode_body(self) -> bytes:
         """The bytes of the run, floods written out; the last line has no LF of its own."""
-        return b"\n".join(self.expanded())
+        return b"\n".join(self.expand_lines())
 
-    def expanded(self) -> Iterator[bytes]:
+    def expand_lines(self) -> Iterator[bytes]:
         """The lines of the run, floods written out."""
         room, flooded = RUN_BYTES, False
         for line in self.lines:
             # One flood in a run: a second one says no more, and would take the time of other lines.
             for said in (
-                _flood(line, 1 if flooded else FLOOD_LINES) if line.startswith(FLOOD) else (line,)
+                _expand_flood(line, 1 if flooded else FLOOD_LINES)
+                if line.startswith(FLOOD)
+                else (line,)
             ):
                 room -= len(said)
                 if room < 0:
@@ -52,11 +54,11 @@ class Run(NamedTuple):
                 yield said
             flooded = flooded or line.startswith(FLOOD)
 
-    def floods(self) -> int:
+    def count_flood_lines(self) -> int:
         """How many of its lines are repetitions."""
-        return next((_flood_count(line) for line in self.lines if line.startswith(FLOOD)), 0)
+        return next((_count_flood(line) for line in self.lines if line.startswith(FLOOD)), 0)
 
-    def turned(self, **knobs: int) -> "Run":
+    def replace_knobs(self, **knobs: int) -> "FuzzRun":
         """The same lines, set up otherwise."""
         values = list(self.knobs)
         for name, value in knobs.items():
@@ -64,23 +66,23 @@ class Run(NamedTuple):
         return self._replace(knobs=tuple(values))
 
 
-def knobs(**chosen: int) -> tuple[int, ...]:
+def build_knobs(**chosen: int) -> tuple[int, ...]:
     """A value for each knob, 0 for those not named."""
     return tuple(chosen.get(name, 0) for name in KNOBS)
 
 
-def read(data: bytes, targets: Sequence[str]) -> list[Run]:
+def parse_input(data: bytes, targets: Sequence[str]) -> list[FuzzRun]:
     """The runs of an input."""
-    runs: list[Run] = []
+    runs: list[FuzzRun] = []
     for line in data.split(b"\n"):
         if line.startswith(START) or not runs:
-            runs.append(_opened(line, targets))
+            runs.append(_parse_header(line, targets))
         if not line.startswith(START):
             runs[-1].lines.append(line)
     return runs
 
 
-def write(runs: Iterable[Run]) -> bytes:
+def encode_input(runs: Iterable[FuzzRun]) -> bytes:
     """Runs as an input."""
     return b"\n".join(
         b"\n".join(
@@ -94,7 +96,7 @@ def write(runs: Iterable[Run]) -> bytes:
     )
 
 
-def _opened(line: bytes, targets: Sequence[str]) -> Run:
+def _parse_header(line: bytes, targets: Sequence[str]) -> FuzzRun:
     words = line[1:].decode("ascii", "replace").split() if line.startswith(START) else []
     target = (
         words[0]
@@ -105,14 +107,14 @@ def _opened(line: bytes, targets: Sequence[str]) -> Run:
         int(word) % KNOB_LARGEST if word.isascii() and word.isdigit() and len(word) < 9 else 0
         for word in words[1:]
     ]
-    return Run(target, tuple([*values, *(0 for _ in KNOBS)][: len(KNOBS)]), [])
+    return FuzzRun(target, tuple([*values, *(0 for _ in KNOBS)][: len(KNOBS)]), [])
 
 
-def _flood_count(line: bytes) -> int:
+def _count_flood(line: bytes) -> int:
     count = line[1:].split(b" ", 1)[0]
     return min(int(count), FLOOD_LINES) if count.isdigit() and len(count) < 9 else 1
 
 
-def _flood(line: bytes, most: int) -> Iterator[bytes]:
+def _expand_flood(line: bytes, most: int) -> Iterator[bytes]:
     text = line[1:].split(b" ", 1)[-1]
-    return (text.replace(b"%d", b"%d" % number) for number in range(min(_flood_count(line), most)))
+    return (text.replace(b"%d", b"%d" % number) for number in range(min(_count_flood(line), most)))

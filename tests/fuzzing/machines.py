@@ -59,80 +59,82 @@ class BrokenError(AssertionError):
     """An invariant that does not hold, with the conversation up to there."""
 
 
-class Talk:
+class AgentConversation:
     """One conversation between an agent, the machine, and a frontend."""
 
     def __init__(self, agent: Agent, chance: random.Random) -> None:
         self.agent, self._chance = agent, chance
-        vendor = agent.vendor()
-        self.speech = vendor.create_child_input()
+        vendor = agent.build_adapter()
+        self.child_input = vendor.create_child_input()
         pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-        reader = self.speech.bind_translator(vendor.translator_class)
-        self.pump = ChildStream(StreamTranslation(reader, terms_of(agent.vendor_name), pen))
+        reader = self.child_input.bind_translator(vendor.translator_class)
+        self.child_stream = ChildStream(StreamTranslation(reader, terms_of(agent.vendor_name), pen))
         self.lines = b""
         self.turns = 1
         self.messages = 0
         self.story: list[str] = []
-        self._asked: list[PermissionRequest] = []
+        self._open_requests: list[PermissionRequest] = []
         self._granted: list[PermissionRequest] = []  # in this turn
-        self._settled = False
+        self._is_turn_over = False
         self._late = b""
         asking = parse_arguments(("--permission-prompt-tool", "stdio"))
-        self._told(
-            self.speech.encode_greeting(
+        self._send_to_agent(
+            self.child_input.encode_greeting(
                 LaunchRequest(asking, "", policy=Policy(workspace=Workspace("/w", "/h")))
             )
         )
-        self._told(self.speech.encode_prompt(UserMessage("hi")))
+        self._send_to_agent(self.child_input.encode_prompt(UserMessage("hi")))
 
     def run(self) -> None:
         """Draw what happens next until the conversation is over."""
         for _ in range(self._chance.randrange(1, MESSAGES)):
             move = self._chance.random()
             if move < 0.75:
-                self._says(self.agent.says())
+                self._receive_lines(self.agent.create_lines())
             elif move < 0.9:
-                self._decides()
+                self._answer_request()
             elif move < 0.94:
-                self._note("the frontend interrupts")
-                self.pump.interrupt()
-                self._told(self.speech.encode_interrupt())
+                self._add_note("the frontend interrupts")
+                self.child_stream.interrupt()
+                self._send_to_agent(self.child_input.encode_interrupt())
             elif move < 0.96:
-                self._told(self.speech.encode_mode(self._chance.choice(("plan", "default"))) or b"")
+                self._send_to_agent(
+                    self.child_input.encode_mode(self._chance.choice(("plan", "default"))) or b""
+                )
             else:
-                self._next()
-        self._finish()
+                self._send_next_message()
+        self._end_conversation()
 
-    def _note(self, words: str) -> None:
+    def _add_note(self, words: str) -> None:
         self.story.append(words)
 
     # -- the agent ---------------------------------------------------------------------------------
 
-    def _says(self, data: bytes) -> None:
+    def _receive_lines(self, data: bytes) -> None:
         """A line of the agent's. Behind the end of the turn nobody reads it until the next message
         comes.
         """
         self.messages += 1
-        self._note(f"agent: {data.decode(errors='replace').rstrip()}")
-        if self._settled:
+        self._add_note(f"agent: {data.decode(errors='replace').rstrip()}")
+        if self._is_turn_over:
             self._late += data
             return
-        said, commands = self.pump.feed(data)
+        said, commands = self.child_stream.feed(data)
         self.lines += said
         self._carry_out(commands)
-        self._sizes()
-        if self._settled:  # as the driver does it
-            for permission in self._asked:
-                self._told(
+        self._check_sizes()
+        if self._is_turn_over:  # as the driver does it
+            for permission in self._open_requests:
+                self._send_to_agent(
                     self.child_input.encode_decision(
                         permission, PermissionDecision(False, ends_turn=True)
                     )
                 )
-            self._asked.clear()
-        if self._settled and (waiting := self.agent.waits()):
+            self._open_requests.clear()
+        if self._is_turn_over and (waiting := self.agent.list_open_requests()):
             raise BrokenError(f"the turn is over, and the agent waits for answers: {waiting}")
         if not self.agent.hostile:
-            repairs = self.pump.translation.diagnostics.build_report()["repairs"]
+            repairs = self.child_stream.translation.diagnostics.build_report()["repairs"]
             if "malformed_event" in repairs:
                 raise BrokenError(
                     f"a valid message was not understood: {repairs['malformed_event']}"
@@ -142,53 +144,55 @@ class Talk:
         for command in commands:
             match command:
                 case SendToChild(line):
-                    self._told(line)
+                    self._send_to_agent(line)
                 case AskPermission(permission) if permission.refusal:
-                    self._told(
-                        self.speech.encode_decision(
+                    self._send_to_agent(
+                        self.child_input.encode_decision(
                             permission, PermissionDecision(False, message=permission.refusal)
                         )
                     )
                 case AskPermission(permission):
-                    self._asked.append(permission)
+                    self._open_requests.append(permission)
                 case WithdrawPermission(request):
-                    for permission in [one for one in self._asked if one.request_id == request]:
-                        self._asked.remove(permission)
-                        self._told(
-                            self.speech.encode_decision(
+                    for permission in [
+                        one for one in self._open_requests if one.request_id == request
+                    ]:
+                        self._open_requests.remove(permission)
+                        self._send_to_agent(
+                            self.child_input.encode_decision(
                                 permission, PermissionDecision(False, ends_turn=True)
                             )
                         )
                 case TurnStage.VENDOR_DONE | TurnStage.FINISHED:
-                    self._note("the turn is settled")
-                    self._settled = True
+                    self._add_note("the turn is settled")
+                    self._is_turn_over = True
 
-    def _told(self, data: bytes) -> None:
+    def _send_to_agent(self, data: bytes) -> None:
         """Lines for the agent: each has to be one of JSON-RPC, and a yes has to be the frontend's."""
         for raw in data.splitlines(keepends=True):
-            self._note(f"us: {raw.decode().rstrip()}")
+            self._add_note(f"us: {raw.decode().rstrip()}")
             line: Line = orjson.loads(raw)
-            if not raw.endswith(b"\n") or not self.agent.said(line):
+            if not raw.endswith(b"\n") or not self.agent.is_valid_line(line):
                 raise BrokenError(f"no line of JSON-RPC: {raw!r}")
-            allowed = self.agent.hears(line)
+            allowed = self.agent.receive_line(line)
             if allowed is not None and not any(
-                self.agent.means(allowed, given) for given in self._granted
+                self.agent.matches_grant(allowed, given) for given in self._granted
             ):
                 raise BrokenError(f"allowed, and the frontend was not asked about it: {allowed}")
 
-    def _sizes(self) -> None:
-        for owner in self.agent.owners(self.pump, self.speech):
+    def _check_sizes(self) -> None:
+        for owner in self.agent.list_state_holders(self.child_stream, self.child_input):
             for name, value in vars(owner).items():
                 if isinstance(value, dict | list | set | bytes) and len(value) > SIZE:
                     raise BrokenError(f"{type(owner).__name__}.{name} has {len(value)} entries")
 
     # -- the frontend ------------------------------------------------------------------------------
 
-    def _decides(self) -> None:
+    def _answer_request(self) -> None:
         """Answer one of the open questions, in any order."""
-        if not self._asked:
+        if not self._open_requests:
             return
-        permission = self._asked.pop(self._chance.randrange(len(self._asked)))
+        permission = self._open_requests.pop(self._chance.randrange(len(self._open_requests)))
         kind = self._chance.random()
         decision = PermissionDecision(kind < 0.6, message="no", ends_turn=kind > 0.9)
         if 0.5 < kind < 0.6:
@@ -199,61 +203,63 @@ class Talk:
                 for one in permission.tool_input["questions"]
             }
             decision = decision._replace(updated_input={"answers": answers})
-        self._note(f"the frontend: {permission.tool} {permission.tool_input} {decision}")
+        self._add_note(f"the frontend: {permission.tool} {permission.tool_input} {decision}")
         if decision.allow and decision.updated_input is None:
             self._granted.append(permission)
         try:
-            answer = self.speech.encode_decision(permission, decision)
+            answer = self.child_input.encode_decision(permission, decision)
         except ValueError:
             decision = PermissionDecision(False, message="made again")
-            answer = self.speech.encode_decision(permission, decision)
+            answer = self.child_input.encode_decision(permission, decision)
         if not decision.allow:
-            said, commands = self.pump.record_refusal(permission, decision.message, announced=True)
+            said, commands = self.child_stream.record_refusal(
+                permission, decision.message, announced=True
+            )
             self.lines += said
             self._carry_out(commands)
-        self._told(answer)
+        self._send_to_agent(answer)
 
-    def _next(self) -> None:
+    def _send_next_message(self) -> None:
         """The next message, once the agent has ended the turn of the last."""
-        if not self._settled or not self.speech.is_usable:
+        if not self._is_turn_over or not self.child_input.is_usable:
             return
-        self._end_turn(*self.pump.finish())
-        for command in self.pump.skip_bytes(self._late):
+        self._end_turn(*self.child_stream.finish())
+        for command in self.child_stream.skip_bytes(self._late):
             match command:
                 case SendToChild(line):
-                    self._told(line)
+                    self._send_to_agent(line)
                 case AskPermission(permission):
-                    self._told(
-                        self.speech.encode_decision(
+                    self._send_to_agent(
+                        self.child_input.encode_decision(
                             permission, PermissionDecision(False, message=permission.refusal)
                         )
                     )
-        self.pump.start_turn()
+        self.child_stream.start_turn()
         self.turns += 1
-        self._settled, self._late = False, b""
-        self._note("the next message")
-        self._told(self.speech.encode_prompt(UserMessage("go on")))
+        self._is_turn_over, self._late = False, b""
+        self._add_note("the next message")
+        self._send_to_agent(self.child_input.encode_prompt(UserMessage("go on")))
 
     def _end_turn(self, said: bytes, commands: Any) -> None:
         self.lines += said
         self._carry_out(commands)
-        self._asked.clear()
+        self._open_requests.clear()
         self._granted.clear()
 
-    def _finish(self) -> None:
-        self._end_turn(*self.pump.close(ChildExit(0, None)))
+    def _end_conversation(self) -> None:
+        self._end_turn(*self.child_stream.close(ChildExit(0, None)))
         count = len(check_turns(self.lines, partial=False))
         if count != self.turns:
             raise BrokenError(f"{count} results of {self.turns} turns")
 
 
-def fuzz(machine: str, messages: int, seed: int) -> Iterator[tuple[int, str]]:
+def find_failures(machine: str, messages: int, seed: int) -> Iterator[tuple[int, str]]:
     """Conversations of so many messages; the seed and the story of each that broke an invariant."""
     while messages > 0:
         chance = random.Random(f"{machine} {seed}")
         talk = None
         try:
-            talk = Talk(AGENTS[machine](chance), chance)
+            talk = AgentConversation(AGENTS[machine](chance), chance)
             talk.run()
         except Exception as error:
             story = talk.story if talk is not None else []
@@ -268,7 +274,7 @@ def main() -> int:
     found = 0
     for machine in AGENTS:
         kinds: Counter[str] = Counter()
-        for seed, story in fuzz(machine, count // len(AGENTS), first):
+        for seed, story in find_failures(machine, count // len(AGENTS), first):
             kinds[kind := story.rstrip().rpartition("\n")[2][:80]] += 1
             if kinds[kind] == 1 and len(kinds) <= SHOWN:
                 sys.stdout.write(f"-- {machine}, seed {seed}\n{story}\n")

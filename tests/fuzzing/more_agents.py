@@ -18,7 +18,7 @@ class PiAgent(Player):
 
     vendor_name = "pi"
 
-    def _asks(self, message: Line) -> bool:
+    def _needs_answer(self, message: Line) -> bool:
         asks = message.get("type") == "extension_ui_request" and message.get("method") in (
             "input",
             "select",
@@ -28,22 +28,22 @@ class PiAgent(Player):
         self._unsure = self._unsure or (asks and not isinstance(message.get("id"), str))
         return asks and "id" in message
 
-    def _identity(self) -> object:
-        return str(super()._identity())
+    def _create_request_id(self) -> object:
+        return str(super()._create_request_id())
 
-    def hears(self, line: Line) -> object:
+    def receive_line(self, line: Line) -> object:
         if line.get("type") == "extension_ui_response":
-            return self._answered(line)
+            return self._match_answer(line)
         kind = str(line["type"])
         self._pending.append(
-            {"type": "response", "command": kind, "id": line["id"], **self._reply(kind)}
+            {"type": "response", "command": kind, "id": line["id"], **self._build_response(kind)}
         )
         return None
 
-    def said(self, line: Line) -> bool:
+    def is_valid_line(self, line: Line) -> bool:
         return isinstance(line.get("type"), str) and "id" in line
 
-    def _reply(self, method: str) -> Line:
+    def _build_response(self, method: str) -> Line:
         if self._chance.random() < 0.03:
             return {"success": False, "error": "no"}
         if method == "get_state":
@@ -55,18 +55,18 @@ class PiAgent(Player):
             return {"success": True, "data": {"commands": []}}
         return {"success": True}
 
-    def _allowed(self, asked: Line, answer: Line) -> object:
+    def _find_allowed_call(self, request: Line, answer: Line) -> object:
         said = answer.get("value")
-        if asked.get("title") != GATE or asked.get("method") != "input":
+        if request.get("title") != GATE or request.get("method") != "input":
             return None  # a dialog of another extension: the person's own words
         value = json.loads(said) if isinstance(said, str) else {}
         if value.get("allow") is not True or "input" in value:
             return None
-        given = json.loads(asked["placeholder"])["input"]
+        given = json.loads(request["placeholder"])["input"]
         return given.get("command") if isinstance(given, dict) else None
 
-    def _question(self) -> Line:
-        identity, choose = self._identity(), self._chance.choice
+    def _build_question(self) -> Line:
+        identity, choose = self._create_request_id(), self._chance.choice
         line = {"type": "extension_ui_request", "id": identity}
         if self._chance.random() < 0.1:
             return {**line, "method": choose(("select", "confirm")), "title": "?", "options": ["a"]}
@@ -77,7 +77,7 @@ class PiAgent(Player):
         }
         return {**line, "method": "input", "title": GATE, "placeholder": json.dumps(asked)}
 
-    def _update(self) -> Line:
+    def _build_update(self) -> Line:
         choose = self._chance.choice
         call = choose(("c1", "c2", "", f"c{self._number}"))
         reply = {
@@ -117,14 +117,14 @@ class CodexAgent(Player):
 
     vendor_name = "codex"
 
-    def hears(self, line: Line) -> object:
+    def receive_line(self, line: Line) -> object:
         if "method" not in line:
-            return self._answered(line)
+            return self._match_answer(line)
         if "id" in line:
-            self._pending.append({"id": line["id"], **self._reply(str(line["method"]))})
+            self._pending.append({"id": line["id"], **self._build_response(str(line["method"]))})
         return None
 
-    def _reply(self, method: str) -> Line:
+    def _build_response(self, method: str) -> Line:
         if self._chance.random() < 0.03:
             return {"error": {"code": -32603, "message": "no"}}
         if method in ("thread/start", "thread/resume"):
@@ -135,18 +135,18 @@ class CodexAgent(Player):
             return {"result": {"turn": {"id": "t1", "status": "inProgress"}}}
         return {"result": {}}
 
-    def _allowed(self, asked: Line, answer: Line) -> object:
+    def _find_allowed_call(self, request: Line, answer: Line) -> object:
         result = answer.get("result") or {}
         assert result.get("decision") in (None, "accept", "decline", "cancel"), (
             f"more was allowed: {answer}"
         )
         if result.get("decision") != "accept":
             return None
-        params = asked.get("params") or {}
+        params = request.get("params") or {}
         return params.get("command")
 
-    def _question(self) -> Line:
-        identity, choose = self._identity(), self._chance.choice
+    def _build_question(self) -> Line:
+        identity, choose = self._create_request_id(), self._chance.choice
         item = choose(("c1", "c2", "", f"c{self._number}"))
         where = {"threadId": "s1", "turnId": "t1", "itemId": item}
         kind = self._chance.random()
@@ -179,7 +179,7 @@ class CodexAgent(Player):
             "params": {**where, **given},
         }
 
-    def _update(self) -> Line:
+    def _build_update(self) -> Line:
         choose = self._chance.choice
         name = choose(("c1", "c2", "", f"c{self._number}"))
         where = {"threadId": "s1", "turnId": "t1"}

@@ -9,8 +9,8 @@ import orjson
 from ruling import policy
 from support import SEPARATORS, facts_of
 
-from fuzzing.dialects import DIALECTS, dialect
-from fuzzing.inputs import Run
+from fuzzing.dialects import DIALECTS, select_dialect
+from fuzzing.inputs import FuzzRun
 from shim.conversation.drivers.open_translation import STABLE_SESSION_ID
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse_argv
@@ -26,7 +26,7 @@ CONTROL_BYTES = 20_000
 QUESTION = PermissionRequest("q", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
-def run_control(run: Run) -> int:
+def run_control(run: FuzzRun) -> int:
     """The frontend's lines: each is answered or skipped, every request exactly once, whatever else
     it says.
     """
@@ -37,36 +37,36 @@ def run_control(run: Run) -> int:
         mode="default",
         prompts=True,
         policy=policy(),
-        asks=bool(run.knob("terms", 2)),
-        replays=bool(run.knob("limit", 2)),
-        state_events=("", "visible", "host")[run.knob("exit", 3)],
+        asks=bool(run.resolve_knob("terms", 2)),
+        replays=bool(run.resolve_knob("limit", 2)),
+        state_events=("", "visible", "host")[run.resolve_knob("exit", 3)],
         line_bytes=CONTROL_BYTES,
     )
-    listen = DIALECTS[dialect(run)].listen
+    listen = DIALECTS[select_dialect(run)].listen
     control = listen(facts, lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z")
     count = 0
-    for line in run.expanded():
+    for line in run.expand_lines():
         if count % 8 == 3:
             control.start_turn("do it")
         if count % 8 == 5:
             control.ask_permission(
                 QUESTION._replace(request_id=f"q{count}", call_id=f"call_{count}")
             )
-        _receive(control, line, dialect(run) == "claude")
+        _check_line(control, line, select_dialect(run) == "claude")
         control.queued_messages.clear()  # the session takes them, or does not read on
         if count % 8 == 7:
             control.end_turn()
         count += 1
     control.close_input()
-    _said_to_frontend(control)
+    _take_output(control)
     return count
 
 
-def _receive(control: ControlSession, line: bytes, answers: bool) -> None:
+def _check_line(control: ControlSession, line: bytes, answers: bool) -> None:
     """`answers`: the dialect has requests, and each has one answer."""
-    _said_to_frontend(control)
+    _take_output(control)
     control.receive_line(line)
-    answered = sum(event["type"] == "control_response" for event in _said_to_frontend(control))
+    answered = sum(event["type"] == "control_response" for event in _take_output(control))
     try:
         event = orjson.loads(line) if answers else None
     except orjson.JSONDecodeError:
@@ -79,7 +79,7 @@ def _receive(control: ControlSession, line: bytes, answers: bool) -> None:
         assert answered == 1, f"a request has {answered} answers (C5): {line[:400]!r}"
 
 
-def _said_to_frontend(control: ControlSession) -> list[dict[str, Any]]:
+def _take_output(control: ControlSession) -> list[dict[str, Any]]:
     said = control.take_output()
     assert not any(separator.encode() in said for separator in SEPARATORS)
     lines = said.split(b"\n")
@@ -98,9 +98,9 @@ def _said_to_frontend(control: ControlSession) -> list[dict[str, Any]]:
 # -- the command line and the settings -------------------------------------------------------------
 
 
-def run_words(run: Run) -> int:
+def run_words(run: FuzzRun) -> int:
     """A command line is understood or refused in our words; nothing else ever comes out of it."""
-    words = [line.decode("utf-8", "surrogateescape") for line in run.expanded()]
+    words = [line.decode("utf-8", "surrogateescape") for line in run.expand_lines()]
     try:
         invocation = parse_argv(words)
     except FrontendError as error:
@@ -113,9 +113,9 @@ def run_words(run: Run) -> int:
 SETTINGS = os.path.join(tempfile.gettempdir(), f"shim-fuzz-{os.getpid()}.toml")
 
 
-def run_settings(run: Run) -> int:
+def run_settings(run: FuzzRun) -> int:
     """A settings file is understood or refused in our words."""
-    body = run.body()
+    body = run.encode_body()
     with open(SETTINGS, "wb") as file:
         file.write(body)
     try:

@@ -8,7 +8,7 @@ from functools import cache
 from support import Case, fixture_cases
 
 from fuzzing.edits import Pool
-from fuzzing.inputs import Run, knobs
+from fuzzing.inputs import FuzzRun, build_knobs
 from fuzzing.targets import EXITS
 
 LONGEST_LINE = 20_000  # of a fixture, as a seed: a longer one costs more than it teaches
@@ -95,11 +95,11 @@ driver = "one-way"
 
 
 @cache
-def pool() -> Pool:
+def build_pool() -> Pool:
     """The lines that are mixed into inputs."""
     lines: dict[str, list[bytes]] = {}
     for case in fixture_cases():
-        lines.setdefault(case.vendor, []).extend(_lines(case))
+        lines.setdefault(case.vendor, []).extend(_list_lines(case))
     lines["control"] = [json.dumps(line).encode() for line in FRONTEND]
     lines["words"] = [word.encode() for word in WORDS.split()]
     lines["settings"] = SETTINGS.split(b"\n")
@@ -107,35 +107,38 @@ def pool() -> Pool:
 
 
 @cache
-def seeds() -> tuple[Run, ...]:
+def list_seeds() -> tuple[FuzzRun, ...]:
     """One run for each fixture, as its case.toml says; then the torture list for every vendor; then
     the rest.
     """
     cases = [case for case in fixture_cases() if case.data]
-    found = [_run(case) for case in cases]
+    found = [_build_run(case) for case in cases]
     found += [
-        Run(vendor, knobs(partial=1), list(TORTURE))
+        FuzzRun(vendor, build_knobs(partial=1), list(TORTURE))
         for vendor in dict.fromkeys(case.vendor for case in cases)
     ]
     found += [
-        Run(name, knobs(), list(pool().lines[name])) for name in ("control", "words", "settings")
+        FuzzRun(name, build_knobs(), list(build_pool().lines[name]))
+        for name in ("control", "words", "settings")
     ]
     return tuple(found)
 
 
 @cache
-def by_target() -> dict[str, list[Run]]:
+def group_seeds_by_target() -> dict[str, list[FuzzRun]]:
     """The seeds of each target."""
-    found: dict[str, list[Run]] = {}
-    for run in seeds():
+    found: dict[str, list[FuzzRun]] = {}
+    for run in list_seeds():
         found.setdefault(run.target, []).append(run)
     return found
 
 
-def _lines(case: Case) -> list[bytes]:
+def _list_lines(case: Case) -> list[bytes]:
     return [line for line in case.data.split(b"\n") if len(line) <= LONGEST_LINE]
 
 
-def _run(case: Case) -> Run:
+def _build_run(case: Case) -> FuzzRun:
     ending = EXITS.index(case.exit) if case.exit in EXITS else 0
-    return Run(case.vendor, knobs(partial=int(case.partial), exit=ending), _lines(case))
+    return FuzzRun(
+        case.vendor, build_knobs(partial=int(case.partial), exit=ending), _list_lines(case)
+    )

@@ -56,20 +56,20 @@ DENIED = {
 DEPTH = 3
 
 
-class Lines:
+class ShellLineGenerator:
     """Lines that try to do what is denied, each made from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def line(self) -> str:
-        return self._some(DEPTH)
+    def create_line(self) -> str:
+        return self._create_command(DEPTH)
 
-    def _some(self, depth: int) -> str:
+    def _create_command(self, depth: int) -> str:
         choose = self._random.choice
         if depth == 0 or self._random.random() < 0.3:
-            return self._act()
-        inner, other = self._some(depth - 1), self._some(depth - 1)
+            return self._create_access()
+        inner, other = self._create_command(depth - 1), self._create_command(depth - 1)
         quoted = "'" + inner.replace("'", "'\\''") + "'"
         forms = (
             "{a}; {b}", "{a} && {b}", "{b} || {a}", "{a} | {b}", "{a} & {b}; wait", "({a})", "{{ {a}; }}", "$({a})",
@@ -94,8 +94,8 @@ class Lines:
         )  # fmt: skip
         return choose(forms).format(a=inner, b=other, q=quoted)
 
-    def _act(self) -> str:
-        secret, word, choose = self._secret(), self._word, self._random.choice
+    def _create_access(self) -> str:
+        secret, word, choose = self._pick_secret_path(), self._disguise_word, self._random.choice
         return choose((
             f"{word('touch')} m", f"{word('touch')} m", f"{word('cat')} {secret}/x", f"{word('head')} {secret}/x",
             f"echo hi > {secret}/q", f"echo hi >> {secret}/q", f"> {secret}/q echo hi", f"echo hi 2> {secret}/q",
@@ -108,7 +108,7 @@ class Lines:
             f"mapfile -t X < {secret}/x; echo ${{X[0]}}", f"{word('cat')} -- {secret}/x", f"{word('cat')} -n{secret}/x",
         ))  # fmt: skip
 
-    def _word(self, word: str) -> str:
+    def _disguise_word(self, word: str) -> str:
         choose = self._random.choice
         cut = self._random.randrange(1, len(word))
         head, tail = word[:cut], word[cut:]
@@ -120,7 +120,7 @@ class Lines:
             f"./{word}",
         ))  # fmt: skip
 
-    def _secret(self) -> str:
+    def _pick_secret_path(self) -> str:
         return self._random.choice((
             "secret", "secret", "./secret", "sub/../secret", "secret/.", "secret//", "'secret'", 'se"cr"et', "se\\cret",
             "s*t", "secre?", "[s]ecret", "$PWD/secret", "~+/secret", "alias", "${X:-secret}", "$(echo secret)",
@@ -149,9 +149,9 @@ class Shell:
             what: PolicyEvaluator(Policy(workspace=place, deny=parse_rules([rule])))
             for what, rule in DENIED.items()
         }
-        self.furnish()
+        self.create_files()
 
-    def furnish(self) -> None:
+    def create_files(self) -> None:
         shutil.rmtree(self._work, ignore_errors=True)
         (self._work / "secret").mkdir(parents=True)
         (self._work / "sub").mkdir()
@@ -160,7 +160,7 @@ class Shell:
         (self._work / "alias").symlink_to("secret")
         (self._work / "sub/up").symlink_to("..")
 
-    def _run(self, line: str) -> str:
+    def _run_line(self, line: str) -> str:
         """What a line says on stdout and stderr. Its whole group ends with it."""
         process = subprocess.Popen(
             [self._bash, "-c", line],
@@ -180,7 +180,7 @@ class Shell:
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
 
-    def passed(self, line: str) -> str:
+    def find_violation(self, line: str) -> str:
         """What a line did that a rule denies though that rule alone let it through; "" for nothing."""
         let = {
             what
@@ -189,7 +189,7 @@ class Shell:
         }
         if not let:
             return ""
-        said = self._run(line)
+        said = self._run_line(line)
         secret = self._work / "secret"
         here = {"secret", "sub", "notes.txt", "alias"}
         did = {
@@ -203,24 +203,24 @@ class Shell:
             or set(os.listdir(self._work)) != here
             or len(os.listdir(self._work / "sub")) != 1
         ):
-            self.furnish()
+            self.create_files()
         return ", ".join(what for what in did if did[what] and what in let)
 
 
-def findings(count: int, seed: int) -> Iterator[tuple[str, str]]:
+def find_violations(count: int, seed: int) -> Iterator[tuple[str, str]]:
     """The lines of `count` that passed a rule, each with what it did."""
-    lines = Lines(seed)
+    lines = ShellLineGenerator(seed)
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell(Path(folder).resolve())
         for _ in range(count):
-            line = lines.line()
-            if what := shell.passed(line):
+            line = lines.create_line()
+            if what := shell.find_violation(line):
                 yield line, what
 
 
 def main() -> int:
     count, seed = int(sys.argv[1]), int((sys.argv[2:] or ["0"])[0])
-    found = list(findings(count, seed))
+    found = list(find_violations(count, seed))
     for line, what in found:
         sys.stdout.write(f"{what}: {line!r}\n")
     sys.stdout.write(f"{count} lines, seed {seed}: {len(found)} passed a deny rule\n")

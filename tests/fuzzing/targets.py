@@ -15,8 +15,8 @@ from typing import Any
 from ruling import judge
 from support import check_account, check_frames, check_memory, terms_of
 
-from fuzzing.dialects import DIALECTS, dialect, vendor
-from fuzzing.inputs import KNOBS, Run
+from fuzzing.dialects import DIALECTS, select_adapter, select_dialect
+from fuzzing.inputs import KNOBS, FuzzRun
 from fuzzing.outsiders import run_control, run_settings, run_words
 from shim.adapters import VENDORS
 from shim.core.adapter.translation import StreamTranslation
@@ -75,15 +75,15 @@ LINES_A_VALUE = 12
 BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
 
 
-def _agreed(run: Run, read: Adapter) -> dict[str, Any]:
+def _select_options(run: FuzzRun, read: Adapter) -> dict[str, Any]:
     """What is agreed on; a real claude counts and answers by itself."""
-    terms = _TERMS[run.knob("terms", len(_TERMS))]
+    terms = _TERMS[run.resolve_knob("terms", len(_TERMS))]
     return {} if read.passthrough and not terms.keys() <= {"judge", "chosen_id"} else terms
 
 
-def open_child(run: Run, previous: StreamTranslation | None = None) -> StreamTranslation:
+def open_child(run: FuzzRun, previous: StreamTranslation | None = None) -> StreamTranslation:
     """The translation that a run asks for."""
-    read = vendor(run)
+    read = select_adapter(run)
     terms = terms_of(
         read.name,
         **{
@@ -92,68 +92,68 @@ def open_child(run: Run, previous: StreamTranslation | None = None) -> StreamTra
             "login": read.login_hint,
             "gate": read.environment.trust_prompt_text,
             "clean_exits": read.shutdown.clean_exit_codes,
-            **_agreed(run, read),
+            **_select_options(run, read),
         },
     )
     if previous is not None:
         return StreamTranslation(read.translator_class, terms, previous.writer, previous.turn)
-    spoken = DIALECTS[dialect(run)]
-    limit = LIMITS[run.knob("limit", len(LIMITS))]
-    pen = spoken.open(import_module(spoken.module), bool(run.knob("partial", 2)), limit)
+    spoken = DIALECTS[select_dialect(run)]
+    limit = LIMITS[run.resolve_knob("limit", len(LIMITS))]
+    pen = spoken.open(import_module(spoken.module), bool(run.resolve_knob("partial", 2)), limit)
     return StreamTranslation(read.translator_class, terms, pen)
 
 
-def run_child(run: Run) -> int:
+def run_child(run: FuzzRun) -> int:
     """Assert the invariants on what is said for a vendor's lines; gives back how many lines were
     fed.
     """
-    body = run.body()
+    body = run.encode_body()
     count = body.count(b"\n") + 1
     began = time.monotonic()
-    said, account = _fed(run, body, None)
+    said, account = _feed_child(run, body, None)
     if time.monotonic() - began > SECONDS:
         _check_time(run, body, count)
     _check_work(body, count, said)
-    if run.knob("cut", IN_PIECES) == 0:
-        again, account_again = _fed(run, body, Random(run.knobs[KNOBS.index("cut")]))
-        assert again == said, f"in pieces it is said otherwise: {_difference(said, again)}"
+    if run.resolve_knob("cut", IN_PIECES) == 0:
+        again, account_again = _feed_child(run, body, Random(run.knobs[KNOBS.index("cut")]))
+        assert again == said, f"in pieces it is said otherwise: {_describe_difference(said, again)}"
         assert account_again == account, (
             f"in pieces it is counted otherwise: {account!r} is not {account_again!r}"
         )
     return count
 
 
-def _fed(run: Run, body: bytes, pieces: Random | None) -> tuple[bytes, list[object]]:
+def _feed_child(run: FuzzRun, body: bytes, pieces: Random | None) -> tuple[bytes, list[object]]:
     """What is said for a body, and the accounts; whole, or in pieces of chance sizes."""
-    plan = run.knob("turns", 8)
-    parts = _parts(body, 3 if plan >= 4 else 1)
+    plan = run.resolve_knob("turns", 8)
+    parts = _split_parts(body, 3 if plan >= 4 else 1)
     translation = open_child(run)
     said, accounts = [], []
     for number, part in enumerate(parts):
-        for chunk in [part] if pieces is None else _pieces(part, pieces):
+        for chunk in [part] if pieces is None else _split_chunks(part, pieces):
             said.append(translation.feed(chunk))
         if number + 1 == len(parts):
             break
         if plan == 4:
             said.append(translation.close(ChildExit(code=0)))
-            accounts.append(_checked_account(translation))
+            accounts.append(_check_diagnostics(translation))
             translation = open_child(run, previous=translation)
-        elif plan == 5 and not vendor(run).passthrough:
+        elif plan == 5 and not select_adapter(run).passthrough:
             said.append(translation.finish())
-            accounts.append(_checked_account(translation))
+            accounts.append(_check_diagnostics(translation))
             translation.start_turn(translation.turn.config)
         elif plan >= 6:
             translation.interrupt()
-    stderr = STDERRS[run.knob("stderr", len(STDERRS))]
-    said.append(translation.close(EXITS[run.knob("exit", len(EXITS))], stderr))
-    accounts.append(_checked_account(translation))
+    stderr = STDERRS[run.resolve_knob("stderr", len(STDERRS))]
+    said.append(translation.close(EXITS[run.resolve_knob("exit", len(EXITS))], stderr))
+    accounts.append(_check_diagnostics(translation))
     whole = b"".join(said)
     if pieces is None:
         _check_stream(run, whole)
     return whole, accounts
 
 
-def _checked_account(translation: StreamTranslation) -> object:
+def _check_diagnostics(translation: StreamTranslation) -> object:
     check_account(translation.diagnostics)
     assert translation.turn.cause != "internal", f"a mistake of ours: {translation.turn.final_text}"
     assert "malformed_end" not in translation.diagnostics.repairs, translation.diagnostics.samples[
@@ -164,13 +164,13 @@ def _checked_account(translation: StreamTranslation) -> object:
     return translation.diagnostics.build_report()
 
 
-def _check_stream(run: Run, said: bytes) -> None:
-    limit = LIMITS[run.knob("limit", len(LIMITS))]
-    partial = bool(run.knob("partial", 2))
-    if vendor(run).passthrough:
+def _check_stream(run: FuzzRun, said: bytes) -> None:
+    limit = LIMITS[run.resolve_knob("limit", len(LIMITS))]
+    partial = bool(run.resolve_knob("partial", 2))
+    if select_adapter(run).passthrough:
         check_frames(said)  # a real claude's lines stay its own, broken ones too
     else:
-        DIALECTS[dialect(run)].check(said, partial, limit)
+        DIALECTS[select_dialect(run)].check(said, partial, limit)
 
 
 def _check_questions(asked: Sequence[PermissionRequest]) -> None:
@@ -192,12 +192,12 @@ def _check_work(body: bytes, count: int, said: bytes) -> None:
     assert len(said) <= room, f"{len(body)} bytes became {len(said)}"
 
 
-def _check_time(run: Run, body: bytes, count: int) -> None:
+def _check_time(run: FuzzRun, body: bytes, count: int) -> None:
     """A run that took long is run again under the clock of this process: the machine may have been
     busy.
     """
     began = time.process_time()
-    _fed(run, body, None)
+    _feed_child(run, body, None)
     took = time.process_time() - began
     allowed = SECONDS + SECONDS_A_LINE * count + SECONDS_A_BYTE * len(body)
     assert took <= allowed, (
@@ -205,7 +205,7 @@ def _check_time(run: Run, body: bytes, count: int) -> None:
     )
 
 
-def _parts(body: bytes, most: int) -> list[bytes]:
+def _split_parts(body: bytes, most: int) -> list[bytes]:
     """A body in up to so many parts of whole lines."""
     parts, start = [], 0
     for number in range(1, most):
@@ -216,7 +216,7 @@ def _parts(body: bytes, most: int) -> list[bytes]:
     return [*parts, body[start:]]
 
 
-def _pieces(body: bytes, chance: Random) -> Iterator[bytes]:
+def _split_chunks(body: bytes, chance: Random) -> Iterator[bytes]:
     """A body in pieces, single bytes of it too where it is short."""
     start = 0
     sizes = (1, 2, 3, 7, 64) if len(body) < 4000 else (1, 9, 300, 4096, 65_536)
@@ -226,7 +226,7 @@ def _pieces(body: bytes, chance: Random) -> Iterator[bytes]:
         start += size
 
 
-def _difference(one: bytes, other: bytes) -> str:
+def _describe_difference(one: bytes, other: bytes) -> str:
     for left, right in itertools.zip_longest(
         one.split(b"\n"), other.split(b"\n"), fillvalue=b"(nothing)"
     ):
@@ -235,7 +235,7 @@ def _difference(one: bytes, other: bytes) -> str:
     return "nothing"
 
 
-TARGETS: dict[str, Callable[[Run], int]] = {
+TARGETS: dict[str, Callable[[FuzzRun], int]] = {
     **dict.fromkeys(VENDORS, run_child),
     "control": run_control,
     "words": run_words,

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from support import Stage, check_turns
 
-from fuzzing.edits import apply
+from fuzzing.edits import apply_edit
 from fuzzing.findings import Findings
-from fuzzing.inputs import KNOB_LARGEST, KNOBS, Run
-from fuzzing.seeds import by_target, pool, seeds
+from fuzzing.inputs import KNOB_LARGEST, KNOBS, FuzzRun
+from fuzzing.seeds import build_pool, group_seeds_by_target, list_seeds
 from tests.sweeps.test_properties import VERBS, perform
 
 VERB_ROUNDS = 8  # one round in so many is of verbs, which have no lines
@@ -26,7 +26,7 @@ WAYS = (1, 3, 7)  # to set up one run: what is drawn costs more than what is run
 
 _NUMBERS = st.integers(0, (1 << 16) - 1)
 _EDITS = st.lists(st.integers(0, (1 << 48) - 1), max_size=16)
-_SEEDS = st.lists(st.integers(0, len(seeds()) - 1), min_size=1, max_size=12)
+_SEEDS = st.lists(st.integers(0, len(list_seeds()) - 1), min_size=1, max_size=12)
 RUNS = st.lists(
     st.tuples(_SEEDS, st.tuples(*(_NUMBERS for _ in KNOBS)), _EDITS), min_size=1, max_size=4
 )
@@ -34,15 +34,15 @@ RUNS = st.lists(
 Plan = list[tuple[list[int], tuple[int, ...], list[int]]]
 
 
-def made(plan: Plan) -> list[Run]:
+def build_runs(plan: Plan) -> list[FuzzRun]:
     """The runs of a plan: seeds one behind the other and edited, each set up in several ways."""
     runs = []
     for numbers, knobs, edits in plan:
-        of_target = by_target()[seeds()[numbers[0]].target]
+        of_target = group_seeds_by_target()[list_seeds()[numbers[0]].target]
         lines = [line for number in numbers for line in of_target[number % len(of_target)].lines]
-        run = Run(of_target[0].target, knobs, lines)
+        run = FuzzRun(of_target[0].target, knobs, lines)
         for edit in edits:
-            run = apply(run, edit, edit, pool())
+            run = apply_edit(run, edit, edit, build_pool())
         runs += [
             run._replace(knobs=tuple(value * times % KNOB_LARGEST for value in run.knobs))
             for times in WAYS
@@ -50,7 +50,7 @@ def made(plan: Plan) -> list[Run]:
     return runs
 
 
-def long_profile(examples: int) -> settings:
+def create_profile(examples: int) -> settings:
     """So many examples, none of them twice the same."""
     return settings(
         max_examples=examples,
@@ -62,32 +62,34 @@ def long_profile(examples: int) -> settings:
     )
 
 
-def fuzz(book: Findings, seconds: float, first: int) -> None:
+def run_fuzzer(book: Findings, seconds: float, first: int) -> None:
     """Fuzz for so long; failures are collected in the book, one of each kind."""
     until = time.monotonic() + seconds
     number = first
     while time.monotonic() < until:
         number += 1
         seed(number)(
-            _lines_round(book, until) if number % VERB_ROUNDS else _verbs_round(book, until)
+            _build_lines_round(book, until)
+            if number % VERB_ROUNDS
+            else _build_verbs_round(book, until)
         )()
         if number % SAVE_ROUNDS == 0:
             book.save()
     book.save()
 
 
-def _lines_round(book: Findings, until: float) -> Callable[[], None]:
-    @long_profile(ROUND)
+def _build_lines_round(book: Findings, until: float) -> Callable[[], None]:
+    @create_profile(ROUND)
     @given(plan=RUNS)
     def one_round(plan: Plan) -> None:
         if time.monotonic() < until:
-            book.fuzz(made(plan))
+            book.check_runs(build_runs(plan))
 
     return one_round
 
 
-def _verbs_round(book: Findings, until: float) -> Callable[[], None]:
-    @long_profile(ROUND)
+def _build_verbs_round(book: Findings, until: float) -> Callable[[], None]:
+    @create_profile(ROUND)
     @given(
         verbs=st.list_fields(VERBS, max_size=60),
         partial=st.booleans(),
@@ -97,7 +99,7 @@ def _verbs_round(book: Findings, until: float) -> Callable[[], None]:
         verbs: list[tuple[str, dict[str, Any]]], partial: bool, limit: int | None
     ) -> None:
         if time.monotonic() < until:
-            book.check("verbs", repr(verbs), lambda: _perform_all(verbs, partial, limit))
+            book.run_check("verbs", repr(verbs), lambda: _perform_all(verbs, partial, limit))
 
     return one_round
 

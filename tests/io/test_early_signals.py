@@ -23,7 +23,7 @@ main()
 """
 
 
-def told(box, number, *words, before=None, door="claude"):
+def run_with_signal(box, number, *words, before=None, door="claude"):
     code = EARLY.replace("NUMBER", str(int(number)))
     process = subprocess.run(
         [sys.executable, "-P", "-c", code, door, *words],
@@ -49,22 +49,24 @@ def told(box, number, *words, before=None, door="claude"):
     ],
 )
 def test_a_signal_during_the_imports_is_obeyed_with_a_result(box, number, status, cause):
-    done = told(box, number, *ASK)
+    done = run_with_signal(box, number, *ASK)
     assert (done.status, done.cause, done.stderr) == (status, cause, "")
     assert not box.recording.exists(), "nothing was started any more"
 
 
 def test_yumes_binary_obeys_it_with_a_result_too(box):
-    done = told(box, signal.SIGTERM, "start", "--prompt", "x", door="yume-cli")
+    done = run_with_signal(box, signal.SIGTERM, "start", "--prompt", "x", door="yume-cli")
     (turn,) = check_flat(done.stdout)
     assert (done.status, turn[-2]["shim"]["cause"], done.stderr) == (143, "signal", "")
     assert not box.recording.exists()
-    assert told(box, signal.SIGTERM, "--version", door="yume-cli").status == -signal.SIGTERM
+    assert (
+        run_with_signal(box, signal.SIGTERM, "--version", door="yume-cli").status == -signal.SIGTERM
+    )
 
 
 @pytest.mark.parametrize("words", [("-p", "--help"), ("-p", "--version")])
 def test_a_door_that_says_no_result_is_simply_ended(box, words):
-    done = told(box, signal.SIGTERM, *words)
+    done = run_with_signal(box, signal.SIGTERM, *words)
     assert (done.status, done.stdout, done.stderr) == (-signal.SIGTERM, b"", "")
 
 
@@ -72,4 +74,4 @@ def test_what_was_ignored_from_the_start_stays_ignored(box):
     def nohup():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    assert told(box, signal.SIGHUP, "-p", "--version", before=nohup).status == 0
+    assert run_with_signal(box, signal.SIGHUP, "-p", "--version", before=nohup).status == 0

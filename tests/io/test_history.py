@@ -16,7 +16,7 @@ def files(box):
     return sorted(box.home.rglob("*.jsonl"))
 
 
-def said(file):
+def read_texts(file):
     """Who said what, in a transcript."""
     entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     contents = [entry["message"]["content"] for entry in entries if "message" in entry]
@@ -29,7 +29,7 @@ def test_a_turn_leaves_a_transcript_whatever_is_printed(box, demo, arguments):
     done = box.claude(*arguments, **demo)
     assert (done.status, done.stderr) == (0, "")
     (file,) = files(box)
-    assert said(file) == ["hi", "Hello."]
+    assert read_texts(file) == ["hi", "Hello."]
 
 
 def test_the_transcript_has_the_sessions_id(box, demo):
@@ -45,7 +45,7 @@ def test_a_conversation_is_one_transcript(box, demo):
     arguments = ("-p", "--input-format", "stream-json", *STREAM, "--replay-user-messages")
     box.claude(*arguments, stdin=ndjson(*asked).encode(), **demo)
     (file,) = files(box)
-    assert [words for words in said(file) if words in ("one", "two")] == ["one", "two"]
+    assert [words for words in read_texts(file) if words in ("one", "two")] == ["one", "two"]
 
 
 def test_a_hook_is_told_where_the_transcript_is(box, demo):

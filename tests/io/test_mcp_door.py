@@ -37,20 +37,20 @@ def anyio_backend():
     return "asyncio"
 
 
-class Frontend:
+class FakeFrontend:
     """Answers each request with what `says` gives for it; None leaves it open."""
 
     def __init__(self, says, seconds=30.0):
         self.servers = SdkServers(100_000)
         self.servers.add(("calc",))
-        self.asked = []
+        self.messages = []
         self.says = says
-        self.judged = []
-        self.door = McpRelayServer(self.servers, self.flush, self.judge, seconds)
+        self.decided_calls = []
+        self.server = McpRelayServer(self.servers, self.flush, self.judge, seconds)
 
     async def judge(self, tool, arguments):
         """A call whose number is 13 is denied, the others run; 14 is changed."""
-        self.judged.append((tool, arguments))
+        self.decided_calls.append((tool, arguments))
         if arguments.get("n") == 13:
             return PermissionDecision(False, message="unlucky")
         return PermissionDecision(
@@ -61,7 +61,7 @@ class Frontend:
         for line in self.servers.take_lines():
             said = json.loads(line)
             message = said["request"]["message"]
-            self.asked.append(message)
+            self.messages.append(message)
             if "id" in message and (result := self.says(message)) is not None:
                 response = {
                     "subtype": "success",
@@ -70,11 +70,11 @@ class Frontend:
                 self.servers.accept_response(said["request_id"], response)
 
     @asynccontextmanager
-    async def serving(self):
-        entries = self.door.build_entries(("calc",))
+    async def run_server(self):
+        entries = self.server.build_entries(("calc",))
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self.door.serve)
+                tasks.start_soon(self.server.serve)
                 yield entries["calc"]
                 tasks.cancel_scope.cancel()
 
@@ -107,7 +107,7 @@ async def client(entry):
         await process.wait()
 
 
-def connected(entry, ticket=None):
+def open_connection(entry, ticket=None):
     link = socket.socket(socket.AF_UNIX)
     link.connect(entry["env"][SOCKET_VARIABLE])
     link.sendall((ticket or entry["env"][TICKET_VARIABLE]).encode() + b"\n")
@@ -115,8 +115,8 @@ def connected(entry, ticket=None):
 
 
 async def test_what_a_client_says_reaches_the_frontend_and_the_answer_comes_back():
-    frontend = Frontend(lambda message: {"echo": message["params"]})
-    async with frontend.serving() as entry, client(entry) as one, client(entry) as other:
+    frontend = FakeFrontend(lambda message: {"echo": message["params"]})
+    async with frontend.run_server() as entry, client(entry) as one, client(entry) as other:
         for number in range(3):
             await one.say(id=number, method="resources/read", params={"n": number})
             await other.say(id=number, method="resources/read", params={"m": number})
@@ -133,8 +133,8 @@ async def test_what_a_client_says_reaches_the_frontend_and_the_answer_comes_back
 
 
 async def test_a_call_waits_for_its_decision_and_no_other_line_does():
-    frontend = Frontend(lambda message: {"echo": message["params"]})
-    async with frontend.serving() as entry, client(entry) as one:
+    frontend = FakeFrontend(lambda message: {"echo": message["params"]})
+    async with frontend.run_server() as entry, client(entry) as one:
         heard = []
         for number in (12, 13, 14):
             params = {"name": "add", "arguments": {"n": number}}
@@ -144,14 +144,16 @@ async def test_a_call_waits_for_its_decision_and_no_other_line_does():
             "n": 15
         }
         assert heard[1] == {"content": [{"type": "text", "text": "unlucky"}], "isError": True}
-        assert frontend.judged == [("mcp__calc__add", {"n": number}) for number in (12, 13, 14)]
+        assert frontend.decided_calls == [
+            ("mcp__calc__add", {"n": number}) for number in (12, 13, 14)
+        ]
         await one.say(id=1, method="tools/list", params={"n": 13})
         assert (await one.hear())["result"]["echo"] == {"n": 13}
 
 
 async def test_only_we_may_enter_and_nothing_is_left_behind():
-    frontend = Frontend(lambda message: {})
-    async with frontend.serving() as entry:
+    frontend = FakeFrontend(lambda message: {})
+    async with frontend.run_server() as entry:
         folder = Path(entry["env"][SOCKET_VARIABLE]).parent
         assert folder.stat().st_mode & 0o777 == 0o700 and folder.stat().st_uid == os.getuid()
         assert entry["env"][TICKET_VARIABLE] not in str(entry["args"]) + entry["command"]
@@ -159,7 +161,7 @@ async def test_only_we_may_enter_and_nothing_is_left_behind():
 
 
 @pytest.fixture
-def shared(monkeypatch):
+def shared_folder(monkeypatch):
     """A shared folder, whose path is short enough for a socket."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
@@ -170,7 +172,7 @@ def shared(monkeypatch):
 LISTENS = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print(flush=True)"
 
 
-def listening(folder):
+def start_listener(folder):
     """A process that listens in a folder of ours, which is older than one that is new."""
     folder.mkdir(mode=0o700)
     argv = [sys.executable, "-c", f"{LISTENS}; sys.stdin.read()", str(folder / SOCKET_NAME)]
@@ -185,44 +187,49 @@ def aged(folder):
     os.utime(folder, (before, before))
 
 
-def killed(process):
+def kill_process(process):
     process.kill()
     process.communicate()
 
 
-def test_what_a_killed_process_left_behind_is_removed_by_the_next_one(shared):
+def test_what_a_killed_process_left_behind_is_removed_by_the_next_one(shared_folder):
     """Threats: a shared folder fills up, because SIGKILL leaves no time to remove anything."""
-    stale, begun = shared / f"{FOLDER_PREFIX}aaaaaaaa", shared / f"{FOLDER_PREFIX}bbbbbbbb"
-    killed(listening(stale))
+    stale, begun = (
+        shared_folder / f"{FOLDER_PREFIX}aaaaaaaa",
+        shared_folder / f"{FOLDER_PREFIX}bbbbbbbb",
+    )
+    kill_process(start_listener(stale))
     begun.mkdir(mode=0o700)  # killed before it had a socket
     aged(begun)
     made = create_socket_folder()
-    assert sorted(os.listdir(shared)) == [os.path.basename(made)]
+    assert sorted(os.listdir(shared_folder)) == [os.path.basename(made)]
 
 
-def test_nothing_is_removed_that_may_be_in_use_or_is_not_ours(shared):
+def test_nothing_is_removed_that_may_be_in_use_or_is_not_ours(shared_folder):
     for name, content in (("cccccccc", "file"), ("dddddddd", SOCKET_NAME)):
-        (shared / f"{FOLDER_PREFIX}{name}").mkdir(mode=0o700)
-        (shared / f"{FOLDER_PREFIX}{name}" / content).write_text("no socket")
-    (shared / f"{FOLDER_PREFIX}eeeeeeee").mkdir(mode=0o755)
-    (shared / "another-eeeeeeee").mkdir(mode=0o700)
-    killed(listening(shared / "target"))
-    (shared / f"{FOLDER_PREFIX}ffffffff").symlink_to(shared / "target")
-    for folder in shared.iterdir():
+        (shared_folder / f"{FOLDER_PREFIX}{name}").mkdir(mode=0o700)
+        (shared_folder / f"{FOLDER_PREFIX}{name}" / content).write_text("no socket")
+    (shared_folder / f"{FOLDER_PREFIX}eeeeeeee").mkdir(mode=0o755)
+    (shared_folder / "another-eeeeeeee").mkdir(mode=0o700)
+    kill_process(start_listener(shared_folder / "target"))
+    (shared_folder / f"{FOLDER_PREFIX}ffffffff").symlink_to(shared_folder / "target")
+    for folder in shared_folder.iterdir():
         aged(folder)
-    (shared / f"{FOLDER_PREFIX}gggggggg").mkdir(mode=0o700)  # of one that has begun right now
-    one = listening(shared / f"{FOLDER_PREFIX}hhhhhhhh")
-    before = {path.relative_to(shared) for path in shared.rglob("*")}
+    (shared_folder / f"{FOLDER_PREFIX}gggggggg").mkdir(
+        mode=0o700
+    )  # of one that has begun right now
+    one = start_listener(shared_folder / f"{FOLDER_PREFIX}hhhhhhhh")
+    before = {path.relative_to(shared_folder) for path in shared_folder.rglob("*")}
     made = Path(create_socket_folder())
-    assert {path.relative_to(shared) for path in shared.rglob("*")} - {
-        made.relative_to(shared)
+    assert {path.relative_to(shared_folder) for path in shared_folder.rglob("*")} - {
+        made.relative_to(shared_folder)
     } == before
-    killed(one)
+    kill_process(one)
 
 
-def test_a_folder_of_another_user_is_left_alone(shared, monkeypatch):
-    stale = shared / f"{FOLDER_PREFIX}aaaaaaaa"
-    killed(listening(stale))
+def test_a_folder_of_another_user_is_left_alone(shared_folder, monkeypatch):
+    stale = shared_folder / f"{FOLDER_PREFIX}aaaaaaaa"
+    kill_process(start_listener(stale))
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
     create_socket_folder()
     assert (stale / SOCKET_NAME).exists()
@@ -239,10 +246,10 @@ async def test_without_a_descriptor_it_waits_a_moment_and_lets_in_who_still_want
             return super().accept()
 
     monkeypatch.setattr(module, "ACCEPT_RETRY_S", 0.05)
-    frontend = Frontend(lambda message: {"ok": True})
-    frontend.door.build_entries(("calc",))
-    frontend.door._socket = Full(fileno=frontend.door._socket.detach())
-    async with frontend.serving() as entry, client(entry) as one:
+    frontend = FakeFrontend(lambda message: {"ok": True})
+    frontend.server.build_entries(("calc",))
+    frontend.server._socket = Full(fileno=frontend.server._socket.detach())
+    async with frontend.run_server() as entry, client(entry) as one:
         await one.say(id=1, method="resources/list")
         assert (await one.hear())["result"] == {"ok": True}
     first, second, third = Full.failed
@@ -250,45 +257,45 @@ async def test_without_a_descriptor_it_waits_a_moment_and_lets_in_who_still_want
 
 
 async def test_a_wrong_ticket_opens_nothing():
-    frontend = Frontend(lambda message: {})
-    async with frontend.serving() as entry:
-        with connected(entry, "0" * 32) as link:
+    frontend = FakeFrontend(lambda message: {})
+    async with frontend.run_server() as entry:
+        with open_connection(entry, "0" * 32) as link:
             link.setblocking(False)
             await anyio.wait_readable(link)
-            assert link.recv(1) == b"" and frontend.asked == []
+            assert link.recv(1) == b"" and frontend.messages == []
 
 
 async def test_another_user_is_turned_away(monkeypatch):
-    frontend = Frontend(lambda message: {})
-    async with frontend.serving() as entry:
+    frontend = FakeFrontend(lambda message: {})
+    async with frontend.run_server() as entry:
         monkeypatch.setattr("os.getuid", lambda: os.geteuid() + 1)
-        with connected(entry) as link:
+        with open_connection(entry) as link:
             link.setblocking(False)
             await anyio.wait_readable(link)
             with suppress(ConnectionResetError):  # its ticket was never read
                 assert link.recv(1) == b""
-        assert frontend.asked == []
+        assert frontend.messages == []
 
 
 async def test_a_frontend_that_never_answers_is_an_error_after_the_limit():
-    frontend = Frontend(lambda message: None, seconds=0.05)
-    async with frontend.serving() as entry, client(entry) as one:
+    frontend = FakeFrontend(lambda message: None, seconds=0.05)
+    async with frontend.run_server() as entry, client(entry) as one:
         await one.say(id=1, method="tools/call", params={"name": "add"})
         assert "not answered within 0.05 s" in (await one.hear())["error"]["message"]
-    assert [message["method"] for message in frontend.asked] == [
+    assert [message["method"] for message in frontend.messages] == [
         "tools/call",
         "notifications/cancelled",
     ]
 
 
 async def test_a_relay_ends_with_the_drop_in():
-    frontend = Frontend(lambda message: None)
-    async with frontend.serving() as entry:
+    frontend = FakeFrontend(lambda message: None)
+    async with frontend.run_server() as entry:
         environment = {"PATH": os.environ["PATH"], **entry["env"]}
         process = await anyio.open_process([entry["command"], *entry["args"]], env=environment)
         one = Client(process)
         await one.say(id=1, method="tools/call", params={"name": "add"})
-        while not frontend.asked:
+        while not frontend.messages:
             await anyio.lowlevel.checkpoint()
     with anyio.fail_after(PATIENCE):
         assert await process.wait() == 0
@@ -310,7 +317,7 @@ def test_a_relay_without_a_drop_in_says_so_and_ends():
 async def test_whatever_bytes_come_in_the_door_stays_open():
     """A little fuzzing of the framing: cut anywhere, joined anywhere, and rubbish in between."""
     chance = random.Random(15)
-    frontend = Frontend(lambda message: {"ok": message.get("params")})
+    frontend = FakeFrontend(lambda message: {"ok": message.get("params")})
     calls = [
         json.dumps({"id": number, "method": "resources/read", "params": number}).encode()
         for number in range(60)
@@ -327,8 +334,8 @@ async def test_whatever_bytes_come_in_the_door_stays_open():
     )
     lines = [line for call in calls for line in (call, chance.choice(rubbish))]
     data = b"\n".join(lines) + b"\n"
-    async with frontend.serving() as entry:
-        with connected(entry) as link:
+    async with frontend.run_server() as entry:
+        with open_connection(entry) as link:
             link.setblocking(False)
             at, heard = 0, b""
             while sum(b'"ok"' in line for line in heard.split(b"\n")[:-1]) < len(calls):
@@ -349,14 +356,14 @@ async def test_whatever_bytes_come_in_the_door_stays_open():
 
 async def test_a_client_that_reads_nothing_is_let_go(monkeypatch):
     monkeypatch.setattr(module, "MAX_UNREAD_BYTES", 300_000)
-    frontend = Frontend(lambda message: {"text": "x" * 200_000})
-    async with frontend.serving() as entry:
-        with connected(entry) as link:
+    frontend = FakeFrontend(lambda message: {"text": "x" * 200_000})
+    async with frontend.run_server() as entry:
+        with open_connection(entry) as link:
             for number in range(8):
                 link.sendall(
                     json.dumps({"id": number, "method": "resources/list"}).encode() + b"\n"
                 )
-            while frontend.door.connection_count != 1:
+            while frontend.server.connection_count != 1:
                 await anyio.lowlevel.checkpoint()
-            while frontend.door.connection_count:
+            while frontend.server.connection_count:
                 await anyio.lowlevel.checkpoint()

@@ -12,7 +12,7 @@ from shim.io.prompt import load_prompt_files, read_prompt
 
 
 @pytest.fixture
-def piped():
+def make_pipe():
     """A descriptor that gives these bytes and ends."""
     opened = []
 
@@ -43,12 +43,12 @@ def piped():
         ([], b"caf\xe9", "caf\ufffd"),
     ],
 )
-def test_stdin_follows_the_positional(piped, words, data, expected):
-    assert read_prompt(parse_argv(words), piped(data)) == expected
+def test_stdin_follows_the_positional(make_pipe, words, data, expected):
+    assert read_prompt(parse_argv(words), make_pipe(data)) == expected
 
 
-def test_a_closed_stdin_is_no_stdin(piped):
-    reader = piped(b"")
+def test_a_closed_stdin_is_no_stdin(make_pipe):
+    reader = make_pipe(b"")
     other = os.dup(reader)
     os.close(other)
     assert read_prompt(parse_argv(["hi"]), other) == "hi"
@@ -70,7 +70,7 @@ def test_a_file_is_read_to_its_end(tmp_path):
         assert len(read_prompt(parse_argv([]), file.fileno())) == 600_000
 
 
-def scripted(monkeypatch, *answers):
+def script_select(monkeypatch, *answers):
     """Let `select` answer from a script: True is data, False is silence; the waits are recorded."""
     waits, script, real = [], list(answers), select.select
 
@@ -84,62 +84,62 @@ def scripted(monkeypatch, *answers):
     return waits
 
 
-def test_a_silent_stdin_beside_a_prompt_is_warned_about_and_left(piped, monkeypatch, capfd):
-    waits = scripted(monkeypatch, False)
-    assert read_prompt(parse_argv(["hi"]), piped(b"", ends=False)) == "hi"
+def test_a_silent_stdin_beside_a_prompt_is_warned_about_and_left(make_pipe, monkeypatch, capfd):
+    waits = script_select(monkeypatch, False)
+    assert read_prompt(parse_argv(["hi"]), make_pipe(b"", ends=False)) == "hi"
     assert waits == [prompts.OPTIONAL_STDIN_TIMEOUT_S] == [3.0]
     assert capfd.readouterr().err.startswith(
         "Warning: no stdin data received in 3s, proceeding without it."
     )
 
 
-def test_a_stdin_that_is_the_only_prompt_is_waited_for_longer(piped, monkeypatch):
-    waits = scripted(monkeypatch, True, True)
-    assert read_prompt(parse_argv([]), piped(b"hi")) == "hi"
+def test_a_stdin_that_is_the_only_prompt_is_waited_for_longer(make_pipe, monkeypatch):
+    waits = script_select(monkeypatch, True, True)
+    assert read_prompt(parse_argv([]), make_pipe(b"hi")) == "hi"
     assert waits[0] > prompts.OPTIONAL_STDIN_TIMEOUT_S
 
 
-def test_a_stdin_that_pauses_in_the_middle_is_not_cut(piped, monkeypatch):
+def test_a_stdin_that_pauses_in_the_middle_is_not_cut(make_pipe, monkeypatch):
     """Only a stdin without a byte is given up on (contract P20): half a log is worse than a wait."""
-    waits = scripted(monkeypatch, True, True)
-    assert read_prompt(parse_argv(["hi"]), piped(b"one")) == "hi\none"
+    waits = script_select(monkeypatch, True, True)
+    assert read_prompt(parse_argv(["hi"]), make_pipe(b"one")) == "hi\none"
     assert waits[0] == prompts.OPTIONAL_STDIN_TIMEOUT_S
     assert waits[1] > prompts.OPTIONAL_STDIN_TIMEOUT_S
 
 
-def test_a_stdin_that_stops_in_the_middle_is_not_taken_for_a_whole_prompt(piped, monkeypatch):
-    waits = scripted(monkeypatch, True, False)
+def test_a_stdin_that_stops_in_the_middle_is_not_taken_for_a_whole_prompt(make_pipe, monkeypatch):
+    waits = script_select(monkeypatch, True, False)
     with pytest.raises(
         FrontendError, match="stdin said nothing for 600 s in the middle of the prompt"
     ):
-        read_prompt(parse_argv([]), piped(b"half a lo", ends=False))
+        read_prompt(parse_argv([]), make_pipe(b"half a lo", ends=False))
     assert waits == [prompts.REQUIRED_STDIN_TIMEOUT_S] * 2
 
 
-def test_no_prompt_is_the_real_ones_sentence(piped):
+def test_no_prompt_is_the_real_ones_sentence(make_pipe):
     with pytest.raises(
         FrontendError, match="Error: Input must be provided either through stdin"
     ) as refused:
-        read_prompt(parse_argv([]), piped(b"\n"))
+        read_prompt(parse_argv([]), make_pipe(b"\n"))
     assert "was read as" not in str(refused.value)
 
 
-def test_a_swallowed_prompt_is_named(piped):
+def test_a_swallowed_prompt_is_named(make_pipe):
     with pytest.raises(
         FrontendError, match='"go" was read as a value of --allowedTools, not as a prompt'
     ) as refused:
-        read_prompt(parse_argv(["--allowedTools", "Bash", "go"]), piped(b""))
+        read_prompt(parse_argv(["--allowedTools", "Bash", "go"]), make_pipe(b""))
     assert refused.value.hint == "put a prompt before --allowedTools or after --"
 
 
-def test_nul_is_refused(piped):
+def test_nul_is_refused(make_pipe):
     with pytest.raises(FrontendError, match="NUL"):
-        read_prompt(parse_argv([]), piped(b"a\0b"))
+        read_prompt(parse_argv([]), make_pipe(b"a\0b"))
 
 
-def test_more_than_the_bound_is_refused(piped):
+def test_more_than_the_bound_is_refused(make_pipe):
     with pytest.raises(FrontendError, match="larger than 10 bytes"):
-        read_prompt(parse_argv([]), piped(b"x" * 11), max_bytes=10)
+        read_prompt(parse_argv([]), make_pipe(b"x" * 11), max_bytes=10)
 
 
 # -- system prompts from files ---------------------------------------------------------------------

@@ -23,7 +23,7 @@ pytestmark = [
 LONG = b'{"type":"x"}\n' * 50_000
 
 
-class Reader:
+class DescriptorReader:
     """Reads a descriptor to its end, beside the test."""
 
     def __init__(self, descriptor):
@@ -69,7 +69,7 @@ def terminal():
 @pytest.mark.parametrize("kind", [pipe, sockets, terminal])
 async def test_a_long_output_arrives_whole_whatever_reads_it(kind):
     reading, writing = kind()
-    reader = Reader(reading)
+    reader = DescriptorReader(reading)
     sink = Stdout(writing)
     with anyio.fail_after(PATIENCE):
         await sink.write(LONG)
@@ -128,7 +128,7 @@ async def test_a_write_that_was_cut_goes_on_where_it_stopped():
     with anyio.move_on_after(0.05) as waiting:
         await sink.write(LONG)  # nobody reads yet
     assert waiting.cancelled_caught
-    reader = Reader(reading)
+    reader = DescriptorReader(reading)
     with anyio.fail_after(PATIENCE):
         await sink.write(b"last\n")
     with socket.socket(fileno=writing) as end:
@@ -143,13 +143,13 @@ class Memory:
     """A sink that keeps what it gets."""
 
     def __init__(self):
-        self.said = b""
+        self.output = b""
 
     async def write(self, data):
-        self.said += data
+        self.output += data
 
 
-async def printed(output_format, *, verbose=True, code=0, terminator="none", say="Hel\u2028lo."):
+async def print_turn(output_format, *, verbose=True, code=0, terminator="none", say="Hel\u2028lo."):
     """What one turn prints in a format."""
     stage, memory = Stage(terminator=terminator), Memory()
     output = FrontendOutput(output_format, verbose=verbose, stdout=memory)
@@ -161,24 +161,24 @@ async def printed(output_format, *, verbose=True, code=0, terminator="none", say
     stage.turn.close(ChildExit(code=code), "")
     await output.write_lines(stage.pen.take_bytes())
     await output.finish_turn(stage.turn)
-    return memory.said
+    return memory.output
 
 
 async def test_a_stream_is_every_line():
-    said = await printed("stream-json", terminator="message_stop")
+    said = await print_turn("stream-json", terminator="message_stop")
     assert [json.loads(line)["type"] for line in said.splitlines()] == [
         "system", "assistant", "assistant", "result", "message_stop",
     ]  # fmt: skip
 
 
 async def test_json_is_the_result_alone():
-    said = await printed("json", verbose=False)
+    said = await print_turn("json", verbose=False)
     assert said.count(b"\n") == 1 and said.endswith(b"\n")
     assert json.loads(said)["type"] == "result"
 
 
 async def test_verbose_json_is_one_array_without_a_newline():
-    said = await printed("json")
+    said = await print_turn("json")
     assert not said.endswith(b"\n")
     assert [line["type"] for line in json.loads(said)] == [
         "system",
@@ -197,12 +197,12 @@ async def test_an_array_is_whole_where_lines_come_behind_its_end_or_a_write_is_c
     await output.write_lines(b'{"b":2}\n')
     await output.write_answer("", b"")
     await output.write_lines(b'{"c":3}\n')
-    assert json.loads(memory.said) == [{"b": 2}]
+    assert json.loads(memory.output) == [{"b": 2}]
 
 
 async def test_text_is_the_last_answer_and_a_newline():
-    assert await printed("text") == b" More.\n"
+    assert await print_turn("text") == b" More.\n"
 
 
 async def test_text_of_a_failure_says_why():
-    assert b"exited with code 3" in await printed("text", code=3)
+    assert b"exited with code 3" in await print_turn("text", code=3)

@@ -36,10 +36,10 @@ def file(home):
 
 @pytest.fixture
 def transcript(home):
-    return begun(home)
+    return create_transcript(home)
 
 
-def begun(home, environment=None):
+def create_transcript(home, environment=None):
     return Transcript({"HOME": str(home)} | (environment or {}), CWD, "2.1.327")
 
 
@@ -85,7 +85,7 @@ def messages(file):
     return [entry for entry in entries(file) if "uuid" in entry]
 
 
-def chained(file):
+def is_chained(file):
     """Whether each message names the one before it, and the first none."""
     read = messages(file)
     return [entry["parentUuid"] for entry in read] == [
@@ -113,7 +113,7 @@ def test_a_turn_is_the_prompt_and_the_messages_in_one_chain(transcript, file, pa
     assert [entry["message"]["content"][0]["type"] for entry in read[1:]] == [
         "thinking", "text", "tool_use", "tool_result", "text",
     ]  # fmt: skip
-    assert chained(file)
+    assert is_chained(file)
 
 
 def test_a_message_has_the_members_that_readers_ask_for(transcript, file):
@@ -256,7 +256,7 @@ def test_the_largest_counts_fit_into_the_room_that_is_left_for_them(file, home):
     assert [numbers for _, _, numbers in spend(file, home, answers, concludes(most))] == [
         [MAX_COUNT - 1] * 4
     ]
-    assert chained(file)
+    assert is_chained(file)
 
 
 def test_the_result_of_a_mistake_of_ours_takes_nothing_back(file, home):
@@ -296,7 +296,7 @@ def test_lines_of_another_process_between_ours_stay_as_they_are(file, home):
 
 def test_lines_are_appended_after_a_usage_was_written_over(file, home):
     spend(file, home, answers, concludes(USED), answers, concludes(USED))
-    assert chained(file)
+    assert is_chained(file)
 
 
 def test_the_yume_dialect_keeps_the_same_usage(file, home):
@@ -350,7 +350,7 @@ def test_a_prompt_in_blocks_is_kept_as_it_is(transcript, file):
 def test_a_prompt_without_text_or_of_a_strange_shape_ends_nothing(transcript, file, content):
     wrote(transcript, prompt=content)
     assert len(messages(file)) == 6
-    assert chained(file)
+    assert is_chained(file)
 
 
 @pytest.mark.parametrize("given", [None, "", "7"])
@@ -360,11 +360,11 @@ def test_a_prompt_whose_id_is_no_uuid_gets_one(transcript, file, given):
     transcript.write_lines(stream())
     transcript.close()
     assert len(messages(file)[0]["uuid"]) == 36
-    assert chained(file)
+    assert is_chained(file)
 
 
 def test_the_frontend_that_started_us_is_named(home, file):
-    wrote(begun(home, {"CLAUDE_CODE_ENTRYPOINT": "claude-vscode"}))
+    wrote(create_transcript(home, {"CLAUDE_CODE_ENTRYPOINT": "claude-vscode"}))
     assert {entry["entrypoint"] for entry in messages(file)} == {"claude-vscode"}
 
 
@@ -378,7 +378,7 @@ def test_a_nested_agents_messages_are_left_out(transcript, file):
     pen.write_subagent_message("call_1", "assistant", {"role": "assistant", "content": []})
     wrote(transcript, pen.take_bytes() + stream())
     assert len(messages(file)) == 6
-    assert chained(file)
+    assert is_chained(file)
 
 
 def test_a_prompt_that_is_said_back_is_written_once(transcript, file):
@@ -425,7 +425,7 @@ def test_a_failed_request_is_part_of_the_history(transcript, file):
 def test_what_is_no_line_of_the_pens_is_left_out(transcript, file, data):
     wrote(transcript, data + (b"\n" if data and not data.endswith(b"\n") else b"") + stream())
     assert len(messages(file)) == 6
-    assert chained(file)
+    assert is_chained(file)
 
 
 def test_lines_in_any_grouping_make_the_same_file(home):
@@ -433,7 +433,7 @@ def test_lines_in_any_grouping_make_the_same_file(home):
     files = []
     for size in (1, 3, len(lines)):
         place = home / str(size)
-        transcript = begun(place)
+        transcript = create_transcript(place)
         transcript.write_prompt("hi", PROMPT)
         transcript.open(U)
         for at in range(0, len(lines), size):
@@ -452,7 +452,7 @@ def test_nothing_is_made_before_the_session_is_known_or_something_is_said(transc
     transcript.write_lines(stream().partition(b"\n")[2])
     transcript.write_lines(b"$\n")
     assert os.listdir(home) == []
-    begun(home).open(U)
+    create_transcript(home).open(U)
     assert os.listdir(home) == []
 
 
@@ -466,7 +466,7 @@ def test_the_session_is_that_of_the_first_init_if_nobody_named_it(transcript, fi
     transcript.close()
     assert [name.name for name in file.parent.iterdir()] == [file.name]
     assert len(messages(file)) == 11
-    assert chained(file)
+    assert is_chained(file)
 
 
 def test_an_id_that_is_no_uuid_is_never_a_file_name(transcript, home):
@@ -484,37 +484,37 @@ def test_a_session_that_is_opened_again_is_the_same(transcript, file):
 
 
 def test_a_resumed_session_goes_on_in_its_file(home, file):
-    wrote(begun(home))
-    wrote(begun(home), stream(number=1), prompt="and now?")
+    wrote(create_transcript(home))
+    wrote(create_transcript(home), stream(number=1), prompt="and now?")
     assert [entry["type"] for entry in entries(file)].count("last-prompt") == 2
     assert len(messages(file)) == 12
-    assert chained(file)
+    assert is_chained(file)
     assert entries(file)[-1]["lastPrompt"] == "and now?"
 
 
 def test_a_session_that_was_killed_goes_on_after_its_last_message(home, file):
-    killed = begun(home)
+    killed = create_transcript(home)
     killed.open(U)
     killed.write_prompt("hi", PROMPT)
     killed.write_lines(stream())
-    wrote(begun(home), stream(number=1))
+    wrote(create_transcript(home), stream(number=1))
     assert len(messages(file)) == 12
-    assert chained(file)
+    assert is_chained(file)
 
 
 def test_a_line_that_was_cut_costs_no_other_line(home, file):
-    wrote(begun(home))
+    wrote(create_transcript(home))
     whole = file.read_bytes()
     file.write_bytes(whole + b'{"parentUuid":"cut off he')
-    wrote(begun(home), stream(number=1))
+    wrote(create_transcript(home), stream(number=1))
     assert file.read_bytes().startswith(whole + b'{"parentUuid":"cut off he\n{"parentUuid":')
     file.write_bytes(file.read_bytes().replace(b'{"parentUuid":"cut off he\n', b""))
-    assert chained(file)
+    assert is_chained(file)
 
 
 @pytest.mark.parametrize("size", [10, module.TAIL_BYTES])
 def test_a_session_that_another_claude_went_on_with_stays_one_chain(home, file, size):
-    wrote(begun(home))
+    wrote(create_transcript(home))
     theirs = {
         "parentUuid": messages(file)[-1]["uuid"],
         "type": "user",
@@ -524,9 +524,9 @@ def test_a_session_that_another_claude_went_on_with_stays_one_chain(home, file, 
     last = {"type": "last-prompt", "lastPrompt": "theirs", "leafUuid": U, "sessionId": U}
     with file.open("a", encoding="utf-8") as opened:
         opened.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in (theirs, last))
-    wrote(begun(home), stream(number=1))
+    wrote(create_transcript(home), stream(number=1))
     assert len(messages(file)) == 13
-    assert chained(file)
+    assert is_chained(file)
 
 
 def test_only_we_may_read_what_we_made(transcript, home, file):
@@ -561,7 +561,7 @@ def test_a_folder_is_named_as_the_real_one_names_it(cwd, name):
 
 
 def test_a_folder_of_the_users_choice_is_used(home):
-    wrote(begun(home, {"CLAUDE_CONFIG_DIR": str(home / "chosen")}))
+    wrote(create_transcript(home, {"CLAUDE_CONFIG_DIR": str(home / "chosen")}))
     assert (home / "chosen" / "projects" / "-repo-a-b" / f"{U}.jsonl").exists()
     assert not (home / ".claude").exists()
 
@@ -584,7 +584,7 @@ def test_a_home_whose_claude_folder_is_a_link_is_followed(home, transcript, file
 # -- what it leaves alone --------------------------------------------------------------------------
 
 
-def refused(transcript, capfd):
+def expect_refusal(transcript, capfd):
     """The turn goes on and stderr says once that there is no transcript."""
     wrote(transcript)
     assert capfd.readouterr().err.count("no transcript is written to ") == 1
@@ -596,7 +596,7 @@ def refused(transcript, capfd):
 def test_a_file_that_another_program_made_is_left_alone(transcript, file, capfd, data):
     file.parent.mkdir(parents=True)
     file.write_bytes(data)
-    refused(transcript, capfd)
+    expect_refusal(transcript, capfd)
     assert file.read_bytes() == data
 
 
@@ -605,7 +605,7 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(transcript, home, file,
     victim.write_bytes(FILE_PREFIX + b"}\n")
     file.parent.mkdir(parents=True)
     os.symlink(victim, file)
-    refused(transcript, capfd)
+    expect_refusal(transcript, capfd)
     assert victim.read_bytes() == FILE_PREFIX + b"}\n"
 
 
@@ -614,7 +614,7 @@ def test_a_second_name_of_another_file_is_not_written_to(transcript, home, file,
     victim.write_bytes(FILE_PREFIX + b"}\n")
     file.parent.mkdir(parents=True)
     os.link(victim, file)
-    refused(transcript, capfd)
+    expect_refusal(transcript, capfd)
     assert victim.read_bytes() == FILE_PREFIX + b"}\n"
 
 
@@ -622,34 +622,34 @@ def test_a_link_in_the_place_of_the_projects_folder_is_not_followed(transcript, 
     (home / "elsewhere").mkdir()
     file.parent.parent.mkdir(parents=True)
     os.symlink(home / "elsewhere", file.parent)
-    refused(transcript, capfd)
+    expect_refusal(transcript, capfd)
     assert os.listdir(home / "elsewhere") == []
 
 
 def test_a_pipe_in_the_place_of_the_file_does_not_hang_us(transcript, file, capfd):
     file.parent.mkdir(parents=True)
     os.mkfifo(file)
-    refused(transcript, capfd)
+    expect_refusal(transcript, capfd)
 
 
 @pytest.mark.parametrize("depth", [0, 1])
 def test_a_folder_that_everybody_may_write_to_is_refused(transcript, file, capfd, depth):
     file.parent.mkdir(parents=True)
     os.chmod(file.parents[depth], 0o777)
-    refused(transcript, capfd)
+    expect_refusal(transcript, capfd)
     assert not file.exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
 def test_what_belongs_to_somebody_else_is_refused(home, file, capfd):
-    wrote(begun(home))
+    wrote(create_transcript(home))
     before = file.read_bytes()
     os.chown(file, 65534, 65534)
-    refused(begun(home), capfd)
+    expect_refusal(create_transcript(home), capfd)
     assert file.read_bytes() == before
     file.unlink()
     os.chown(file.parent, 65534, 65534)
-    refused(begun(home), capfd)
+    expect_refusal(create_transcript(home), capfd)
     assert not file.exists()
 
 
@@ -658,7 +658,7 @@ def test_what_belongs_to_somebody_else_is_refused(home, file, capfd):
 
 def test_a_file_in_the_place_of_the_folder_ends_the_transcript_alone(transcript, home, capfd):
     (home / ".claude").write_text("", encoding="utf-8")
-    refused(transcript, capfd)
+    expect_refusal(transcript, capfd)
 
 
 def test_a_full_disk_ends_the_transcript_and_the_next_turn_repairs_the_line(
@@ -680,7 +680,7 @@ def test_a_full_disk_ends_the_transcript_and_the_next_turn_repairs_the_line(
         signal.signal(signal.SIGXFSZ, handler)
     assert capfd.readouterr().err == ""
     assert file.stat().st_size == size + 100
-    wrote(begun(home), stream(number=1))
+    wrote(create_transcript(home), stream(number=1))
     lines = file.read_bytes().split(b"\n")[:-1]
     assert json.loads(lines[2])["parentUuid"] == PROMPT
 
@@ -694,14 +694,14 @@ def test_a_transcript_does_not_grow_beyond_its_bound(transcript, file, capfd, mo
     transcript.close()
     assert 0 < file.stat().st_size <= 5_000
     assert capfd.readouterr().err.count("no transcript is written to ") == 1
-    assert chained(file)
+    assert is_chained(file)
 
 
 def test_what_earlier_turns_wrote_counts(home, file, capfd, monkeypatch):
-    wrote(begun(home))
+    wrote(create_transcript(home))
     before = file.stat().st_size
     monkeypatch.setattr(module, "MAX_FILE_BYTES", before + 100)
-    refused(begun(home), capfd)
+    expect_refusal(create_transcript(home), capfd)
     assert file.stat().st_size == before
 
 

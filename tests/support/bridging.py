@@ -84,9 +84,9 @@ class Play:
         """Carry out the commands, and those that come of them."""
         while commands := self.hub.take_commands():
             for command in commands:
-                self._one(command)
+                self._run_command(command)
 
-    def _one(self, command: HubCommand) -> None:
+    def _run_command(self, command: HubCommand) -> None:
         if isinstance(command, AppendRecords):
             self.log.append(command.records)
         elif isinstance(command, WriteStdin):

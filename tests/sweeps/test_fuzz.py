@@ -8,12 +8,26 @@ from random import Random
 import pytest
 import sweeps
 from fuzzing.dialects import DIALECTS, PRESENT
-from fuzzing.edits import EDITS, apply
-from fuzzing.findings import Findings, fault, keep, shrink, special
-from fuzzing.inputs import FLOOD, FLOOD_LINES, KNOBS, Run, knobs, read, write
-from fuzzing.seeds import TORTURE, by_target, pool, seeds
+from fuzzing.edits import EDITS, apply_edit
+from fuzzing.findings import (
+    Findings,
+    find_failure,
+    list_knobs_without_fixture,
+    shrink_run,
+    write_fixture,
+)
+from fuzzing.inputs import (
+    FLOOD,
+    FLOOD_LINES,
+    KNOBS,
+    FuzzRun,
+    build_knobs,
+    encode_input,
+    parse_input,
+)
+from fuzzing.seeds import TORTURE, build_pool, group_seeds_by_target, list_seeds
 from fuzzing.targets import CHILDREN, TARGETS
-from fuzzing.unguided import RUNS, long_profile, made
+from fuzzing.unguided import RUNS, build_runs, create_profile
 from hypothesis import given, settings
 from sweeps import each
 
@@ -26,7 +40,7 @@ NAMES = tuple(TARGETS)
 ROUNDS = 150 if sweeps.full else 100
 
 
-def inputs(chance: Random, count: int, among: Sequence[Run]) -> list[list[Run]]:
+def inputs(chance: Random, count: int, among: Sequence[FuzzRun]) -> list[list[FuzzRun]]:
     """So many inputs as the fuzzers make them."""
     made = []
     for _ in range(count):
@@ -34,7 +48,9 @@ def inputs(chance: Random, count: int, among: Sequence[Run]) -> list[list[Run]]:
         knobs = tuple(chance.randrange(1 << 16) for _ in KNOBS)
         run = seed._replace(lines=list(seed.lines), knobs=knobs)
         for _ in range(chance.choice((1, 2, 4, 8))):
-            run = apply(run, chance.randrange(len(EDITS)), chance.getrandbits(32), pool())
+            run = apply_edit(
+                run, chance.randrange(len(EDITS)), chance.getrandbits(32), build_pool()
+            )
         made.append([run])
     return made
 
@@ -44,8 +60,8 @@ def fuzzed(folder: Path, count: int = ROUNDS, *, every: str = "", until: str = "
     says this.
     """
     book = Findings(folder, "small")
-    for runs in inputs(Random(9), count, by_target()[every] if every else seeds()):
-        book.fuzz(read(write(runs), NAMES))
+    for runs in inputs(Random(9), count, group_seeds_by_target()[every] if every else list_seeds()):
+        book.check_runs(parse_input(encode_input(runs), NAMES))
         if until and found(until, book):
             break
     return book
@@ -59,25 +75,25 @@ def found(said: str, book: Findings) -> bool:
 def test_a_round_of_the_fuzzers_breaks_no_invariant(tmp_path):
     book = fuzzed(tmp_path)
     assert not book.failures
-    assert book.child_lines() > 15 * ROUNDS
+    assert book.count_child_lines() > 15 * ROUNDS
 
 
 @pytest.mark.full
-@settings(long_profile(20), derandomize=True)
+@settings(create_profile(20), derandomize=True)
 @given(plan=RUNS)
 def test_what_hypothesis_makes_breaks_no_invariant(plan):
-    assert [run for run in made(plan) if fault(run)] == []
+    assert [run for run in build_runs(plan) if find_failure(run)] == []
 
 
 @pytest.mark.full
 def test_every_seed_breaks_no_invariant_as_it_is():
-    assert [run for run in seeds() if fault(run)] == []
+    assert [run for run in list_seeds() if find_failure(run)] == []
 
 
 def test_every_vendor_and_dialect_is_fuzzed():
     assert set(CHILDREN) == set(VENDORS)
     assert "claude" in PRESENT and set(PRESENT) <= set(DIALECTS)
-    assert {run.target for run in seeds()} == set(TARGETS)
+    assert {run.target for run in list_seeds()} == set(TARGETS)
 
 
 # -- the checker sees what is wrong ----------------------------------------------------------------
@@ -166,11 +182,11 @@ def test_what_is_broken_is_found(tmp_path, monkeypatch, breaking, target, said):
     breaking(monkeypatch)
     if target in FLOODED:
         book = Findings(tmp_path, "small")
-        book.fuzz(
+        book.check_runs(
             [
-                Run(
+                FuzzRun(
                     FLOODED[target][0],
-                    knobs(cut=9),
+                    build_knobs(cut=9),
                     [FLOOD + b"%d " % FLOOD_LINES + FLOODED[target][1]],
                 )
             ]
@@ -185,48 +201,57 @@ def test_what_is_broken_is_found(tmp_path, monkeypatch, breaking, target, said):
 
 def test_an_input_can_be_written_and_read_again():
     runs = [
-        Run("pi", knobs(partial=1, cut=77), [b'{"a":1}', b"", b"\xff"]),
-        Run("control", knobs(), [b"x"]),
+        FuzzRun("pi", build_knobs(partial=1, cut=77), [b'{"a":1}', b"", b"\xff"]),
+        FuzzRun("control", build_knobs(), [b"x"]),
     ]
-    assert read(write(runs), NAMES) == runs
+    assert parse_input(encode_input(runs), NAMES) == runs
 
 
 @each(
     "data", [b"", b"\n", b"\x1c", b"\x1cnobody 1 x -1 99999999999 \xff\nline", b"no head\nat all"]
 )
 def test_every_file_is_an_input(data):
-    assert all(run.target in TARGETS for run in read(data, NAMES))
+    assert all(run.target in TARGETS for run in parse_input(data, NAMES))
 
 
 @each("edit", range(len(EDITS)))
 def test_every_edit_takes_any_run(edit):
     for lines in ([], [b""], list(TORTURE), [b'{"a":[1,{"b":"c"}]}'] * 3):
         for seed in range(20):
-            assert apply(Run("pi", knobs(), list(lines)), edit, seed, pool()).target == "pi"
+            assert (
+                apply_edit(
+                    FuzzRun("pi", build_knobs(), list(lines)), edit, seed, build_pool()
+                ).target
+                == "pi"
+            )
 
 
 def test_a_flood_is_many_lines_and_bounded():
-    flooded = Run("pi", knobs(), [FLOOD + b"99999999 a%d", FLOOD + b"5 b"])
-    lines = list(flooded.expanded())
+    flooded = FuzzRun("pi", build_knobs(), [FLOOD + b"99999999 a%d", FLOOD + b"5 b"])
+    lines = list(flooded.expand_lines())
     assert (lines[0], lines[1], lines[-1], len(lines)) == (b"a0", b"a1", b"b", FLOOD_LINES + 1)
-    assert flooded.floods() == FLOOD_LINES
+    assert flooded.count_flood_lines() == FLOOD_LINES
 
 
 def test_a_finding_is_made_small(monkeypatch):
     _without_results(monkeypatch)
-    lines = [line for line in pool().lines["acai"] if b"function_call" in line][:3]
-    run = Run("acai", knobs(partial=1, cut=9, exit=3), [*TORTURE[:9], *lines, *TORTURE[9:20]])
-    name, _ = fault(run)
-    small = shrink(run, lambda other: (fault(other) or ("",))[0] == name)
+    lines = [line for line in build_pool().lines["acai"] if b"function_call" in line][:3]
+    run = FuzzRun(
+        "acai", build_knobs(partial=1, cut=9, exit=3), [*TORTURE[:9], *lines, *TORTURE[9:20]]
+    )
+    name, _ = find_failure(run)
+    small = shrink_run(run, lambda other: (find_failure(other) or ("",))[0] == name)
     assert len(small.lines) == 1 and len(small.lines[0]) < len(lines[0])
-    assert special(small) == []
+    assert list_knobs_without_fixture(small) == []
 
 
 def test_a_finding_becomes_a_fixture(tmp_path, monkeypatch):
     monkeypatch.setattr("fuzzing.findings.FIXTURES", tmp_path)
     (tmp_path / "pi").mkdir()
-    folder = keep(
-        Run("pi", knobs(partial=1, exit=5), [b"{}", b"\xff"]), "odd-byte", "an odd byte is counted"
+    folder = write_fixture(
+        FuzzRun("pi", build_knobs(partial=1, exit=5), [b"{}", b"\xff"]),
+        "odd-byte",
+        "an odd byte is counted",
     )
     assert (folder / "vendor.ndjson").read_bytes() == b"{}\n\xff"
     facts = tomllib.loads((folder / "case.toml").read_text())
@@ -238,4 +263,7 @@ def test_a_finding_becomes_a_fixture(tmp_path, monkeypatch):
 
 
 def test_what_a_fixture_cannot_hold_is_named():
-    assert special(Run("pi", knobs(terms=2, limit=1), [])) == ["terms", "limit"]
+    assert list_knobs_without_fixture(FuzzRun("pi", build_knobs(terms=2, limit=1), [])) == [
+        "terms",
+        "limit",
+    ]

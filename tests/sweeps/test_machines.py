@@ -4,7 +4,7 @@ in `make full`.
 
 import pytest
 import sweeps
-from fuzzing.machines import fuzz
+from fuzzing.machines import find_failures
 from fuzzing.more_agents import AGENTS
 
 MESSAGES = 1500
@@ -13,4 +13,7 @@ FULL_MESSAGES = 4000
 
 @pytest.mark.parametrize("machine", AGENTS)
 def test_no_conversation_breaks_an_invariant(machine):
-    assert next(fuzz(machine, FULL_MESSAGES if sweeps.full else MESSAGES, seed=0), None) is None
+    assert (
+        next(find_failures(machine, FULL_MESSAGES if sweeps.full else MESSAGES, seed=0), None)
+        is None
+    )
