@@ -25,13 +25,13 @@ OURS = {
 }
 
 
-def seen(name, **settings):
+def build_variables(name, **settings):
     return build_child_environment(get_adapter(name), VendorSettings(**settings), OURS)
 
 
 @pytest.mark.parametrize("name", [name for name in VENDORS if name != "claude"])
 def test_a_vendor_sees_what_is_neither_claudes_nor_ours(name):
-    assert seen(name) == {
+    assert build_variables(name) == {
         "PATH": "/bin", "HOME": "/h", "OPENAI_API_KEY": "k", "CLAUDE_CONFIG_DIR": "/c", "SHIM_DEPTH": "2",
         "PWD": os.getcwd(),
     }  # fmt: skip
@@ -39,7 +39,7 @@ def test_a_vendor_sees_what_is_neither_claudes_nor_ours(name):
 
 def test_a_real_claude_sees_all_but_ours():
     kept = {key: value for key, value in OURS.items() if not key.endswith("SHIM_VENDOR")}
-    assert seen("claude") == kept | {"SHIM_DEPTH": "2", "PWD": os.getcwd()}
+    assert build_variables("claude") == kept | {"SHIM_DEPTH": "2", "PWD": os.getcwd()}
 
 
 def test_a_key_that_a_vendor_lists_is_handed_over():
@@ -51,7 +51,7 @@ def test_a_key_that_a_vendor_lists_is_handed_over():
 
 
 def test_the_settings_have_the_last_word():
-    child = seen("pi", env={"ANTHROPIC_API_KEY": "mine", "HOME": "/other"})
+    child = build_variables("pi", env={"ANTHROPIC_API_KEY": "mine", "HOME": "/other"})
     assert (child["ANTHROPIC_API_KEY"], child["HOME"]) == ("mine", "/other")
 
 

@@ -19,7 +19,7 @@ from shim.process.install import build_drop_in
 from shim.state.config import VendorSettings
 
 
-def found(box, name="qwen", cwd=None, settings=None, **environment):
+def find_vendor_program(box, name="qwen", cwd=None, settings=None, **environment):
     return find_program(
         get_adapter(name),
         settings or VendorSettings(),
@@ -32,27 +32,27 @@ def test_the_first_on_path_is_taken(box):
     first, second = box.path / "first", box.path / "second"
     expected = box.program("qwen", "", folder=first)
     box.program("qwen", "", folder=second)
-    assert found(box, PATH=f"/nowhere:{first}:{second}") == expected
+    assert find_vendor_program(box, PATH=f"/nowhere:{first}:{second}") == expected
 
 
 def test_a_program_of_several_names_is_found_under_the_first_that_is_there(box):
     agent = box.program("agent", "")
-    assert found(box, "cursor") == agent
-    assert found(box, "cursor") != box.program("cursor-agent", "")
-    assert found(box, "cursor").endswith("/cursor-agent")
+    assert find_vendor_program(box, "cursor") == agent
+    assert find_vendor_program(box, "cursor") != box.program("cursor-agent", "")
+    assert find_vendor_program(box, "cursor").endswith("/cursor-agent")
 
 
 def test_a_file_that_cannot_be_run_is_passed_over(box):
     (box.bin / "qwen").write_text("data", encoding="utf-8")
     expected = box.program("qwen", "", folder=box.path / "later")
-    assert found(box, PATH=f"{box.bin}:{box.path}/later") == expected
+    assert find_vendor_program(box, PATH=f"{box.bin}:{box.path}/later") == expected
 
 
 def test_nothing_found_is_said_with_a_way_out(box):
     with pytest.raises(
         VendorError, match="no program called cursor-agent or agent was found on PATH"
     ) as missing:
-        found(box, "cursor", PATH=str(box.bin))
+        find_vendor_program(box, "cursor", PATH=str(box.bin))
     assert "[vendors.cursor] bin" in missing.value.hint
 
 
@@ -62,36 +62,39 @@ def test_a_program_may_be_named(box, by_setting, kind):
     path = box.program("my-qwen", "", folder=box.home if kind == "home" else box.bin)
     named = {"absolute": path, "home": "~/my-qwen", "bare": "my-qwen"}[kind]
     if by_setting:
-        assert found(box, settings=VendorSettings(bin=named)) == path
+        assert find_vendor_program(box, settings=VendorSettings(bin=named)) == path
     else:
-        assert found(box, SHIM_BIN=named, settings=VendorSettings(bin="/nowhere")) == path
+        assert (
+            find_vendor_program(box, SHIM_BIN=named, settings=VendorSettings(bin="/nowhere"))
+            == path
+        )
 
 
 @pytest.mark.parametrize("named", ["./qwen", "bin/qwen", "../qwen"])
 def test_a_relative_path_is_a_mistake(box, named):
     with pytest.raises(FrontendError, match="is a relative path"):
-        found(box, SHIM_BIN=named)
+        find_vendor_program(box, SHIM_BIN=named)
 
 
 @pytest.mark.parametrize("named", ["/nowhere/qwen", "~/nowhere", "no-such-program"])
 def test_a_named_program_that_is_not_there_is_the_vendors_fault(box, named):
     with pytest.raises(VendorError, match="was not found"):
-        found(box, SHIM_BIN=named)
+        find_vendor_program(box, SHIM_BIN=named)
 
 
 def test_a_bare_name_is_not_looked_for_in_the_working_directory(box):
     box.program("qwen", "", folder=box.cwd)
     with pytest.raises(VendorError):
-        found(box, SHIM_BIN="qwen", PATH=f"{box.cwd}:.:")
+        find_vendor_program(box, SHIM_BIN="qwen", PATH=f"{box.cwd}:.:")
 
 
 def test_the_home_directory_is_nobodys_checkout(box):
     expected = box.program("qwen", "", folder=box.home / ".local" / "bin")
     path = f"{box.home}/.local/bin"
-    assert found(box, cwd=box.home, PATH=path) == expected
-    assert found(box, cwd=box.path, PATH=path) == expected
+    assert find_vendor_program(box, cwd=box.home, PATH=path) == expected
+    assert find_vendor_program(box, cwd=box.path, PATH=path) == expected
     with pytest.raises(VendorError):
-        found(box, cwd=box.home / ".local", PATH=path)
+        find_vendor_program(box, cwd=box.home / ".local", PATH=path)
 
 
 def test_only_absolute_entries_outside_of_the_working_directory_are_searched(box):

@@ -97,7 +97,7 @@ def test_a_bundled_program_runs_in_our_python_where_a_variable_would_mislead_it(
         assert process.stderr.read() == b""
 
 
-def started(path, box, **extra):
+def run_version(path, box, **extra):
     environment = box.environment(PYTHONPATH=None, **extra)
     return subprocess.run(
         [path, "--version"],
@@ -113,7 +113,7 @@ def started(path, box, **extra):
 def test_a_python_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(box.path / "it's gone" / "python"))
     path, _ = put(box)
-    done = started(path, box)
+    done = run_version(path, box)
     assert (done.returncode, done.stdout) == (1, "")
     gone = "the Python that claude-shim was installed for, does not exist any more"
     assert done.stderr.startswith(
@@ -128,7 +128,7 @@ def test_a_package_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
     )
     monkeypatch.setattr(sys, "executable", str(bare / "bin" / "python"))
     path, _ = put(box)
-    done = started(path, box)
+    done = run_version(path, box)
     assert (done.returncode, done.stdout) == (1, "")
     said = (
         "claude-shim, which this file starts, is not whole any more: "

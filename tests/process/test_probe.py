@@ -25,7 +25,7 @@ def probe(box):
     yield make
 
 
-def asked(box):
+def list_calls(box):
     path = box.path / "asked"
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
@@ -33,33 +33,33 @@ def asked(box):
 def test_the_help_is_read_once_and_remembered(box, probe):
     first = probe()
     assert first.accepts_flag("--session-id") and not first.accepts_flag("--resume")
-    assert asked(box) == ["--help"]
+    assert list_calls(box) == ["--help"]
     assert probe(None).accepts_flag("--session-id")
-    assert asked(box) == ["--help"]
+    assert list_calls(box) == ["--help"]
 
 
 def test_nothing_is_asked_before_somebody_wants_to_know(box, probe):
     probe()
-    assert asked(box) == []
+    assert list_calls(box) == []
 
 
 def test_an_update_of_the_program_is_noticed(box, probe):
     assert not probe("echo old\n").accepts_flag("--new")
     assert probe("echo this one is longer: --new\n").accepts_flag("--new")
-    assert len(asked(box)) == 2
+    assert len(list_calls(box)) == 2
 
 
 def test_a_touched_program_is_asked_again(box, probe):
     probe().get_help_text()
     os.utime(box.bin / "program", ns=(1, 1))
     probe(None).get_help_text()
-    assert len(asked(box)) == 2
+    assert len(list_calls(box)) == 2
 
 
 def test_another_launcher_is_another_program(box, probe):
     probe().get_help_text()
     probe(None, launcher=["/usr/bin/env"]).get_help_text()
-    assert len(asked(box)) == 2
+    assert len(list_calls(box)) == 2
 
 
 def test_a_program_that_says_nothing_counts_as_the_newest(box, probe):
@@ -116,7 +116,7 @@ def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capf
     (box.state / "probes").mkdir(parents=True)
     (box.state / "probes").chmod(0o755)
     assert probe().accepts_flag("--session-id") and probe(None).accepts_flag("--session-id")
-    assert asked(box) == ["--help", "--help"]
+    assert list_calls(box) == ["--help", "--help"]
     assert "state is not kept" in capfd.readouterr().err
     assert list((box.state / "probes").iterdir()) == []
 
@@ -150,7 +150,7 @@ def test_a_version_is_asked_once_and_stands_beside_the_help(box, probe):
     assert again.ask_version(HOW) == again.find_cached_version(
         HOW
     ) == "1.2.3" and not again.accepts_flag("--other")
-    assert asked(box) == ["--version", "--help"]
+    assert list_calls(box) == ["--version", "--help"]
     (file,) = (box.state / "probes").iterdir()
     assert file.suffix == ".json" and file.stat().st_mode & 0o777 == 0o600
 
@@ -158,7 +158,7 @@ def test_a_version_is_asked_once_and_stands_beside_the_help(box, probe):
 def test_a_version_is_known_only_if_somebody_asked_before(box, probe):
     fresh = probe("echo 1.2.3\n")
     assert fresh.find_cached_version(HOW) is None
-    assert asked(box) == []
+    assert list_calls(box) == []
     fresh.ask_version(HOW)
     assert fresh.find_cached_version(VersionProbe(args=("version",))) is None, (
         "that is another question"
@@ -243,8 +243,8 @@ def test_programs_that_were_asked_long_ago_are_forgotten(box, probe, monkeypatch
 def test_the_models_are_known_once_somebody_asked(box, probe):
     how = ModelProbe(("models",))
     program = probe("[ $# = 1 ] && [ $1 = models ] && printf 'a/b\\nc\\n'\n")
-    assert program.list_cached_models(how) == [] and asked(box) == []
+    assert program.list_cached_models(how) == [] and list_calls(box) == []
     program.cache_models(how)
     assert program.list_cached_models(how) == ["a/b", "c"]
     program.cache_models(ModelProbe())
-    assert asked(box) == ["models"]
+    assert list_calls(box) == ["models"]

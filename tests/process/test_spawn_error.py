@@ -177,7 +177,7 @@ def test_an_environment_of_two_megabytes_is_passed_on(box):
 # -- a machine that has nothing left ---------------------------------------------------------------
 
 
-def limited(box, *words, before=(), preexec=None, stdin=b"", environment=()):
+def run_limited(box, *words, before=(), preexec=None, stdin=b"", environment=()):
     """The drop-in where a resource is scarce."""
     process = subprocess.run(
         [*before, *SHIM, "claude", *words],
@@ -213,7 +213,7 @@ def test_a_fork_that_fails_is_neither_the_vendors_nor_the_frontends_fault(box):
         for folder, _, files in os.walk(box.path):
             for path in (folder, *(os.path.join(folder, name) for name in files)):
                 os.chown(path, 54321, 54321)
-    done = limited(box, *ASK, before=before, environment=environment)
+    done = run_limited(box, *ASK, before=before, environment=environment)
     assert (done.status, done.cause) == (1, "internal")
     assert "could not be started: Resource temporarily unavailable" in done.result["errors"][0]
     assert "ulimit" in done.stderr and "Traceback" not in done.stderr
@@ -242,7 +242,7 @@ def test_a_table_of_files_that_is_full_ends_in_one_result_wherever_it_is_noticed
         json.dumps({"type": "user", "message": {"role": "user", "content": "hi"}}).encode() + b"\n"
     )
     words = ("--input-format", "stream-json", *STREAM) if converses else ASK
-    done = limited(
+    done = run_limited(
         box, *words, preexec=few, stdin=user if converses else b"", environment=environment
     )
     assert done.status == int(done.result["is_error"])

@@ -30,7 +30,7 @@ CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}
 NO_CACHE = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def said(words):
+def build_assistant_message(words):
     """A message of qwen's."""
     message = {"content": [{"type": "text", "text": words}]}
     return {"type": "assistant", "message": message, "session_id": INIT["session_id"]}
@@ -51,7 +51,7 @@ def standin(box, how, *steps, say=None):
             "--include-partial-messages",
         )
     if how == "two way":
-        words = say or ndjson(INIT, said("I am "))
+        words = say or ndjson(INIT, build_assistant_message("I am "))
         child = box.fake(*steps, ["hear", "initialize"], ["hear", "go"], ["out", words], ["hang"])
         return {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}, (*CONVERSE, *ENDED)
     child = box.fake(*steps, ["hear", "go"], ["out", say or ndjson(INIT) + ODD], ["hang"])
@@ -157,7 +157,7 @@ def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
     lifeline = box.lifeline()
     long = "x" * 90_000
     flood = {
-        "two way": ndjson(INIT, *[said(long)] * 12),
+        "two way": ndjson(INIT, *[build_assistant_message(long)] * 12),
         "relay": ndjson(INIT) + ODD.replace("caf", long) * 12,
     }
     say = flood.get(how, ndjson(START, *[text(long)] * 12)) if full else None

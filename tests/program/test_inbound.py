@@ -21,7 +21,7 @@ LONG = text("x" * 3 * LIMIT)
 
 
 @pytest.fixture
-def limited(box):
+def limited_box(box):
     box.settings(f"max_inbound_bytes = {LIMIT}")
     return box
 
@@ -31,30 +31,30 @@ def long_line(done):
     return done.result["shim"]["repairs"].get("line_too_long")
 
 
-def test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on(limited):
-    fake = limited.fake(["out", ndjson(START, text("One. "), LONG, text("Two."), END)])
-    done = limited.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
+def test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on(limited_box):
+    fake = limited_box.fake(["out", ndjson(START, text("One. "), LONG, text("Two."), END)])
+    done = limited_box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     assert (done.status, done.result["result"], long_line(done)) == (0, "One. Two.", 1)
 
 
-def test_a_line_below_the_limit_is_not_skipped(limited):
+def test_a_line_below_the_limit_is_not_skipped(limited_box):
     words = "x" * (LIMIT - 100)
-    fake = limited.fake(["out", ndjson(START, text(words), END)])
-    done = limited.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
+    fake = limited_box.fake(["out", ndjson(START, text(words), END)])
+    done = limited_box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     assert (done.result["result"], long_line(done)) == (words, None)
 
 
-def test_the_account_shows_how_a_line_began_that_was_skipped(limited, shim, monkeypatch):
+def test_the_account_shows_how_a_line_began_that_was_skipped(limited_box, shim, monkeypatch):
     monkeypatch.setattr(open_translation, "MAX_LINE_BYTES", LIMIT)  # `translate` reads no settings
-    path = limited.path / "stream"
+    path = limited_box.path / "stream"
     path.write_text(ndjson(START, text("Hello."), END) + "x" * 3 * LIMIT, encoding="utf-8")
     _, _, complaint = shim("translate", "demo", str(path), "--account")
     assert json.loads(complaint)["repairs"] == {"line_too_long": {"count": 1, "first": "x" * 200}}
 
 
-def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limited):
+def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limited_box):
     long = says("x" * 3 * LIMIT)
-    child = limited.fake(
+    child = limited_box.fake(
         HELLO,
         ["hear", "one"],
         ["out", ndjson(QWEN, long, says("One."), result("One."))],
@@ -62,7 +62,7 @@ def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limi
         ["out", ndjson(QWEN, says("Two."), result("Two."))],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-    with limited.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+    with limited_box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(user("two"))
@@ -71,30 +71,30 @@ def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limi
     assert (first["shim"]["repairs"], second["shim"]["repairs"]) == ({"line_too_long": 1}, {})
 
 
-def test_a_real_claudes_line_is_skipped_too(limited):
+def test_a_real_claudes_line_is_skipped_too(limited_box):
     long = ODD.replace("caf", "x" * 3 * LIMIT)
-    child = limited.fake(["hear", "one"], ["out", ndjson(INIT) + long + ODD + ndjson(RESULT)])
+    child = limited_box.fake(["hear", "one"], ["out", ndjson(INIT) + long + ODD + ndjson(RESULT)])
     environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": child}
-    with limited.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+    with limited_box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
         running.say(user("one"))
         done = running.hang_up()
     assert done.stdout.decode() == ndjson(INIT) + ODD + ndjson(RESULT)
 
 
-def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited):
-    child = limited.fake(
+def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited_box):
+    child = limited_box.fake(
         HELLO, ["hear", "two"], ["out", ndjson(QWEN, says("Two."), result("Two."))]
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-    with limited.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+    with limited_box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
         running.say(user("x" * 3 * LIMIT), user("two"))
         done = running.hang_up()
     assert done.result["result"] == "Two."
     assert "skipped 1 lines of stdin that were too long (max_inbound_bytes)" in done.stderr
 
 
-def test_a_longer_prompt_is_refused(limited):
-    done = limited.claude("-p", *ASK[2:], stdin=b"word " * LIMIT, SHIM_VENDOR="demo")
+def test_a_longer_prompt_is_refused(limited_box):
+    done = limited_box.claude("-p", *ASK[2:], stdin=b"word " * LIMIT, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused")
     assert f"larger than {LIMIT} bytes" in done.stderr and "max_inbound_bytes" in done.stderr
 

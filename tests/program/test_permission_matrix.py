@@ -202,7 +202,7 @@ def furnished_cases(tmp_path_factory) -> list[tuple[judged.Case, Path]]:
     return cases
 
 
-def tried(column: str, case: judged.Case, root: Path) -> dict[Call, judged.Judged]:
+def build_calls(column: str, case: judged.Case, root: Path) -> dict[Call, judged.Judged]:
     """Return the calls of a case, with what the real claude did with each.
 
     A vendor that reads by its shell has no call of Read: Claude's rules see a shell line.
@@ -226,7 +226,7 @@ def test_no_call_runs_that_the_real_claude_asked_about_or_denied(
     for case, root in furnished_cases:
         monkeypatch.chdir(root / "work")
         monkeypatch.setenv("HOME", str(root / "home"))
-        calls = tried(column, case, root)
+        calls = build_calls(column, case, root)
         ran = claude(column, case.words(root), list(calls)) or set()
         ran_at_all += len(ran)
         for call in ran:

@@ -20,7 +20,7 @@ CONFIG = json.dumps({"mcpServers": {"my": {"command": "x"}, "my_server": {"comma
 
 
 @pytest.fixture
-def place(tmp_path):
+def gemini_setup(tmp_path):
     """Return a folder, a home, and the environment of a gemini that prints EVENTS."""
     program = tmp_path / "gemini"
     lines = "\n".join(json.dumps(event) for event in EVENTS)
@@ -42,8 +42,8 @@ def place(tmp_path):
         ((), "work"),
     ],
 )
-def test_the_longest_configured_name_of_a_server_counts(place, words, file):
-    folder, environment = place
+def test_the_longest_configured_name_of_a_server_counts(gemini_setup, words, file):
+    folder, environment = gemini_setup
     if file is not None:
         (folder / file / ".gemini" / "settings.json").write_text(CONFIG)
     command = ["claude", "-p", "go", "--output-format", "stream-json", "--verbose", *words]

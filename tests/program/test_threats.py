@@ -661,7 +661,7 @@ def test_a_vendor_is_told_the_folder_that_it_is_started_in(box, vendor):
 # -- recursion -------------------------------------------------------------------------------------
 
 
-def installed(box):
+def install_over_claude(box):
     """Our file in the place of a `claude` that was there before."""
     real = box.program(
         "claude.before-shim", f"touch {box.path}/real; exec cat {_fixture('claude/2.1.327-text')}\n"
@@ -673,20 +673,20 @@ def installed(box):
 
 
 def test_what_was_there_before_is_what_vendor_claude_runs(box):
-    installed(box)
+    install_over_claude(box)
     done = box.claude(*ASK, SHIM_VENDOR="claude")
     assert done.status == 0
     assert (box.path / "real").exists()
 
 
 def test_the_drop_in_never_finds_itself(box):
-    os.unlink(installed(box))
+    os.unlink(install_over_claude(box))
     done = box.claude(*ASK, SHIM_VENDOR="claude", PATH=f"{box.bin}:/nowhere")
     assert (done.status, done.cause) == (1, "not_found")
 
 
 def test_a_link_to_the_drop_in_is_the_drop_in(box):
-    installed(box)
+    install_over_claude(box)
     other = box.path / "other"
     other.mkdir()
     (other / "claude").symlink_to(box.bin / "claude")

@@ -69,7 +69,7 @@ class Heron:
         )
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
-    def started(self):
+    def read_starts(self):
         """How it was started, each time."""
         return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
 
@@ -113,7 +113,7 @@ def test_its_turn_is_claudes(heron):
     counted = usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]
     assert counted == (30, 10, 5)
     assert done.result["shim"]["repairs"] == {} and done.result["shim"]["unknown_events"] == {}
-    assert heron.started() == [
+    assert heron.read_starts() == [
         {"arguments": ["fly", "--brain", "big", "--", "look around"], "prompt": "look around"}
     ]
 
@@ -157,7 +157,7 @@ def test_a_prompt_arrives_as_it_is_whatever_it_looks_like(heron):
     prompts = ["-rf", "@file", "--care all", "one", "two\nlines", "x" * 200_000]
     for prompt in prompts:
         heron.claude("-p", *STREAM, input_=prompt.encode())
-    assert [start["prompt"] for start in heron.started()] == prompts
+    assert [start["prompt"] for start in heron.read_starts()] == prompts
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_its_failures_are_failures(heron, prompt, cause, said):
 def test_its_modes_are_what_its_profile_says(heron, mode, words):
     done = heron.claude("-p", "say it", *STREAM, "--permission-mode", mode)
     assert done.init["permissionMode"] == mode
-    assert heron.started()[-1]["arguments"] == ["fly", *words, "--", "say it"]
+    assert heron.read_starts()[-1]["arguments"] == ["fly", *words, "--", "say it"]
 
 
 def test_a_mode_that_its_profile_does_not_have_is_refused(heron):
@@ -212,7 +212,7 @@ def test_an_sdk_has_a_conversation_with_it(heron):
     assert [line["result"] for line in results(done)] == ["Heard: one", "Heard: two"]
     said = {it: answer["subtype"] for it, answer in responses(done).items()}
     assert said == {"1": "success", "2": "success", "3": "success", "4": "error"}
-    first, second = heron.started()
+    first, second = heron.read_starts()
     nest = second["arguments"][second["arguments"].index("--nest") + 1]
     assert first["arguments"] == ["fly", "--", "one"]
     assert second["arguments"] == [
@@ -234,7 +234,7 @@ def test_its_session_goes_on(heron):
     heron.claude("-p", "say it", *STREAM, "--session-id", U)
     done = heron.claude("-p", "and again", *STREAM, "--resume", U)
     assert done.init["session_id"] == U and done.result["result"] == "Heard: and again"
-    arguments = heron.started()[-1]["arguments"]
+    arguments = heron.read_starts()[-1]["arguments"]
     assert arguments[1] == "--nest" and arguments[2].startswith("nest-")
 
 
@@ -255,7 +255,7 @@ def test_its_recording_plays(heron):
     assert heron.box.shim("replay", "--check", cast).status == 0
     again = heron.claude("-p", "look around", *STREAM, SHIM_VENDOR=f"replay:{cast}")
     assert brief(again.lines) == brief(done.lines) == LOOKED
-    assert again.init["shim"]["vendor"] == "heron" and len(heron.started()) == 1
+    assert again.init["shim"]["vendor"] == "heron" and len(heron.read_starts()) == 1
     assert "One is there." in heron.box.shim("show", cast).stdout.decode()
 
 

@@ -25,7 +25,7 @@ def note(text):
 BY_TITLE, BY_ID = CallFormat(), CallFormat("id")
 
 
-def told(*updates, identity="c1", form=BY_TITLE):
+def translate_call(*updates, identity="c1", form=BY_TITLE):
     call = AcpCall(identity, form)
     for update in updates:
         call.apply_update(update)
@@ -35,12 +35,12 @@ def told(*updates, identity="c1", form=BY_TITLE):
 def test_a_name_in_the_first_title_and_an_input_that_comes_later():
     first = {"title": "write", "kind": "edit", "rawInput": {}}
     then = {"title": "new.txt", "rawInput": {"filePath": "/w/new.txt", "content": "x"}}
-    assert told(first, then) == ("Write", {"file_path": "/w/new.txt", "content": "x"})
+    assert translate_call(first, then) == ("Write", {"file_path": "/w/new.txt", "content": "x"})
 
 
 def test_an_input_that_is_said_again_is_the_one_that_counts():
     call = {"title": "bash", "kind": "execute"}
-    assert told(
+    assert translate_call(
         call, {"rawInput": {"command": "l"}}, {"rawInput": {"command": "ls"}}, {"rawInput": {}}
     ) == (
         "Bash",
@@ -98,30 +98,30 @@ def test_a_question_with_another_command_in_its_title_asks_about_that_one():
 )
 def test_a_command_without_an_input_is_its_title(notes, more):
     update = {"title": "ls\npwd", "kind": "execute", "content": [note(notes)]}
-    said = told(update, identity="run_shell_command__1", form=BY_ID)
+    said = translate_call(update, identity="run_shell_command__1", form=BY_ID)
     assert said == ("Bash", {"command": "ls\npwd"} | more)
 
 
 def test_a_change_without_an_input_is_its_diff():
     known = {"identity": "replace__1", "form": BY_ID}
     edit = {"title": "a: x => y", "kind": "edit", "content": [diff("/w/a", "x", "y")]}
-    assert told(edit, **known) == (
+    assert translate_call(edit, **known) == (
         "Edit",
         {"file_path": "/w/a", "old_string": "x", "new_string": "y"},
     )
     new = {"kind": "edit", "content": [diff("/w/a", "", "y")]}
-    assert told(new, **known) == ("Write", {"file_path": "/w/a", "content": "y"})
+    assert translate_call(new, **known) == ("Write", {"file_path": "/w/a", "content": "y"})
 
 
 def test_a_change_of_several_files_names_no_one_file_that_a_rule_could_be_about():
-    said = told(
+    said = translate_call(
         {"kind": "edit", "content": [diff("/w/a", "x", "y"), diff("/etc/b", "x", "y")]}, form=BY_ID
     )
     assert said == ("Edit", {"files": ["/w/a", "/etc/b"]})
 
 
 def test_a_tool_that_nobody_knows_keeps_its_name_and_its_input():
-    assert told({"title": "srv_find", "kind": "other", "rawInput": {"q": 1}}) == (
+    assert translate_call({"title": "srv_find", "kind": "other", "rawInput": {"q": 1}}) == (
         "srv_find",
         {"q": 1},
     )

@@ -22,15 +22,15 @@ LOADS = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
 OPTIONS = [{"id": "m", "category": "model", "currentValue": "small"}]
 
 
-def said(data):
+def parse_lines(data):
     return [json.loads(line) for line in data.splitlines()]
 
 
 def methods(data):
-    return [line["method"] for line in said(data)]
+    return [line["method"] for line in parse_lines(data)]
 
 
-def answered(link, identity, result=None, **error):
+def answer_request(link, identity, result=None, **error):
     """What the link says once the agent has answered one of its requests."""
     link.read_response(
         {"id": identity, "error": error} if error else {"id": identity, "result": result}
@@ -39,12 +39,12 @@ def answered(link, identity, result=None, **error):
     return data
 
 
-def opened(session=None, **opening):
+def open_session(session=None, **opening):
     """A link with an open session, whose last request was number 2."""
     link = AcpSession()
     link.encode_initialize(AcpSessionParams("/work", **opening))
-    answered(link, 1, GREETED)
-    answered(link, 2, {"sessionId": "s1"} | (session or {}))
+    answer_request(link, 1, GREETED)
+    answer_request(link, 2, {"sessionId": "s1"} | (session or {}))
     return link
 
 
@@ -52,9 +52,9 @@ def test_a_prompt_waits_for_the_session():
     link = AcpSession()
     assert methods(link.encode_initialize(AcpSessionParams("/work"))) == ["initialize"]
     assert link.submit_prompt(UserMessage("hi")) == b""
-    (new,) = said(answered(link, 1, GREETED))
+    (new,) = parse_lines(answer_request(link, 1, GREETED))
     assert (new["method"], new["params"]) == ("session/new", {"cwd": "/work", "mcpServers": []})
-    (prompt,) = said(answered(link, 2, {"sessionId": "s1"}))
+    (prompt,) = parse_lines(answer_request(link, 2, {"sessionId": "s1"}))
     assert prompt["params"] == {"sessionId": "s1", "prompt": [{"type": "text", "text": "hi"}]}
 
 
@@ -69,32 +69,32 @@ def test_a_prompt_waits_for_the_session():
 def test_a_session_goes_on_in_the_way_that_the_agent_has(fork, agent, method):
     link = AcpSession()
     link.encode_initialize(AcpSessionParams("/work", resumed_id="s0", is_fork=fork))
-    (line,) = said(answered(link, 1, agent))
+    (line,) = parse_lines(answer_request(link, 1, agent))
     assert (line["method"], line["params"]["sessionId"]) == (method, "s0")
 
 
 def test_what_a_loaded_session_says_of_earlier_turns_is_over_when_the_agent_is_silent_between_two_answers():
     link = AcpSession()
     link.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
-    answered(link, 1, LOADS)
+    answer_request(link, 1, LOADS)
     link.submit_prompt(UserMessage("hi"))
-    assert methods(answered(link, 2, {})) == [REPLAY_PROBE_METHOD]
+    assert methods(answer_request(link, 2, {})) == [REPLAY_PROBE_METHOD]
     link.has_replayed = True
-    assert methods(answered(link, 3, code=-32601)) == [REPLAY_PROBE_METHOD]
+    assert methods(answer_request(link, 3, code=-32601)) == [REPLAY_PROBE_METHOD]
     assert link.is_loading
-    assert methods(answered(link, 4, code=-32601)) == ["session/prompt"]
+    assert methods(answer_request(link, 4, code=-32601)) == ["session/prompt"]
     assert not link.is_loading
 
 
 def test_an_agent_that_never_ends_its_replay_is_prompted_all_the_same():
     link = AcpSession()
     link.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
-    answered(link, 1, LOADS)
+    answer_request(link, 1, LOADS)
     link.submit_prompt(UserMessage("hi"))
-    data, number = answered(link, 2, {}), 3
+    data, number = answer_request(link, 2, {}), 3
     while methods(data) == [REPLAY_PROBE_METHOD]:
         link.has_replayed = True
-        data, number = answered(link, number, code=-32601), number + 1
+        data, number = answer_request(link, number, code=-32601), number + 1
     assert methods(data) == ["session/prompt"]
     assert number <= MAX_REPLAY_PROBES + 3
 
@@ -102,11 +102,11 @@ def test_an_agent_that_never_ends_its_replay_is_prompted_all_the_same():
 def test_a_model_that_is_asked_for_is_set_before_the_prompt():
     link = AcpSession()
     link.encode_initialize(AcpSessionParams("/work", model="large"))
-    answered(link, 1, GREETED)
+    answer_request(link, 1, GREETED)
     link.submit_prompt(UserMessage("hi"))
-    (line,) = said(answered(link, 2, {"sessionId": "s1", "configOptions": OPTIONS}))
+    (line,) = parse_lines(answer_request(link, 2, {"sessionId": "s1", "configOptions": OPTIONS}))
     assert line["params"] == {"sessionId": "s1", "configId": "m", "value": "large"}
-    assert methods(answered(link, 3, {})) == ["session/prompt"]
+    assert methods(answer_request(link, 3, {})) == ["session/prompt"]
 
 
 EFFORT = {"id": "e", "category": "thought_level", "currentValue": "medium"}
@@ -117,45 +117,45 @@ EFFORT["options"] = [{"value": value} for value in ("low", "medium", "high")]
 def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(asked, told):
     link = AcpSession()
     link.encode_initialize(AcpSessionParams("/work", effort=asked))
-    answered(link, 1, GREETED)
-    (line,) = said(answered(link, 2, {"sessionId": "s1", "configOptions": [EFFORT]}))
+    answer_request(link, 1, GREETED)
+    (line,) = parse_lines(answer_request(link, 2, {"sessionId": "s1", "configOptions": [EFFORT]}))
     assert (line["method"], line["params"]["configId"], line["params"]["value"]) == (
         "session/set_config_option",
         "e",
         told,
     )
     assert link.submit_prompt(UserMessage("hi")) == b"", "the prompt waits for it"
-    assert methods(answered(link, 3, code=-32602, message="no")) == ["session/prompt"], (
+    assert methods(answer_request(link, 3, code=-32602, message="no")) == ["session/prompt"], (
         "the turn goes on without"
     )
 
 
 def test_without_an_effort_the_session_has_the_one_that_it_began_with():
-    link = opened({"configOptions": [EFFORT]})
-    assert said(link.change_effort("low"))[0]["params"]["value"] == "low"
-    assert said(link.change_effort(None))[0]["params"]["value"] == "medium"
-    assert opened().change_effort("low") == b"", "an agent without the option is told nothing"
+    link = open_session({"configOptions": [EFFORT]})
+    assert parse_lines(link.change_effort("low"))[0]["params"]["value"] == "low"
+    assert parse_lines(link.change_effort(None))[0]["params"]["value"] == "medium"
+    assert open_session().change_effort("low") == b"", "an agent without the option is told nothing"
 
 
 def test_the_model_that_a_session_began_with_is_not_set():
-    assert opened({"configOptions": OPTIONS}, model="small").outbox == []
+    assert open_session({"configOptions": OPTIONS}, model="small").outbox == []
 
 
 def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
-    link = opened({"modes": {"currentModeId": "default"}})
-    (line,) = said(link.change_setting("mode", "plan"))
+    link = open_session({"modes": {"currentModeId": "default"}})
+    (line,) = parse_lines(link.change_setting("mode", "plan"))
     assert (line["method"], line["params"]) == (
         "session/set_mode",
         {"sessionId": "s1", "modeId": "plan"},
     )
     assert link.submit_prompt(UserMessage("hi")) == b""
-    assert methods(answered(link, 3, {})) == ["session/prompt"]
+    assert methods(answer_request(link, 3, {})) == ["session/prompt"]
 
 
 def test_the_agents_own_model_is_the_one_that_the_session_began_with():
-    link = opened({"models": {"currentModelId": "small"}})
-    assert said(link.change_setting("model", None))[0]["params"]["modelId"] == "small"
-    assert opened().change_setting("model", None) is None
+    link = open_session({"models": {"currentModelId": "small"}})
+    assert parse_lines(link.change_setting("model", None))[0]["params"]["modelId"] == "small"
+    assert open_session().change_setting("model", None) is None
 
 
 @pytest.mark.parametrize(
@@ -167,31 +167,31 @@ def test_the_agents_own_model_is_the_one_that_the_session_began_with():
     ],
 )
 def test_a_decision_is_one_of_the_agents_options(allow, stop, outcome):
-    link = opened()
+    link = open_session()
     options = [
         {"optionId": "ever", "kind": "allow_always"},
         {"optionId": "yes", "kind": "allow_once"},
         {"optionId": "no", "kind": "reject_once"},
     ]
     request = link.open_permission_request(7, "c1", options)
-    (line,) = said(link.encode_decision(request, allow=allow, ends_turn=stop))
+    (line,) = parse_lines(link.encode_decision(request, allow=allow, ends_turn=stop))
     assert (line["id"], line["result"]) == (7, {"outcome": outcome})
     assert link.encode_decision(request, allow=allow, ends_turn=stop) == b""
 
 
 def test_where_a_call_could_only_be_allowed_for_ever_it_is_not_allowed():
-    link = opened()
+    link = open_session()
     request = link.open_permission_request(
         "q", "c1", [{"optionId": "ever", "kind": "allow_always"}]
     )
-    assert said(link.encode_decision(request, allow=True, ends_turn=False))[0]["result"] == {
+    assert parse_lines(link.encode_decision(request, allow=True, ends_turn=False))[0]["result"] == {
         "outcome": {"outcome": "cancelled"}
     }
 
 
 @pytest.mark.parametrize("allow", [True, False])
 def test_only_a_call_that_was_allowed_needs_no_second_answer(allow):
-    link = opened()
+    link = open_session()
     options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
     link.encode_decision(
         link.open_permission_request(7, "c1", options), allow=allow, ends_turn=False
@@ -202,7 +202,7 @@ def test_only_a_call_that_was_allowed_needs_no_second_answer(allow):
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
-    link = opened()
+    link = open_session()
     link.encode_decision(
         link.open_permission_request(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]),
         allow=True,
@@ -211,12 +211,12 @@ def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
     if waits:
         link.change_setting("mode", "plan")
     assert (link.submit_prompt(UserMessage("next")) == b"") is waits
-    answered(link, 3, {})
+    answer_request(link, 3, {})
     assert link.open_permission_request(8, "c1", []) is not None
 
 
 def test_an_answer_to_nothing_that_was_asked_is_not_heard():
-    link = opened()
+    link = open_session()
     assert link.read_response({"id": 99, "result": {"stopReason": "end_turn"}}) is None
     assert link.read_response({"id": "1", "result": {}}) is None
     assert link.read_response({"id": True, "result": {}}) is None
@@ -231,7 +231,7 @@ def test_another_version_of_the_protocol_is_an_error():
 
 
 def test_another_child_knows_nothing_of_the_session_before():
-    link = opened()
+    link = open_session()
     link.encode_initialize(AcpSessionParams("/work", resumed_id="s1"))
     assert link.session_id == ""
     assert link.submit_prompt(UserMessage("hi")) == b""
@@ -254,8 +254,10 @@ def test_a_server_that_the_agent_cannot_reach_is_left_out(can, told):
         "c": {"url": "http://c", "type": "sse"},
     }
     link.encode_initialize(AcpSessionParams("/work", servers=build_servers(named)))
-    (new,) = said(
-        answered(link, 1, {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": can}})
+    (new,) = parse_lines(
+        answer_request(
+            link, 1, {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": can}}
+        )
     )
     assert [server["name"] for server in new["params"]["mcpServers"]] == told
     assert sorted(told + link.unreachable_servers) == ["a", "b", "c"]
@@ -267,7 +269,7 @@ def test_an_agent_that_takes_addresses_only_is_given_no_command():
     named = {"a": {"command": "/a"}, "b": {"url": "http://b"}}
     link.encode_initialize(AcpSessionParams("/work", servers=build_servers(named), only_urls=True))
     agent = {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": True}}}
-    (new,) = said(answered(link, 1, agent))
+    (new,) = parse_lines(answer_request(link, 1, agent))
     assert [server["name"] for server in new["params"]["mcpServers"]] == ["b"]
     assert link.unreachable_servers == ["a"]
 
@@ -291,5 +293,5 @@ def test_a_tool_of_a_server_is_named_as_claude_names_it(template, own, name):
 @pytest.mark.parametrize("before", ["", " ", "\ufeff", "\n\ufeff \u2003"])
 def test_a_text_that_begins_as_a_command_of_the_agents_is_a_text(before):
     """What is in front of it is what JavaScript takes away from the beginning of a text."""
-    (line,) = said(opened().submit_prompt(UserMessage(f"{before}/init")))
+    (line,) = parse_lines(open_session().submit_prompt(UserMessage(f"{before}/init")))
     assert line["params"]["prompt"] == [{"type": "text", "text": f"\\{before}/init"}]

@@ -31,7 +31,7 @@ def piece(words, message="m1"):
     return update("agent_message_chunk", messageId=message, content={"type": "text", "text": words})
 
 
-def whole(*words, message="m1", kind="agent_message"):
+def build_message(*words, message="m1", kind="agent_message"):
     return update(kind, messageId=message, content=[{"type": "text", "text": one} for one in words])
 
 
@@ -41,7 +41,7 @@ def call(status=None, **fields):
     )
 
 
-def begun():
+def start_conversation():
     return Talk().says(*ANSWERS, TAKEN, RUNS)
 
 
@@ -65,7 +65,7 @@ def results(talk):
 
 
 def test_a_turn_ends_with_the_state_and_not_with_the_answer_to_the_prompt():
-    talk = begun().says(piece("Hel"), piece("lo"))
+    talk = start_conversation().says(piece("Hel"), piece("lo"))
     assert b'"type":"result"' not in talk.lines
     talk.says(ENDED)
     assert talk.pump.has_outcome
@@ -99,7 +99,7 @@ def test_an_agent_that_is_idle_and_says_no_more_is_done(late):
 
 
 def test_a_state_that_is_said_again_does_not_take_back_the_end_of_a_cancelled_turn():
-    talk = begun().says(piece("Hel"))
+    talk = start_conversation().says(piece("Hel"))
     talk.pump.interrupt()
     talk.says(idle(stopReason="cancelled"), idle(stopReason="cancelled"))
     assert talk.pump.turn.is_finalized
@@ -113,13 +113,13 @@ def test_an_agent_that_works_after_it_was_idle_is_not_done():
 
 def test_a_turn_that_failed_says_why():
     error = {"code": -32603, "message": "the model is gone"}
-    talk = begun().says(idle(stopReason="error", error=error))
+    talk = start_conversation().says(idle(stopReason="error", error=error))
     assert "the model is gone" in json.dumps(result_of(talk))
 
 
 def test_a_shortened_context_is_said():
     used = update("usage_update", used=1234, size=9999)
-    talk = begun().says(
+    talk = start_conversation().says(
         used, update("compaction_update", compactionId="k", status="completed"), ENDED
     )
     result_of(talk)
@@ -150,7 +150,10 @@ def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
     ],
 )
 def test_the_reason_of_an_end_stands_in_the_state(reason, subtype):
-    assert result_of(begun().says(piece("x"), idle(stopReason=reason)))["subtype"] == subtype
+    assert (
+        result_of(start_conversation().says(piece("x"), idle(stopReason=reason)))["subtype"]
+        == subtype
+    )
 
 
 def test_a_prompt_that_is_not_taken_fails_the_turn():
@@ -162,23 +165,35 @@ def test_a_prompt_that_is_not_taken_fails_the_turn():
 
 
 def test_of_a_message_that_comes_whole_only_what_is_new_is_said():
-    talk = begun().says(
-        piece("Hel"), whole("Hello"), piece(" there"), whole("Hello", " there"), ENDED
+    talk = start_conversation().says(
+        piece("Hel"),
+        build_message("Hello"),
+        piece(" there"),
+        build_message("Hello", " there"),
+        ENDED,
     )
     assert result_of(talk)["result"] == "Hello there"
 
 
 def test_a_message_that_is_said_again_behind_a_call_is_not_said_twice():
-    talk = begun().says(
-        whole("Look"), call("completed", title="x"), whole("Look"), piece("Done", "m2"), ENDED
+    talk = start_conversation().says(
+        build_message("Look"),
+        call("completed", title="x"),
+        build_message("Look"),
+        piece("Done", "m2"),
+        ENDED,
     )
     result_of(talk)
     assert talk.lines.count(b"Look") == 1
 
 
 def test_what_was_said_is_not_taken_back():
-    talk = begun().says(
-        whole("Hello"), whole("Bye"), whole(), update("agent_message", messageId="m1"), ENDED
+    talk = start_conversation().says(
+        build_message("Hello"),
+        build_message("Bye"),
+        build_message(),
+        update("agent_message", messageId="m1"),
+        ENDED,
     )
     assert result_of(talk)["result"] == "Hello"
     assert (
@@ -188,7 +203,7 @@ def test_what_was_said_is_not_taken_back():
 
 
 def test_a_whole_thought_is_thinking():
-    talk = begun().says(whole("Hm", kind="agent_thought"), piece("Yes"), ENDED)
+    talk = start_conversation().says(build_message("Hm", kind="agent_thought"), piece("Yes"), ENDED)
     assert result_of(talk)["result"] == "Yes"
     assert b'"thinking":"Hm"' in talk.lines
 
@@ -198,7 +213,7 @@ def test_the_content_of_a_call_comes_in_pieces():
         {"type": "content", "content": {"type": "text", "text": text}} for text in ("a", "b")
     ]
     pieces = (update("tool_call_content_chunk", toolCallId="c1", content=one) for one in content)
-    talk = begun().says(
+    talk = start_conversation().says(
         call("in_progress", title="look", rawInput={"a": 1}), *pieces, call("completed"), ENDED
     )
     result_of(talk)
@@ -212,7 +227,7 @@ def test_what_a_terminal_prints_is_the_result_of_its_call():
     shown = call(
         "in_progress", title="ls", kind="execute", content=[{"type": "terminal", "terminalId": "t"}]
     )
-    talk = begun().says(
+    talk = start_conversation().says(
         shown,
         update("terminal_output_chunk", **printed("caf\u00e9".encode()[:-1])),
         update("terminal_output_chunk", **printed("caf\u00e9".encode()[-1:])),
@@ -225,16 +240,18 @@ def test_what_a_terminal_prints_is_the_result_of_its_call():
 
 
 def test_null_takes_away_what_a_call_said_before():
-    talk = begun().says(
+    talk = start_conversation().says(
         call(title="run", kind="execute", rawInput={"command": "ls"}),
         call(rawInput=None, title="rm all"),
-        asked({"type": "tool_call", "toolCall": {"toolCallId": "c1"}}),
+        build_permission_request({"type": "tool_call", "toolCall": {"toolCallId": "c1"}}),
     )
     assert talk.asked[0].tool_input == {"command": "rm all"}
 
 
 def test_a_cancelled_call_failed():
-    talk = begun().says(call("in_progress", title="x", rawInput={"a": 1}), call("cancelled"), ENDED)
+    talk = start_conversation().says(
+        call("in_progress", title="x", rawInput={"a": 1}), call("cancelled"), ENDED
+    )
     result_of(talk)
     assert results(talk) == [("", True)]
 
@@ -245,7 +262,7 @@ def test_a_plan_has_an_id():
         "planId": "p",
         "entries": [{"content": "look", "status": "pending", "priority": "high"}],
     }
-    talk = begun().says(update("plan_update", plan=plan), ENDED)
+    talk = start_conversation().says(update("plan_update", plan=plan), ENDED)
     result_of(talk)
     assert b'"todos":[{"content":"look"' in talk.lines
 
@@ -253,35 +270,39 @@ def test_a_plan_has_an_id():
 # -- questions -------------------------------------------------------------------------------------
 
 
-def asked(subject, identity=7):
+def build_permission_request(subject, identity=7):
     params = {"sessionId": "s1", "title": "May I?", "subject": subject, "options": OPTIONS}
     return {"id": identity, "method": "session/request_permission", "params": params}
 
 
 def test_a_question_names_its_call():
     shown = {"toolCallId": "c1", "title": "bash", "kind": "execute", "rawInput": {"command": "ls"}}
-    talk = begun().says(asked({"type": "tool_call", "toolCall": shown}))
+    talk = start_conversation().says(
+        build_permission_request({"type": "tool_call", "toolCall": shown})
+    )
     assert (talk.asked[0].tool, talk.asked[0].tool_input) == ("Bash", {"command": "ls"})
     talk.answer(True)
     assert talk.last()["result"] == {"outcome": {"outcome": "selected", "optionId": "yes"}}
 
 
 def test_a_question_about_a_command_shows_that_command_whatever_its_call_said():
-    talk = begun().says(
+    talk = start_conversation().says(
         call(title="bash", kind="execute", rawInput={"cmd": "ls"}),
-        asked({"type": "command", "command": "rm all", "cwd": "/w", "toolCallId": "c1"}),
+        build_permission_request(
+            {"type": "command", "command": "rm all", "cwd": "/w", "toolCallId": "c1"}
+        ),
     )
     assert (talk.asked[0].tool, talk.asked[0].tool_input["command"]) == ("Bash", "rm all")
     assert talk.asked[0].call == "c1"
 
 
 def test_a_question_without_a_subject_is_asked_by_its_title():
-    talk = begun().says(asked(None))
+    talk = start_conversation().says(build_permission_request(None))
     assert talk.asked[0].tool == "May I?"
 
 
 def test_a_question_about_what_nobody_can_judge_is_not_allowed():
-    talk = begun().says(asked({"type": "_everything"}))
+    talk = start_conversation().says(build_permission_request({"type": "_everything"}))
     assert not talk.asked
     assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
 
@@ -290,7 +311,9 @@ def test_a_change_of_a_file_names_the_file():
     changes = [{"operation": "modify", "path": "/w/a"}]
     diff = {"type": "diff", "changes": changes, "patch": {"format": "git_patch", "text": "+x"}}
     shown = {"toolCallId": "c1", "title": "Edit a", "kind": "edit", "content": [diff]}
-    talk = begun().says(asked({"type": "tool_call", "toolCall": shown}))
+    talk = start_conversation().says(
+        build_permission_request({"type": "tool_call", "toolCall": shown})
+    )
     assert (talk.asked[0].tool, talk.asked[0].tool_input) == (
         "Edit",
         {"file_path": "/w/a", "patch": "+x"},
@@ -300,14 +323,16 @@ def test_a_change_of_a_file_names_the_file():
 def test_a_moved_file_has_two_names_and_no_rule_is_about_one_of_them():
     diff = {"type": "diff", "changes": [{"operation": "move", "oldPath": "/w/a", "path": "/etc/a"}]}
     shown = {"toolCallId": "c1", "title": "Move a", "kind": "edit", "content": [diff]}
-    talk = begun().says(asked({"type": "tool_call", "toolCall": shown}))
+    talk = start_conversation().says(
+        build_permission_request({"type": "tool_call", "toolCall": shown})
+    )
     assert talk.asked[0].tool_input == {"files": ["/w/a", "/etc/a"]}
 
 
 # -- what it is asked ------------------------------------------------------------------------------
 
 
-def told(*answers, **opening):
+def collect_lines(*answers, **opening):
     """The lines that a link says to an agent that answers so."""
     link = AcpSession()
     data = link.encode_initialize(AcpSessionParams("/w", protocol_version=2, **opening))
@@ -317,7 +342,7 @@ def told(*answers, **opening):
 
 
 def test_an_agent_of_either_version_finds_its_words_in_the_greeting():
-    (line,) = told()
+    (line,) = collect_lines()
     assert line["params"]["protocolVersion"] == 2
     assert {"info", "capabilities", "clientInfo", "clientCapabilities"} <= set(line["params"])
 
@@ -329,21 +354,23 @@ def test_an_agent_takes_the_pictures_that_it_has_a_table_for():
 
 
 def test_a_session_goes_on_without_its_history():
-    line = told(GREETED, resume="s0")[-1]
+    line = collect_lines(GREETED, resume="s0")[-1]
     assert line["method"] == "session/resume"
     assert line["params"] == {"sessionId": "s0", "cwd": "/w", "mcpServers": []}
 
 
 def test_servers_have_a_type_and_those_that_the_version_has_no_word_for_are_left_out():
     program = {"name": "a", "command": "/a", "args": [], "env": []}
-    line = told(GREETED, servers=(program, {"type": "sse", "name": "b", "url": "http://b"}))[-1]
+    line = collect_lines(
+        GREETED, servers=(program, {"type": "sse", "name": "b", "url": "http://b"})
+    )[-1]
     assert line["params"]["mcpServers"] == [{"type": "stdio", **program}]
 
 
 def test_the_mode_is_an_option():
     option = {"configId": "agent-mode", "category": "mode", "currentValue": "code"}
     session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [option]}}
-    line = told(GREETED, session, mode="plan")[-1]
+    line = collect_lines(GREETED, session, mode="plan")[-1]
     assert line["method"] == "session/set_config_option"
     assert line["params"] == {
         "sessionId": "s1",
@@ -354,7 +381,7 @@ def test_the_mode_is_an_option():
 
 
 def test_lines_that_come_as_one_list_are_read_one_by_one():
-    talk = begun()
+    talk = start_conversation()
     data = json.dumps(
         [{"jsonrpc": "2.0"} | one for one in (piece("Hel"), {"id": []}, piece("lo"), ENDED)]
     )

@@ -18,12 +18,16 @@ from shim.profiles.acp.blocks import build_blocks
 from shim.profiles.acp.link import AcpSession, AcpSessionParams
 
 
-def begun(vendor="opencode"):
+def start_conversation(vendor="opencode"):
     return Talk(vendor).says(*ANSWERS)
 
 
 def test_a_turn_is_what_the_agent_says_between_a_prompt_and_its_answer():
-    talk = begun().says(text("Let me", "agent_thought_chunk"), text("Hel"), text("lo"), DONE).end()
+    talk = (
+        start_conversation()
+        .says(text("Let me", "agent_thought_chunk"), text("Hel"), text("lo"), DONE)
+        .end()
+    )
     (turn,) = check_turns(talk.lines, partial=False)
     assert [line["type"] for line in turn if line["type"] != "message_stop"] == [
         "system",
@@ -56,7 +60,7 @@ def read(text):
 
 
 def test_a_call_is_asked_about_with_its_input_and_said_once():
-    talk = begun().says(
+    talk = start_conversation().says(
         update(
             "tool_call",
             toolCallId="c1",
@@ -90,7 +94,7 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
 
 
 def test_a_call_that_was_allowed_may_be_asked_about_again_and_nobody_hears_of_it():
-    talk = begun().says(question())
+    talk = start_conversation().says(question())
     talk.answer(True)
     talk.says(question(identity=8, title="external_directory"))
     assert talk.asked == []
@@ -110,7 +114,7 @@ def test_what_a_loaded_session_says_of_earlier_turns_is_not_said_again():
 
 
 def test_a_second_call_with_the_id_of_an_allowed_one_is_asked_about():
-    talk = begun().says(question())
+    talk = start_conversation().says(question())
     talk.answer(True)
     talk.says(question(identity=8, rawInput={"command": "touch two"}))
     assert talk.asked[0].refusal or talk.asked[0].arguments == {"command": "touch two"}
@@ -128,7 +132,7 @@ def test_what_a_question_says_beside_its_call_is_not_the_calls_input():
         status="pending",
         rawInput={},
     )
-    talk = begun().says(
+    talk = start_conversation().says(
         first, question(title="external_directory", kind="other", rawInput={"filepath": "/etc/x"})
     )
     assert talk.asked[0].tool == "Edit"
@@ -144,7 +148,7 @@ def test_what_a_question_says_beside_its_call_is_not_the_calls_input():
 
 
 def test_a_question_that_names_no_call_is_answered():
-    talk = begun().says(
+    talk = start_conversation().says(
         {"id": 5, "method": "session/request_permission", "params": {"sessionId": "s1"}}
     )
     assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
@@ -153,7 +157,7 @@ def test_a_question_that_names_no_call_is_answered():
 def test_a_question_to_the_person_is_dismissed_where_its_options_are_the_answers():
     """kimi-code asks so where no form is answered: to allow it would choose the first of them."""
     call = update("tool_call", toolCallId="c1", title="AskUserQuestion", status="pending")
-    talk = begun("kimi-code").says(
+    talk = start_conversation("kimi-code").says(
         call, question(title="AskUserQuestion", kind=None, rawInput=None)
     )
     assert talk.asked == []
@@ -185,7 +189,7 @@ def test_the_model_that_was_asked_for_stands_in_init():
 
 @pytest.mark.parametrize("words", ["/init", " /init", "$x"])
 def test_a_message_is_no_command_of_the_agents(words):
-    talk = begun().says(DONE).end()
+    talk = start_conversation().says(DONE).end()
     prompt = json.loads(talk.speech.encode_prompt(UserMessage(words)))["params"]["prompt"]
     assert prompt == [{"type": "text", "text": f"\\{words}"}]
 
@@ -226,7 +230,7 @@ def test_an_image_that_a_call_returned_is_claudes_block():
         "tool_call", toolCallId="c9", title="read", kind="read", rawInput={"filePath": "/a.png"}
     )
     over = update("tool_call_update", toolCallId="c9", status="completed", content=content)
-    talk = begun().says(call, over, DONE).end()
+    talk = start_conversation().says(call, over, DONE).end()
     (result,) = (json.loads(line) for line in talk.lines.splitlines() if b'"tool_result"' in line)
     source = {"type": "base64", "data": "AAAA", "media_type": "image/png"}
     said = [{"type": "text", "text": "read"}, {"type": "image", "source": source}]
@@ -234,7 +238,7 @@ def test_an_image_that_a_call_returned_is_claudes_block():
 
 
 def test_two_questions_are_answered_in_any_order():
-    talk = begun().says(question(), question(identity="q", call="c2"))
+    talk = start_conversation().says(question(), question(identity="q", call="c2"))
     talk.asked.reverse()
     talk.answer(False)
     talk.answer(True)
@@ -246,7 +250,9 @@ def test_two_questions_are_answered_in_any_order():
 
 
 def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says_none():
-    talk = begun("gemini").says(question(call="run_shell_command__1", title="ls", rawInput=None))
+    talk = start_conversation("gemini").says(
+        question(call="run_shell_command__1", title="ls", rawInput=None)
+    )
     talk.pump.record_refusal(talk.asked[0], "no thanks", announced=True)
     talk.answer(False)
     talk.says(text("Then not."), DONE).end()
@@ -257,7 +263,7 @@ def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says
 
 
 def test_what_an_agent_asks_beside_permissions_is_refused_at_once():
-    talk = begun().says(
+    talk = start_conversation().says(
         {"id": 5, "method": "fs/write_text_file", "params": {"path": "/etc/passwd", "content": ""}}
     )
     assert talk.last()["error"]["code"] == -32601
@@ -265,7 +271,7 @@ def test_what_an_agent_asks_beside_permissions_is_refused_at_once():
 
 def test_an_update_of_another_session_is_not_of_this_turn():
     talk = (
-        begun()
+        start_conversation()
         .says(
             update("agent_message_chunk", session="s2", content={"type": "text", "text": "psst"}),
             DONE,
@@ -278,7 +284,9 @@ def test_an_update_of_another_session_is_not_of_this_turn():
 def test_a_plan_is_a_list_of_todos():
     entries = [{"content": "look", "status": "pending", "priority": "high"}]
     talk = (
-        begun().says(update("plan", entries=entries), update("plan", entries=entries), DONE).end()
+        start_conversation()
+        .says(update("plan", entries=entries), update("plan", entries=entries), DONE)
+        .end()
     )
     assert talk.lines.count(b'"TodoWrite"') == 1
     assert b'{"content":"look","status":"pending","activeForm":"look"}' in talk.lines
@@ -298,7 +306,7 @@ def test_an_agent_that_is_not_logged_in_says_so():
 
 
 def test_an_interrupt_is_told_and_the_answer_to_it_ends_the_turn():
-    talk = begun().says(text("Hel"))
+    talk = start_conversation().says(text("Hel"))
     talk.pump.interrupt()
     talk.told += talk.speech.encode_interrupt()
     assert talk.last() == {
@@ -313,7 +321,7 @@ def test_an_interrupt_is_told_and_the_answer_to_it_ends_the_turn():
 
 @pytest.mark.parametrize("broken", [b"log: %s", b"%s tail"])
 def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broken):
-    talk = begun()
+    talk = start_conversation()
     line = json.dumps({"jsonrpc": "2.0"} | question()).encode()
     _, commands = talk.pump.feed(broken % line + b"\n")
     (told,) = (json.loads(command.line) for command in commands if isinstance(command, SendToChild))
@@ -322,7 +330,7 @@ def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broke
 
 
 def test_a_changed_input_cannot_be_told():
-    talk = begun().says(question())
+    talk = start_conversation().says(question())
     try:
         talk.speech.encode_decision(
             talk.asked[0], PermissionDecision(True, updated_input={"command": "pwd"})
@@ -334,7 +342,7 @@ def test_a_changed_input_cannot_be_told():
 
 
 def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
-    talk = begun().says(question())
+    talk = start_conversation().says(question())
     talk.answer(True)
     talk.says(DONE).end()
     commands = talk.pump.skip_bytes(
@@ -346,7 +354,7 @@ def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
 
 
 def test_what_was_allowed_is_not_allowed_again_behind_an_interrupt():
-    talk = begun().says(question())
+    talk = start_conversation().says(question())
     talk.answer(True)
     talk.speech.encode_interrupt()
     talk.says(question(identity=8))
@@ -355,7 +363,9 @@ def test_what_was_allowed_is_not_allowed_again_behind_an_interrupt():
 
 def test_a_question_that_cannot_be_read_does_not_wait():
     torn = {"type": "diff", "changes": [{"path": ["no", "path"]}]}
-    talk = begun().says(question(kind="edit", rawInput=None, title="?", content=[torn]))
+    talk = start_conversation().says(
+        question(kind="edit", rawInput=None, title="?", content=[torn])
+    )
     assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
@@ -417,7 +427,9 @@ def kimis_question(identity=7):
 
 
 def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
-    talk = begun("kimi").says(in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question())
+    talk = start_conversation("kimi").says(
+        in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question()
+    )
     (asked,) = talk.asked
     assert (asked.tool, asked.tool_input) == ("Bash", {"command": "ls"})
     talk.told += talk.speech.encode_decision(
@@ -436,7 +448,9 @@ def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
 
 
 def test_a_denial_that_stops_the_turn_is_not_explained_to_the_model():
-    talk = begun("kimi").says(in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question())
+    talk = start_conversation("kimi").says(
+        in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question()
+    )
     talk.told += talk.speech.encode_decision(
         talk.asked.pop(), PermissionDecision(False, message="stop", ends_turn=True)
     )
@@ -450,7 +464,7 @@ def test_a_question_about_a_call_that_began_twice_is_refused_where_its_input_may
         in_kimis_words("tool_call", '{"command": "rm x"}'),
         in_kimis_words("tool_call", '{"command": "ls"}'),
     ]
-    talk = begun("kimi").says(*calls, kimis_question())
+    talk = start_conversation("kimi").says(*calls, kimis_question())
     assert talk.asked == []
     assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
 
@@ -464,7 +478,7 @@ def test_what_copilot_says_itself_about_a_call_is_not_the_models_and_its_exit_co
             "content": {"type": "text", "text": "no\n<shellId: 0 completed with exit code 1>"},
         }
     ]
-    talk = begun("copilot").says(update("tool_call", **call), text("Info: /w/new.txt"))
+    talk = start_conversation("copilot").says(update("tool_call", **call), text("Info: /w/new.txt"))
     talk.says(
         update(
             "tool_call_update", toolCallId="c1", status="completed", content=said, rawOutput=output

@@ -23,7 +23,7 @@ def begin(vendor="opencode", **fields):
     return Talk(vendor).says(*ANSWERS, update("tool_call", toolCallId="k1", **call))
 
 
-def changed(**fields):
+def build_call_update(**fields):
     return update("tool_call_update", toolCallId="k1", **fields)
 
 
@@ -49,34 +49,64 @@ def results(talk):
     [
         # content, or the raw output, of an earlier update
         (
-            [changed(status="in_progress", content=content(TEXT)), changed(status="completed")],
+            [
+                build_call_update(status="in_progress", content=content(TEXT)),
+                build_call_update(status="completed"),
+            ],
             TEXT["text"],
         ),
-        ([changed(content=content(TEXT)), changed(status="completed", content=None)], TEXT["text"]),
-        ([changed(rawOutput={"output": "raw"}), changed(status="completed")], "raw"),
-        ([changed(rawOutput="raw"), changed(status="completed", rawOutput=None)], "raw"),
+        (
+            [
+                build_call_update(content=content(TEXT)),
+                build_call_update(status="completed", content=None),
+            ],
+            TEXT["text"],
+        ),
+        (
+            [build_call_update(rawOutput={"output": "raw"}), build_call_update(status="completed")],
+            "raw",
+        ),
+        (
+            [
+                build_call_update(rawOutput="raw"),
+                build_call_update(status="completed", rawOutput=None),
+            ],
+            "raw",
+        ),
         # the last one counts
         (
             [
-                changed(content=content(TEXT)),
-                changed(status="completed", content=content({**TEXT, "text": "x"})),
+                build_call_update(content=content(TEXT)),
+                build_call_update(status="completed", content=content({**TEXT, "text": "x"})),
             ],
             "x",
         ),
-        ([changed(content=content(TEXT)), changed(status="completed", content=[])], ""),
-        ([changed(rawOutput="a"), changed(status="completed", rawOutput="b")], "b"),
+        (
+            [
+                build_call_update(content=content(TEXT)),
+                build_call_update(status="completed", content=[]),
+            ],
+            "",
+        ),
+        (
+            [
+                build_call_update(rawOutput="a"),
+                build_call_update(status="completed", rawOutput="b"),
+            ],
+            "b",
+        ),
         # content goes before the raw output, unless that has more of the same
         (
             [
-                changed(content=content(TEXT)),
-                changed(status="completed", rawOutput={"output": "other"}),
+                build_call_update(content=content(TEXT)),
+                build_call_update(status="completed", rawOutput={"output": "other"}),
             ],
             TEXT["text"],
         ),
         (
             [
-                changed(content=content(TEXT)),
-                changed(status="completed", rawOutput=TEXT["text"] + "line 3"),
+                build_call_update(content=content(TEXT)),
+                build_call_update(status="completed", rawOutput=TEXT["text"] + "line 3"),
             ],
             TEXT["text"] + "line 3",
         ),
@@ -88,13 +118,14 @@ def test_a_field_missing_from_an_update_keeps_its_value(updates, expected):
 
 def test_an_exit_code_of_an_earlier_update_counts():
     talk = begin().says(
-        changed(rawOutput={"output": "no", "metadata": {"exit": 7}}), changed(status="completed")
+        build_call_update(rawOutput={"output": "no", "metadata": {"exit": 7}}),
+        build_call_update(status="completed"),
     )
     assert results(talk)[0] == [("no", True)]
 
 
 def test_the_content_of_the_call_itself_counts():
-    assert results(begin(content=content(TEXT)).says(changed(status="failed")))[0] == [
+    assert results(begin(content=content(TEXT)).says(build_call_update(status="failed")))[0] == [
         (TEXT["text"], True)
     ]
 
@@ -132,7 +163,7 @@ def image(data=PNG):
 def test_every_kind_of_content_is_written(block, shown, beside):
     sent = content({"type": "text", "text": "before"}, block) if beside else content(block)
     (((returned, failed),), _, shim) = results(
-        begin().says(changed(status="completed", content=sent))
+        begin().says(build_call_update(status="completed", content=sent))
     )
     shown = {"type": "text", "text": shown} if isinstance(shown, str) else shown
     assert returned == [*([{"type": "text", "text": "before"}] if beside else ()), shown]
@@ -152,7 +183,7 @@ def test_an_image_that_stands_in_the_raw_output_alone_is_shown(sent):
     ]
     raw = {"content": "here", "contents": [*whole, {"type": "shell_exit", "exitCode": 0}]}
     returned, _, shim = results(
-        begin().says(changed(status="completed", content=sent, rawOutput=raw))
+        begin().says(build_call_update(status="completed", content=sent, rawOutput=raw))
     )
     assert returned == [([{"type": "text", "text": "here"}, image()], False)]
     assert shim["unknown_events"] == {}
@@ -174,7 +205,7 @@ def test_an_image_that_stands_in_the_raw_output_alone_is_shown(sent):
 )
 def test_a_raw_output_that_is_a_list_of_blocks_is_shown_as_such(blocks, expected):
     """Kimi Code sends the same list as JSON, in a text."""
-    said = changed(
+    said = build_call_update(
         status="completed", content=content({"type": "text", "text": "as JSON"}), rawOutput=blocks
     )
     assert results(begin("kimi-code").says(said))[0] == [(expected, False)]
@@ -184,7 +215,7 @@ def test_an_image_that_stands_in_both_is_shown_once():
     block = {"type": "image", "mimeType": "image/png", "data": PNG}
     raw = {"contents": [block]}
     assert results(
-        begin().says(changed(status="completed", content=content(block), rawOutput=raw))
+        begin().says(build_call_update(status="completed", content=content(block), rawOutput=raw))
     )[0] == [([image()], False)]
 
 
@@ -199,7 +230,9 @@ def test_an_image_that_stands_in_both_is_shown_once():
 )
 def test_unknown_content_is_counted(item, name):
     sent = [item, *content({"type": "text", "text": "seen"})]
-    ((returned, _), *_), _, shim = results(begin().says(changed(status="completed", content=sent)))
+    ((returned, _), *_), _, shim = results(
+        begin().says(build_call_update(status="completed", content=sent))
+    )
     assert returned == "seen" and shim["unknown_events"] == {name: 1}
 
 
@@ -207,7 +240,8 @@ def test_unknown_content_is_counted(item, name):
 def test_a_second_end_of_a_call_is_ignored(status):
     first, second = (content({"type": "text", "text": word}) for word in ("one", "two"))
     talk = begin().says(
-        changed(status="completed", content=first), changed(status=status, content=second)
+        build_call_update(status="completed", content=first),
+        build_call_update(status=status, content=second),
     )
     returned, names, shim = results(talk)
     assert (returned, names) == ([("one", False)], ["shot_take"])
@@ -216,7 +250,9 @@ def test_a_second_end_of_a_call_is_ignored(status):
 
 def test_an_update_of_an_ended_call_does_not_start_another_call():
     talk = begin().says(
-        changed(status="completed"), changed(title="late"), changed(content=content(TEXT))
+        build_call_update(status="completed"),
+        build_call_update(title="late"),
+        build_call_update(content=content(TEXT)),
     )
     assert results(talk)[:2] == ([("", False)], ["shot_take"])
 
@@ -225,8 +261,8 @@ def test_a_new_call_may_have_the_id_of_an_ended_call():
     again = update(
         "tool_call", toolCallId="k1", title="bash", kind="execute", rawInput={"command": "ls"}
     )
-    done = changed(status="completed", content=content({"type": "text", "text": "two"}))
-    talk = begin().says(changed(status="completed", content=content(TEXT)), again, done)
+    done = build_call_update(status="completed", content=content({"type": "text", "text": "two"}))
+    talk = begin().says(build_call_update(status="completed", content=content(TEXT)), again, done)
     assert results(talk)[:2] == ([(TEXT["text"], False), ("two", False)], ["shot_take", "Bash"])
 
 

@@ -173,7 +173,7 @@ def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, who
             "copilot", {**table, "event": rules}, ConfigSource("copilot.toml", lambda: "")
         ),
     ]
-    expected, pieces = (calls(parse(_said(vendor, found.data))) for vendor in vendors)
+    expected, pieces = (calls(parse(_translate_data(vendor, found.data))) for vendor in vendors)
     assert pieces == expected and expected
 
 
@@ -181,7 +181,7 @@ def _says_calls(rule):
     return rule["emit"] == "tool_use" and rule["match"].get("type") in SAID_WHOLE
 
 
-def _said(vendor, data):
+def _translate_data(vendor, data):
     translation = translation_of(vendor)
     return translation.feed(data) + translation.close(ChildExit(code=0))
 
@@ -209,7 +209,7 @@ UNNAMED = [
 ]
 
 
-def named(word, others=""):
+def build_adapter_for_unknown_tools(word, others=""):
     head = f'schema = 1\nid = "own"\n{others}' + (f'unknown_tools = "{word}"\n' if word else "")
     return profiled(head + WHO + USE + BACK + DID + END + TOOLS)
 
@@ -229,7 +229,7 @@ def named(word, others=""):
     ],
 )
 def test_a_tool_that_nobody_named_is_as_the_profile_says(word, names, results, listed):
-    lines = lines_of(named(word), *UNNAMED, OVER)
+    lines = lines_of(build_adapter_for_unknown_tools(word), *UNNAMED, OVER)
     assert [name for _, name, _ in calls(lines)] == names and lines[0]["tools"] == listed
     assert sum(line["type"] == "user" for line in lines) == results
     assert result_line(lines)["shim"]["repairs"] == {} and not result_line(lines)["is_error"]
@@ -239,20 +239,32 @@ def test_a_name_by_a_pattern_comes_before_a_prefix_and_is_known():
     others = "other_tools = { regex = '^srv_(.+)$', name = 'mcp__srv__\\1' }\n"
     events = [{"type": "call", "n": "1", "tool": name, "args": {}} for name in ("srv_x", "y")]
     events = [event | {"n": str(number)} for number, event in enumerate(events)]
-    assert [name for _, name, _ in calls(lines_of(named("mcp_prefix", others), *events, OVER))] == [
+    assert [
+        name
+        for _, name, _ in calls(
+            lines_of(build_adapter_for_unknown_tools("mcp_prefix", others), *events, OVER)
+        )
+    ] == [
         "mcp__srv__x",
         "mcp__own__y",
     ]
-    assert [name for _, name, _ in calls(lines_of(named("hide", others), *events, OVER))] == [
-        "mcp__srv__x"
-    ]
-    lines = lines_of(named("", others), {"type": "who", "id": "s", "tools": ["srv_x"]}, OVER)
+    assert [
+        name
+        for _, name, _ in calls(
+            lines_of(build_adapter_for_unknown_tools("hide", others), *events, OVER)
+        )
+    ] == ["mcp__srv__x"]
+    lines = lines_of(
+        build_adapter_for_unknown_tools("", others),
+        {"type": "who", "id": "s", "tools": ["srv_x"]},
+        OVER,
+    )
     assert lines[0]["tools"] == ["mcp__srv__x"], "a list of tools has the names of the calls"
 
 
 def test_hiding_a_call_never_hides_that_it_must_not_be_made():
     """Surface page: the first event of a forbidden call stops the turn."""
-    vendor = named("hide")
+    vendor = build_adapter_for_unknown_tools("hide")
     terms = terms_of("own", judge=judge(deny=["own"]))
     translation = StreamTranslation(
         vendor.translator_class, terms, open_writer("claude", STABLE_ID_PREFIX, partial=False)

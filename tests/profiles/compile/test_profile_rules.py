@@ -242,7 +242,7 @@ def test_a_call_that_was_refused_is_a_denial():
 USE = rule("tool_use", match='{ type = "call" }', id='"n"', name='"tool"', input='"args"')
 
 
-def called(tools, name, arguments):
+def translate_call(tools, name, arguments):
     """Claude's name and arguments for a call."""
     lines = lines_of(
         profiled(USE + END + tools), {"type": "call", "n": "c", "tool": name, "args": arguments}
@@ -289,7 +289,7 @@ ARGS = {"path": "/a", "from": 3, "to": 9, "more": True}
     ],
 )
 def test_a_tool_in_claudes_words(tools, expected):
-    assert called(tools, "look", ARGS) == expected
+    assert translate_call(tools, "look", ARGS) == expected
 
 
 @each(
@@ -317,7 +317,7 @@ def test_a_tool_in_claudes_words(tools, expected):
     ],
 )
 def test_what_is_kept_keeps_its_place(args, given, expected):
-    found = called(
+    found = translate_call(
         f'[tools]\nlook = {{ name = "Read", keep = true, args = {args} }}\n', "look", given
     )[1]
     assert list(found.items()) == list(expected.items())
@@ -341,7 +341,7 @@ def test_a_pattern_without_the_groups_of_its_name_is_refused():
 
 @pytest.mark.parametrize("arguments", [None, 7, "text", [1]])
 def test_arguments_that_are_no_object_are_kept_raw(arguments):
-    name, found = called('[tools]\nlook = { name = "Read" }\n', "look", arguments)
+    name, found = translate_call('[tools]\nlook = { name = "Read" }\n', "look", arguments)
     assert (name, found) == ("Read", {} if arguments is None else {"raw": arguments})
 
 

@@ -34,13 +34,13 @@ WORDS = st.one_of(
 KEYS = WORDS.filter(lambda text: text and "'" not in text and "|" not in text and "\0" not in text)
 
 
-def spot(value):
+def build_node(value):
     return ConfigNode(ConfigSource("own.toml", lambda: ""), value, ("event", 0, "text"))
 
 
 def value(spec, event):
     here = FunctionBuilder("engine, event")
-    here.add_line(f"return {compile_field(spot(spec), here)}")
+    here.add_line(f"return {compile_field(build_node(spec), here)}")
     return here.compile_function("value", RULE_GLOBALS)(None, event)
 
 
@@ -82,7 +82,7 @@ def test_a_word_of_any_letters_is_a_word(one, other):
 def test_a_condition_of_any_letters_is_a_condition(key, word):
     here = FunctionBuilder("engine, event")
     asked = {f"'{key}'": word, "b": {"in": [word, "x"]}}
-    here.add_line(f"return {compile_all(parse_conditions(spot(asked)), here)}")
+    here.add_line(f"return {compile_all(parse_conditions(build_node(asked)), here)}")
     holds = here.compile_function("holds", RULE_GLOBALS)
     assert holds(None, {key: word, "b": word}) and not holds(None, {key: word + "x", "b": word})
 
@@ -91,7 +91,7 @@ def test_a_condition_of_any_letters_is_a_condition(key, word):
 @given(KEYS, WORDS.filter(lambda text: text and "\0" not in text))
 def test_arguments_of_any_letters_are_arguments(key, name):
     table = {"name": name, "args": {key: f"'{key}'"}, "add": {name: key}}
-    assert compile_tool(spot(table), [])({key: "v"}) == (name, {key: "v"} | {name: key})
+    assert compile_tool(build_node(table), [])({key: "v"}) == (name, {key: "v"} | {name: key})
 
 
 def test_a_deep_path_is_walked():
@@ -153,7 +153,7 @@ def test_the_item_of_a_loop_is_known_in_every_depth():
     here = FunctionBuilder("engine, event")
     here.add_line("found = []")
     with here.open_loop("event"):
-        here.add_line(f"found.append({compile_field(spot(spec), here)})")
+        here.add_line(f"found.append({compile_field(build_node(spec), here)})")
     here.add_line("return found")
     assert here.compile_function("value", RULE_GLOBALS)(None, [{"x": "a"}, {"x": "b"}]) == [
         "a" * 11,

@@ -22,7 +22,7 @@ BOTH = 'schema = 1\nid = "own"\n[launch]\ncommand = ["own"]\n[[event]]\nmatch = 
 ASKS = '[acp]\nasks = ["Bash", "Edit", "Write"]\n'
 
 
-def made(profile):
+def build_profile_from_text(profile):
     return build_adapter("own", tomllib.loads(profile), ConfigSource("own.toml", lambda: profile))
 
 
@@ -32,7 +32,7 @@ def request(*denied):
 
 
 def test_a_command_that_speaks_the_protocol_is_a_vendor_with_no_rules():
-    vendor = made(AGENT)
+    vendor = build_profile_from_text(AGENT)
     assert (vendor.cli.build_two_way, vendor.cli.always_keeps_child) == (None, True)
     assert vendor.build_launch(request()).arguments == ("--acp",)
     talk = Talk(made=vendor).says(*ANSWERS, text("Hello."), DONE).end()
@@ -47,13 +47,13 @@ def test_a_call_has_claudes_name_by_its_kind_where_the_profile_knows_no_tools():
         "status": "pending",
         "rawInput": {"command": "ls"},
     }
-    talk = Talk(made=made(AGENT)).says(*ANSWERS, update("tool_call", **call))
+    talk = Talk(made=build_profile_from_text(AGENT)).says(*ANSWERS, update("tool_call", **call))
     assert b'"name":"Bash","input":{"command":"ls"}' in talk.lines
     assert "Bash" in talk.vendor.listed_tools
 
 
 def test_an_agent_that_is_not_known_to_ask_counts_as_one_that_asks_nobody():
-    vendor = made(AGENT)
+    vendor = build_profile_from_text(AGENT)
     assert vendor.unattended
     assert list(vendor.modes) == ["default", "bypassPermissions"]
     with pytest.raises(ModeError, match="cannot be kept to Bash"):
@@ -63,7 +63,7 @@ def test_an_agent_that_is_not_known_to_ask_counts_as_one_that_asks_nobody():
 
 
 def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
-    vendor = made(AGENT + ASKS)
+    vendor = build_profile_from_text(AGENT + ASKS)
     assert not vendor.unattended
     assert list(vendor.modes) == ["default", "acceptEdits", "dontAsk", "bypassPermissions"]
     check_enforcement(
@@ -96,7 +96,7 @@ def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
 )
 def test_a_mistake_is_told_of_when_the_profile_is_read(profile, said):
     with pytest.raises(FrontendError) as error:
-        made(profile)
+        build_profile_from_text(profile)
     assert said in str(error.value)
 
 

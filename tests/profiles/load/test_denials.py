@@ -16,7 +16,7 @@ from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.rules import parse_rule
 
 
-def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rules):
+def build_launch(name, mode="bypassPermissions", *, environment=None, unheard="", **rules):
     """The launch of a turn, and the texts of the files that were written for it."""
     vendor, kept, rules = get_adapter(name), [], policy(**rules)
 
@@ -40,14 +40,14 @@ def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rule
 
 
 def gemini_rules(*given, **named):
-    _, (text,) = told("gemini", *given, **named)
+    _, (text,) = build_launch("gemini", *given, **named)
     rules = tomllib.loads(text)["rule"]
     assert all(rule["decision"] == "deny" and rule["priority"] == 999 for rule in rules)
     return {(rule.get("mcpName", ""), rule["toolName"]) for rule in rules}
 
 
 def opencode_permission(*given, **named):
-    launch, _ = told("opencode", *given, **named)
+    launch, _ = build_launch("opencode", *given, **named)
     return json.loads(launch.enforced_environment["OPENCODE_PERMISSION"])
 
 
@@ -74,7 +74,7 @@ def test_gemini_is_told_of_a_server_and_of_its_tools(rule, expected):
 @each("rule", ["mcp__*", "mcp__a_server", "mcp__srv__get_*", 'mcp__s"rv', "mcp__" + "s" * 60])
 def test_a_name_that_a_program_may_spell_otherwise_refuses_the_turn(rule):
     with pytest.raises(ModeError, match="cannot be kept to"):
-        told("gemini", deny=[rule])
+        build_launch("gemini", deny=[rule])
 
 
 def test_a_choice_of_tools_denies_all_others():
@@ -94,7 +94,7 @@ def test_a_mode_denies_what_only_a_file_of_the_project_could_allow(mode):
     ("mode", "named"), [("default", "default"), ("plan", "plan"), ("acceptEdits", "autoEdit")]
 )
 def test_what_a_mode_alone_denies_stands_in_a_file_already(mode, named):
-    launch, kept = told("gemini", mode)
+    launch, kept = build_launch("gemini", mode)
     path = launch.arguments[-1].removeprefix("--admin-policy=")
     found = set()
     for rule in tomllib.loads(Path(path).read_text())["rule"]:
@@ -107,12 +107,12 @@ def test_what_a_mode_alone_denies_stands_in_a_file_already(mode, named):
 
 def test_nothing_is_said_where_nothing_is_denied():
     for name in ("gemini", "opencode"):
-        launch, kept = told(name)
+        launch, kept = build_launch(name)
         assert not (launch.enforced_environment or launch.temporary_files or kept)
 
 
 def test_the_file_goes_with_the_child():
-    launch, _ = told("gemini", deny=["Bash"])
+    launch, _ = build_launch("gemini", deny=["Bash"])
     assert (
         launch.temporary_files == ("/kept.toml",)
         and launch.arguments[-1] == "--admin-policy=/kept.toml"
@@ -120,7 +120,7 @@ def test_the_file_goes_with_the_child():
 
 
 def test_opencode_is_told_in_front_of_every_agent_that_a_turn_can_begin_with():
-    launch, _ = told("opencode", deny=["Bash"])
+    launch, _ = build_launch("opencode", deny=["Bash"])
     rules = {"bash*": "deny", "task*": "deny"}
     assert json.loads(launch.enforced_environment["OPENCODE_PERMISSION"]) == rules
     agents = json.loads(launch.enforced_environment["OPENCODE_CONFIG_CONTENT"])["agent"]
@@ -149,14 +149,14 @@ def test_ours_stands_behind_what_the_user_has_set():
 @pytest.mark.parametrize("value", ["{} // mine", "[]", "{"])
 def test_a_variable_that_cannot_be_added_to_refuses_the_turn(value):
     with pytest.raises(ModeError, match="OPENCODE_CONFIG_CONTENT is set"):
-        told("opencode", deny=["Bash"], environment={"OPENCODE_CONFIG_CONTENT": value})
+        build_launch("opencode", deny=["Bash"], environment={"OPENCODE_CONFIG_CONTENT": value})
 
 
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_a_program_that_might_not_hear_is_not_started(name):
     with pytest.raises(ModeError, match=r"might not hear .* behind a launcher"):
-        told(name, deny=["Bash"], unheard="behind a launcher it might not see our file")
-    assert told(name, unheard="behind a launcher it might not see our file")
+        build_launch(name, deny=["Bash"], unheard="behind a launcher it might not see our file")
+    assert build_launch(name, unheard="behind a launcher it might not see our file")
 
 
 def test_a_file_that_cannot_be_written_refuses_the_turn():
@@ -176,12 +176,12 @@ def test_a_file_that_cannot_be_written_refuses_the_turn():
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_what_it_cannot_be_told_exactly_is_refused(name, rule):
     with pytest.raises(ModeError, match="cannot be kept to"):
-        told(name, deny=[rule])
+        build_launch(name, deny=[rule])
 
 
 def test_a_vendor_that_takes_its_denials_back_is_refused():
     with pytest.raises(ModeError, match="kilo cannot be kept to Bash"):
-        told("kilo", deny=["Bash"])
+        build_launch("kilo", deny=["Bash"])
 
 
 @each(

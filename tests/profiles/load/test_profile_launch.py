@@ -48,7 +48,7 @@ look = { name = "Read" }
 U = "11111111-2222-4333-8444-555555555555"
 
 
-def started(profile, *words, prompt="say hi", **facts):
+def build_launch(profile, *words, prompt="say hi", **facts):
     vendor = profiled(profile)
     invocation = parse_argv(["-p", "x", *words])
     mode = invocation.permissions.permission_mode or "default"
@@ -78,7 +78,7 @@ def started(profile, *words, prompt="say hi", **facts):
     ],
 )
 def test_what_is_asked_becomes_arguments(words, facts, arguments):
-    launch = started(ARGV, *words, **facts)
+    launch = build_launch(ARGV, *words, **facts)
     assert launch.arguments == ("run", "--json", *arguments)
     assert launch.stdin == (b"say hi" if arguments[-1] == "-" else b"")
 
@@ -89,28 +89,28 @@ def test_its_names_of_claudes_models_are_known_before_it_is_started():
 
 def test_a_tool_that_can_do_what_is_denied_is_denied():
     both = ARGV + 'change = { name = "Edit", alt = [{ match = { new = true }, name = "Write" }] }\n'
-    assert started(both, removed=("Write",)).arguments[3:-1] == ("--not", "change")
-    assert started(both, removed=("Bash", "Edit")).arguments[3:-1] == ("--not", "sh,change")
+    assert build_launch(both, removed=("Write",)).arguments[3:-1] == ("--not", "change")
+    assert build_launch(both, removed=("Bash", "Edit")).arguments[3:-1] == ("--not", "sh,change")
 
 
 def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag_for_them():
-    launch = started(ARGV, "--append-system-prompt", "Be brief.")
+    launch = build_launch(ARGV, "--append-system-prompt", "Be brief.")
     assert launch.arguments[-1] == "Be brief.\n\nsay hi"
     flagged = ARGV.replace(
         '"--json",', '"--json", { when = "system_prompt", args = ["--system={system_prompt}"] },'
     )
-    launch = started(flagged, "--append-system-prompt", "Be brief.")
+    launch = build_launch(flagged, "--append-system-prompt", "Be brief.")
     assert launch.arguments[2] == "--system=Be brief." and launch.arguments[-1] == "say hi"
 
 
 @each("prompt", ["-h", "--help me", "@file", "resume", "", "x " * MAX_ARGUMENT_BYTES])
 def test_a_prompt_that_could_be_something_else_goes_to_stdin(prompt):
     """Threats: prompt, starts with - or @, is 1 MB."""
-    launch = started(ARGV, prompt=prompt)
+    launch = build_launch(ARGV, prompt=prompt)
     assert launch.arguments[-1] == "-" and launch.stdin == prompt.encode()
 
 
-def guarded(guard, argv='"{prompt}"', **facts):
+def build_guarded_profile(guard, argv='"{prompt}"', **facts):
     more = "".join(f', {key} = "{value}"' for key, value in facts.items())
     return f'[launch]\ncommand = ["own"]\nargv = [{argv}]\nprompt = {{ via = "arg", dash_guard = "{guard}"{more} }}\n'
 
@@ -118,13 +118,13 @@ def guarded(guard, argv='"{prompt}"', **facts):
 @pytest.mark.parametrize(
     ("profile", "arguments"),
     [
-        (guarded("--"), ("--", "-x y")),
-        (guarded("equals", '"--prompt={prompt}"'), ("--prompt=-x y",)),
-        (guarded("space", '"-p", "{prompt}"'), ("-p", " -x y")),
+        (build_guarded_profile("--"), ("--", "-x y")),
+        (build_guarded_profile("equals", '"--prompt={prompt}"'), ("--prompt=-x y",)),
+        (build_guarded_profile("space", '"-p", "{prompt}"'), ("-p", " -x y")),
     ],
 )
 def test_a_dash_is_guarded(profile, arguments):
-    assert started(profile, prompt="-x y").arguments == arguments
+    assert build_launch(profile, prompt="-x y").arguments == arguments
 
 
 @pytest.mark.parametrize(
@@ -132,24 +132,31 @@ def test_a_dash_is_guarded(profile, arguments):
 )
 def test_a_single_word_is_no_subcommand(prompt, argument):
     """Threats: prompt. Where it is a flag's value it stays as it is."""
-    assert started(guarded("word"), prompt=prompt).arguments == (argument,)
-    assert started(guarded("space", '"-p", "{prompt}"'), prompt="auth").arguments == ("-p", "auth")
+    assert build_launch(build_guarded_profile("word"), prompt=prompt).arguments == (argument,)
+    assert build_launch(
+        build_guarded_profile("space", '"-p", "{prompt}"'), prompt="auth"
+    ).arguments == ("-p", "auth")
 
 
 def test_a_long_prompt_is_refused_where_nothing_else_takes_it():
     with pytest.raises(FrontendError, match="takes it as an argument only"):
-        started(guarded("--", long="refuse"), prompt="x" * (MAX_ARGUMENT_BYTES + 1))
+        build_launch(
+            build_guarded_profile("--", long="refuse"), prompt="x" * (MAX_ARGUMENT_BYTES + 1)
+        )
 
 
 def test_a_long_prompt_may_go_to_a_file():
-    profile = guarded(
+    profile = build_guarded_profile(
         "--", '{ when = "prompt_file", args = ["-f", "{prompt_file}"] }, "{prompt}"', long="file"
     )
     long = "x" * (MAX_ARGUMENT_BYTES + 1)
-    assert started(profile, prompt="short").arguments == ("--", "short")
-    assert started(profile, prompt=long, keep=lambda text: "/kept").arguments == ("-f", "/kept")
+    assert build_launch(profile, prompt="short").arguments == ("--", "short")
+    assert build_launch(profile, prompt=long, keep=lambda text: "/kept").arguments == (
+        "-f",
+        "/kept",
+    )
     with pytest.raises(FrontendError, match="could not be written to a file"):
-        started(profile, prompt=long)
+        build_launch(profile, prompt=long)
 
 
 MODES = ARGV.replace(
@@ -196,7 +203,7 @@ def test_variables_of_a_mode_are_checked(old, new, message):
 
 
 def test_a_file_beside_the_bundled_profiles_has_its_whole_path():
-    launch = started(ARGV.replace('"--json",', '"--rules={bundled}/rules.toml",'))
+    launch = build_launch(ARGV.replace('"--json",', '"--rules={bundled}/rules.toml",'))
     assert launch.arguments[1] == f"--rules={adapters.__path__[0]}/rules.toml"
 
 
@@ -205,18 +212,18 @@ def test_where_that_file_may_not_be_obeyed_only_the_widest_mode_starts():
         'plan = ["--read-only"]', 'bypassPermissions = ["--yolo"]'
     )
     with pytest.raises(FrontendError, match="keeps 'default' narrow: behind a launcher"):
-        started(profile, unheard="behind a launcher")
+        build_launch(profile, unheard="behind a launcher")
     assert (
         "--yolo"
-        in started(
+        in build_launch(
             profile, "--permission-mode", "bypassPermissions", unheard="behind one"
         ).arguments
     )
-    assert started(ARGV, unheard="behind a launcher").arguments, "it has no such file"
+    assert build_launch(ARGV, unheard="behind a launcher").arguments, "it has no such file"
 
 
 def test_a_prompt_on_stdin_is_no_argument():
-    launch = started('[launch]\ncommand = ["own"]\nargv = ["--json"]\n', prompt="-x")
+    launch = build_launch('[launch]\ncommand = ["own"]\nargv = ["--json"]\n', prompt="-x")
     assert (launch.arguments, launch.stdin) == (("--json",), b"-x")
 
 
@@ -224,28 +231,28 @@ def test_a_prompt_on_stdin_is_no_argument():
 def test_a_session_id_is_an_argument_only_by_its_pattern(resume):
     """Threats: vendor output, frontend."""
     profile = ARGV.replace("model_map", "resume_id_pattern = 'ses_\\d+'\nmodel_map")
-    assert "--session=ses_12" in started(profile, resume="ses_12").arguments
+    assert "--session=ses_12" in build_launch(profile, resume="ses_12").arguments
     with pytest.raises(FrontendError, match="is no session id of own"):
-        started(profile, resume=resume)
+        build_launch(profile, resume=resume)
 
 
 @pytest.mark.parametrize("resume", ["--yolo", "-y"])
 def test_a_pattern_that_is_too_wide_lets_no_dash_through(resume):
     profile = ARGV.replace("model_map", "resume_id_pattern = '.*'\nmodel_map")
     with pytest.raises(FrontendError, match="begins with a dash"):
-        started(profile, resume=resume)
+        build_launch(profile, resume=resume)
 
 
 def test_what_it_cannot_do_is_refused():
     with pytest.raises(FrontendError, match="cannot resume a session"):
-        started(guarded("--"), resume="s1")
+        build_launch(build_guarded_profile("--"), resume="s1")
     without = ARGV.replace('  { when = "fork", args = ["--fork"] },\n', "")
     with pytest.raises(FrontendError, match="cannot fork a session"):
-        started(without, "--fork-session", resume="s1")
+        build_launch(without, "--fork-session", resume="s1")
 
 
 def test_what_it_can_do_is_read_off_its_arguments():
-    for profile, can in ((ARGV, True), (guarded("--"), False)):
+    for profile, can in ((ARGV, True), (build_guarded_profile("--"), False)):
         abilities = profiled(profile).abilities
         assert (abilities.can_resume, abilities.can_limit_tools, abilities.can_limit_turns) == (
             can,
@@ -356,7 +363,7 @@ argv = [
     ],
 )
 def test_conditions_may_be_several(words, facts, arguments):
-    assert started(SEVERAL, *words, **facts).arguments == arguments
+    assert build_launch(SEVERAL, *words, **facts).arguments == arguments
 
 
 VARIANTS = """
@@ -395,14 +402,14 @@ def test_a_variant_is_read_out_of_the_help(text, variant):
 
 
 def test_words_may_be_a_variants():
-    assert started(VARIANTS, variant="old").arguments == ("run",)
-    assert started(VARIANTS, variant="new", resume="s1").arguments == ("--json", "--resume=s1")
-    assert started(VARIANTS).arguments == ("--json",), "who did not look takes the last"
+    assert build_launch(VARIANTS, variant="old").arguments == ("run",)
+    assert build_launch(VARIANTS, variant="new", resume="s1").arguments == ("--json", "--resume=s1")
+    assert build_launch(VARIANTS).arguments == ("--json",), "who did not look takes the last"
 
 
 def test_a_variant_that_has_no_word_for_a_session_goes_on_with_none():
     with pytest.raises(FrontendError, match="this own keeps no sessions"):
-        started(VARIANTS, variant="old", resume="s1")
+        build_launch(VARIANTS, variant="old", resume="s1")
 
 
 @each("name", ["model", "auto", "Old", "prompt", "trust"])
@@ -451,7 +458,7 @@ look = { name = "Read" }
     ],
 )
 def test_the_tools_that_are_left_may_be_named(words, removed, arguments):
-    assert started(CHOSEN, *words, removed=removed).arguments == arguments
+    assert build_launch(CHOSEN, *words, removed=removed).arguments == arguments
     assert profiled(CHOSEN).abilities.can_limit_tools
 
 
@@ -463,7 +470,7 @@ def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
         (("Bash(ls:*)",), "--only=look"),
     ):
         rules = Policy(workspace=Workspace("/w", "/h"), allow=parse_rules(allowed))
-        assert started(narrow, policy=rules).arguments == (argument,)
+        assert build_launch(narrow, policy=rules).arguments == (argument,)
 
 
 DENIED = CHOSEN.replace("allowed_tools", "denied_tools")
@@ -487,7 +494,7 @@ def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
 )
 def test_where_no_tool_is_left_a_flag_without_one_would_leave_all(words, removed):
     with pytest.raises(FrontendError, match="none of the tools that are left"):
-        started(CHOSEN, *words, removed=removed)
+        build_launch(CHOSEN, *words, removed=removed)
 
 
 SYSTEM = '[launch]\ncommand = ["own"]\nargv = [{ when = "system_prompt", args = ["--system", "{system_prompt}"] }'
@@ -495,7 +502,10 @@ SYSTEM = '[launch]\ncommand = ["own"]\nargv = [{ when = "system_prompt", args = 
 
 def test_a_system_prompt_that_begins_with_a_dash_is_no_flag():
     """Threats: frontend, values that become flags."""
-    assert started(SYSTEM + "]\n", "--system-prompt", "--yolo").arguments == ("--system", " --yolo")
+    assert build_launch(SYSTEM + "]\n", "--system-prompt", "--yolo").arguments == (
+        "--system",
+        " --yolo",
+    )
 
 
 def test_the_appended_system_prompt_may_have_a_flag_of_its_own():
@@ -504,48 +514,48 @@ def test_the_appended_system_prompt_may_have_a_flag_of_its_own():
         + ', { when = "append_system_prompt", args = ["--more", "{append_system_prompt}"] }]\n'
     )
     given = ("--system-prompt", "You are X.", "--append-system-prompt", "Be brief.")
-    assert started(both, *given).arguments == ("--system", "You are X.", "--more", "Be brief.")
-    assert started(SYSTEM + "]\n", *given).arguments == ("--system", "You are X.\n\nBe brief.")
+    assert build_launch(both, *given).arguments == ("--system", "You are X.", "--more", "Be brief.")
+    assert build_launch(SYSTEM + "]\n", *given).arguments == ("--system", "You are X.\n\nBe brief.")
     only = SYSTEM.replace("system_prompt", "append_system_prompt") + "]\n"
-    launch = started(only, *given)
+    launch = build_launch(only, *given)
     assert (launch.arguments, launch.stdin) == (("--system", "Be brief."), b"You are X.\n\nsay hi")
 
 
 def test_a_system_prompt_that_is_too_long_for_an_argument_goes_with_the_prompt():
-    launch = started(SYSTEM + "]\n", "--system-prompt", "x" * (MAX_ARGUMENT_BYTES + 1))
+    launch = build_launch(SYSTEM + "]\n", "--system-prompt", "x" * (MAX_ARGUMENT_BYTES + 1))
     assert launch.arguments == () and launch.stdin.endswith(b"xx\n\nsay hi")
 
 
 def test_a_value_that_begins_with_a_dash_is_no_word():
     """Threats: frontend, values that become flags."""
     profile = '[launch]\ncommand = ["own"]\nargv = [{ each = "mcp_configs", args = ["--mcp", "{item}"] }]\n'
-    assert started(profile, "--mcp-config", "a.json").arguments == ("--mcp", "a.json")
+    assert build_launch(profile, "--mcp-config", "a.json").arguments == ("--mcp", "a.json")
     with pytest.raises(FrontendError, match="begins with a dash"):
-        started(profile, "--mcp-config=--yolo")
+        build_launch(profile, "--mcp-config=--yolo")
 
 
 # -- prompts, environment, stdin -------------------------------------------------------------------
 
 
 def test_an_argument_may_have_a_limit_of_its_own():
-    profile = guarded("--").replace("dash_guard", "max_bytes = 10, dash_guard")
-    assert started(profile, prompt="ü" * 5).arguments == ("--", "ü" * 5)
-    assert started(profile, prompt="ü" * 5 + "x").stdin == ("ü" * 5 + "x").encode()
+    profile = build_guarded_profile("--").replace("dash_guard", "max_bytes = 10, dash_guard")
+    assert build_launch(profile, prompt="ü" * 5).arguments == ("--", "ü" * 5)
+    assert build_launch(profile, prompt="ü" * 5 + "x").stdin == ("ü" * 5 + "x").encode()
 
 
 def test_what_takes_its_prompt_as_an_argument_only_is_not_given_it_on_stdin():
     with pytest.raises(FrontendError, match="takes its prompt as an argument only"):
-        started(guarded("--", long="refuse"), prompt="")
-    assert started(guarded("stdin", long="refuse"), prompt="-x").stdin == b"-x", (
-        "whose guard is stdin reads it"
-    )
+        build_launch(build_guarded_profile("--", long="refuse"), prompt="")
+    assert (
+        build_launch(build_guarded_profile("stdin", long="refuse"), prompt="-x").stdin == b"-x"
+    ), "whose guard is stdin reads it"
 
 
 def test_a_prompts_file_is_named_for_removal():
     profile = (
         '[launch]\ncommand = ["own"]\nargv = ["-f", "{prompt_file}"]\nprompt = { via = "file" }\n'
     )
-    launch = started(profile, keep=lambda text: f"/kept/{text}")
+    launch = build_launch(profile, keep=lambda text: f"/kept/{text}")
     assert (launch.arguments, launch.temporary_files, launch.stdin) == (
         ("-f", "/kept/say hi"),
         ("/kept/say hi",),
@@ -554,7 +564,7 @@ def test_a_prompts_file_is_named_for_removal():
 
 
 def test_variables_that_a_program_must_not_see():
-    launch = started(
+    launch = build_launch(
         f'{LAUNCH}env_unset = ["NODE_OPTIONS", "CI"]\nstdin = "pipe"\nprompt = {{ via = "stdin" }}\n'
     )
     assert (launch.unset_variables, launch.needs_stdin_pipe) == (("NODE_OPTIONS", "CI"), True)
