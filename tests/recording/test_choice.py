@@ -11,7 +11,7 @@ from support import case
 from shim.core.cast.records import CastHeader
 from shim.recording.choice import RecordingSet
 from shim.recording.playable_run import load_run, parse_invocation
-from tests.recording.test_replay import TALK, kept
+from tests.recording.test_replay import TALK, write_recording
 
 
 def folder(box, *named):
@@ -19,7 +19,7 @@ def folder(box, *named):
     for number, (prompt, name) in enumerate(named):
         argv = ["-p", *STREAM, prompt]
         found = case(name)
-        kept(
+        write_recording(
             box,
             cast_of_case(found, argv=argv),
             f"casts/2026112{number}T000000000Z-{found.vendor}.cast",
@@ -143,7 +143,7 @@ LISTENS = ["--input-format", "stream-json", *STREAM]
 def test_each_child_has_the_prompt_of_its_turn(box):
     told = [(0.0, "i", user("one") + user("two"))]
     children = [START, end(1.0), SECOND, end(2.5, child=2), AGAIN, end(4.0, child=3)]
-    run = load_run(kept(box, cast_of([*told, *children], argv=LISTENS)))
+    run = load_run(write_recording(box, cast_of([*told, *children], argv=LISTENS)))
     assert [child.prompt for child in run.children] == ["one", "two", "two"]
     assert [child.number for child in run.children] == [1, 2, 3]
 
@@ -152,12 +152,12 @@ def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
     data = cast_of(
         [(0.0, "i", b"a file\nof lines\n"), START, end(1.0)], argv=["-p", *STREAM, "read it"]
     )
-    assert load_run(kept(box, data)).children[0].prompt == "read it\na file\nof lines\n"
+    assert load_run(write_recording(box, data)).children[0].prompt == "read it\na file\nof lines\n"
     answers = cast_of(
         [START, (0.0, "i", b'{"type":"control_response"}\n'), end(1.0)],
         argv=["-p", *TALK[:3], "ask"],
     )
-    assert load_run(kept(box, answers)).children[0].prompt.startswith("ask")
+    assert load_run(write_recording(box, answers)).children[0].prompt.startswith("ask")
 
 
 def test_a_call_that_was_refused_then_is_no_call_now():
@@ -169,7 +169,7 @@ def test_a_call_that_was_refused_then_is_no_call_now():
 def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):
     children = [START, end(1.0), SECOND, end(2.5, child=2)]
     told = [(0.0, "i", user("one") + user("two"))]
-    path = kept(box, cast_of([*told, *children], argv=LISTENS))
+    path = write_recording(box, cast_of([*told, *children], argv=LISTENS))
     recordings = RecordingSet(path, "/", {"HOME": "/"})
     first = recordings.select_child("anything", "")
     assert first.number == 1 and recordings.select_child("more", first.id).number == 2
@@ -185,7 +185,7 @@ def test_an_instruction_of_ours_behind_the_prompt_is_none_of_it(box):
 # -- a child that is started before anybody said a word --------------------------------------------
 
 
-def relayed(box, *prompts):
+def write_relayed_recordings(box, *prompts):
     """A directory of conversations with a real claude, each of one message; its path."""
     for number, prompt in enumerate(prompts):
         init = {
@@ -215,7 +215,7 @@ def relayed(box, *prompts):
             vendor="claude",
             argv=LISTENS,
         )
-        kept(box, data, f"claudes/{number}.cast")
+        write_recording(box, data, f"claudes/{number}.cast")
     return str(box.path / "claudes")
 
 
@@ -234,13 +234,13 @@ def relay(box, path, prompt):
 
 
 def test_a_conversation_that_claude_holds_is_chosen_by_its_first_message(box):
-    path = relayed(box, "a", "b", "c")
+    path = write_relayed_recordings(box, "a", "b", "c")
     assert relay(box, path, "b").result["result"] == "said b"
     assert relay(box, path, "a").result["result"] == "said a"
 
 
 def test_a_first_message_that_no_recording_has_ends_in_an_error_that_says_so(box):
-    done = relay(box, relayed(box, "a"), "x\x1b[31m")
+    done = relay(box, write_relayed_recordings(box, "a"), "x\x1b[31m")
     assert done.result["is_error"] and "no recording there begins with this message" in json.dumps(
         done.result
     )

@@ -28,14 +28,14 @@ def data_of(name: str) -> bytes:
     return (CASTS / f"{name}.cast").read_bytes()
 
 
-def verified(name: str) -> CastVerifier:
+def verify_recording(name: str) -> CastVerifier:
     verifier = CastVerifier()
     verifier.feed(data_of(name))
     verifier.close()
     return verifier
 
 
-def told(name: str) -> list[Step]:
+def read_steps(name: str) -> list[Step]:
     """The steps of its story."""
     cast = Recording(str(CASTS / f"{name}.cast"))
     teller = StoryReader(cast.header)
@@ -66,11 +66,11 @@ def test_an_old_cast_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["minimal", "full"])
 def test_an_intact_old_cast_has_no_finding(name: str) -> None:
-    assert verified(name).findings == []
+    assert verify_recording(name).findings == []
 
 
 def test_the_smallest_cast_tells_what_was_asked() -> None:
-    assert [(step.kind, step.text) for step in told("minimal")] == [("prompt", "hi")]
+    assert [(step.kind, step.text) for step in read_steps("minimal")] == [("prompt", "hi")]
 
 
 def test_the_full_cast_has_every_code_and_a_checkpoint_in_the_middle() -> None:
@@ -100,7 +100,7 @@ def test_the_full_cast_gives_back_its_bytes() -> None:
 
 
 def test_the_full_cast_tells_its_session() -> None:
-    steps = told("full")
+    steps = read_steps("full")
     assert [step.text for step in steps if step.kind == "prompt"] == [
         "write the greeting down, then look at it",
         "count the files, one folder after the other",
@@ -122,7 +122,7 @@ def test_the_odd_cast_is_read_past_everything_odd() -> None:
     assert b"\xff\xfe no text\n" in stream_of(records, "o") and b"half a line\n" in stream_of(
         records, "o"
     )
-    assert {finding.kind for finding in verified("odd").findings} == {
+    assert {finding.kind for finding in verify_recording("odd").findings} == {
         *(
             "header",
             "changed",
@@ -137,9 +137,9 @@ def test_the_odd_cast_is_read_past_everything_odd() -> None:
         ),
         "order",
     }
-    assert verified("odd").state == "damaged"
+    assert verify_recording("odd").state == "damaged"
 
 
 def test_the_odd_cast_tells_what_can_be_told() -> None:
-    assert [(step.kind, step.text) for step in told("odd")][-1] == ("text", "Still here.")
+    assert [(step.kind, step.text) for step in read_steps("odd")][-1] == ("text", "Still here.")
     assert Path(CASTS / "README.md").read_text(encoding="utf-8").count("\n") == 2

@@ -20,7 +20,7 @@ HELLO = case("demo/session")
 ENDS = [None, 0, 1, 3, 127, "SIGTERM", "SIGINT", "SIGKILL", "SIGSEGV", "SIG_DFL", "SIGNONSENSE"]
 
 
-def kept(box: Box, data: bytes, name: str = "session.cast") -> str:
+def write_recording(box: Box, data: bytes, name: str = "session.cast") -> str:
     """A cast in the box; its path."""
     path = box.path / name
     path.parent.mkdir(exist_ok=True)
@@ -30,7 +30,7 @@ def kept(box: Box, data: bytes, name: str = "session.cast") -> str:
 
 def play(box: Box, data: bytes, *words: str, stdin: bytes = b"") -> Done:
     """`shim replay CAST --speed 0`, to its end."""
-    return box.shim("replay", kept(box, data), "--speed", "0", *words, stdin=stdin)
+    return box.shim("replay", write_recording(box, data), "--speed", "0", *words, stdin=stdin)
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -86,7 +86,7 @@ def test_a_terminal_obeys_nothing_of_a_recording(box, side):
     planted = b"\x1b]52;c;x\x07 \x1b[2J \xc2\x9b31m \xe2\x80\xae\n"
     moments = [START, (0.1, "o", planted), (0.1, "e", planted), (0.1, "O", planted), end(0.2)]
     main, terminal = os.openpty()
-    words = ["replay", kept(box, cast_of(moments)), "--speed", "0", "--as", side]
+    words = ["replay", write_recording(box, cast_of(moments)), "--speed", "0", "--as", side]
     assert run_shim(words, stdin=None, stdout=terminal, stderr=terminal).status == 0
     os.close(terminal)
     shown = os.read(main, 65536)
@@ -102,7 +102,7 @@ def test_a_reader_that_goes_is_no_failure(box):
         "-I",
         "-m",
         "shim.recording.replay",
-        f"--cast={kept(box, big)}",
+        f"--cast={write_recording(box, big)}",
         "--speed=0",
         "--",
     ]
@@ -139,7 +139,11 @@ def test_events_come_in_their_order_and_a_line_without_its_end_is_one(monkeypatc
 
 def ask(box: Box, data: bytes, *words: str, stdin: bytes = b"", **environment: str | None):
     """One turn of the drop-in that plays a cast."""
-    chosen = {"SHIM_VENDOR": f"replay:{kept(box, data)}", "SHIM_REPLAY_SPEED": "0", **environment}
+    chosen = {
+        "SHIM_VENDOR": f"replay:{write_recording(box, data)}",
+        "SHIM_REPLAY_SPEED": "0",
+        **environment,
+    }
     return box.claude("-p", *STREAM, *words, stdin=stdin, **chosen)
 
 
@@ -179,7 +183,7 @@ def test_no_vendor_is_started_whatever_the_model_says(box):
 
 
 def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recording(box):
-    path = kept(box, cast_of_case(HELLO))
+    path = write_recording(box, cast_of_case(HELLO))
     done = box.claude(
         "-p", *STREAM, "hi", "--model", f"replay:{path}", SHIM_VENDOR="demo", SHIM_BIN=box.demo()
     )
@@ -194,7 +198,7 @@ def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recordin
 
 
 def test_our_own_flag_names_one_and_stands_above_the_environment(box):
-    path = kept(box, cast_of_case(HELLO))
+    path = write_recording(box, cast_of_case(HELLO))
     done = box.claude(
         "-p",
         *STREAM,
@@ -280,14 +284,14 @@ def qwen_cast(verdict="allow"):
 TALK = (*STREAM, "--input-format", "stream-json", "--permission-prompt-tool", "stdio")
 
 
-def talking(box, data, *words):
+def start_replay(box, data, *words):
     """A conversation of the drop-in that plays a cast."""
-    environment = {"SHIM_VENDOR": f"replay:{kept(box, data)}", "SHIM_REPLAY_SPEED": "0"}
+    environment = {"SHIM_VENDOR": f"replay:{write_recording(box, data)}", "SHIM_REPLAY_SPEED": "0"}
     return box.running(*TALK, *words, stdin=subprocess.PIPE, environment=environment)
 
 
 def test_permissions_and_messages_go_to_a_child_that_stays(box):
-    with talking(box, qwen_cast()) as running:
+    with start_replay(box, qwen_cast()) as running:
         running.say(
             {"type": "control_request", "request_id": "r1", "request": {"subtype": "initialize"}}
         )
@@ -305,7 +309,7 @@ def test_permissions_and_messages_go_to_a_child_that_stays(box):
 
 
 def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box):
-    with talking(box, qwen_cast()) as running:
+    with start_replay(box, qwen_cast()) as running:
         running.say(json.loads(user("one")))
         asked = running.read_until(b'"can_use_tool"').split(b"\n")
         question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
@@ -316,7 +320,7 @@ def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box)
 
 
 def test_a_message_more_than_was_recorded_ends_in_not_found(box):
-    with talking(box, cast_of_case(case("pi/1.5.2-plain"))) as running:
+    with start_replay(box, cast_of_case(case("pi/1.5.2-plain"))) as running:
         running.say(json.loads(user("one")))
         running.read_until(b'"type":"result"')
         running.say(json.loads(user("two")))
@@ -337,7 +341,7 @@ def test_an_interrupt_goes_to_what_was_recorded_behind_it(box):
         ],
         vendor="pi",
     )
-    with talking(box, data, "--include-partial-messages") as running:
+    with start_replay(box, data, "--include-partial-messages") as running:
         running.say(json.loads(user("one")))
         running.read_until(b'"stream_event"')
         running.say(

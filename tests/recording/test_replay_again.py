@@ -15,7 +15,7 @@ from support import Case, case, fixture_cases
 from torture import Torture
 from torture_cases import cases as torture_cases
 
-from tests.recording.test_replay import TALK, kept, qwen_cast
+from tests.recording.test_replay import TALK, qwen_cast, write_recording
 
 LARGEST = 3_000_000  # bytes of a case of torture that is tried here
 EVERY = 20  # of the fixtures one in so many; the others are in the end-to-end tests
@@ -27,7 +27,7 @@ def environment(box: Box, data: bytes) -> dict[str, str]:
     """The drop-in plays a cast and records what it does."""
     into = box.path / "recorded"
     into.mkdir(exist_ok=True)
-    path = kept(box, data)
+    path = write_recording(box, data)
     return {
         "SHIM_VENDOR": f"replay:{path}",
         "SHIM_REPLAY_SPEED": "0",
@@ -36,7 +36,7 @@ def environment(box: Box, data: bytes) -> dict[str, str]:
     }
 
 
-def recorded(box: Box) -> bytes:
+def take_recording(box: Box) -> bytes:
     """The one cast that was recorded."""
     (path,) = (box.path / "recorded").iterdir()
     data = path.read_bytes()
@@ -51,16 +51,16 @@ def streams(data: bytes) -> tuple[bytes, bytes, object]:
     return stream_of(records, "o"), stream_of(records, "e"), ends
 
 
-def again(box: Box, data: bytes, *words: str) -> bytes:
+def record_replay(box: Box, data: bytes, *words: str) -> bytes:
     """The cast of a one-message run that plays another."""
     box.claude("-p", *STREAM, *words, "hi", **environment(box, data))
-    return recorded(box)
+    return take_recording(box)
 
 
 def case_again(box: Box, case: Case) -> None:
     """Assert it for a fixture."""
     data = cast_of_case(case)
-    now = again(box, data)
+    now = record_replay(box, data)
     reader, records = read_cast(now)
     assert reader.header is not None and reader.header.vendor == case.vendor, (
         "it is still the vendor's recording"
@@ -74,7 +74,7 @@ def case_again(box: Box, case: Case) -> None:
 def torture_again(box: Box, one: Torture, vendor: str) -> None:
     """Assert it for a case of torture."""
     data = cast_of([START, (0.1, "o", one.data), end(0.2)], vendor=vendor)
-    now = again(box, data)
+    now = record_replay(box, data)
     (said, complained, _), (whole, complaints, _) = streams(now), streams(data)
     if any(note.fields.get("kind") == "signal" for note in read_cast(now)[1]):
         assert whole.startswith(said), (
@@ -95,7 +95,7 @@ def test_torture_is_recorded_again(box, one):
 
 
 @contextmanager
-def talking(box: Box, data: bytes, *words: str) -> Iterator[Running]:
+def start_recorded_replay(box: Box, data: bytes, *words: str) -> Iterator[Running]:
     """A conversation that plays a cast and is recorded."""
     with box.running(
         *TALK, *words, stdin=subprocess.PIPE, environment=environment(box, data)
@@ -106,7 +106,7 @@ def talking(box: Box, data: bytes, *words: str) -> Iterator[Running]:
 def test_a_run_with_a_permission_is_recorded_again(box):
     data = qwen_cast()
     for _ in range(2):
-        with talking(box, data) as running:
+        with start_recorded_replay(box, data) as running:
             running.say(json.loads(user("one")))
             asked = running.read_until(b'"can_use_tool"').split(b"\n")
             question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
@@ -116,10 +116,10 @@ def test_a_run_with_a_permission_is_recorded_again(box):
             running.say(json.loads(user("two")))
             running.read_until(b'"result":"second"')
             running.hang_up()
-        found = recorded(box)
+        found = take_recording(box)
         assert streams(found) == streams(data)
         data = found
-    done = box.shim("replay", kept(box, data), "--check")
+    done = box.shim("replay", write_recording(box, data), "--check")
     assert done.status == 0, done.stdout
 
 
@@ -144,10 +144,10 @@ def test_a_run_that_was_interrupted_is_recorded_again(box):
             )
             running.read_until(b'"type":"result"')
             running.hang_up()
-        found = recorded(box)
+        found = take_recording(box)
         assert not data or streams(found) == streams(data)
         data = found
-    done = box.shim("replay", kept(box, data), "--check")
+    done = box.shim("replay", write_recording(box, data), "--check")
     assert done.status == 0, done.stdout
 
 
@@ -164,7 +164,7 @@ def test_a_run_that_a_signal_ended_is_the_same_today(box):
         running.signal(signal.SIGINT)
         done = running.finish()
     assert done.result["shim"]["cause"] == "interrupted"
-    path = kept(box, recorded(box))
+    path = write_recording(box, take_recording(box))
     done = box.shim("replay", path, "--check")
     assert done.status == 0, done.stdout
 
@@ -207,6 +207,6 @@ def test_yumes_run_with_an_approval_is_the_same_today(box):
         running.say({"type": "user", "content": "two"})
         running.read_until(b'"content":"second"')
         running.hang_up()
-    path = kept(box, recorded(box), "yume.cast")
+    path = write_recording(box, take_recording(box), "yume.cast")
     done = box.shim("replay", path, "--check")
     assert done.status == 0, done.stdout

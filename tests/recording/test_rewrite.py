@@ -43,7 +43,7 @@ def source(tmp_path):
     return path
 
 
-def words(pattern):
+def build_pattern_finder(pattern):
     """What finds a person's own pattern."""
     return lambda text: [
         (hit.start(), hit.end(), "[REDACTED:own]") for hit in re.finditer(pattern, text)
@@ -79,7 +79,9 @@ def test_a_cast_that_was_recorded_without_redaction_is_cleaned_later(source):
 
 
 def test_a_persons_own_pattern_is_found_in_strings_and_over_them(source):
-    rewrite_cast(str(source), custom_search=words("here|or so|two pie[a-z]+|proj.ct"))
+    rewrite_cast(
+        str(source), custom_search=build_pattern_finder("here|or so|two pie[a-z]+|proj.ct")
+    )
     _, records = read_cast(source.read_bytes())
     assert b"[REDACTED:own]" in stream_of(records, "o") and b"here" not in stream_of(records, "o")
     assert b"pieces" not in stream_of(records, "e")
@@ -90,7 +92,7 @@ def test_a_persons_own_pattern_is_found_in_strings_and_over_them(source):
         for number, part in enumerate((b"my Pro", b"ject", b"X."))
     ]
     source.write_bytes(cast_of(parts))
-    rewrite_cast(str(source), custom_search=words("ProjectX"))
+    rewrite_cast(str(source), custom_search=build_pattern_finder("ProjectX"))
     assert stream_of(read_cast(source.read_bytes())[1], "o") == (
         b'{"text":"my [REDACTED:own]"}\n{"text":""}\n{"text":"."}\n'
     )
@@ -162,7 +164,7 @@ def test_cleaning_twice_changes_nothing_more(source):
 
 
 def test_a_cleaner_with_a_pattern_that_finds_nothing_writes_what_came():
-    cleaner = CastRedactor(words("never there"))
+    cleaner = CastRedactor(build_pattern_finder("never there"))
     for number in range(500):
         line = b'{"text":"word %d"}' % number
         assert cleaner.redact_record("o", line) is line

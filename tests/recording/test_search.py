@@ -12,22 +12,22 @@ from shim.recording import search as cast_search
 from shim.recording.search import MAX_PATTERN_CHARS, MAX_PATTERNS, PatternSearch
 
 
-def found(text: str, *patterns: str, texts: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+def find_matches(text: str, *patterns: str, texts: tuple[str, ...] = ()) -> list[tuple[str, str]]:
     """What is found in a text, and as what."""
     return [(text[start:end], mark) for start, end, mark in PatternSearch(patterns, texts)(text)]
 
 
 def test_an_expression_finds_all_that_it_matches() -> None:
-    said = found("id ACME-123456 and ACME-654321, not ACME-1", "ACME-[0-9]{6}")
+    said = find_matches("id ACME-123456 and ACME-654321, not ACME-1", "ACME-[0-9]{6}")
     assert said == [("ACME-123456", "[REDACTED:pattern]"), ("ACME-654321", "[REDACTED:pattern]")]
 
 
 def test_words_are_no_expression() -> None:
-    assert found("is it 1.5e3 or 1x5e3?", texts=("1.5e3",)) == [("1.5e3", "[REDACTED:text]")]
+    assert find_matches("is it 1.5e3 or 1x5e3?", texts=("1.5e3",)) == [("1.5e3", "[REDACTED:text]")]
 
 
 def test_the_longer_of_two_words_is_found() -> None:
-    assert found("moonlight sonata", texts=("moonlight", "moonlight sonata")) == [
+    assert find_matches("moonlight sonata", texts=("moonlight", "moonlight sonata")) == [
         ("moonlight sonata", "[REDACTED:text]")
     ]
 
@@ -38,11 +38,13 @@ def test_words_are_found_where_json_in_a_text_writes_them(depth: int, ascii_only
     written = secret = 'a "quoted" M\u00f6nd\n\\'
     for _ in range(depth):
         written = json.dumps(written, ensure_ascii=ascii_only)[1:-1]
-    assert found(f"before {written} behind", texts=(secret,)) == [(written, "[REDACTED:text]")]
+    assert find_matches(f"before {written} behind", texts=(secret,)) == [
+        (written, "[REDACTED:text]")
+    ]
 
 
 def test_what_matches_nothing_takes_nothing_away() -> None:
-    assert found("abc", "(?=b)|z") == []
+    assert find_matches("abc", "(?=b)|z") == []
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,14 @@ DENY = {"permissions": {"deny": ["Bash(rm *)", "Write"], "allow": ["Read"], "def
 NOTHING = ClaudeSettings()
 
 
-def settled(*words, root="/nowhere"):
+def load_settings_for_args(*words, root="/nowhere"):
     return load_settings(parse_argv(list(words)), {"HOME": f"{root}/home"}, f"{root}/work")
 
 
 def flag(settings):
-    return settled("--settings", settings if isinstance(settings, str) else json.dumps(settings))
+    return load_settings_for_args(
+        "--settings", settings if isinstance(settings, str) else json.dumps(settings)
+    )
 
 
 def write(path, settings):
@@ -69,7 +71,7 @@ def test_the_files_are_those_that_the_sources_name(tmp_path, said, read):
     """Permission-parity W13"""
     for name, place in FILES.items():
         write(tmp_path / place, {"permissions": {"deny": [f"Bash({name})"]}})
-    found = settled(*said, root=tmp_path)
+    found = load_settings_for_args(*said, root=tmp_path)
     assert {rule.content for rule in found.deny} == read
     assert {rule.source for rule in found.deny} == {str(tmp_path / FILES[name]) for name in read}
 
@@ -92,54 +94,56 @@ def test_a_file_that_may_deny_something_and_cannot_be_read_is_refused_by_its_nam
 ):
     write(tmp_path / FILES["project"], content)
     with pytest.raises(FrontendError, match=r"work/\.claude/settings\.json"):
-        settled(root=tmp_path)
-    assert settled("--setting-sources", "user", root=tmp_path) == NOTHING
+        load_settings_for_args(root=tmp_path)
+    assert load_settings_for_args("--setting-sources", "user", root=tmp_path) == NOTHING
 
 
 def test_a_fifo_in_a_files_place_is_refused_and_not_waited_for(tmp_path):
     (tmp_path / "work/.claude").mkdir(parents=True)
     os.mkfifo(tmp_path / FILES["project"])
     with pytest.raises(FrontendError, match="regular"):
-        settled(root=tmp_path)
+        load_settings_for_args(root=tmp_path)
 
 
 @pytest.fixture
-def managed(tmp_path, monkeypatch):
+def managed_folder(tmp_path, monkeypatch):
     """The folder of the machine's own settings."""
     folder = tmp_path / "managed"
     monkeypatch.setattr(claude_settings, "MANAGED_FOLDER", str(folder))
     return folder
 
 
-def test_the_machines_settings_are_a_file_and_those_that_are_dropped_in_beside_it(managed):
+def test_the_machines_settings_are_a_file_and_those_that_are_dropped_in_beside_it(managed_folder):
     """The real one at 2.1.329: neither a hidden file nor one of another kind is read."""
     write(
-        managed / "managed-settings.json",
+        managed_folder / "managed-settings.json",
         {"permissions": {"deny": ["Bash(a)"], "defaultMode": "acceptEdits"}},
     )
     write(
-        managed / "managed-settings.d/10.json",
+        managed_folder / "managed-settings.d/10.json",
         {"permissions": {"deny": ["Bash(b)"], "defaultMode": "dontAsk"}},
     )
     write(
-        managed / "managed-settings.d/20.json",
+        managed_folder / "managed-settings.d/20.json",
         {"permissions": {"deny": ["Bash(c)"], "defaultMode": "plan"}},
     )
     for name in (".30.json", "40.txt"):
-        write(managed / "managed-settings.d" / name, {"permissions": {"deny": ["Bash(d)"]}})
-    found = settled("--setting-sources", "")
+        write(managed_folder / "managed-settings.d" / name, {"permissions": {"deny": ["Bash(d)"]}})
+    found = load_settings_for_args("--setting-sources", "")
     assert sorted(map(str, found.deny)) == ["Bash(a)", "Bash(b)", "Bash(c)"]
     assert found.mode == "plan"
 
 
-def test_settings_that_a_frontend_manages_count_where_the_machine_has_none(managed):
+def test_settings_that_a_frontend_manages_count_where_the_machine_has_none(managed_folder):
     words = ("--managed-settings", json.dumps(DENY))
-    assert [rule.source for rule in settled(*words).deny] == ["--managed-settings"] * 2
-    write(managed / "managed-settings.json", {"permissions": {"deny": ["Read"]}})
-    assert list(map(str, settled(*words).deny)) == ["Read"]
+    assert [rule.source for rule in load_settings_for_args(*words).deny] == [
+        "--managed-settings"
+    ] * 2
+    write(managed_folder / "managed-settings.json", {"permissions": {"deny": ["Read"]}})
+    assert list(map(str, load_settings_for_args(*words).deny)) == ["Read"]
     with pytest.raises(ArgumentError, match="--managed-settings"):
-        (managed / "managed-settings.json").unlink()
-        settled("--managed-settings", "settings.json")
+        (managed_folder / "managed-settings.json").unlink()
+        load_settings_for_args("--managed-settings", "settings.json")
 
 
 def test_the_local_file_at_the_top_of_a_repository_narrows_its_folders(tmp_path):
@@ -147,7 +151,7 @@ def test_the_local_file_at_the_top_of_a_repository_narrows_its_folders(tmp_path)
     top = tmp_path / ".claude/settings.local.json"
     write(top, {"permissions": {"deny": ["Read(/a)"], "allow": ["Bash"]}})
     write(tmp_path / ".claude/settings.json", {"permissions": {"deny": ["Bash"]}})
-    found = settled(root=tmp_path)
+    found = load_settings_for_args(root=tmp_path)
     assert [(str(rule), rule.source, rule.base) for rule in found.deny] == [
         ("Read(/a)", str(top), f"{tmp_path}/work")
     ]
@@ -217,7 +221,7 @@ def hook_refusals(tmp_path, **trusted):
         write(tmp_path / place, HOOK)
     return {
         hook.source.rpartition("/")[2]: bool(hook.refusal)
-        for hook in settled(root=tmp_path).hooks[:2]
+        for hook in load_settings_for_args(root=tmp_path).hooks[:2]
     }
 
 
@@ -231,9 +235,10 @@ def test_a_projects_hooks_are_run_where_the_user_trusts_the_folder(tmp_path):
         (((work / "below", True),), True),
     ):
         assert set(hook_refusals(tmp_path, folders=folders).values()) == {refused}
-    assert [hook.refusal for hook in settled("--setting-sources", "user", root=tmp_path).hooks] == [
-        ""
-    ]
+    assert [
+        hook.refusal
+        for hook in load_settings_for_args("--setting-sources", "user", root=tmp_path).hooks
+    ] == [""]
 
 
 def test_a_folder_around_a_repository_is_not_trusted_for_it(tmp_path):
@@ -241,12 +246,12 @@ def test_a_folder_around_a_repository_is_not_trusted_for_it(tmp_path):
     assert set(hook_refusals(tmp_path, folders=((tmp_path, True),)).values()) == {True}
 
 
-def test_a_frontends_managed_settings_bring_no_hooks(managed):
-    assert settled("--managed-settings", json.dumps(HOOK)).hooks == ()
+def test_a_frontends_managed_settings_bring_no_hooks(managed_folder):
+    assert load_settings_for_args("--managed-settings", json.dumps(HOOK)).hooks == ()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"projects": 7}', '{"projects": {"/": 7}}'])
 def test_who_cannot_be_read_trusts_nothing(tmp_path, content):
     write(tmp_path / "home/.claude.json", content)
     write(tmp_path / FILES["project"], HOOK)
-    assert settled(root=tmp_path).hooks[0].refusal
+    assert load_settings_for_args(root=tmp_path).hooks[0].refusal

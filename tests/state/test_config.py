@@ -17,12 +17,12 @@ from shim.state.config import (
 )
 
 
-def loaded(box, *words, **environment):
+def load_box_config(box, *words, **environment):
     return load_config(parse_argv(words), box.environment(**environment))
 
 
 def test_without_a_file_everything_has_its_default(box):
-    settings = loaded(box)
+    settings = load_box_config(box)
     assert (settings.vendor, settings.dialect, settings.terminator) == ((), "claude", "auto")
     assert (settings.end_grace, settings.log, settings.deny, settings.hide) == (2.0, None, (), ())
     assert settings.get_vendor_settings("qwen") == VendorSettings()
@@ -48,7 +48,7 @@ def test_every_key_of_the_file_is_read(box):
         trust = true
         timeouts = {idle = 3}
     """)
-    settings = loaded(box)
+    settings = load_box_config(box)
     assert settings.vendor == ("qwen", "pi")
     assert (settings.terminator, settings.end_grace, settings.log) == ("none", 1.0, "info")
     assert (settings.deny, settings.hide) == (("Bash",), ("TodoWrite",))
@@ -66,7 +66,7 @@ def test_every_key_of_the_file_is_read(box):
 
 def test_a_vendors_own_timeout_goes_before_the_one_for_all(box):
     box.settings("idle_timeout = 900\n[vendors.qwen]\ntimeouts = {idle = 3}")
-    settings = loaded(box)
+    settings = load_box_config(box)
     assert [settings.resolve_timeout_s("idle_timeout", vendor) for vendor in ("qwen", "pi")] == [
         3,
         900,
@@ -77,16 +77,22 @@ def test_keys_of_later_chapters_are_known(box):
     box.settings(
         'record = "/tmp/casts/"\nrecord_strict = true\nmax_line_bytes = 100000\nidle_timeout = 900.5\n'
     )
-    assert loaded(box).vendor == ()
+    assert load_box_config(box).vendor == ()
 
 
 def test_a_flag_beats_the_environment_and_the_environment_beats_the_file(box):
     box.settings('terminator = "none"\nlog = "debug"\n')
-    assert loaded(box).terminator == "none"
-    assert loaded(box, SHIM_TERMINATOR="dollar", SHIM_LOG="info")[2:5:2] == ("dollar", "info")
-    assert loaded(box, "--shim-terminator=auto", SHIM_TERMINATOR="dollar").terminator == "auto"
-    assert loaded(box, "--shim-log", "error", SHIM_LOG="info").log == "error"
-    assert loaded(box, SHIM_TERMINATOR="").terminator == "none"
+    assert load_box_config(box).terminator == "none"
+    assert load_box_config(box, SHIM_TERMINATOR="dollar", SHIM_LOG="info")[2:5:2] == (
+        "dollar",
+        "info",
+    )
+    assert (
+        load_box_config(box, "--shim-terminator=auto", SHIM_TERMINATOR="dollar").terminator
+        == "auto"
+    )
+    assert load_box_config(box, "--shim-log", "error", SHIM_LOG="info").log == "error"
+    assert load_box_config(box, SHIM_TERMINATOR="").terminator == "none"
 
 
 @pytest.mark.parametrize("by_flag", [True, False])
@@ -94,7 +100,10 @@ def test_another_file_may_be_chosen(box, by_flag):
     path = box.path / "other.toml"
     path.write_text('terminator = "dollar"\n', encoding="utf-8")
     words = (f"--shim-config={path}",) if by_flag else ()
-    assert loaded(box, *words, SHIM_CONFIG=None if by_flag else str(path)).terminator == "dollar"
+    assert (
+        load_box_config(box, *words, SHIM_CONFIG=None if by_flag else str(path)).terminator
+        == "dollar"
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +153,7 @@ def test_another_file_may_be_chosen(box, by_flag):
 def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, said):
     box.settings(toml + "\n")
     with pytest.raises(FrontendError) as refused:
-        loaded(box)
+        load_box_config(box)
     file, line, mistake = str(refused.value).removeprefix(str(box.config)).split(":", 2)
     assert (file, mistake.lstrip()[: len(said)]) == ("", said)
     last = said.split(" ")[0].rpartition(".")[2].strip('"')
@@ -166,7 +175,7 @@ def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, said):
 def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(box, toml, said):
     box.settings(toml + "\n")
     with pytest.raises(FrontendError) as refused:
-        loaded(box)
+        load_box_config(box)
     assert str(refused.value).startswith(said.replace("FILE", str(box.config)))
     assert "the keys here are: " in f"{refused.value} {refused.value.hint}"
 
@@ -178,7 +187,7 @@ def test_a_grace_that_is_no_number_of_seconds_is_a_mistake(box, value):
     """
     box.settings(f"end_grace = {value}\n")
     with pytest.raises(FrontendError, match="end_grace"):
-        loaded(box)
+        load_box_config(box)
 
 
 @pytest.mark.parametrize("place", ["flag", "environment", "file"])
@@ -186,7 +195,7 @@ def test_a_choice_that_does_not_exist_is_named_with_its_place(box, place):
     box.settings('terminator = "bell"\n' if place == "file" else "")
     words = ("--shim-terminator=bell",) if place == "flag" else ()
     with pytest.raises(FrontendError, match="bell"):
-        loaded(box, *words, SHIM_TERMINATOR="bell" if place == "environment" else None)
+        load_box_config(box, *words, SHIM_TERMINATOR="bell" if place == "environment" else None)
 
 
 @pytest.mark.parametrize("data", [b"vendor = ", b"\xff\xfe", b"= 1\n" * 3])
@@ -194,31 +203,31 @@ def test_a_file_that_is_no_toml_is_named(box, data):
     box.settings("")
     box.config.write_bytes(data)
     with pytest.raises(FrontendError, match=r"config\.toml is not (TOML|UTF-8).*line 1"):
-        loaded(box)
+        load_box_config(box)
 
 
 def test_a_file_that_is_nested_too_deep_is_a_mistake(box):
     box.settings("a = " + "[" * 50_000)
     with pytest.raises(FrontendError, match="nested too deep"):
-        loaded(box)
+        load_box_config(box)
 
 
 def test_a_file_that_is_too_large_is_a_mistake(box):
     box.settings("#" * (1024 * 1024 + 1))
     with pytest.raises(FrontendError, match="larger than"):
-        loaded(box)
+        load_box_config(box)
 
 
 def test_a_folder_in_its_place_is_a_mistake(box):
     box.config.mkdir(parents=True)
     with pytest.raises(FrontendError, match="cannot be read"):
-        loaded(box)
+        load_box_config(box)
 
 
 @pytest.mark.parametrize("by_flag", [True, False])
 def test_a_chosen_file_must_exist(box, by_flag):
     with pytest.raises(FrontendError, match=r"/nowhere\.toml does not exist"):
-        loaded(
+        load_box_config(
             box,
             *(("--shim-config", "/nowhere.toml") if by_flag else ()),
             SHIM_CONFIG=None if by_flag else "/nowhere.toml",
@@ -264,14 +273,14 @@ def test_the_tables_of_keys_are_those_of_the_surface():
 )
 def test_what_comes_in_has_a_limit_of_its_own(box, toml, bytes_):
     box.settings(toml)
-    assert loaded(box).max_inbound_bytes == bytes_
+    assert load_box_config(box).max_inbound_bytes == bytes_
 
 
 @pytest.mark.parametrize("value", ["0", "9999", "-1", "true", '"much"'])
 def test_a_limit_that_lets_nothing_in_is_a_mistake(box, value):
     box.settings(f"max_inbound_bytes = {value}")
     with pytest.raises(FrontendError, match="max_inbound_bytes is"):
-        loaded(box)
+        load_box_config(box)
 
 
 @pytest.mark.parametrize(
@@ -287,16 +296,19 @@ def test_a_limit_that_lets_nothing_in_is_a_mistake(box, value):
 def test_what_is_redacted_is_what_was_chosen_or_what_is_usual_in_the_dialect(
     box, dialect, chosen, redaction
 ):
-    assert loaded(box, SHIM_DIALECT=dialect, SHIM_REDACT=chosen).resolve_redaction() == redaction
+    assert (
+        load_box_config(box, SHIM_DIALECT=dialect, SHIM_REDACT=chosen).resolve_redaction()
+        == redaction
+    )
     box.settings("" if chosen is None else f'redact = "{chosen}"\n')
-    assert loaded(box, SHIM_DIALECT=dialect).resolve_redaction() == redaction
+    assert load_box_config(box, SHIM_DIALECT=dialect).resolve_redaction() == redaction
 
 
 def test_a_wrong_word_for_what_is_redacted_is_named(box):
     with pytest.raises(
         FrontendError, match="SHIM_REDACT is 'everything', it must be one of casts, all, none"
     ):
-        loaded(box, SHIM_REDACT="everything")
+        load_box_config(box, SHIM_REDACT="everything")
     box.settings("redact = true\n")
     with pytest.raises(FrontendError, match="redact is true, it must be a string"):
-        loaded(box)
+        load_box_config(box)

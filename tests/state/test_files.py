@@ -125,7 +125,7 @@ def test_a_folder_in_the_place_of_a_file_is_none_and_leaves_nothing_behind(folde
 # -- files anywhere --------------------------------------------------------------------------------
 
 
-def broken(descriptor):
+def write_and_fail(descriptor):
     write_all(descriptor, b"the begin")
     raise OSError(28, "No space left on device")
 
@@ -133,14 +133,14 @@ def broken(descriptor):
 @pytest.mark.parametrize("write", [write_new_file, replace_file])
 def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path, write):
     with pytest.raises(OSError, match="No space left"):
-        write(str(tmp_path / "x"), broken)
+        write(str(tmp_path / "x"), write_and_fail)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_there_stays_until_the_new_file_is_whole(tmp_path):
     (tmp_path / "x").write_bytes(b"old")
     with pytest.raises(OSError, match="No space left"):
-        replace_file(str(tmp_path / "x"), broken)
+        replace_file(str(tmp_path / "x"), write_and_fail)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 

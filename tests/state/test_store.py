@@ -121,16 +121,16 @@ def used(box, identity, session, age):
     os.utime(box.state / "sessions" / f"{identity}.json", (age, age))
 
 
-def numbered(number):
+def build_id(number):
     return f"{number:08d}{U[8:]}"
 
 
 def test_the_last_session_of_a_folder_is_the_last_used(box, environment):
-    used(box, numbered(1), StoredSession("cake", "first", "/repo"), 30)
-    used(box, numbered(2), StoredSession("cake", "second", "/repo"), 10)
-    used(box, numbered(3), StoredSession("cake", "third", "/other"), 40)
+    used(box, build_id(1), StoredSession("cake", "first", "/repo"), 30)
+    used(box, build_id(2), StoredSession("cake", "second", "/repo"), 10)
+    used(box, build_id(3), StoredSession("cake", "third", "/other"), 40)
     identity, session = find_last_session("/repo", environment)
-    assert (identity, session.vendor_session) == (numbered(1), "first")
+    assert (identity, session.vendor_session) == (build_id(1), "first")
     assert find_last_session("/", environment) is None
 
 
@@ -142,10 +142,10 @@ def test_names_that_are_no_text_cost_no_turn(environment):
 
 
 def test_the_last_session_may_be_asked_of_one_vendor(box, environment):
-    used(box, numbered(1), StoredSession("cake", "first", "/repo"), 30)
-    used(box, numbered(2), StoredSession("pi", "second", "/repo"), 10)
-    assert find_last_session("/repo", environment)[0] == numbered(1)
-    assert find_last_session("/repo", environment, "pi")[0] == numbered(2)
+    used(box, build_id(1), StoredSession("cake", "first", "/repo"), 30)
+    used(box, build_id(2), StoredSession("pi", "second", "/repo"), 10)
+    assert find_last_session("/repo", environment)[0] == build_id(1)
+    assert find_last_session("/repo", environment, "pi")[0] == build_id(2)
     assert find_last_session("/repo", environment, "qwen") is None
 
 
@@ -157,11 +157,11 @@ def test_nothing_was_last_where_nothing_was_kept(box, environment):
     "data", [b"", b"{", b"[]", b'{"vendor":"cake","cwd":"/repo"}', b"\xff" * 70_000]
 )
 def test_a_broken_file_among_them_does_not_hide_the_last(box, environment, data):
-    used(box, numbered(1), StoredSession("cake", "first", "/repo"), 10)
-    broken = box.state / "sessions" / f"{numbered(2)}.json"
+    used(box, build_id(1), StoredSession("cake", "first", "/repo"), 10)
+    broken = box.state / "sessions" / f"{build_id(2)}.json"
     broken.write_bytes(data)
     os.utime(broken, (20, 20))
-    assert find_last_session("/repo", environment)[0] == numbered(1)
+    assert find_last_session("/repo", environment)[0] == build_id(1)
 
 
 def test_a_file_that_is_named_otherwise_is_no_session(box, environment):
@@ -176,9 +176,9 @@ def test_a_file_that_is_named_otherwise_is_no_session(box, environment):
 def test_no_more_files_are_looked_at_than_are_kept(box, environment, monkeypatch):
     monkeypatch.setattr(store, "MAX_SESSIONS", 2)
     for number in range(3):
-        used(box, numbered(number), StoredSession("cake", "own", f"/{number}"), number)
+        used(box, build_id(number), StoredSession("cake", "own", f"/{number}"), number)
     assert find_last_session("/0", environment) is None
-    assert find_last_session("/1", environment)[0] == numbered(1)
+    assert find_last_session("/1", environment)[0] == build_id(1)
 
 
 def test_in_a_folder_that_is_not_ours_alone_nothing_was_last(box, environment):
@@ -203,7 +203,7 @@ for turn in range(200):
 
 
 @pytest.mark.parametrize(
-    "ids", [([U], [U]), ([numbered(1)], [numbered(2)]), ([U, numbered(1)], [U, numbered(2)])]
+    "ids", [([U], [U]), ([build_id(1)], [build_id(2)]), ([U, build_id(1)], [U, build_id(2)])]
 )
 def test_two_processes_write_at_once_and_nothing_is_lost_or_torn(box, environment, ids):
     command = [sys.executable, "-c", WRITER, str(box.state)]

@@ -16,13 +16,13 @@ HUNK = {
 }
 
 
-def edited(name: str, extra: Any = None, **arguments: Any) -> list[str] | None:
+def format_edit(name: str, extra: Any = None, **arguments: Any) -> list[str] | None:
     lines = find_edit_lines(Step(1, "call", 0.0, name=name, input=arguments, extra=extra))
     return None if lines is None else [f"{line.sign}{line.text}" for line in lines]
 
 
 def test_lines_that_both_texts_have_are_said_once() -> None:
-    assert edited("Edit", old_string="a\nb\nc\n", new_string="a\nB\nc\n") == [
+    assert format_edit("Edit", old_string="a\nb\nc\n", new_string="a\nB\nc\n") == [
         " a",
         "-b",
         "+B",
@@ -32,30 +32,30 @@ def test_lines_that_both_texts_have_are_said_once() -> None:
 
 def test_between_two_places_there_is_a_gap() -> None:
     old = "\n".join(map(str, range(30)))
-    lines = edited(
+    lines = format_edit(
         "Edit", old_string=old, new_string=old.replace("3\n", "x\n", 1).replace("27", "y")
     )
     assert lines is not None and lines.count("@…") == 1 and lines[0] == " 0"
 
 
 def test_where_the_file_is_known_a_place_has_its_lines() -> None:
-    lines = edited("Edit", {"originalFile": "1\n2\nold\n"}, old_string="old", new_string="new")
+    lines = format_edit("Edit", {"originalFile": "1\n2\nold\n"}, old_string="old", new_string="new")
     assert lines == ["@@@ -3,1 +3,1 @@", "-old", "+new"]
 
 
 def test_a_whole_text_is_new_lines() -> None:
-    assert edited("Write", content="a\nb\n") == ["+a", "+b"]
-    assert edited("NotebookEdit", new_source="a") == ["+a"]
-    assert edited("Write", content="") == []
+    assert format_edit("Write", content="a\nb\n") == ["+a", "+b"]
+    assert format_edit("NotebookEdit", new_source="a") == ["+a"]
+    assert format_edit("Write", content="") == []
 
 
 def test_several_edits_stand_below_each_other() -> None:
     edits = [{"old_string": "a", "new_string": "b"}, {"old_string": "", "new_string": "c\n"}]
-    assert edited("MultiEdit", edits=edits) == ["-a", "+b", "@…", "+c"]
+    assert format_edit("MultiEdit", edits=edits) == ["-a", "+b", "@…", "+c"]
 
 
 def test_a_patch_that_was_made_is_believed_more_than_what_was_asked_for() -> None:
-    patched = edited("Edit", {"structuredPatch": [HUNK]}, old_string="a", new_string="b")
+    patched = format_edit("Edit", {"structuredPatch": [HUNK]}, old_string="a", new_string="b")
     assert patched == ["@@@ -1,1 +1,1 @@", "-x", "+y"]
 
 
@@ -69,4 +69,4 @@ def test_a_patch_that_was_made_is_believed_more_than_what_was_asked_for() -> Non
     ],
 )
 def test_what_is_no_edit_or_of_another_shape_is_none(name: str, extra: Any, expected: Any) -> None:
-    assert edited(name, extra, old_string="a", new_string="b") == expected
+    assert format_edit(name, extra, old_string="a", new_string="b") == expected

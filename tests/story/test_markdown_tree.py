@@ -25,9 +25,9 @@ def elements(trees: list[MarkdownNode]) -> Iterator[list[Any]]:
             yield from elements([inner for inner in tree[1:] if not isinstance(inner, dict)])
 
 
-def words(trees: list[MarkdownNode]) -> str:
+def collect_text(trees: list[MarkdownNode]) -> str:
     return "".join(
-        tree if isinstance(tree, str) else words(tree[1:])
+        tree if isinstance(tree, str) else collect_text(tree[1:])
         for tree in trees
         if not isinstance(tree, dict)
     )
@@ -120,7 +120,7 @@ def test_a_text_is_the_elements_that_it_says(source, trees):
     ],
 )
 def test_a_link_that_does_not_lead_to_the_web_is_text(source):
-    assert words(build_tree(source)) == source
+    assert collect_text(build_tree(source)) == source
     assert not [element for element in elements(build_tree(source)) if element[0] == "a"]
 
 
@@ -145,7 +145,7 @@ def test_hostile_words_make_nothing_but_known_elements(source):
         assert tag in TAGS and set(attributes) <= ATTRIBUTES
         assert set(attributes.get("class", "said").split()) <= CLASSES
         assert not {"\x1b", "\x07", "\u202e"} & set(
-            "".join([*map(str, attributes.values()), words(inside)])
+            "".join([*map(str, attributes.values()), collect_text(inside)])
         )
         assert attributes.get("href", "https://").lower().startswith(("https://", "http://"))
 
@@ -154,4 +154,4 @@ def test_hostile_words_make_nothing_but_known_elements(source):
 def test_a_text_that_is_too_deep_is_shown_as_it_was_written(sign):
     source = "x\n\n" + sign * MAX_NESTING + "deep"
     assert build_tree(source) == [["div", {"class": "said"}, source]]
-    assert words(build_tree("x\n\n" + sign * 5 + "deep")).endswith("deep")
+    assert collect_text(build_tree("x\n\n" + sign * 5 + "deep")).endswith("deep")

@@ -63,7 +63,7 @@ def talk(*moments: tuple[float, str, dict[str, Any]]) -> bytes:
     return cast_of(lines, argv=ARGV)
 
 
-def queued() -> bytes:
+def build_queued_recording() -> bytes:
     """Two messages at once, a third in the middle of a turn; a call fails, one is denied, one has
     no answer.
     """
@@ -92,7 +92,11 @@ def queued() -> bytes:
     )
 
 
-CASTS = {"conversation": conversation, "queued": queued, "everything": lambda: everything().cast()}
+CASTS = {
+    "conversation": conversation,
+    "queued": build_queued_recording,
+    "everything": lambda: everything().cast(),
+}
 
 
 def _cast(name: str) -> bytes:
@@ -255,13 +259,15 @@ def test_a_turn_takes_from_its_question_or_from_the_end_of_the_one_before(tmp_pa
     when it is free.
     """
     took = [10.0, 10.0, 6.0]
-    (tmp_path / "one.cast").write_bytes(queued())
+    (tmp_path / "one.cast").write_bytes(build_queued_recording())
     assert load_summary(str(tmp_path / "one.cast")).turns.total == pytest.approx(sum(took))
-    ends = [each for each in drawn(queued()).splitlines() if each.startswith(ENDED)]
+    ends = [each for each in drawn(build_queued_recording()).splitlines() if each.startswith(ENDED)]
     assert [format_duration(seconds) in each for seconds, each in zip(took, ends, strict=True)] == [
         True
     ] * 3
-    roots = [span for span in spans_of(tmp_path, queued()) if "parentSpanId" not in span]
+    roots = [
+        span for span in spans_of(tmp_path, build_queued_recording()) if "parentSpanId" not in span
+    ]
     assert [
         (int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9 for span in roots
     ] == took
@@ -280,7 +286,7 @@ def test_a_turn_that_nobody_asked_for_begins_with_its_work(tmp_path: Path) -> No
 
 def test_the_tokens_of_a_turn_are_said_alike(tmp_path: Path) -> None:
     """What a cache gave is input too, wherever it is said."""
-    cast = queued()
+    cast = build_queued_recording()
     data = _data(exported(export_html.export, tmp_path, cast))
     told = [dict(step["facts"])["tokens"] for step in data["steps"] if step["kind"] == "result"]
     assert told == ["6,800 in (5,000 cached), 34 out"] * 3

@@ -17,7 +17,7 @@ START = {
 STOP = {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}}
 
 
-def traced(*events):
+def trace_events(*events):
     """What a trace gives for events that are a second apart, and the trace."""
     trace, items = SessionTrace(), []
     for number, event in enumerate(events):
@@ -31,7 +31,7 @@ def replies(items, lane=""):
 
 
 def test_blocks_of_one_message_are_one_reply():
-    items, _ = traced(
+    items, _ = trace_events(
         init(),
         assistant("m1", thinking("hm")),
         assistant("m1", text("so")),
@@ -43,7 +43,7 @@ def test_blocks_of_one_message_are_one_reply():
 
 
 def test_a_reply_waits_for_the_results_of_its_calls():
-    items, trace = traced(init(), assistant("m1", call("a"), call("b")), answer("b"))
+    items, trace = trace_events(init(), assistant("m1", call("a"), call("b")), answer("b"))
     assert replies(items) == []
     trace.add_event(7.0, answer("a", failed=True))
     trace.add_event(8.0, assistant("m2", text("so")))
@@ -52,12 +52,12 @@ def test_a_reply_waits_for_the_results_of_its_calls():
 
 
 def test_a_reply_waits_for_its_results_though_the_next_one_has_begun():
-    items, _ = traced(init(), assistant("m1", call("a")), assistant("m2", text("so")))
+    items, _ = trace_events(init(), assistant("m1", call("a")), assistant("m2", text("so")))
     assert replies(items) == []
 
 
 def test_a_result_answers_what_is_open():
-    items, _ = traced(init(), assistant("m1", call("a")), result())
+    items, _ = trace_events(init(), assistant("m1", call("a")), result())
     assert [each.outcome for each in replies(items)[0].calls] == ["unanswered"]
     assert items[-1][1].kind == "result"
 
@@ -83,7 +83,7 @@ def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
         "delta": {"stop_reason": "end_turn"},
         "usage": {"output_tokens": 7},
     }
-    items, _ = traced(
+    items, _ = trace_events(
         init(),
         START,
         delta("so "),
@@ -102,7 +102,7 @@ def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
 
 
 def test_tokens_of_a_line_that_came_too_early_are_not_taken_for_the_whole():
-    items, _ = traced(
+    items, _ = trace_events(
         init(), assistant("m1", text("x"), usage={"input_tokens": 9, "output_tokens": 1}), result()
     )
     (reply,) = replies(items)
@@ -110,7 +110,7 @@ def test_tokens_of_a_line_that_came_too_early_are_not_taken_for_the_whole():
 
 
 def test_a_nested_agent_has_a_lane_of_its_own():
-    items, _ = traced(
+    items, _ = trace_events(
         init(),
         assistant("m1", call("t", "Task")),
         assistant("n1", text("inside"), call("u"), parent="t"),
@@ -124,13 +124,13 @@ def test_a_nested_agent_has_a_lane_of_its_own():
 
 def test_an_error_of_claudes_own_is_no_reply():
     line = assistant("m1", text("no key"), model="<synthetic>") | {"error": "authentication_failed"}
-    items, _ = traced(init(), line, result(is_error=True))
+    items, _ = trace_events(init(), line, result(is_error=True))
     assert [item.kind for _, item in items] == ["start", "error", "result"]
 
 
 def test_what_waits_behind_an_endless_call_is_bounded():
     events = [assistant(f"m{number}", text("x")) for number in range(MAX_WAITING_ITEMS + 5)]
-    items, _ = traced(init(), assistant("m0", call("a")), *events)
+    items, _ = trace_events(init(), assistant("m0", call("a")), *events)
     assert replies(items)[0].calls[0].call == "a"
 
 

@@ -12,7 +12,7 @@ from support import case
 
 from shim.commands.cast import check
 from shim.core.cast.records import STREAMS
-from tests.recording.test_replay import STREAM, TALK, kept, qwen_cast, response, user
+from tests.recording.test_replay import STREAM, TALK, qwen_cast, response, user, write_recording
 
 PI = case("pi/1.5.2-bash")
 
@@ -23,7 +23,7 @@ def record_cast(box, data, *words, stdin=b""):
     assert header.header is not None
     facts = dict(header.header.fields)
     environment = {
-        "SHIM_VENDOR": f"replay:{kept(box, data, 'before.cast')}",
+        "SHIM_VENDOR": f"replay:{write_recording(box, data, 'before.cast')}",
         "SHIM_REPLAY_SPEED": "0",
     }
     done = box.claude(*words, stdin=stdin, **environment)
@@ -89,14 +89,14 @@ FORMATS = [
 @pytest.mark.parametrize("words", FORMATS, ids=" ".join)
 def test_what_is_said_today_is_what_was_said_then(box, words, report):
     data = record_cast(box, cast_of_case(PI), "-p", "--output-format", *words, "say hello")
-    status, found = report(kept(box, data))
+    status, found = report(write_recording(box, data))
     assert found["casts"][0]["outcome"] == "ok", found
     assert status == 0 and found["ok"] == 1 and found["casts"][0]["lines"] > 0
 
 
 def test_a_prompt_from_stdin_is_given_again(box, report):
     data = record_cast(box, cast_of_case(PI), "-p", *STREAM, stdin=b"say\nhello\n")
-    assert report(kept(box, data))[1]["ok"] == 1
+    assert report(write_recording(box, data))[1]["ok"] == 1
 
 
 def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report, hello):
@@ -106,7 +106,7 @@ def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report,
     again = [
         (one.time_s, one.code, one.data if one.code in STREAMS else one.fields) for one in records
     ]
-    assert report(kept(box, cast_of(again, argv=words, cwd=str(box.cwd))))[1]["ok"] == 1
+    assert report(write_recording(box, cast_of(again, argv=words, cwd=str(box.cwd))))[1]["ok"] == 1
 
 
 def test_a_session_that_went_on_is_checked_though_nobody_knows_it_here(box, report):
@@ -114,7 +114,7 @@ def test_a_session_that_went_on_is_checked_though_nobody_knows_it_here(box, repo
     data = cast_of_case(PI, argv=["-p", *STREAM, "--resume", session, "hello"])
     said = record_cast(box, data, "-p", *STREAM, "--resume", session, "hello")
     assert b"No conversation" not in said
-    assert report(kept(box, said))[1]["ok"] == 1
+    assert report(write_recording(box, said))[1]["ok"] == 1
 
 
 def test_yume_is_called_as_it_called(box, report):
@@ -132,14 +132,14 @@ def test_yume_is_called_as_it_called(box, report):
         "hello",
     ]
     environment = box.environment(
-        SHIM_VENDOR=f"replay:{kept(box, cast_of_case(PI))}", SHIM_REPLAY_SPEED="0"
+        SHIM_VENDOR=f"replay:{write_recording(box, cast_of_case(PI))}", SHIM_REPLAY_SPEED="0"
     )
     done = box.shim("yume-cli", *words, environment=environment)
     _, records = read_cast(cast_of_case(PI))
     moments = [(one.time_s, one.code, one.data or one.fields) for one in records if one.code != "O"]
     facts = {"argv": words, "dialect": "yume", "cwd": str(box.cwd)}
     data = cast_of([*moments, (moments[-1][0], "O", done.stdout)], **facts)
-    status, found = report(kept(box, data))
+    status, found = report(write_recording(box, data))
     assert status == 0, found
 
 
@@ -149,7 +149,7 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, repor
     frontend = [user("one"), allow, user("two")]
     _, records = read_cast(qwen_cast())
     moments = [(one.time_s, one.code, one.data or one.fields) for one in records if one.code != "i"]
-    data = kept(box, cast_of(moments, vendor="qwen", argv=words))
+    data = write_recording(box, cast_of(moments, vendor="qwen", argv=words))
     environment = {"SHIM_VENDOR": f"replay:{data}", "SHIM_REPLAY_SPEED": "0"}
     said = []
     with box.running(*words, stdin=subprocess.PIPE, environment=environment) as running:
@@ -178,14 +178,16 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, repor
     ]
     assert before in whole
     status, found = report(
-        kept(box, cast_of([*told, *moments], vendor="qwen", argv=words, cwd=str(box.cwd)), "b.cast")
+        write_recording(
+            box, cast_of([*told, *moments], vendor="qwen", argv=words, cwd=str(box.cwd)), "b.cast"
+        )
     )
     assert status == 0, found
 
 
 def test_a_difference_is_shown_with_its_line_and_its_place(box, report, check_casts, hello):
     data = hello.replace(b"Done with bash.", b"Done \\u001b[31mwith zsh.")
-    path = kept(box, data)
+    path = write_recording(box, data)
     status, found = report(path)
     (row,) = found["casts"]
     assert status == 1 and row["outcome"] == "differs" and found["differs"] == 1
@@ -193,7 +195,7 @@ def test_a_difference_is_shown_with_its_line_and_its_place(box, report, check_ca
     data = hello
     changed = data.replace(b'\\"num_turns\\":2', b'\\"num_turns\\":9\\u001b')
     assert changed != data
-    status, printed = check_casts(kept(box, changed))
+    status, printed = check_casts(write_recording(box, changed))
     assert status == 1 and "line " in printed and "\x1b" not in printed
 
 
@@ -209,7 +211,7 @@ def test_a_line_too_few_and_a_line_too_many_are_differences(box, report, hello):
         if b'"type":"message_stop"' not in (one[2] if isinstance(one[2], bytes) else b"")
     ]
     for changed in (more, fewer):
-        status, found = report(kept(box, cast_of(changed, **facts)))
+        status, found = report(write_recording(box, cast_of(changed, **facts)))
         assert status == 1 and "no such line" in json.dumps(found), found
 
 
@@ -230,7 +232,7 @@ def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report
         (limit, True, "ok"),
         (other, False, "differs"),
     ):
-        status, found = report(kept(box, cast_of(moments, end=end, **shared)))
+        status, found = report(write_recording(box, cast_of(moments, end=end, **shared)))
         assert (status, found["casts"][0]["outcome"]) == (int(outcome != "ok"), outcome), found
         assert ("reason" in found["casts"][0]) is (outcome == "ok")
 
@@ -238,7 +240,7 @@ def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report
 def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box, report):
     note = {"kind": "timeout", "name": "idle_timeout", "seconds": 900.0}
     moments = [(0.0, "s", {"child": 1}), (1.0, "n", note), (1.0, "O", line({"type": "result"}))]
-    status, found = report(kept(box, cast_of(moments)))
+    status, found = report(write_recording(box, cast_of(moments)))
     assert (
         status == 0
         and found["skipped"] == 1
@@ -248,9 +250,9 @@ def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box, report):
 
 def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box, report, hello):
     good = hello
-    kept(box, good, "all/1.cast")
-    kept(box, b"no cast\n", "all/2.cast")
-    kept(box, cast_of([(0.0, "O", b"{}\n")]), "all/3.cast")
+    write_recording(box, good, "all/1.cast")
+    write_recording(box, b"no cast\n", "all/2.cast")
+    write_recording(box, cast_of([(0.0, "O", b"{}\n")]), "all/3.cast")
     status, found = report(str(box.path / "all"))
     assert [row["outcome"] for row in found["casts"]] == ["ok", "failed", "skipped"] and status == 1
     done = box.shim("replay", str(box.path / "home"), "--check")
@@ -262,5 +264,5 @@ def test_nothing_of_who_checks_is_read_or_written(box, report, hello):
     before = sorted(box.home.rglob("*"))
     box.settings('vendor = "nonsense"\nmax_line_bytes = 10000\n')
     kept_before = {*before, *box.home.rglob("*")}
-    assert report(kept(box, data))[0] == 0
+    assert report(write_recording(box, data))[0] == 0
     assert set(box.home.rglob("*")) <= kept_before

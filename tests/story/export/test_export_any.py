@@ -49,7 +49,7 @@ SEEDS = [
 
 
 def check(folder: Path, cast: bytes) -> None:
-    run = load_summary(str(_written(folder, cast)))
+    run = load_summary(str(_write_recording(folder, cast)))
     json.dumps(run.build_json())
     try:
         exported(export_ndjson.export, folder, cast)
@@ -64,7 +64,7 @@ def check(folder: Path, cast: bytes) -> None:
             exported(export_ndjson.export, folder, cast, redact=redact)
 
 
-def _written(folder: Path, cast: bytes) -> Path:
+def _write_recording(folder: Path, cast: bytes) -> Path:
     file = folder / "any.cast"
     file.write_bytes(cast)
     return file

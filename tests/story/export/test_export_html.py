@@ -69,7 +69,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def exported(tmp_path):
+def export_page(tmp_path):
     """Export a cast as a page."""
 
     def call(cast: bytes, *, redact: bool = True) -> Page:
@@ -109,8 +109,8 @@ def digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def test_the_browser_may_run_this_script_and_this_style_and_load_nothing(exported):
-    page = exported(everything().cast())
+def test_the_browser_may_run_this_script_and_this_style_and_load_nothing(export_page):
+    page = export_page(everything().cast())
     _, script = page.inside["script"]
     (style,) = page.inside["style"]
     (rules,) = [found["content"] for tag, found in page.elements if found.get("http-equiv")]
@@ -128,8 +128,8 @@ def test_the_browser_may_run_this_script_and_this_style_and_load_nothing(exporte
     ]
 
 
-def test_nothing_in_the_page_is_loaded_from_anywhere(exported):
-    page = exported(everything().cast())
+def test_nothing_in_the_page_is_loaded_from_anywhere(export_page):
+    page = export_page(everything().cast())
     for tag, found in page.elements:
         assert tag not in ("img", "iframe", "object", "embed", "form", "base"), tag
         for name in ("src", "href", "action", "data"):
@@ -164,16 +164,16 @@ def test_no_asset_ends_the_element_that_it_stands_in():
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_hostile_words_change_nothing_about_the_page(exported, words):
-    calm, page = exported(hostile("calm")), exported(hostile(words))
+def test_hostile_words_change_nothing_about_the_page(export_page, words):
+    calm, page = export_page(hostile("calm")), export_page(hostile(words))
     assert page.elements == calm.elements
     assert page.inside["style"] == calm.inside["style"]
     assert page.inside["script"][1:] == calm.inside["script"][1:]
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_the_data_has_the_words_and_none_of_the_characters_that_mean_something(exported, words):
-    page = exported(hostile(words))
+def test_the_data_has_the_words_and_none_of_the_characters_that_mean_something(export_page, words):
+    page = export_page(hostile(words))
     raw = page.inside["script"][0]
     assert not set("<>&\u2028\u2029") & set(raw)
     (prompt,) = page.steps("prompt")
@@ -193,15 +193,17 @@ def test_the_data_has_the_words_and_none_of_the_characters_that_mean_something(e
 @pytest.mark.parametrize(
     "character", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"]
 )
-def test_a_character_that_is_obeyed_is_nowhere_in_the_page(exported, character):
-    page = exported(hostile(f"a{character}b"))
+def test_a_character_that_is_obeyed_is_nowhere_in_the_page(export_page, character):
+    page = export_page(hostile(f"a{character}b"))
     assert character not in page.data.decode()
     said = json.dumps(page.session, ensure_ascii=False)
     assert character not in said and character not in json.loads(json.dumps(said))
 
 
-def test_markup_in_the_prompt_is_text_in_the_title(exported):
-    page = exported(Script().prompt("</title><script>alert(1)</script>").init().result("x").cast())
+def test_markup_in_the_prompt_is_text_in_the_title(export_page):
+    page = export_page(
+        Script().prompt("</title><script>alert(1)</script>").init().result("x").cast()
+    )
     assert page.inside["title"] == ["</title><script>alert(1)</script>"]
     assert [tag for tag, _ in page.elements].count("script") == 2
 
@@ -211,18 +213,18 @@ def test_markup_in_the_prompt_is_text_in_the_title(exported):
 
 @each(("kind", "before", "secret", "behind"), SECRETS if sweeps.full else ONE_OF_EACH_KIND)
 def test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted(
-    exported, kind, before, secret, behind
+    export_page, kind, before, secret, behind
 ):
     cast = hostile(f"x {before}{secret}{behind} y")
-    said = exported(cast).data.decode()
+    said = export_page(cast).data.decode()
     for form in (secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret))[3:-3]):
         assert form not in said
     assert "[REDACTED:" in said
-    kept = exported(cast, redact=False)
+    kept = export_page(cast, redact=False)
     assert secret in kept.steps("prompt")[0]["text"]
 
 
-def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(exported):
+def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(export_page):
     secret = next(secret for kind, _, secret, _ in SECRETS if kind == "api-key")
     script = Script().prompt("x").init()
     script._event(type="message_start", message={"id": "m"})
@@ -231,7 +233,7 @@ def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(exported):
             type="content_block_delta", delta={"type": "text_delta", "text": secret[at : at + 7]}
         )
     script._event(type="content_block_stop")
-    page = exported(script.result("x").cast())
+    page = export_page(script.result("x").cast())
     assert page.steps("text")[0]["trees"] == [["p", "[REDACTED:api-key]"]]
     assert "1 secret was redacted: 1 api-key." in page.session["notes"]
 
@@ -240,15 +242,15 @@ def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(exported):
 
 
 @over(fixture_cases(), quick=fewest)
-def test_every_fixture_has_its_page(exported, case):
-    page = exported(cast_of_case(case))
+def test_every_fixture_has_its_page(export_page, case):
+    page = export_page(cast_of_case(case))
     steps = page.session["steps"]
     assert [step["number"] for step in steps] == list(range(1, len(steps) + 1))
     assert all(step["at"] <= later["at"] for step, later in pairwise(steps))
 
 
-def test_one_of_everything_is_told(exported):
-    page = exported(everything().cast())
+def test_one_of_everything_is_told(export_page):
+    page = export_page(everything().cast())
     kinds = {step["kind"] for step in page.session["steps"]}
     assert kinds == {
         "prompt",
@@ -277,38 +279,38 @@ def test_one_of_everything_is_told(exported):
     assert page.session["title"] == "Make the list of posts faster."
 
 
-def test_a_nested_agent_stands_under_its_call(exported):
-    page = exported(everything().cast())
+def test_a_nested_agent_stands_under_its_call(export_page):
+    page = export_page(everything().cast())
     (task,) = [call for call in page.steps("call") if call["name"] == "Task"]
     nested = [step for step in page.session["steps"] if step.get("depth")]
     assert {step["above"] for step in nested} == {task["number"]}
     assert len(nested) == 3
 
 
-def test_a_streamed_text_knows_how_it_grew(exported):
-    page = exported(everything().cast())
+def test_a_streamed_text_knows_how_it_grew(export_page):
+    page = export_page(everything().cast())
     growth = page.steps("text")[0]["growth"]
     assert growth == sorted(growth) and growth[-1][1] == 1000
     assert growth[-1][0] <= page.steps("text")[0]["until"] - page.steps("text")[0]["at"]
 
 
-def test_a_cast_that_was_cut_off_is_shown_as_far_as_it_goes_and_says_so(exported):
+def test_a_cast_that_was_cut_off_is_shown_as_far_as_it_goes_and_says_so(export_page):
     whole = everything().cast()
     for size in range(len(whole) // 7, len(whole), len(whole) // 7):
-        page = exported(whole[:size])
+        page = export_page(whole[:size])
         assert page.session["notes"][0].startswith("The recording was cut off")
         assert page.session["steps"]
-    assert exported(whole).session["notes"] == []
+    assert export_page(whole).session["notes"] == []
 
 
 # -- limits ----------------------------------------------------------------------------------------
 
 
-def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(exported):
+def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(export_page):
     script = Script().prompt("x").init()
     call = script.call("Bash", {"command": "yes"})
     script.result_of(call, "begin" + "y" * 100_000 + "end")
-    page = exported(script.result("x").cast())
+    page = export_page(script.result("x").cast())
     (step,) = page.steps("call")
     head, left, tail = step["output"]
     assert head.startswith("begin") and tail.endswith("end")
@@ -318,26 +320,30 @@ def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(exporte
     ]
 
 
-def test_markdown_that_makes_the_page_too_large_is_shown_as_it_was_written(exported, monkeypatch):
+def test_markdown_that_makes_the_page_too_large_is_shown_as_it_was_written(
+    export_page, monkeypatch
+):
     monkeypatch.setattr("shim.story.export.html.MAX_TREE_BYTES", 50)
-    page = exported(Script().prompt("x").init().text("- a\n" * 100).text("*b*").result("y").cast())
+    page = export_page(
+        Script().prompt("x").init().text("- a\n" * 100).text("*b*").result("y").cast()
+    )
     trees = [step["trees"] for step in page.steps("text")]
     assert trees == [[["div", {"class": "said"}, "- a\n" * 100]], [["p", ["em", "b"]]]]
 
 
-def test_a_session_of_2000_events_is_a_page_of_less_than_5_mb(exported):
-    page = exported(long().cast())
+def test_a_session_of_2000_events_is_a_page_of_less_than_5_mb(export_page):
+    page = export_page(long().cast())
     assert len(page.data) < 5_000_000
     assert len(page.session["timeline"]) == TIMELINE_COLUMNS
     assert len(page.steps("call")) == 500
 
 
-def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(exported):
+def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(export_page):
     script = Script().prompt("x").init()
     for number in range(3000):
         call = script.call("Bash", {"command": f"{number}"})
         script.wait(0.1).result_of(call, f"{number} " * 1000)
-    page = exported(script.result("x").cast())
+    page = export_page(script.result("x").cast())
     assert len(page.data) < 5_500_000
     outputs = [step["output"] for step in page.steps("call")]
     assert len(outputs) == 3000
@@ -351,7 +357,7 @@ def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(exported):
 
 
 def test_the_end_of_each_turn_has_room_in_a_session_that_has_none_for_more_calls(
-    exported, monkeypatch
+    export_page, monkeypatch
 ):
     small = partial(SessionExport, max_chars=20_000)
     monkeypatch.setattr("shim.story.export.gathered.SessionExport", small)
@@ -361,7 +367,7 @@ def test_the_end_of_each_turn_has_room_in_a_session_that_has_none_for_more_calls
         for number in range(60):
             script.wait(0.1).result_of(script.call("Bash", {"command": f"{number}"}), "done")
         script.result("x")
-    page = exported(script.cast())
+    page = export_page(script.cast())
     assert len(page.steps("call")) < 300
     assert len(page.steps("prompt")) == len(page.steps("result")) == 5
 

@@ -53,7 +53,7 @@ WANTED = [
 
 
 @pytest.fixture
-def exported(tmp_path):
+def export_markdown(tmp_path):
     """Export a cast as Markdown."""
 
     def call(cast: bytes, *, redact: bool = True) -> str:
@@ -66,7 +66,7 @@ def exported(tmp_path):
     return call
 
 
-def parsed(text):
+def parse_markdown(text):
     """What a page makes of it: blocks, and what stands inside of them."""
     blocks = MarkdownIt("commonmark").enable("table").parse(text)
     return blocks, [child for block in blocks for child in block.children or ()]
@@ -77,8 +77,8 @@ def test_one_of_everything_is_what_a_person_has_read():
 
 
 @over(fixture_cases(), quick=fewest)
-def test_every_fixture_has_its_page(exported, case):
-    assert exported(cast_of_case(case)).startswith("# ")
+def test_every_fixture_has_its_page(export_markdown, case):
+    assert export_markdown(cast_of_case(case)).startswith("# ")
 
 
 @each(("words", "left"), UNWANTED.items())
@@ -106,9 +106,9 @@ OURS = re.compile(r"</?(details|summary|b|code|sub)( open)?>")
         ESCAPES,
     ],
 )
-def test_hostile_words_leave_no_html_no_image_and_no_open_fence(exported, words):
-    said = exported(hostile(words))
-    blocks, inner = parsed(said)
+def test_hostile_words_leave_no_html_no_image_and_no_open_fence(export_markdown, words):
+    said = export_markdown(hostile(words))
+    blocks, inner = parse_markdown(said)
     for token in (*blocks, *inner):
         assert token.type != "image"
         if token.type.startswith("html"):
@@ -121,8 +121,8 @@ def test_hostile_words_leave_no_html_no_image_and_no_open_fence(exported, words)
 @pytest.mark.parametrize(
     "words", ["@octocat", "#12", "GH-7", "closes https://github.com/o/r/issues/1"]
 )
-def test_nobody_is_mentioned_and_nothing_is_closed(exported, words):
-    for token in parsed(exported(hostile(words)))[1]:
+def test_nobody_is_mentioned_and_nothing_is_closed(export_markdown, words):
+    for token in parse_markdown(export_markdown(hostile(words)))[1]:
         if token.type == "text":
             assert not re.search(r"@\w|#\d|GH-\d|://(www\.)?github\.com", token.content), (
                 token.content
@@ -131,7 +131,7 @@ def test_nobody_is_mentioned_and_nothing_is_closed(exported, words):
 
 @each("text", ["```", "````\n```", "a", "~~~", "``````` x"])
 def test_a_fence_is_longer_than_any_in_its_text(text):
-    (token,) = parsed(format_fence(text))[0]
+    (token,) = parse_markdown(format_fence(text))[0]
     assert (token.type, token.content) == ("fence", f"{text}\n")
 
 
@@ -145,40 +145,42 @@ def test_a_plain_text_is_one_line_that_shows_itself(text):
 
 @each(("kind", "before", "secret", "behind"), SECRETS if sweeps.full else ONE_OF_EACH_KIND)
 def test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted(
-    exported, kind, before, secret, behind
+    export_markdown, kind, before, secret, behind
 ):
     cast = hostile(f"x {before}{secret}{behind} y")
-    said = exported(cast)
+    said = export_markdown(cast)
     for form in (secret, json.dumps(secret)[1:-1]):
         assert form not in said
     assert "[REDACTED:" in said
-    assert (secret if "\n" not in secret else secret.split("\n")[1]) in exported(cast, redact=False)
+    assert (secret if "\n" not in secret else secret.split("\n")[1]) in export_markdown(
+        cast, redact=False
+    )
 
 
 @pytest.mark.parametrize(
     "character", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"]
 )
-def test_a_character_that_is_obeyed_is_nowhere(exported, character):
-    assert character not in exported(hostile(f"a{character}b"))
+def test_a_character_that_is_obeyed_is_nowhere(export_markdown, character):
+    assert character not in export_markdown(hostile(f"a{character}b"))
 
 
-def test_a_long_session_fits_into_a_description_and_says_what_is_missing(exported):
-    said = exported(long().cast())
+def test_a_long_session_fits_into_a_description_and_says_what_is_missing(export_markdown):
+    said = export_markdown(long().cast())
     assert len(said) <= MAX_BODY_CHARS
     assert OMITTED_NOTE in said
     assert said.endswith("|\n")
 
 
-def test_a_cast_that_was_cut_off_says_so(exported):
+def test_a_cast_that_was_cut_off_says_so(export_markdown):
     whole = everything().cast()
-    assert "> **Note:** The recording was cut off" in exported(whole[: len(whole) // 2])
+    assert "> **Note:** The recording was cut off" in export_markdown(whole[: len(whole) // 2])
 
 
-def test_an_agent_inside_an_agent_is_a_quotation_in_a_quotation(exported):
+def test_an_agent_inside_an_agent_is_a_quotation_in_a_quotation(export_markdown):
     script = Script().prompt("x").init()
     outer = script.call("Task", {"prompt": "a"})
     inner = script.call("Task", {"prompt": "b"}, outer)
     script.text("deep\n\n```\ncode\n```", inner)
     script.result_of(inner, "done", outer).result_of(outer, "done")
-    said = exported(script.result("x").cast())
+    said = export_markdown(script.result("x").cast())
     assert "> > deep\n> >\n> > ```\n> > code\n> > ```\n" in said

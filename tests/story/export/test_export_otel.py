@@ -91,7 +91,7 @@ def facts_of(span):
     return found
 
 
-def named(spans, name):
+def get_span(spans, name):
     (found,) = (span for span in spans if span["name"] == name)
     return found
 
@@ -142,8 +142,8 @@ TURN = (
 def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
     spans = spans_of(tmp_path, session(*TURN, vendor_version="1.2"))
     agent, tool, (first, second) = (
-        named(spans, "invoke_agent pi"),
-        named(spans, "execute_tool Bash"),
+        get_span(spans, "invoke_agent pi"),
+        get_span(spans, "execute_tool Bash"),
         [span for span in spans if span["name"].startswith("chat ")],
     )
     assert {span["parentSpanId"] for span in (tool, first, second)} == {agent["spanId"]}
@@ -201,16 +201,19 @@ def test_what_was_said_is_left_out_unless_asked_for(tmp_path):
     assert json.loads(chats[1]["gen_ai.input.messages"]) == [
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "a b"}]}
     ]
-    tool = facts_of(named(spans, "execute_tool Bash"))
+    tool = facts_of(get_span(spans, "execute_tool Bash"))
     assert json.loads(tool["gen_ai.tool.call.arguments"]) == {"command": "ls"}
     assert json.loads(tool["gen_ai.tool.call.result"]) == "a b"
 
 
 def test_a_nested_agent_stands_under_the_call_that_it_serves(tmp_path):
     spans = spans_of(tmp_path, cast_of_case(case("claude/2.1.327-tool-agent")))
-    inner, outer = named(spans, "invoke_agent general-purpose"), named(spans, "execute_tool Agent")
+    inner, outer = (
+        get_span(spans, "invoke_agent general-purpose"),
+        get_span(spans, "execute_tool Agent"),
+    )
     assert inner["parentSpanId"] == outer["spanId"]
-    assert named(spans, "execute_tool Bash")["parentSpanId"] == inner["spanId"]
+    assert get_span(spans, "execute_tool Bash")["parentSpanId"] == inner["spanId"]
     assert [span["name"] for span in spans if "parentSpanId" not in span] == ["invoke_agent claude"]
 
 
@@ -235,13 +238,13 @@ def test_two_exports_are_the_same_and_two_casts_are_not(tmp_path):
 
 
 def test_a_turn_that_was_cut_off_says_so(tmp_path):
-    agent = named(spans_of(tmp_path, session(*TURN[:3], end=False)), "invoke_agent pi")
+    agent = get_span(spans_of(tmp_path, session(*TURN[:3], end=False)), "invoke_agent pi")
     assert facts_of(agent)["error.type"] == "cut_off"
 
 
 def test_a_turn_that_failed_has_its_cause(tmp_path):
     ended = result(is_error=True, subtype="error_during_execution", shim={"cause": "rate_limit"})
-    agent = named(spans_of(tmp_path, session(*TURN[:-1], (4.0, ended))), "invoke_agent pi")
+    agent = get_span(spans_of(tmp_path, session(*TURN[:-1], (4.0, ended))), "invoke_agent pi")
     assert facts_of(agent)["error.type"] == "rate_limit"
 
 
@@ -277,7 +280,7 @@ def test_what_happened_beside_is_bounded(tmp_path):
         *notes,
         (2.0, "O", said(result())),
     ]
-    agent = named(spans_of(tmp_path, cast_of(turn)), "invoke_agent pi")
+    agent = get_span(spans_of(tmp_path, cast_of(turn)), "invoke_agent pi")
     assert len(agent["events"]) == MAX_SPAN_EVENTS and agent["droppedEventsCount"] == 7
 
 

@@ -22,7 +22,7 @@ class Window:
             file=io.StringIO(), force_terminal=True, width=columns, height=lines, highlight=False
         )
 
-    def shown(self) -> list[str]:
+    def read_rows(self) -> list[str]:
         """The rows, once what was written arrived."""
         file = self.console.file
         assert isinstance(file, io.StringIO)
@@ -32,7 +32,7 @@ class Window:
         return self.screen.text.split("\n")
 
     def resize(self, columns: int) -> None:
-        self.shown()
+        self.read_rows()
         self.screen.resize(columns)
         self.console.size = (columns, self.screen.lines)
 
@@ -45,9 +45,9 @@ def test_what_is_said_stands_above_and_what_goes_on_is_drawn_once():
     below.print_above(Text("you"))
     assert below.has_pending_output
     below.draw(Text("waiting 2 s"))
-    assert window.shown() == ["hello", "you", "waiting 2 s"]
+    assert window.read_rows() == ["hello", "you", "waiting 2 s"]
     below.erase()
-    assert window.shown() == ["hello", "you", ""] and window.screen.cursor_shown
+    assert window.read_rows() == ["hello", "you", ""] and window.screen.cursor_shown
 
 
 def test_the_cursor_stands_where_a_person_types():
@@ -56,12 +56,12 @@ def test_the_cursor_stands_where_a_person_types():
     for number in range(9):  # further down than the screen is high
         below.print_above(Text(f"line {number}"))
         below.draw(Text("> ab\nkeys"), InputCursor(1, 3))
-        window.shown()
+        window.read_rows()
         assert (window.screen.row, window.screen.column) == (
             number + 1,
             3,
         ) and window.screen.cursor_shown
-    assert window.shown() == [*(f"line {number}" for number in range(9)), "> ab", "keys"]
+    assert window.read_rows() == [*(f"line {number}" for number in range(9)), "> ab", "keys"]
 
 
 def test_more_than_fits_the_screen_shows_its_end():
@@ -69,7 +69,7 @@ def test_more_than_fits_the_screen_shows_its_end():
     below = Footer(window.console)
     below.draw(Text("\n".join("abcdefg")))
     below.draw(Text("\n".join("hijklmn")))
-    assert window.shown() == ["l", "m", "n"]
+    assert window.read_rows() == ["l", "m", "n"]
 
 
 @pytest.mark.parametrize("columns", [5, 7, 19, 40])
@@ -81,14 +81,14 @@ def test_a_terminal_that_changes_its_width_keeps_what_was_said_and_nothing_else(
     window.resize(columns)
     below.print_above(Text("next"))
     below.draw(Text("> t"), InputCursor(0, 3))
-    assert window.shown() == ["first", "next", "> t"]
+    assert window.read_rows() == ["first", "next", "> t"]
 
 
 def test_the_same_is_not_written_twice():
     window = Window()
     below = Footer(window.console)
     below.draw(Text("waiting"))
-    window.shown()
+    window.read_rows()
     below.draw(Text("waiting"))
     assert window.console.file.getvalue() == ""  # type: ignore[attr-defined]
 
@@ -102,10 +102,10 @@ def test_a_line_of_a_session_stands_above_what_is_awaited():
     paper.show_waiting("waiting")
     paper.add_preview("some text")
     paper.flush()
-    assert any("some text" in row for row in window.shown())
+    assert any("some text" in row for row in window.read_rows())
     paper.print_text(Text("a line"))
     paper.stop_waiting()
-    assert window.shown() == ["a line", ""]
+    assert window.read_rows() == ["a line", ""]
 
 
 def test_what_a_person_types_stays_when_nothing_is_awaited():
@@ -116,10 +116,10 @@ def test_what_a_person_types_stays_when_nothing_is_awaited():
     paper.flush()
     paper.stop_waiting()
     paper.flush(at_once=True)
-    assert window.shown() == ["> hi 40"]
+    assert window.read_rows() == ["> hi 40"]
     paper.render_input = None
     paper.stop_waiting()
-    assert window.shown() == [""]
+    assert window.read_rows() == [""]
 
 
 def test_a_terminal_that_can_do_nothing_gets_lines_only():

@@ -20,7 +20,7 @@ COLOUR = {
 }
 
 
-def drawn(*events: Event, **options: Any) -> str:
+def draw_events(*events: Event, **options: Any) -> str:
     """What is drawn of events a second after each other."""
     console, story = Console(file=io.StringIO(), _environ={}), Story()
     drawing = Renderer(console, story, **options)
@@ -36,23 +36,23 @@ def drawn(*events: Event, **options: Any) -> str:
 
 def rows(*events: Event, **options: Any) -> list[str]:
     """The lines that say something."""
-    return [row for row in drawn(*events, **options).split("\n") if row]
+    return [row for row in draw_events(*events, **options).split("\n") if row]
 
 
 def test_a_turn_is_drawn_from_its_first_line_to_its_totals():
     said, _ = translate_case(case("pi/1.5.2-bash"), partial=True)
-    text = drawn(*parse(said))
+    text = draw_events(*parse(said))
     assert "● Bash" in text and "✓" in text
     assert "asking anybody" in text
     assert "✓ done · 2 replies" in text
 
 
 def test_a_text_in_fragments_is_one_text():
-    assert "Hello\n\n" in drawn(start(), delta("Hel"), delta("lo"), said(text("Hello")))
+    assert "Hello\n\n" in draw_events(start(), delta("Hel"), delta("lo"), said(text("Hello")))
 
 
 def test_words_in_brackets_are_no_markup():
-    shown = drawn(
+    shown = draw_events(
         INIT | {"model": "[blink]m"},
         said(text("[bold]x[/bold]"), call("t", "[red]T", command="[/]")),
     )
@@ -88,7 +88,7 @@ def test_a_failure_says_why_once():
 
 
 def test_the_sums_of_a_session_count_one_call_as_one():
-    shown = drawn(said(call("c", "Bash", command="ls")), result(), said(text("Hi")), result())
+    shown = draw_events(said(call("c", "Bash", command="ls")), result(), said(text("Hi")), result())
     assert "session: 2 turns · 1 call · " in shown
 
 
@@ -108,21 +108,21 @@ def test_totals_count_tokens_and_money_and_the_cost_of_a_turn_is_its_own():
 
 def test_of_a_long_output_the_first_lines_are_shown_and_the_rest_is_counted():
     events = said(call("a")), returned("a", "\n".join(f"line {number}" for number in range(20)))
-    shown = drawn(*events)
+    shown = draw_events(*events)
     assert f"line {MAX_OUTPUT_LINES - 1}\n" in shown and f"line {MAX_OUTPUT_LINES}\n" not in shown
     assert f"… {20 - MAX_OUTPUT_LINES} more lines" in shown
-    assert "line 19\n" in drawn(*events, full=True)
+    assert "line 19\n" in draw_events(*events, full=True)
 
 
 def test_of_a_long_line_the_beginning_is_shown_and_the_rest_is_counted():
-    shown = drawn(said(call("a")), returned("a", "x" * 500))
+    shown = draw_events(said(call("a")), returned("a", "x" * 500))
     assert (
         f"    {'x' * MAX_ARGUMENT_CHARS}… ({500 - MAX_ARGUMENT_CHARS} more characters)\n" in shown
     )
 
 
 def test_a_command_of_many_lines_is_cut_like_its_output():
-    shown = drawn(said(call("a", command="\n".join(map(str, range(50))))))
+    shown = draw_events(said(call("a", command="\n".join(map(str, range(50))))))
     assert f"    {MAX_ARGUMENT_LINES - 1}\n    … {50 - MAX_ARGUMENT_LINES} more lines\n" in shown
 
 
@@ -255,7 +255,7 @@ def test_a_repair_that_was_noted_is_not_said_again_with_the_result():
 
 
 def test_a_session_that_does_nothing_is_drawn_as_nothing():
-    assert drawn() == ""
+    assert draw_events() == ""
 
 
 @each(
@@ -287,7 +287,7 @@ def test_what_a_call_asks_a_person_is_drawn_in_its_words():
         "● AskUserQuestion  Which colour? (red · blue)",
         "? Which colour? (red · blue)",
     ]
-    assert "? may it run AskUserQuestion" in drawn(
+    assert "? may it run AskUserQuestion" in draw_events(
         asked("q", "c", "AskUserQuestion", questions=[COLOUR], more=1)
     )
 

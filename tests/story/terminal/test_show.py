@@ -31,17 +31,17 @@ CUT = "the recording was cut off here"
 
 
 @pytest.fixture(scope="module")
-def shown() -> dict[str, str]:
+def rendered_goldens() -> dict[str, str]:
     return goldens()
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in GOLDENS.glob("*.txt")))
-def test_a_session_in_a_pipe_is_its_golden(shown: dict[str, str], name: str) -> None:
-    assert shown[name] == (GOLDENS / f"{name}.txt").read_bytes().decode()
+def test_a_session_in_a_pipe_is_its_golden(rendered_goldens: dict[str, str], name: str) -> None:
+    assert rendered_goldens[name] == (GOLDENS / f"{name}.txt").read_bytes().decode()
 
 
-def test_every_session_that_is_shown_has_its_golden(shown: dict[str, str]) -> None:
-    assert set(shown) == {path.stem for path in GOLDENS.glob("*.txt")}
+def test_every_session_that_is_shown_has_its_golden(rendered_goldens: dict[str, str]) -> None:
+    assert set(rendered_goldens) == {path.stem for path in GOLDENS.glob("*.txt")}
 
 
 def test_in_a_pipe_nothing_depends_on_the_width_and_nothing_is_coloured() -> None:
@@ -117,13 +117,13 @@ class Writer:
         self._path = path
         self._steps = list(steps)
         self.waits = 0
-        self.seen: list[str] = []
+        self.snapshots: list[str] = []
         self.console = Console(file=io.StringIO(), _environ={})
 
     def sleep(self, seconds: float) -> None:
         self.waits += 1
         assert 0 < seconds <= 0.2 and isinstance(self.console.file, io.StringIO)
-        self.seen.append(self.console.file.getvalue())
+        self.snapshots.append(self.console.file.getvalue())
         step = self._steps.pop(0)
         if isinstance(step, bytes):
             with self._path.open("ab") as file:
@@ -141,12 +141,12 @@ def follow(
     monkeypatch.setattr("shim.story.terminal.show.time.sleep", writer.sleep)
     draw_recording(str(path), writer.console, follow=True, **options)
     assert isinstance(writer.console.file, io.StringIO)
-    writer.seen.append(writer.console.file.getvalue())
+    writer.snapshots.append(writer.console.file.getvalue())
     return writer
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Path:
+def partial_recording(tmp_path: Path) -> Path:
     """A recording of which two thirds are written."""
     path = tmp_path / "a.cast"
     path.write_bytes(WHOLE[: len(WHOLE) // 3])
@@ -154,54 +154,56 @@ def begun(tmp_path: Path) -> Path:
 
 
 def test_a_recording_is_followed_until_its_last_checkpoint(
-    begun: Path, monkeypatch: pytest.MonkeyPatch
+    partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     third = len(WHOLE) // 3
-    writer = follow(begun, monkeypatch, b"", WHOLE[third : 2 * third], b"", WHOLE[2 * third :])
-    assert writer.seen[-1] == drawn(WHOLE)
-    sizes = [len(text) for text in writer.seen]
+    writer = follow(
+        partial_recording, monkeypatch, b"", WHOLE[third : 2 * third], b"", WHOLE[2 * third :]
+    )
+    assert writer.snapshots[-1] == drawn(WHOLE)
+    sizes = [len(text) for text in writer.snapshots]
     assert sizes[0] == sizes[1] < sizes[2] == sizes[3] < sizes[4]
     assert writer.waits == 4
 
 
 def test_a_recording_that_is_whole_is_not_waited_for(
-    begun: Path, monkeypatch: pytest.MonkeyPatch
+    partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun.write_bytes(WHOLE)
-    assert follow(begun, monkeypatch).waits == 0
+    partial_recording.write_bytes(WHOLE)
+    assert follow(partial_recording, monkeypatch).waits == 0
 
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_an_interrupt_ends_following(
-    begun: Path, monkeypatch: pytest.MonkeyPatch, raw: bool
+    partial_recording: Path, monkeypatch: pytest.MonkeyPatch, raw: bool
 ) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    writer = follow(begun, monkeypatch, interrupt, raw=raw)
-    assert CUT not in writer.seen[-1]
-    assert raw or "░ model" in writer.seen[-1]
+    writer = follow(partial_recording, monkeypatch, interrupt, raw=raw)
+    assert CUT not in writer.snapshots[-1]
+    assert raw or "░ model" in writer.snapshots[-1]
 
 
 def test_a_recording_that_goes_away_is_not_waited_for(
-    begun: Path, monkeypatch: pytest.MonkeyPatch
+    partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = follow(begun, monkeypatch, begun.unlink)
-    assert "the file is gone" in writer.seen[-1]
+    writer = follow(partial_recording, monkeypatch, partial_recording.unlink)
+    assert "the file is gone" in writer.snapshots[-1]
 
 
 def test_a_recording_that_is_replaced_by_itself_without_secrets_is_at_its_end(
-    begun: Path, monkeypatch: pytest.MonkeyPatch
+    partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    swept = begun.with_suffix(".new")
+    swept = partial_recording.with_suffix(".new")
     swept.write_bytes(WHOLE)
 
     def replace() -> None:
-        with begun.open("ab") as file:
+        with partial_recording.open("ab") as file:
             file.write(WHOLE[len(WHOLE) // 3 :][: -(len(b'["h","","end"]\n') + 64)])
-        os.replace(swept, begun)
+        os.replace(swept, partial_recording)
 
-    assert follow(begun, monkeypatch, replace).seen[-1] == drawn(WHOLE)
+    assert follow(partial_recording, monkeypatch, replace).snapshots[-1] == drawn(WHOLE)
 
 
 # -- both wires ------------------------------------------------------------------------------------
@@ -405,15 +407,15 @@ def test_whatever_was_recorded_is_drawn_and_not_obeyed(case: Case) -> None:
 ODD: tuple[Any, ...] = (None, 7, -1.5, True, "x", [], {}, [None, 7], {"a": {"b": 1}}, 10**400)
 
 
-def changed(value: Any, odd: Any) -> Iterator[Any]:
+def vary_value(value: Any, odd: Any) -> Iterator[Any]:
     """Copies of a value, each with another part of it replaced."""
     yield odd
     if isinstance(value, dict):
         for key, part in value.items():
-            yield from ({**value, key: other} for other in changed(part, odd))
+            yield from ({**value, key: other} for other in vary_value(part, odd))
     elif isinstance(value, list):
         for at, part in enumerate(value):
-            yield from ([*value[:at], other, *value[at + 1 :]] for other in changed(part, odd))
+            yield from ([*value[:at], other, *value[at + 1 :]] for other in vary_value(part, odd))
 
 
 @each("odd", ODD)
@@ -421,7 +423,7 @@ def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -
     console = Console(file=io.StringIO(), _environ={})
     every = 1 if sweeps.full else len(ODD)  # each part of an event gets one of the values
     for number, event in enumerate(events()):
-        for other in islice(changed(event, odd), (ODD.index(odd) + number) % every, None, every):
+        for other in islice(vary_value(event, odd), (ODD.index(odd) + number) % every, None, every):
             story = Story()
             drawing = Renderer(console, story)
             lines = [*events()[:number][-3:], other, result(1)] if isinstance(other, dict) else []
