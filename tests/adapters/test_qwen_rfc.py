@@ -8,7 +8,7 @@ said for them.
 import json
 
 import pytest
-from box import ndjson
+from box import format_ndjson
 from support import brief, bytewise, case, fixture_cases, parse, translate_case
 from sweeps import each, over
 
@@ -332,7 +332,7 @@ def test_parallel_questions_without_an_id_are_about_different_calls():
         {"type": "control_request", "request_id": f"r{n}", "subtype": "can_use_tool", "tool": tool}
         for n in (1, 2)
     ]
-    translation.feed(ndjson(said, *asks).encode())
+    translation.feed(format_ndjson(said, *asks).encode())
     assert [
         (asked.request_id, asked.call_id) for asked in translation.turn.pending_permissions
     ] == [
@@ -398,7 +398,7 @@ RESULT = {
 
 
 def briefly(*lines, code=0):
-    return brief(parse(by_qwen(ndjson(*lines).encode(), ChildExit(code=code), "", False)))
+    return brief(parse(by_qwen(format_ndjson(*lines).encode(), ChildExit(code=code), "", False)))
 
 
 def test_an_error_before_the_first_line_of_either_dialect_belongs_to_that():
@@ -410,7 +410,7 @@ def test_an_error_before_the_first_line_of_either_dialect_belongs_to_that():
 def test_a_conversation_that_began_in_claudes_words_stays_in_them():
     heartbeat = {"type": "result/heartbeat", "status": "ok"}
     said = by_qwen(
-        ndjson(INIT, CHAT, heartbeat, ERROR, RESULT).encode(), ChildExit(code=0), "", False
+        format_ndjson(INIT, CHAT, heartbeat, ERROR, RESULT).encode(), ChildExit(code=0), "", False
     )
     assert brief(parse(said)) == ["init", "end:success Hello.", "."]
     assert parse(said)[-2]["shim"]["unknown_events"] == {"untyped": 2, "result/heartbeat": 1}
@@ -425,7 +425,7 @@ def test_the_dialect_is_known_behind_noise_and_never_from_a_torn_line():
 
 def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
     odd = {"role": "assistant", "content": "Hi.", "annotations": [None, 7, {"type": "x-qwen-ansi"}]}
-    data = ndjson(
+    data = format_ndjson(
         {"object": "chat.completion", "choices": [{"message": odd, "finish_reason": "stop"}]}
     ).encode()
     assert "text:Hi." in brief(parse(by_qwen(data, ChildExit(code=0), "", False)))
@@ -473,14 +473,14 @@ def test_the_draft_in_between_is_read_by_the_qwen_vendor():
     expected = ["init", "call:t1 Bash", "result:t1 a.txt", "text:One file."]
     assert briefly(*lines, summary) == [*expected, "end:success One file.", "."]
     assert briefly(*lines, broken) == [*expected, f"{BROKEN} the session is locked", "."]
-    init = parse(by_qwen(ndjson(*lines, summary).encode(), ChildExit(code=0), "", False))[0]
+    init = parse(by_qwen(format_ndjson(*lines, summary).encode(), ChildExit(code=0), "", False))[0]
     assert (init["model"], init["cwd"], init["tools"]) == ("m1", "/repo", ["Bash"])
 
 
 def test_an_end_of_a_reply_that_nobody_knows_is_counted_and_is_an_end():
     translation = open_translation("qwen-rfc", stable=True)
     said = translation.feed(
-        ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()
+        format_ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()
     )
     said += translation.close(ChildExit(code=0))
     assert brief(parse(said)) == ["init", "text:Hi.", "end:success Hi.", "."]

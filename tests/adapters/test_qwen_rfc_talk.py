@@ -6,7 +6,7 @@ import json
 from functools import partial
 
 import pytest
-from box import ASK, CONVERSE, ndjson
+from box import ASK, CONVERSE, format_ndjson
 
 from tests.conversation.test_conversation import causes, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
@@ -99,10 +99,10 @@ def without_heartbeats(lines):
 def test_two_messages_are_two_requests_of_one_session(box, talk):
     child = box.fake(
         ["hear", "one"],
-        ["out", ndjson(HELLO, says("First."), FINISHED)],
+        ["out", format_ndjson(HELLO, says("First."), FINISHED)],
         ["hear", "two"],
         ["record", str(box.recording)],
-        ["out", ndjson(says("Second."), FINISHED)],
+        ["out", format_ndjson(says("Second."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child) as running:
@@ -124,7 +124,9 @@ def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
     """The RFC has no end of a turn: an intermediate reply stops too, with its usage."""
     box.settings("end_grace = 0.2\n")
     child = box.fake(
-        ["hear", "one"], ["out", ndjson(HELLO, says("Looking."), says("There."))], ["hear", "never"]
+        ["hear", "one"],
+        ["out", format_ndjson(HELLO, says("Looking."), says("There."))],
+        ["hear", "never"],
     )
     with talk(child) as running:
         running.say(user("one"))
@@ -136,8 +138,15 @@ def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
 def test_what_follows_a_reply_that_stopped_belongs_to_its_turn(box, talk):
     box.settings("end_grace = 30\n")
     gate = box.gate()
-    steps = [["hear", "one"], ["out", ndjson(HELLO, says("Looking."), BEAT)], ["wait", gate.path]]
-    steps += [["out", ndjson(calls(), shows("a.txt"), says("There."), FINISHED)], ["hear", "never"]]
+    steps = [
+        ["hear", "one"],
+        ["out", format_ndjson(HELLO, says("Looking."), BEAT)],
+        ["wait", gate.path],
+    ]
+    steps += [
+        ["out", format_ndjson(calls(), shows("a.txt"), says("There."), FINISHED)],
+        ["hear", "never"],
+    ]
     with talk(box.fake(*steps)) as running:
         running.say(user("one"))
         running.read_until(b"Looking.")
@@ -151,10 +160,10 @@ def test_what_follows_a_reply_that_stopped_belongs_to_its_turn(box, talk):
 def test_an_allowed_call_runs(box, talk):
     child = box.fake(
         ["hear", "go"],
-        ["out", ndjson(HELLO, calls(), asks())],
+        ["out", format_ndjson(HELLO, calls(), asks())],
         ["hear", "control_response"],
         ["record", str(box.recording)],
-        ["out", ndjson(shows("done"), says("After."), FINISHED)],
+        ["out", format_ndjson(shows("done"), says("After."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
@@ -178,9 +187,9 @@ def test_an_allowed_call_runs(box, talk):
 def test_a_denied_call_says_the_users_words(box, talk):
     child = box.fake(
         ["hear", "go"],
-        ["out", ndjson(HELLO, calls(), asks())],
+        ["out", format_ndjson(HELLO, calls(), asks())],
         ["hear", '"deny"'],
-        ["out", ndjson(shows("Canceled.", "Canceled"), says("Then not."), FINISHED)],
+        ["out", format_ndjson(shows("Canceled.", "Canceled"), says("Then not."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
@@ -196,9 +205,9 @@ def test_where_nobody_can_be_asked_the_answer_is_no(box, talk):
     """The RFC's own default; a mode is no answer."""
     child = box.fake(
         ["hear", "go"],
-        ["out", ndjson(HELLO, calls(), asks())],
+        ["out", format_ndjson(HELLO, calls(), asks())],
         ["hear", '"deny"'],
-        ["out", ndjson(says("Then not."), FINISHED)],
+        ["out", format_ndjson(says("Then not."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child) as running:
@@ -220,12 +229,12 @@ def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
     }
     child = box.fake(
         ["hear", "go"],
-        ["out", ndjson(HELLO, says("I am", None))],
+        ["out", format_ndjson(HELLO, says("I am", None))],
         ["hear", "control/cancel"],
         ["record", str(box.recording)],
-        ["out", ndjson(cancelled)],
+        ["out", format_ndjson(cancelled)],
         ["hear", "again"],
-        ["out", ndjson(says("Hello."), FINISHED)],
+        ["out", format_ndjson(says("Hello."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child) as running:
@@ -250,7 +259,10 @@ def test_a_slash_command_is_declared_and_its_message_is_the_answer(box, talk):
     done_it = {"type": "message", "level": "info", "content": "There are 3 records."}
     child = box.fake(
         ["hear", '"path":["chat","list"]'],
-        ["out", ndjson(HELLO, {"type": "result/command", "session_id": OWN, "result": done_it})],
+        [
+            "out",
+            format_ndjson(HELLO, {"type": "result/command", "session_id": OWN, "result": done_it}),
+        ],
         ["hear", "never"],
     )
     with talk(child) as running:
@@ -268,10 +280,10 @@ def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
         [
             ["say", lifeline.path, "child"],
             ["hear", "go"],
-            ["out", ndjson(HELLO, says("Hm.", None), BEAT)],
+            ["out", format_ndjson(HELLO, says("Hm.", None), BEAT)],
             ["hang"],
         ],
-        [["out", ndjson(HELLO, says("Once more."), FINISHED)]],
+        [["out", format_ndjson(HELLO, says("Once more."), FINISHED)]],
     )
     done = box.claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
     assert lifeline.gone()
@@ -283,7 +295,7 @@ def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
 
 def test_silence_behind_a_heartbeat_is_a_stall_for_one_message_too(box):
     box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
-    child = box.fake(["out", ndjson(HELLO, calls(), BEAT)], ["hang"])
+    child = box.fake(["out", format_ndjson(HELLO, calls(), BEAT)], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "stall")
     assert done.result["errors"] == [
@@ -295,14 +307,16 @@ def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(bo
     """It is asked a few times in each limit; the fourth answer comes well behind the first limit."""
     box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
     beats = [
-        step for _ in range(4) for step in (["hear", "heartbeat_request"], ["out", ndjson(BEAT)])
+        step
+        for _ in range(4)
+        for step in (["hear", "heartbeat_request"], ["out", format_ndjson(BEAT)])
     ]
     child = box.fake(
         ["hear", "go"],
-        ["out", ndjson(HELLO, calls())],
+        ["out", format_ndjson(HELLO, calls())],
         *beats,
         ["record", str(box.recording)],
-        ["out", ndjson(shows("done"), says("After."), FINISHED)],
+        ["out", format_ndjson(shows("done"), says("After."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child) as running:
@@ -316,11 +330,15 @@ def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(bo
 
 def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
     child = box.fakes(
-        [["hear", "one"], ["out", ndjson(HELLO, says("First."), FINISHED)], ["hear", "never"]],
+        [
+            ["hear", "one"],
+            ["out", format_ndjson(HELLO, says("First."), FINISHED)],
+            ["hear", "never"],
+        ],
         [
             ["hear", "two"],
             ["record", str(box.recording)],
-            ["out", ndjson(HELLO, says("Second."), FINISHED)],
+            ["out", format_ndjson(HELLO, says("Second."), FINISHED)],
             ["hear", "never"],
         ],
     )
@@ -339,10 +357,10 @@ def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
 def test_a_system_prompt_stands_before_the_first_message(box, talk):
     child = box.fake(
         ["hear", "one"],
-        ["out", ndjson(HELLO, says("First."), FINISHED)],
+        ["out", format_ndjson(HELLO, says("First."), FINISHED)],
         ["hear", "two"],
         ["record", str(box.recording)],
-        ["out", ndjson(says("Second."), FINISHED)],
+        ["out", format_ndjson(says("Second."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child, "--append-system-prompt", "Be brief.") as running:
@@ -359,7 +377,7 @@ def test_one_message_is_asked_and_answered_by_one_process(box):
     child = box.fake(
         ["read"],
         ["record", str(box.recording)],
-        ["out", ndjson(HELLO, says("Looking."), says("There."))],
+        ["out", format_ndjson(HELLO, says("Looking."), says("There."))],
     )
     done = box.claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
     assert (done.status, done.result["result"], done.init["tools"]) == (0, "There.", ["Bash"])
@@ -395,12 +413,12 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
     cast = str(real_box.path / "talk.cast")
     recorded = real_box.fake(
         ["hear", "one"],
-        ["out", ndjson(HELLO, calls(), asks())],
+        ["out", format_ndjson(HELLO, calls(), asks())],
         ["hear", "control_response"],
         ["hear", "heartbeat_request"],
-        ["out", ndjson(BEAT, shows("done"), says("First."), FINISHED)],
+        ["out", format_ndjson(BEAT, shows("done"), says("First."), FINISHED)],
         ["hear", "two"],
-        ["out", ndjson(says("Second."), FINISHED)],
+        ["out", format_ndjson(says("Second."), FINISHED)],
         ["hear", "never"],
     )
     real_box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
@@ -425,11 +443,11 @@ def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
     gate, heard = box.gate(), box.lifeline()
     child = box.fake(
         ["hear", "one"],
-        ["out", ndjson(HELLO, says("First."))],
+        ["out", format_ndjson(HELLO, says("First."))],
         ["hear", "two"],
         ["say", heard.path, "heard"],
         ["wait", gate.path],
-        ["out", ndjson(says("Second."), FINISHED)],
+        ["out", format_ndjson(says("Second."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child) as running:
@@ -447,10 +465,10 @@ def test_an_interrupt_while_a_child_of_another_mode_is_ended_is_heard(box, talk)
     first = [
         ["ignore", "SIGTERM"],
         ["hear", "one"],
-        ["out", ndjson(HELLO, says("First."), FINISHED)],
+        ["out", format_ndjson(HELLO, says("First."), FINISHED)],
         ["hang"],
     ]
-    second = [["hear", "two"], ["out", ndjson(says("Second."), FINISHED)], ["hear", "never"]]
+    second = [["hear", "two"], ["out", format_ndjson(says("Second."), FINISHED)], ["hear", "never"]]
     with talk(box.fakes(first, second)) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
@@ -464,15 +482,15 @@ def test_an_interrupt_while_a_child_of_another_mode_is_ended_is_heard(box, talk)
 def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, talk):
     first = [
         ["hear", "one"],
-        ["out", ndjson(HELLO, says("First."), FINISHED)],
+        ["out", format_ndjson(HELLO, says("First."), FINISHED)],
         ["hear", "two"],
-        ["out", ndjson(says("Sec", None))],
+        ["out", format_ndjson(says("Sec", None))],
         ["die", "SIGKILL"],
     ]
     second = [
         ["hear", "three"],
         ["record", str(box.recording)],
-        ["out", ndjson(HELLO, says("Third."), FINISHED)],
+        ["out", format_ndjson(HELLO, says("Third."), FINISHED)],
     ]
     with talk(box.fakes(first, [*second, ["hear", "never"]])) as running:
         running.say(user("one"))
@@ -492,7 +510,7 @@ def test_a_session_that_never_began_was_told_no_system_prompt(box, talk):
     answering = [
         ["hear", "two"],
         ["record", str(box.recording)],
-        ["out", ndjson(HELLO, says("Hi."), FINISHED)],
+        ["out", format_ndjson(HELLO, says("Hi."), FINISHED)],
     ]
     child = box.fakes([["say", lifeline.path, "child"], ["hang"]], [*answering, ["hear", "never"]])
     with talk(child, "--append-system-prompt", "Be brief.") as running:

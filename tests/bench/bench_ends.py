@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from bench import Table
-from box import ANSWER, ASK, CONVERSE, END, START, Box, Lifeline, Running, ndjson, text
+from box import ANSWER, ASK, CONVERSE, END, START, Box, Lifeline, Running, format_ndjson, text
 
 from shim.process import strays
 
@@ -80,7 +80,7 @@ def build_tree(box: Box, lifeline: Lifeline, how: str, *, reachable: bool) -> di
     vendor = {"one message": "demo", "one way": "demo", "two way": "qwen", "relay": "claude"}[how]
     steps += [["hear", "initialize"]] if how == "two way" else []
     steps += [["hear", "go"]] if how in ("two way", "relay") else []
-    said = ndjson(START, text("I am ")) if vendor == "demo" else ndjson(INIT)
+    said = format_ndjson(START, text("I am ")) if vendor == "demo" else format_ndjson(INIT)
     return {"SHIM_VENDOR": vendor, "SHIM_BIN": box.fake(*steps, ["out", said], ["hang"])}
 
 
@@ -231,7 +231,7 @@ def build_stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
     if how == "one way":
         answer = box.path / "answer"
         answer.write_text(
-            ndjson(START | {"session": SESSION}, text("Hello."), END), encoding="utf-8"
+            format_ndjson(START | {"session": SESSION}, text("Hello."), END), encoding="utf-8"
         )
         return {
             "SHIM_VENDOR": "demo",
@@ -239,7 +239,7 @@ def build_stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
         }
     steps: list[list[Any]] = [["hear", "initialize"]] if how == "two way" else []
     for _ in range(turns):
-        steps += [["hear", "go"], ["orphan"], ["out", ndjson(INIT, RESULT)]]
+        steps += [["hear", "go"], ["orphan"], ["out", format_ndjson(INIT, RESULT)]]
     return {
         "SHIM_VENDOR": "qwen" if how == "two way" else "claude",
         "SHIM_BIN": box.fake(*steps, ["hear", "never"]),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from box import ndjson
+from box import format_ndjson
 from hosting import Hosting
 
 from shim.commands.turn.demo_child import list_events
@@ -14,7 +14,7 @@ def hosts(tmp_path, box) -> Iterator[Hosting]:
     """Hosts of the vendor demo, whose program prints its session at once. They are ended with the
     test.
     """
-    said = ndjson(*list_events("hi", "/repo", "demo-session"))
+    said = format_ndjson(*list_events("hi", "/repo", "demo-session"))
     made = Hosting(
         tmp_path / "hosts", SHIM_BIN=box.fake(["read"], ["out", said], name="demo-child")
     )

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import sweeps
-from box import CONVERSE, STREAM, ndjson
+from box import CONVERSE, STREAM, format_ndjson
 from hosting import PATIENCE, until, until_result
 from hosting_box import HostingBox
 
@@ -58,8 +58,8 @@ def chatty(box, hosts):
     def begin(count, **wanted):
         held = box.lifeline()
         child = box.fake(
-            ["say", held.path, "vendor"], HELLO, ["hear", "go"], ["out", ndjson(INIT)], ["repeat", ndjson(SAYS), count],
-            ["out", ndjson(result())], ["hear", "again"], ["repeat", ndjson(SAYS), count], ["out", ndjson(result())],
+            ["say", held.path, "vendor"], HELLO, ["hear", "go"], ["out", format_ndjson(INIT)], ["repeat", format_ndjson(SAYS), count],
+            ["out", format_ndjson(result())], ["hear", "again"], ["repeat", format_ndjson(SAYS), count], ["out", format_ndjson(result())],
             ["hear", "never"],
         )  # fmt: skip
         hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
@@ -104,7 +104,11 @@ def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(host
 
 def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, hosts):
     child = box.fake(
-        HELLO, ["hear", "go"], ["out", ndjson(INIT)], ["repeat", ndjson(SAYS), 100], ["hang"]
+        HELLO,
+        ["hear", "go"],
+        ["out", format_ndjson(INIT)],
+        ["repeat", format_ndjson(SAYS), 100],
+        ["hang"],
     )
     hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
     one = hosts.start("go")
@@ -390,7 +394,7 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
 @pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.full)])
 def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills):
     chance = random.Random(16)
-    turn = ["out", ndjson(INIT, says("Done."), result("Done."))]
+    turn = ["out", format_ndjson(INIT, says("Done."), result("Done."))]
     hosting_box.vendor(HELLO, *(kills + 2) * (["hear", "go"], turn), ["hear", "never"])
     with hosting_box.box.running(
         *CONVERSE, stdin=subprocess.PIPE, environment={**hosting_box.environment, **BRIDGE}

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from box import CONVERSE, Running, ndjson
+from box import CONVERSE, Running, format_ndjson
 from hosting import PATIENCE, Hosting
 from web import ask_at, stream_at
 
@@ -48,10 +48,10 @@ def dump(*_):
 if any(word in sys.orig_argv for word in ("shim.bridge.host", "serve", "claude")):
     signal.signal(signal.SIGUSR1, dump)
 """
-FIRST = ndjson(INIT, says("Hello."), result("Hello."))
-ASKED = ndjson(INIT, calls(), asks())
-ANSWERED = ndjson(returns("ok"), says("After."), result("After."))
-SECOND = ndjson(INIT, says("Again."), result("Again."))
+FIRST = format_ndjson(INIT, says("Hello."), result("Hello."))
+ASKED = format_ndjson(INIT, calls(), asks())
+ANSWERED = format_ndjson(returns("ok"), says("After."), result("After."))
+SECOND = format_ndjson(INIT, says("Again."), result("Again."))
 
 
 class Installation:

@@ -5,10 +5,10 @@ beside them.
 from collections.abc import Iterator
 
 import pytest
-from box import END, START, Box, Done, ndjson, run_shim, text
+from box import END, START, Box, Done, format_ndjson, run_shim, text
 from hosting import Hosting
 
-ANSWER = ndjson({**START, "session": "one"}, text("Hello."), END)
+ANSWER = format_ndjson({**START, "session": "one"}, text("Hello."), END)
 
 
 class Desk(Hosting):

@@ -8,7 +8,7 @@ import re
 import subprocess
 
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, SHIM, START, ndjson, run_shim, text
+from box import ANSWER, ASK, END, PATIENCE, SHIM, START, format_ndjson, run_shim, text
 from support import FIXTURES, STABLE_SESSION_ID, check_turns, parse
 
 from shim import __version__
@@ -159,7 +159,7 @@ def test_the_session_id_is_a_choice(shim, recording):
 
 def test_the_account_is_one_object_on_stderr(shim, local_box):
     path = local_box.path / "odd"
-    path.write_text("noise\n" + ndjson({"type": "odd"}) + ANSWER, encoding="utf-8")
+    path.write_text("noise\n" + format_ndjson({"type": "odd"}) + ANSWER, encoding="utf-8")
     _, said, complaint = shim("translate", "demo", str(path), "--account")
     account = json.loads(complaint)
     check_turns(said, False)
@@ -557,7 +557,7 @@ def test_run_draws_a_turn_and_exits_as_it_did(box):
 
 def test_run_takes_a_prompt_that_begins_with_a_dash(box):
     fake = box.fake(
-        ["read"], ["record", str(box.recording)], ["out", ndjson(START, text("x"), END)]
+        ["read"], ["record", str(box.recording)], ["out", format_ndjson(START, text("x"), END)]
     )
     done = box.shim("run", "-v", "demo", "--", "--yolo", environment=box.environment(SHIM_BIN=fake))
     assert done.status == 0

@@ -7,7 +7,7 @@ was not judged.
 import json
 
 import pytest
-from box import ndjson
+from box import format_ndjson
 
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_conversation import results, user
@@ -45,7 +45,7 @@ def asks(identity=7, call="c1", command="touch x", session="s1", **fields):
 
 
 def lines(*messages):
-    return ndjson(*({"jsonrpc": "2.0"} | one for one in messages))
+    return format_ndjson(*({"jsonrpc": "2.0"} | one for one in messages))
 
 
 def out(*messages):

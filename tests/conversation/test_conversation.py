@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from box import ANSWER, CONVERSE, END, PATIENCE, START, ndjson, text
+from box import ANSWER, CONVERSE, END, PATIENCE, START, format_ndjson, text
 from support import check_turns
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
@@ -21,9 +21,9 @@ OTHER = "7f1c2f4e-0000-4000-8000-0000000000bb"
 U = "11111111-1111-4111-8111-111111111111"
 ONE_WAY = '[vendors.pi]\ndriver = "one-way"\n'
 KNOWN = START | {"session": SESSION}
-TALKING = ndjson(KNOWN, text("I am "))
-IDLE = ndjson(KNOWN, text("Hello."), END)
-QWEN = ndjson(
+TALKING = format_ndjson(KNOWN, text("I am "))
+IDLE = format_ndjson(KNOWN, text("Hello."), END)
+QWEN = format_ndjson(
     {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "model": "m1"},
     {
         "type": "result",
@@ -140,7 +140,7 @@ def test_a_later_message_goes_on_with_the_vendors_own_session(box, converse):
 
 
 def test_the_session_that_goes_on_is_the_last_that_the_vendor_named(box, converse):
-    other = ndjson(START | {"session": OTHER}, text("Hello."), END)
+    other = format_ndjson(START | {"session": OTHER}, text("Hello."), END)
     last = [["read"], ["record", str(box.recording)], ["out", other]]
     child = box.fakes([["read"], ["out", IDLE]], [["read"], ["out", other]], last)
     converse(child, user("one"), user("two"), user("three"))
@@ -163,7 +163,7 @@ def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(real_box, real_t
     """P15"""
     gate = real_box.gate()
     child = real_box.fake(
-        ["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)]
+        ["out", TALKING], ["wait", gate.path], ["out", format_ndjson(text("done."), END)]
     )
     with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
@@ -327,8 +327,10 @@ def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, 
         {"type": "session", "id": SESSION},
         {"type": "message_start", "message": model | {"content": []}},
     )
-    cut = ndjson(*began, {"type": "message_update", "assistantMessageEvent": word})
-    answer = ndjson(*began, {"type": "message_end", "message": whole}, {"type": "agent_settled"})
+    cut = format_ndjson(*began, {"type": "message_update", "assistantMessageEvent": word})
+    answer = format_ndjson(
+        *began, {"type": "message_end", "message": whole}, {"type": "agent_settled"}
+    )
     child = box.fakes([["out", cut], ["hang"]], [["record", str(box.recording)], ["out", answer]])
     with talk(child, "--include-partial-messages", SHIM_VENDOR="pi") as running:
         running.say(user("go"))
@@ -358,7 +360,7 @@ def test_a_message_that_is_taken_back_while_it_waits_is_never_said(box, talk):
     """C8"""
     gate = box.gate()
     child = box.fakes(
-        [["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)]],
+        [["out", TALKING], ["wait", gate.path], ["out", format_ndjson(text("done."), END)]],
         [["out", IDLE]],
     )
     with talk(child, "--include-partial-messages") as running:
@@ -385,7 +387,7 @@ def test_an_idle_interrupt_is_a_success_and_nothing_else(box, converse):
 
 def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
     """C7"""
-    silent = ndjson(
+    silent = format_ndjson(
         {name: fact for name, fact in KNOWN.items() if name != "model"}, text("Hello."), END
     )
     with talk(box.fakes([["out", IDLE]], [["out", silent]])) as running:
@@ -635,7 +637,9 @@ def test_the_lines_of_a_conversation_keep_every_invariant(box, talk):
 
 # -- whoever left the group ------------------------------------------------------------------------
 
-USING = ndjson(KNOWN, {"type": "call", "id": "c", "name": "Bash", "input": {"command": "serve &"}})
+USING = format_ndjson(
+    KNOWN, {"type": "call", "id": "c", "name": "Bash", "input": {"command": "serve &"}}
+)
 
 
 @pytest.mark.parametrize("end", ["interrupt", "SIGTERM", "EOF", "crash"])
@@ -643,7 +647,11 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
     """P18"""
     lifeline = real_box.lifeline()
     child = real_box.fake(
-        ["read"], ["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"))], ["hang"]
+        ["read"],
+        ["out", USING],
+        ["daemon", lifeline.path],
+        ["out", format_ndjson(text("done"))],
+        ["hang"],
     )
     with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
@@ -666,7 +674,7 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
 def test_what_a_finished_conversation_left_running_is_ended(real_box, real_converse):
     lifeline = real_box.lifeline()
     child = real_box.fake(
-        ["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)]
+        ["out", USING], ["daemon", lifeline.path], ["out", format_ndjson(text("done"), END)]
     )
     assert real_converse(child, user("go")).status == 0
     assert lifeline.gone()
@@ -675,7 +683,7 @@ def test_what_a_finished_conversation_left_running_is_ended(real_box, real_conve
 def test_one_message_may_leave_a_server_running(real_box):
     lifeline = real_box.lifeline()
     child = real_box.fake(
-        ["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)]
+        ["out", USING], ["daemon", lifeline.path], ["out", format_ndjson(text("done"), END)]
     )
     assert real_box.claude("-p", "go", SHIM_VENDOR="demo", SHIM_BIN=child).status == 0
     os.kill(lifeline.wait_for("daemon"), 0)
@@ -772,7 +780,9 @@ def runs(pid):
         return False
 
 
-PI = ndjson({"type": "session", "id": "01a1f9bc-0000-7000-8000-000000000001", "cwd": "/repo"})
+PI = format_ndjson(
+    {"type": "session", "id": "01a1f9bc-0000-7000-8000-000000000001", "cwd": "/repo"}
+)
 HELP = [["out", "--session-id"]]  # it is asked once what it can do
 PI_SAYS = {
     "role": "assistant",
@@ -780,7 +790,7 @@ PI_SAYS = {
     "stopReason": "stop",
     "model": "m",
 }
-PI_ANSWER = ndjson(
+PI_ANSWER = format_ndjson(
     {"type": "message_start", "message": PI_SAYS},
     {"type": "message_end", "message": PI_SAYS | {"usage": {"input": 1, "output": 1}}},
     {"type": "agent_settled"},
@@ -790,7 +800,7 @@ PI_ANSWER = ndjson(
 def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(box, talk):
     """pi writes its session with its first whole reply: an earlier id is one that it does not find."""
     box.settings(ONE_WAY)
-    cut = [["out", PI + ndjson({"type": "message_start", "message": PI_SAYS})], ["hang"]]
+    cut = [["out", PI + format_ndjson({"type": "message_start", "message": PI_SAYS})], ["hang"]]
     fresh = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
     with talk(box.fakes(HELP, cut, fresh), "--session-id", U, SHIM_VENDOR="pi") as running:
         running.say(user("one"))
@@ -810,7 +820,10 @@ def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(b
 
 
 def test_a_session_that_holds_nothing_yet_can_be_resumed(box):
-    cut = [["out", PI + ndjson({"type": "message_start", "message": PI_SAYS})], ["die", "SIGKILL"]]
+    cut = [
+        ["out", PI + format_ndjson({"type": "message_start", "message": PI_SAYS})],
+        ["die", "SIGKILL"],
+    ]
     fresh = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
     child = box.fakes(HELP, cut, fresh)
     flags = ("-p", "hi there", "--output-format", "stream-json")
@@ -855,7 +868,7 @@ PI_CALL = {
 PI_CALL |= {
     "content": [{"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": "ls"}}]
 }
-PI_CALLING = ndjson(
+PI_CALLING = format_ndjson(
     {"type": "message_start", "message": PI_CALL},
     {"type": "message_end", "message": PI_CALL},
     {
@@ -907,8 +920,11 @@ def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, ta
     box.settings('[vendors.copilot]\ndriver = "one-way"\n')
     delta = {"type": "assistant.message_delta", "data": {"messageId": "m", "deltaContent": "I am "}}
     lifeline = box.lifeline()
-    silent, cut = [["say", lifeline.path, "child"], ["hang"]], [["out", ndjson(delta)], ["hang"]]
-    child = box.fakes(silent, cut, [["record", str(box.recording)], ["out", ndjson(delta)]])
+    silent, cut = (
+        [["say", lifeline.path, "child"], ["hang"]],
+        [["out", format_ndjson(delta)], ["hang"]],
+    )
+    child = box.fakes(silent, cut, [["record", str(box.recording)], ["out", format_ndjson(delta)]])
     with talk(
         child, "--include-partial-messages", "--session-id", U, SHIM_VENDOR="copilot"
     ) as running:

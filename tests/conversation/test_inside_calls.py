@@ -6,7 +6,7 @@ import json
 import os
 
 import pytest
-from box import ndjson
+from box import format_ndjson
 
 from tests.conversation.test_conversation import user
 from tests.conversation.test_two_way import (
@@ -53,10 +53,10 @@ def vendor(box, *said, arguments=NUMBERS, asked=False):
     return box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson({**INIT, "tools": []}, *said)],
+        ["out", format_ndjson({**INIT, "tools": []}, *said)],
         *heard,
         ["call_tool", "calc", "add", arguments, str(box.recording)],
-        ["out", ndjson(returns("seen"), says("After."), result("After."))],
+        ["out", format_ndjson(returns("seen"), says("After."), result("After."))],
         ["hear", "never"],
     )
 
@@ -208,7 +208,7 @@ def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, progra
         HELLO,
         ["hear", "go"],
         ["record", str(box.recording)],
-        ["out", ndjson(INIT, result("x"))],
+        ["out", format_ndjson(INIT, result("x"))],
         ["hear", "never"],
     )
     with program(child, *ASKING) as running:
@@ -224,7 +224,9 @@ def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, progra
 
 def test_a_vendor_behind_a_launcher_is_not_told_and_the_frontend_is(box, program):
     box.settings('[vendors.qwen]\nlauncher = ["/usr/bin/env"]\n')
-    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT, result("x"))], ["hear", "never"])
+    child = box.fake(
+        HELLO, ["hear", "go"], ["out", format_ndjson(INIT, result("x"))], ["hear", "never"]
+    )
     with program(child) as running:
         running.say(user("go"))
         running.line_with(b'"type":"result"')
@@ -247,7 +249,7 @@ AGENTS = {"gemini": ("mcp_calc_add__call_1", "mcp_calc_add"), "opencode": ("call
 
 
 def acp(*messages):
-    return ["out", ndjson(*({"jsonrpc": "2.0"} | one for one in messages))]
+    return ["out", format_ndjson(*({"jsonrpc": "2.0"} | one for one in messages))]
 
 
 def acp_update(name, identity, /, **fields):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, text
+from box import ANSWER, ASK, END, PATIENCE, START, STREAM, format_ndjson, text
 from support import check_turns, parse, result_of
 
 from shim.conversation.drivers.child_per_turn import PerTurnDriver
@@ -27,7 +27,7 @@ from shim.process import child as children
 from shim.process.spawn import SpawnedChild, spawn_child
 from shim.state.config import DEFAULT_TIMEOUTS_S
 
-TALKING = ndjson(START, text("I am "))
+TALKING = format_ndjson(START, text("I am "))
 PARTIAL = (*ASK, "--include-partial-messages")
 
 
@@ -197,7 +197,7 @@ async def test_cursors_result_counts_although_it_hangs_behind_it(play, box):
             "duration_ms": 5,
         },
     ]
-    plan = (["say", lifeline.path, "child"], ["out", ndjson(*events)], ["hang"])
+    plan = (["say", lifeline.path, "child"], ["out", format_ndjson(*events)], ["hang"])
     status, paper = await play(*plan, vendor="cursor", end_grace=0.1)
     assert status == 0
     assert paper.result["result"] == "PEAR"
@@ -263,7 +263,7 @@ async def test_a_child_that_closes_stdout_and_lives_on_is_ended(play, box):
 
 @pytest.mark.anyio
 async def test_what_comes_late_but_within_the_grace_is_read(play):
-    late = ndjson({"type": "nobody_knows"})
+    late = format_ndjson({"type": "nobody_knows"})
     status, paper = await play(["out", ANSWER], ["out", late], ["leave", 0])
     assert status == 0
     assert paper.result["shim"]["unknown_events"] == {"nobody_knows": 1}
@@ -554,9 +554,9 @@ def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
     steps = (
         ["out", TALKING],
         ["wait", first.path],
-        ["out", ndjson(text("still "))],
+        ["out", format_ndjson(text("still "))],
         ["wait", second.path],
-        ["out", ndjson(text("here."), END)],
+        ["out", format_ndjson(text("here."), END)],
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
 

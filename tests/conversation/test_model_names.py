@@ -6,10 +6,10 @@ import json
 import subprocess
 
 import pytest
-from box import ANSWER, ASK, CONVERSE, END, START, ndjson, text
+from box import ANSWER, ASK, CONVERSE, END, START, format_ndjson, text
 
 # A session of pi's, whose model is its own choice; pi names it only in its replies.
-PI = ndjson(
+PI = format_ndjson(
     {"type": "session", "id": "7f1c2f4e-0000-4000-8000-0000000000aa"},
     {"type": "message_start", "message": {"role": "assistant", "model": "pi-own", "content": []}},
     {
@@ -83,7 +83,7 @@ def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_other
         "tools": [],
         "model": "claude-x",
     }
-    program = box.fake(["read"], ["record", str(box.recording)], ["out", ndjson(stream)])
+    program = box.fake(["read"], ["record", str(box.recording)], ["out", format_ndjson(stream)])
     box.settings('[models]\nsonnet = "big"\n')
     box.claude(*ASK, "--model", "sonnet", SHIM_VENDOR="claude", SHIM_BIN=program)
     assert (
@@ -94,7 +94,7 @@ def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_other
 
 def test_the_models_to_fall_back_to_are_mapped_too(box):
     words = ("--fallback-model", "opus,haiku")
-    qwen = ndjson(
+    qwen = format_ndjson(
         {"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "m"},
         {
             "type": "result",
@@ -131,7 +131,7 @@ def test_what_cannot_be_a_model_is_a_mistake_in_the_settings(box, text_of):
 def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
     """C7: the answer, the arguments of the next child and its init line agree."""
     box.settings('[models]\nsonnet = "big"\n')
-    silent = ndjson(
+    silent = format_ndjson(
         {name: fact for name, fact in START.items() if name != "model"}, text("Hello."), END
     )
     program = box.fakes(

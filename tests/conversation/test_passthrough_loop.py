@@ -7,7 +7,7 @@ import subprocess
 from functools import partial
 
 import pytest
-from box import ASK, CONVERSE, ndjson
+from box import ASK, CONVERSE, format_ndjson
 
 from shim.core.turn.result import INTERRUPTED
 from tests.conversation.test_conversation import user
@@ -37,7 +37,7 @@ ANSWER = {
     "type": "control_response",
     "response": {"subtype": "success", "request_id": "i", "response": {"x": 1}},
 }
-TURN = ndjson(INIT) + ODD + ndjson(RESULT)
+TURN = format_ndjson(INIT) + ODD + format_ndjson(RESULT)
 STOP = '{"type":"message_stop"}\n'
 
 
@@ -64,12 +64,12 @@ def memory_talk(memory_box):
 
 
 def test_both_directions_pass_byte_for_byte(box, talk):
-    state = ndjson(
+    state = format_ndjson(
         {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
     )
     child = box.fake(
         ["hear", "initialize"],
-        ["out", ndjson(ANSWER)],
+        ["out", format_ndjson(ANSWER)],
         ["hear", "one"],
         ["out", TURN + state],
         ["hear", "two"],
@@ -84,7 +84,7 @@ def test_both_directions_pass_byte_for_byte(box, talk):
     with talk(child) as running:
         running.say(*lines, user("one"), user("two"))
         done = running.hang_up()
-    assert done.stdout.decode() == ndjson(ANSWER) + TURN + state + TURN
+    assert done.stdout.decode() == format_ndjson(ANSWER) + TURN + state + TURN
     assert done.status == 0
     heard = box.record()["stdin"].splitlines()
     assert heard == [*lines, json.dumps(user("one")), json.dumps(user("two"))]
@@ -94,7 +94,7 @@ def test_both_directions_pass_byte_for_byte(box, talk):
 
 def test_the_second_result_of_background_work_passes(box, talk):
     """S20"""
-    both = ndjson(INIT, INIT) + ODD + ndjson(RESULT, RESULT)
+    both = format_ndjson(INIT, INIT) + ODD + format_ndjson(RESULT, RESULT)
     with talk(box.fake(["hear", "one"], ["out", both])) as running:
         running.say(user("one"))
         done = running.hang_up()
@@ -116,11 +116,11 @@ def test_a_child_that_waits_for_the_end_of_its_stdin_hears_it(box, talk):
 def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
     """S1"""
     with talk(
-        box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD], ["die", "SIGKILL"])
+        box.fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["die", "SIGKILL"])
     ) as running:
         running.say(user("one"))
         done = running.hang_up()
-    assert done.stdout.decode().startswith(ndjson(INIT) + ODD)
+    assert done.stdout.decode().startswith(format_ndjson(INIT) + ODD)
     assert done.result["is_error"] is True and done.cause == "signal"
     assert done.status == 1
 
@@ -128,7 +128,9 @@ def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
 def test_a_line_that_was_cut_is_not_passed(box, talk):
     """P10"""
     with talk(
-        box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD + '{"type":"assi'], ["leave", 1])
+        box.fake(
+            ["hear", "one"], ["out", format_ndjson(INIT) + ODD + '{"type":"assi'], ["leave", 1]
+        )
     ) as running:
         running.say(user("one"))
         done = running.hang_up()
@@ -147,7 +149,7 @@ def test_a_terminator_that_was_asked_for_comes_with_each_result(box, talk):
 
 @pytest.mark.parametrize("together", [True, False])
 def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, together):
-    state = ndjson(
+    state = format_ndjson(
         {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
     )
     printed = [["out", TURN + state]] if together else [["out", TURN], ["out", state]]
@@ -158,7 +160,7 @@ def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, together
 
 
 def test_a_single_message_has_its_terminator_where_a_state_follows_the_result(box):
-    state = ndjson(
+    state = format_ndjson(
         {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
     )
     child = box.fake(["read"], ["out", TURN + state], ["leave", 0])
@@ -192,7 +194,10 @@ def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
     """P18"""
     lifeline = box.lifeline()
     child = box.fake(
-        ["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + ODD], ["hang"]
+        ["say", lifeline.path, "child"],
+        ["hear", "one"],
+        ["out", format_ndjson(INIT) + ODD],
+        ["hang"],
     )
     with talk(child) as running:
         running.say(user("one"))
@@ -208,7 +213,10 @@ def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
     """P18"""
     lifeline = real_box.lifeline()
     child = real_box.fake(
-        ["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + ODD], ["hang"]
+        ["say", lifeline.path, "child"],
+        ["hear", "one"],
+        ["out", format_ndjson(INIT) + ODD],
+        ["hang"],
     )
     with real_talk(child) as running:
         running.say(user("one"))
@@ -223,7 +231,9 @@ def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
 
 def test_an_unfinished_turn_of_a_child_that_ends_well_fails_all_the_same(box, talk):
     """P13"""
-    with talk(box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD], ["leave", 0])) as running:
+    with talk(
+        box.fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["leave", 0])
+    ) as running:
         running.say(user("one"))
         done = running.hang_up()
     assert done.result["is_error"] is True and done.status == 1
@@ -235,7 +245,7 @@ def test_a_later_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk
         ["hear", "one"],
         ["out", TURN],
         ["hear", "two"],
-        ["out", ndjson(INIT) + ODD],
+        ["out", format_ndjson(INIT) + ODD],
         ["die", "SIGKILL"],
     )
     with talk(child) as running:
@@ -260,10 +270,10 @@ CALLING = {
     ("said", "results", "reason"),
     [
         ("", [True], "claude said nothing for 2 s (idle_timeout)"),
-        (ndjson(INIT) + ODD, [True], "claude said nothing for 2 s (idle_timeout)"),
+        (format_ndjson(INIT) + ODD, [True], "claude said nothing for 2 s (idle_timeout)"),
         (TURN, [False, True], "claude said nothing for 2 s (idle_timeout)"),
         (
-            ndjson(INIT, CALLING),
+            format_ndjson(INIT, CALLING),
             [True],
             "claude said nothing for 2 s (tool_timeout) while these calls were open: Bash",
         ),
@@ -299,7 +309,7 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(
         for identity in ("q1", "q2")
     )
     cancel = '{"type":"control_cancel_request","request_id":"q1"}\n'
-    first = ndjson(INIT, CALLING) + asked + (cancel if cancelled else "")
+    first = format_ndjson(INIT, CALLING) + asked + (cancel if cancelled else "")
     there = memory_box.lifeline()
     child = memory_box.fake(
         ["say", there.path, "child"],
@@ -327,7 +337,7 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(
 def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, asked):
     memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     question = '{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}\n'
-    first = ndjson(INIT, CALLING) + question if asked else TURN
+    first = format_ndjson(INIT, CALLING) + question if asked else TURN
     mark = "control_response" if asked else "two"
     there = memory_box.lifeline()
     steps = [
@@ -396,7 +406,7 @@ FAILED = RESULT | {"subtype": "error_during_execution", "is_error": True, "error
 
 
 def test_words_and_a_result_behind_the_result_do_not_pass(box, talk):
-    with talk(box.fake(["hear", "one"], ["out", TURN + ndjson(LATE, FAILED)])) as running:
+    with talk(box.fake(["hear", "one"], ["out", TURN + format_ndjson(LATE, FAILED)])) as running:
         running.say(user("one"))
         done = running.hang_up()
     assert (done.stdout.decode(), done.status) == (TURN, 0)
@@ -407,10 +417,16 @@ def test_lines_that_nobody_can_read_are_mended_or_left_out(box, talk):
         "type": "assistant",
         "message": {"model": "m1", "content": [{"type": "text", "text": "a RAW b"}]},
     }
-    broken = ndjson(text | {"session_id": S}).encode().replace(b"RAW", b"\xff\n\x1b\xe2\x80\xa8")
-    noise = b"not json\n" + ndjson({"type": "rate_limit_event"}).encode() + b'{"no":"type"}\n'
+    broken = (
+        format_ndjson(text | {"session_id": S}).encode().replace(b"RAW", b"\xff\n\x1b\xe2\x80\xa8")
+    )
+    noise = (
+        b"not json\n" + format_ndjson({"type": "rate_limit_event"}).encode() + b'{"no":"type"}\n'
+    )
     file = box.path / "broken"
-    file.write_bytes(ndjson(INIT).encode() + noise + broken + ndjson(RESULT).encode()[:-1])
+    file.write_bytes(
+        format_ndjson(INIT).encode() + noise + broken + format_ndjson(RESULT).encode()[:-1]
+    )
     with talk(box.fake(["hear", "one"], ["cat", str(file)])) as running:
         running.say(user("one"))
         done = running.hang_up()
@@ -427,7 +443,7 @@ def test_a_line_that_is_too_long_passes_in_several(box, talk):
         "message": {"model": "m1", "content": [{"type": "text", "text": words}]},
     }
     with talk(
-        box.fake(["hear", "one"], ["out", ndjson(INIT, text | {"session_id": S}, RESULT)])
+        box.fake(["hear", "one"], ["out", format_ndjson(INIT, text | {"session_id": S}, RESULT)])
     ) as running:
         running.say(user("one"))
         done = running.hang_up()
@@ -465,14 +481,14 @@ def test_a_message_that_a_child_leaves_without_a_word_gets_an_error(box, talk):
 
 def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_talk):
     """The Python SDK reads no more than a hundred lines before `initialize` is answered."""
-    new = ndjson({"type": "unheard-of", "x": 1})
+    new = format_ndjson({"type": "unheard-of", "x": 1})
     lifeline = real_box.lifeline()
     steps = [
         ["out", new],
         ["drained"],
         ["say", lifeline.path, "read"],
         ["hear", "initialize"],
-        ["out", ndjson(ANSWER)],
+        ["out", format_ndjson(ANSWER)],
     ]
     with real_talk(real_box.fake(*steps, ["hear", "one"], ["out", new + TURN])) as running:
         lifeline.wait_for("read")
@@ -481,7 +497,7 @@ def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_
             user("one"),
         )
         done = running.hang_up()
-    assert done.stdout.decode() == ndjson(ANSWER) + new + TURN
+    assert done.stdout.decode() == format_ndjson(ANSWER) + new + TURN
 
 
 def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
@@ -490,11 +506,11 @@ def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
     lifeline = memory_box.lifeline()
     memory_box.settings("end_grace = 0.1\n")
     # more than two pipes hold
-    many = ndjson(*[LATE | {"uuid": f"u{number}"} for number in range(1500)])
+    many = format_ndjson(*[LATE | {"uuid": f"u{number}"} for number in range(1500)])
     steps = [
         ["say", lifeline.path, "child"],
         ["hear", "one"],
-        ["out", ndjson(INIT) + many + ndjson(RESULT)],
+        ["out", format_ndjson(INIT) + many + format_ndjson(RESULT)],
     ]
     with memory_talk(memory_box.fake(*steps), stdout=subprocess.PIPE) as running:
         running.say(user("one"))
@@ -502,7 +518,7 @@ def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
         assert lifeline.gone()
         running.pass_time(1000)
         done = running.finish()
-    assert done.stdout.decode() == ndjson(INIT) + many + ndjson(RESULT)
+    assert done.stdout.decode() == format_ndjson(INIT) + many + format_ndjson(RESULT)
 
 
 def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(real_box, real_talk):
@@ -517,13 +533,13 @@ def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(real_box, 
 
 def test_a_question_that_is_longer_than_a_line_is_refused_and_never_cut(box, talk):
     request = {"subtype": "can_use_tool", "tool_name": "Write", "input": {"content": "x" * 20_000}}
-    question = ndjson({"type": "control_request", "request_id": "q", "request": request})
+    question = format_ndjson({"type": "control_request", "request_id": "q", "request": request})
     child = box.fake(
         ["hear", "one"],
-        ["out", ndjson(INIT) + question],
+        ["out", format_ndjson(INIT) + question],
         ["hear", "too large"],
         ["record", str(box.recording)],
-        ["out", ODD + ndjson(RESULT)],
+        ["out", ODD + format_ndjson(RESULT)],
         ["leave", 0],
     )
     with talk(child, SHIM_MAX_LINE_BYTES="10000") as running:

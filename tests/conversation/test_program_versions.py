@@ -7,7 +7,7 @@ import os
 import subprocess
 
 import pytest
-from box import ASK, CONVERSE, ndjson
+from box import ASK, CONVERSE, format_ndjson
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.promises import evaluate_version
@@ -219,7 +219,7 @@ def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
     turn = [
         HELLO,
         ["hear", '"user"'],
-        ["out", ndjson(INIT, says("Hi."), result("Hi."))],
+        ["out", format_ndjson(INIT, says("Hi."), result("Hi."))],
         ["hear", "never"],
     ]
     wrapper = install(box, WRAPPER, "wrapper", f'exec {box.fake(*turn)} "$@"')
@@ -252,7 +252,7 @@ def test_the_init_line_of_another_real_claude_says_that_it_is_unattended(box):
     session = {"session_id": "11111111-2222-4333-8444-555555555555"}
     init = {"type": "system", "subtype": "init", "model": "m", **session}
     end = {"type": "result", "subtype": "success", "is_error": False, "result": "x", **session}
-    (box.path / "lines").write_text(ndjson(init, end), encoding="utf-8")
+    (box.path / "lines").write_text(format_ndjson(init, end), encoding="utf-8")
     path = install(box, "echo '1.0.128 (Claude Code)'", "claude", f"cat {box.path}/lines")
     shim = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=path).init["shim"]
     assert shim["unattended"] is True and "1.0.128" in shim["unattended_reason"]
@@ -476,11 +476,11 @@ def install_liar(box, failed=False):
     steps = [
         HELLO,
         ["hear", '"user"'],
-        ["out", ndjson(INIT, calls(command="touch x"), asks(command="touch x"))],
+        ["out", format_ndjson(INIT, calls(command="touch x"), asks(command="touch x"))],
     ]
     steps += [
         ["hear", '"control_response"'],
-        ["out", ndjson(returns("made", failed=failed), says("Done."), result())],
+        ["out", format_ndjson(returns("made", failed=failed), says("Done."), result())],
     ]
     return box.fake(*steps, ["hear", "never"], name="qwen")
 

@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from box import ASK, CONVERSE, END, START, ndjson, text
+from box import ASK, CONVERSE, END, START, format_ndjson, text
 
 from shim.adapters import get_adapter
 from shim.adapters.qwen_speech import PERMISSION_TIMEOUT_MS
@@ -38,8 +38,8 @@ def box(quick_box):
     ("said", "name", "words"),
     [
         ("", "first_byte_timeout", ""),
-        (ndjson(START, text("I am ")), "idle_timeout", ""),
-        (ndjson(START, CALL), "tool_timeout", " while these calls were open: Bash"),
+        (format_ndjson(START, text("I am ")), "idle_timeout", ""),
+        (format_ndjson(START, CALL), "tool_timeout", " while these calls were open: Bash"),
     ],
 )
 def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, said, name, words):
@@ -78,8 +78,8 @@ def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
     }
     steps = [
         ["say", lifeline.path, "child"],
-        ["out_on", "SIGINT", ndjson(said), 130],
-        ["out", ndjson(start, call)],
+        ["out_on", "SIGINT", format_ndjson(said), 130],
+        ["out", format_ndjson(start, call)],
     ]
     done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.fake(*steps, ["hang"]))
     assert lifeline.gone()
@@ -95,12 +95,12 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
     box.settings("idle_timeout = 0.3\n")
     lifeline = box.lifeline()
     told = (
-        [["hear", '"interrupt"'], ["out", ndjson(says("Well.")) + CANCELLED]]
+        [["hear", '"interrupt"'], ["out", format_ndjson(says("Well.")) + CANCELLED]]
         if obeys
         else [["hang"]]
     )
     steps = [["say", lifeline.path, "child"], ["ignore", "SIGINT"], HELLO, ["hear", "go"]]
-    child = box.fake(*steps, ["out", ndjson(INIT, says("Hm"))], *told, ["hang"])
+    child = box.fake(*steps, ["out", format_ndjson(INIT, says("Hm"))], *told, ["hang"])
     done = box.claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen", SHIM_BIN=child)
     assert lifeline.gone()
     (line,) = results(done)
@@ -111,7 +111,7 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
 
 def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(box):
     box.settings("first_byte_timeout = 30\nidle_timeout = 0.05\nend_grace = 0.5\n")
-    child = box.fake(["out", ndjson(START, text("Hello."), END)], ["hang"])
+    child = box.fake(["out", format_ndjson(START, text("Hello."), END)], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert (done.status, done.cause, done.result["result"]) == (0, "clean", "Hello.")
 
@@ -120,7 +120,7 @@ def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
     """Backpressure: the child waits for us because we wait for the frontend."""
     memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     words = "x" * 1000
-    child = memory_box.fake(["out", ndjson(START, *[text(words)] * 2000, END)])
+    child = memory_box.fake(["out", format_ndjson(START, *[text(words)] * 2000, END)])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     flags = *ASK, "--include-partial-messages"
     with memory_box.running(*flags, stdout=subprocess.PIPE, environment=environment) as running:
@@ -134,9 +134,9 @@ def test_nothing_is_invented_while_nothing_arrives(memory_box):
     """No sign of life that the vendor did not give; contract S12."""
     gate = memory_box.gate()
     steps = [
-        ["out", ndjson(START, text("I am "))],
+        ["out", format_ndjson(START, text("I am "))],
         ["wait", gate.path],
-        ["out", ndjson(text("here."), END)],
+        ["out", format_ndjson(text("here."), END)],
     ]
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.fake(*steps)}
     with memory_box.running(*ASK, "--include-partial-messages", environment=environment) as running:
@@ -170,7 +170,7 @@ def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(bo
         "result": "Hello.",
         "session_id": "s",
     }
-    child = box.fake(["out", ndjson(init, good)], ["hang"])
+    child = box.fake(["out", format_ndjson(init, good)], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=child)
     assert (done.status, done.result["result"]) == (0, "Hello.")
 
@@ -178,8 +178,10 @@ def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(bo
 def test_each_silence_has_its_own_length(box):
     gate = box.gate()
     box.settings("idle_timeout = 0.1\n[vendors.demo.timeouts]\nfirst_byte = 30\ntool = 30\n")
-    steps = [["out", ndjson(START, CALL)], ["wait", gate.path]]
-    steps += [["out", ndjson({"type": "result", "id": "c1", "output": "ok"}, text("Done."), END)]]
+    steps = [["out", format_ndjson(START, CALL)], ["wait", gate.path]]
+    steps += [
+        ["out", format_ndjson({"type": "result", "id": "c1", "output": "ok"}, text("Done."), END)]
+    ]
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
     with box.running(*ASK, environment=environment) as running:
         running.read_until(b"tool_use")
@@ -189,7 +191,7 @@ def test_each_silence_has_its_own_length(box):
 
 def test_the_environment_is_heard_before_the_settings(box):
     box.settings("idle_timeout = 500\n")
-    child = box.fake(["out", ndjson(START, text("I am "))], ["hang"])
+    child = box.fake(["out", format_ndjson(START, text("I am "))], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_IDLE_TIMEOUT="0.2")
     assert "0.2 s (idle_timeout)" in done.result["errors"][0]
     assert (
@@ -203,9 +205,9 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
     child = memory_box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
-        ["out", ndjson(returns("done"), says("After."), result("After."))],
+        ["out", format_ndjson(returns("done"), says("After."), result("After."))],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     with memory_box.running(

@@ -11,7 +11,7 @@ import subprocess
 from functools import partial
 
 import pytest
-from box import ndjson
+from box import format_ndjson
 
 from shim.core.claude.permissions import PROMPT_TIMEOUT_TEXT, TURN_STOPPED_TEXT
 from shim.io import prompt
@@ -107,10 +107,10 @@ def asking_steps(box, returned):
     return (
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
         ["record", str(box.recording)],
-        ["out", ndjson(returned, says("After."), result("After."))],
+        ["out", format_ndjson(returned, says("After."), result("After."))],
     )
 
 
@@ -120,8 +120,8 @@ def answer(question, **body):
 
 
 HELLO = ["hear", '"initialize"']
-CANCELLED = ndjson(result(error="Operation cancelled."))
-TURN = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+CANCELLED = format_ndjson(result(error="Operation cancelled."))
+TURN = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def read_child_stdin(box):
 
 
 def test_one_child_serves_every_message(box, talk):
-    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
     child = box.fake(
         HELLO,
         ["hear", "one"],
@@ -224,11 +224,11 @@ def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", '"interrupt"'],
-        ["out", ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
+        ["out", format_ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
         ["hear", "again"],
-        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -253,9 +253,9 @@ def test_a_conversation_whose_last_turn_was_stopped_by_a_denial_is_exit_1(box, t
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", '"interrupt"'],
-        ["out", ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
+        ["out", format_ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -314,7 +314,7 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk
 def test_a_question_of_a_child_that_died_is_taken_back_in_front_of_the_result(box, talk):
     """C10, S16b"""
     child = box.fake(
-        HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["die", "SIGKILL"]
+        HELLO, ["hear", "go"], ["out", format_ndjson(INIT, calls(), asks())], ["die", "SIGKILL"]
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -337,13 +337,13 @@ def test_a_changed_input_is_never_run_as_it_was(box, talk):
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
-        ["out", ndjson(returns("[Operation Cancelled]", True), calls("call_2", "touch y"))],
-        ["out", ndjson(asks("call_2", "touch y", "q2"))],
+        ["out", format_ndjson(returns("[Operation Cancelled]", True), calls("call_2", "touch y"))],
+        ["out", format_ndjson(asks("call_2", "touch y", "q2"))],
         ["hear", '"q2"'],
         ["record", str(box.recording)],
-        ["out", ndjson(returns("done", call_id="call_2"), says("After."), result("After."))],
+        ["out", format_ndjson(returns("done", call_id="call_2"), says("After."), result("After."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -367,15 +367,15 @@ def test_a_call_that_was_changed_is_allowed_once(box, talk):
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", '"q1"'],
-        ["out", ndjson(returns("[Operation Cancelled]", True), calls("call_2", "touch y"))],
-        ["out", ndjson(asks("call_2", "touch y", "q2"))],
+        ["out", format_ndjson(returns("[Operation Cancelled]", True), calls("call_2", "touch y"))],
+        ["out", format_ndjson(asks("call_2", "touch y", "q2"))],
         ["hear", '"q2"'],
-        ["out", ndjson(returns("done", call_id="call_2"), calls("call_3", "touch y"))],
-        ["out", ndjson(asks("call_3", "touch y", "q3"))],
+        ["out", format_ndjson(returns("done", call_id="call_2"), calls("call_3", "touch y"))],
+        ["out", format_ndjson(asks("call_3", "touch y", "q3"))],
         ["hear", '"q3"'],
-        ["out", ndjson(returns("no", True, "call_3"), says("After."), result("After."))],
+        ["out", format_ndjson(returns("no", True, "call_3"), says("After."), result("After."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -411,11 +411,11 @@ def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, assistant(use, "tool_use"))],
-        ["out", ndjson({"type": "control_request", "request_id": "q1", "request": request})],
+        ["out", format_ndjson(INIT, assistant(use, "tool_use"))],
+        ["out", format_ndjson({"type": "control_request", "request_id": "q1", "request": request})],
         ["hear", "control_response"],
         ["record", str(box.recording)],
-        ["out", ndjson(returns("blue"), says("Blue."), result("Blue."))],
+        ["out", format_ndjson(returns("blue"), says("Blue."), result("Blue."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -466,12 +466,12 @@ def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
     child = box.fake(
         HELLO,
         ["hear", "one"],
-        ["out", ndjson(INIT, says("I am "))],
+        ["out", format_ndjson(INIT, says("I am "))],
         ["hear", '"interrupt"'],
         ["out", CANCELLED],
         ["hear", "two"],
         ["record", str(box.recording)],
-        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     )
     with talk(child) as running:
         running.say(user("one"))
@@ -495,9 +495,9 @@ def test_an_interrupt_takes_an_open_question_back_first(box, talk):
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", '"interrupt"'],
-        ["out", ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
+        ["out", format_ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -527,14 +527,14 @@ def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
         HELLO,
         ["say", lifeline.path, "child"],
         ["hear", "one"],
-        ["out", ndjson(INIT, says("I am "))],
+        ["out", format_ndjson(INIT, says("I am "))],
         ["hang"],
     ]
     fresh = [
         HELLO,
         ["hear", "two"],
         ["record", str(box.recording)],
-        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     ]
     with talk(box.fakes(deaf, fresh)) as running:
         running.say(user("one"))
@@ -550,12 +550,17 @@ def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
 
 
 def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
-    dying = [HELLO, ["hear", "one"], ["out", ndjson(INIT, says("I am "))], ["die", "SIGKILL"]]
+    dying = [
+        HELLO,
+        ["hear", "one"],
+        ["out", format_ndjson(INIT, says("I am "))],
+        ["die", "SIGKILL"],
+    ]
     fresh = [
         HELLO,
         ["hear", "two"],
         ["record", str(box.recording)],
-        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     ]
     with talk(box.fakes(dying, fresh)) as running:
         running.say(user("one"), user("two"))
@@ -569,7 +574,7 @@ def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
 
 def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
     """C7"""
-    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
     child = box.fake(
         HELLO, ["hear", "one"], turn, ["hear", "two"], ["record", str(box.recording)], turn
     )
@@ -593,10 +598,10 @@ def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, odd)],
+        ["out", format_ndjson(INIT, odd)],
         ["hear", '"h1"'],
         ["record", str(box.recording)],
-        ["out", ndjson(says("Hello."), result("Hello."))],
+        ["out", format_ndjson(says("Hello."), result("Hello."))],
     )
     with talk(child) as running:
         running.say(user("go"))
@@ -608,9 +613,14 @@ def test_a_forbidden_call_is_refused_where_the_vendor_asks_and_the_turn_goes_on(
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", '"deny"'],
-        ["out", ndjson(returns("cancelled", failed=True), says("Then not."), result("Then not."))],
+        [
+            "out",
+            format_ndjson(
+                returns("cancelled", failed=True), says("Then not."), result("Then not.")
+            ),
+        ],
     )
     with talk(child, *ASKING, "--disallowedTools=Bash") as running:
         running.say(user("go"))
@@ -626,7 +636,7 @@ def test_a_forbidden_call_that_ran_unasked_ends_the_turn(box, talk):
         ["say", lifeline.path, "child"],
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), returns("done"))],
+        ["out", format_ndjson(INIT, calls(), returns("done"))],
         ["hang"],
     )
     with talk(child, *ASKING, "--disallowedTools=Bash") as running:
@@ -645,7 +655,7 @@ def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, ta
         ["record", str(box.recording)],
         [
             "out",
-            ndjson(
+            format_ndjson(
                 INIT, calls(), returns("done"), calls("call_2"), returns("done", call_id="call_2")
             ),
         ],
@@ -662,9 +672,9 @@ def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
     child = box.fake(
         HELLO,
         ["hear", "hi there"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
-        ["out", ndjson(returns("done"), says("After."), result("After."))],
+        ["out", format_ndjson(returns("done"), says("After."), result("After."))],
     )
     flags = ("-p", "hi there", "--output-format", "stream-json", *ASKING)
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
@@ -703,7 +713,7 @@ def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
     child = box.fake(
         ["read"],
         ["record", str(box.recording)],
-        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     )
     with talk(child) as running:
         running.say(user("one"), user("two"))
@@ -720,7 +730,7 @@ def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(
     """qwen's own --json-schema is for one turn, so in a conversation the answer is read here."""
     schema = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
     good, bad = (
-        ["out", ndjson(INIT, says(words), result(words))]
+        ["out", format_ndjson(INIT, says(words), result(words))]
         for words in ('```json\n{"n": 7}\n```', "Seven.")
     )
     child = box.fake(
@@ -759,7 +769,7 @@ def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_sessio
         HELLO,
         ["hear", "two"],
         ["record", str(box.recording)],
-        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     ]
     with talk(box.fakes(starting, fresh)) as running:
         running.say(user("one"))
@@ -780,7 +790,7 @@ def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
     for number in range(count):
         turns += [
             ["hear", f"number {number}."],
-            ["out", ndjson(INIT, says(f"{number}"), result(f"{number}"))],
+            ["out", format_ndjson(INIT, says(f"{number}"), result(f"{number}"))],
         ]
     with talk(box.fake(HELLO, *turns, ["hear", "never"])) as running:
         running.say(*(user(f"number {number}.") for number in range(count)))
@@ -794,7 +804,7 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT) + forged + ndjson(says("Hello."), result("Hello."))],
+        ["out", format_ndjson(INIT) + forged + format_ndjson(says("Hello."), result("Hello."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -809,7 +819,7 @@ def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(real_box, real_ta
     count = 4
     plans = []
     for number in range(count):
-        answer = ndjson(INIT, says("Hello."), result(f"{number}"))
+        answer = format_ndjson(INIT, says("Hello."), result(f"{number}"))
         plans.append(
             [HELLO, ["hear", "go"], ["spawn", lifeline.path, True], ["out", answer], ["leave", 0]]
         )
@@ -825,7 +835,7 @@ def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(real_box, real_ta
 def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
     """S16b"""
     child = box.fake(
-        HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), returns("done"), result())]
+        HELLO, ["hear", "go"], ["out", format_ndjson(INIT, calls(), returns("done"), result())]
     )
     hooks = {
         event: [{"hookCallbackIds": [event]}] for event in ("PreToolUse", "PostToolUse", "Stop")
@@ -847,9 +857,9 @@ def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls())],
+        ["out", format_ndjson(INIT, calls())],
         ["wait", gate.path],
-        ["out", ndjson(returns("it ran"), says("After."), result("After."))],
+        ["out", format_ndjson(returns("it ran"), says("After."), result("After."))],
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
@@ -875,9 +885,9 @@ def test_a_question_that_the_output_has_no_place_for_is_denied(box, form, monkey
     child = box.fake(
         HELLO,
         ["hear", "go on"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
-        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+        ["out", format_ndjson(returns("refused", True), says("After."), result("After."))],
         ["hear", "never"],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
@@ -890,13 +900,13 @@ def test_a_question_that_the_output_has_no_place_for_is_denied(box, form, monkey
 def test_an_answer_behind_a_long_queue_is_heard(box, talk):
     """The turn that waits for it would keep the queue as long as it is."""
     count = 100
-    turns = [["hear", "more"], ["out", ndjson(INIT, says("More."), result("More."))]] * count
+    turns = [["hear", "more"], ["out", format_ndjson(INIT, says("More."), result("More."))]] * count
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
-        ["out", ndjson(returns("done"), says("After."), result("After."))],
+        ["out", format_ndjson(returns("done"), says("After."), result("After."))],
         *turns,
         ["hear", "never"],
     )
@@ -915,10 +925,10 @@ def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, nameless)],
+        ["out", format_ndjson(INIT, nameless)],
         ["hear", "control_response"],
         ["record", str(box.recording)],
-        ["out", ndjson(says("After."), result("After."))],
+        ["out", format_ndjson(says("After."), result("After."))],
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
@@ -933,10 +943,10 @@ def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box
     leaving = [
         HELLO,
         ["hear", "one"],
-        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
         ["wait", gate.path],
     ]
-    fresh = [HELLO, ["hear", "two"], ["out", ndjson(INIT, says("Again."), result("Again."))]]
+    fresh = [HELLO, ["hear", "two"], ["out", format_ndjson(INIT, says("Again."), result("Again."))]]
     with talk(box.fakes(leaving, fresh)) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
@@ -953,12 +963,12 @@ def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
     child = box.fake(
         HELLO,
         ["hear", "one"],
-        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
         ["wait", gate.path],
-        ["out", ndjson(INIT, says("Woken."), result("Woken."))],
+        ["out", format_ndjson(INIT, says("Woken."), result("Woken."))],
         ["say", said.path, "woken"],
         ["hear", "two"],
-        ["out", ndjson(INIT, says("Two."), result("Two."))],
+        ["out", format_ndjson(INIT, says("Two."), result("Two."))],
     )
     with talk(child) as running:
         running.say(user("one"))
@@ -972,7 +982,7 @@ def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
 
 
 def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
-    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
     child = box.fake(HELLO, ["hear", "one"], turn, ["hear", "two"], ["leave", 0])
     with talk(child) as running:
         running.say(user("one"))
@@ -984,7 +994,7 @@ def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
 
 
 def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box, talk):
-    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
     with talk(box.fake(HELLO, ["hear", "one"], turn, ["hang"])) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
@@ -1002,7 +1012,7 @@ def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(bo
         ["hear", "two"],
         ["say", lifeline.path, "heard"],
         ["hear", '"interrupt"'],
-        ["out", ndjson(INIT) + CANCELLED],
+        ["out", format_ndjson(INIT) + CANCELLED],
         ["hear", "three"],
         TURN,
         ["hear", "never"],
@@ -1023,7 +1033,7 @@ def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_resu
     lifeline = box.lifeline()
     box.settings('[vendors.qwen]\ndriver = "one-way"\n')
     child = box.fake(
-        ["out_on", "SIGINT", ndjson(INIT) + CANCELLED, 130],
+        ["out_on", "SIGINT", format_ndjson(INIT) + CANCELLED, 130],
         ["say", lifeline.path, "there"],
         ["hang"],
     )
@@ -1042,7 +1052,7 @@ def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
         HELLO,
         ["hear", "one"],
         ["hear", '"interrupt"'],
-        ["out", ndjson(INIT) + CANCELLED],
+        ["out", format_ndjson(INIT) + CANCELLED],
         ["hear", "never"],
     )
     with talk(child) as running:
@@ -1063,7 +1073,7 @@ def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box,
         ["say", lifeline.path, "left"],
         ["hang"],
     ]
-    other = [HELLO, ["hear", "two"], ["out", ndjson(INIT, says("Worked."))], ["hang"]]
+    other = [HELLO, ["hear", "two"], ["out", format_ndjson(INIT, says("Worked."))], ["hang"]]
     with talk(box.fakes(leaving, other)) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
@@ -1081,7 +1091,7 @@ def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(real_b
     child = real_box.fake(
         HELLO,
         ["hear", "one"],
-        ["out", ndjson(INIT, says(long), result(long))],
+        ["out", format_ndjson(INIT, says(long), result(long))],
         ["say", said.path, "said"],
         ["hear", "two"],
         TURN,
@@ -1118,7 +1128,7 @@ def test_a_question_between_two_turns_is_refused(box, talk):
         ["hear", "one"],
         TURN,
         ["wait", gate.path],
-        ["out", ndjson(calls(), asks())],
+        ["out", format_ndjson(calls(), asks())],
         ["say", said.path, "asked"],
         ["hear", '"control_response"'],
         ["record", str(box.recording)],
@@ -1145,7 +1155,7 @@ def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks(), forbidden)],
+        ["out", format_ndjson(INIT, calls(), asks(), forbidden)],
         ["hear", "control_response"],
         ["hang"],
     )
@@ -1171,8 +1181,8 @@ def test_half_a_line_of_a_child_that_left_is_no_part_of_the_next_ones_first(box,
 
 def test_a_debug_log_has_each_question_and_what_was_decided(box, talk):
     child = box.fake(
-        HELLO, ["hear", '"user"'], ["out", ndjson(INIT, calls(), asks())], ["hear", '"control_response"'],
-        ["out", ndjson(returns("no", failed=True), result())], ["hear", "never"],
+        HELLO, ["hear", '"user"'], ["out", format_ndjson(INIT, calls(), asks())], ["hear", '"control_response"'],
+        ["out", format_ndjson(returns("no", failed=True), result())], ["hear", "never"],
     )  # fmt: skip
     with talk(child, "--shim-log", "debug") as running:
         running.say(user("go"))

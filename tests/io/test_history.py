@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from box import ANSWER, ASK, STREAM, ndjson
+from box import ANSWER, ASK, STREAM, format_ndjson
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_conversation_is_one_transcript(box, demo):
         {"type": "user", "message": {"role": "user", "content": words}} for words in ("one", "two")
     ]
     arguments = ("-p", "--input-format", "stream-json", *STREAM, "--replay-user-messages")
-    box.claude(*arguments, stdin=ndjson(*asked).encode(), **demo)
+    box.claude(*arguments, stdin=format_ndjson(*asked).encode(), **demo)
     (file,) = files(box)
     assert [words for words in read_texts(file) if words in ("one", "two")] == ["one", "two"]
 
@@ -58,7 +58,7 @@ def test_a_hook_is_told_where_the_transcript_is(box, demo):
     }
     asked = {"type": "user", "message": {"role": "user", "content": "hi"}}
     done = box.claude(
-        "--input-format", "stream-json", *STREAM, stdin=ndjson(start, asked).encode(), **demo
+        "--input-format", "stream-json", *STREAM, stdin=format_ndjson(start, asked).encode(), **demo
     )
     (told,) = [line["request"]["input"] for line in done.lines if line["type"] == "control_request"]
     (file,) = files(box)

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from box import ASK, ndjson
+from box import ASK, format_ndjson
 from casting import read_cast
 from profiling import HEAD, profiled, result_line, translation_of
 from support import check_turns, parse
@@ -60,7 +60,7 @@ TOLD = {
     "nests": [{"heard": 100, "known": 20, "said": 7, "price": 0.5}, {"heard": 10, "said": 3}],
     "name": "Polly",
 }
-NIGHT = ndjson({"type": "squawk", "sound": "Seeds."}, {"type": "sleep"})
+NIGHT = format_ndjson({"type": "squawk", "sound": "Seeds."}, {"type": "sleep"})
 KEYS = ("nests",)
 S = "11111111-2222-4333-8444-555566667777"
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from bench_inbound import LINES
-from box import ASK, CONVERSE, END, START, ndjson, text
+from box import ASK, CONVERSE, END, START, format_ndjson, text
 from support import check_turns
 
 from shim.conversation.drivers import open_translation
@@ -32,14 +32,14 @@ def long_line(done):
 
 
 def test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on(limited_box):
-    fake = limited_box.fake(["out", ndjson(START, text("One. "), LONG, text("Two."), END)])
+    fake = limited_box.fake(["out", format_ndjson(START, text("One. "), LONG, text("Two."), END)])
     done = limited_box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     assert (done.status, done.result["result"], long_line(done)) == (0, "One. Two.", 1)
 
 
 def test_a_line_below_the_limit_is_not_skipped(limited_box):
     words = "x" * (LIMIT - 100)
-    fake = limited_box.fake(["out", ndjson(START, text(words), END)])
+    fake = limited_box.fake(["out", format_ndjson(START, text(words), END)])
     done = limited_box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     assert (done.result["result"], long_line(done)) == (words, None)
 
@@ -47,7 +47,7 @@ def test_a_line_below_the_limit_is_not_skipped(limited_box):
 def test_the_account_shows_how_a_line_began_that_was_skipped(limited_box, shim, monkeypatch):
     monkeypatch.setattr(open_translation, "MAX_LINE_BYTES", LIMIT)  # `translate` reads no settings
     path = limited_box.path / "stream"
-    path.write_text(ndjson(START, text("Hello."), END) + "x" * 3 * LIMIT, encoding="utf-8")
+    path.write_text(format_ndjson(START, text("Hello."), END) + "x" * 3 * LIMIT, encoding="utf-8")
     _, _, complaint = shim("translate", "demo", str(path), "--account")
     assert json.loads(complaint)["repairs"] == {"line_too_long": {"count": 1, "first": "x" * 200}}
 
@@ -57,9 +57,9 @@ def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limi
     child = limited_box.fake(
         HELLO,
         ["hear", "one"],
-        ["out", ndjson(QWEN, long, says("One."), result("One."))],
+        ["out", format_ndjson(QWEN, long, says("One."), result("One."))],
         ["hear", "two"],
-        ["out", ndjson(QWEN, says("Two."), result("Two."))],
+        ["out", format_ndjson(QWEN, says("Two."), result("Two."))],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     with limited_box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
@@ -73,17 +73,19 @@ def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limi
 
 def test_a_real_claudes_line_is_skipped_too(limited_box):
     long = ODD.replace("caf", "x" * 3 * LIMIT)
-    child = limited_box.fake(["hear", "one"], ["out", ndjson(INIT) + long + ODD + ndjson(RESULT)])
+    child = limited_box.fake(
+        ["hear", "one"], ["out", format_ndjson(INIT) + long + ODD + format_ndjson(RESULT)]
+    )
     environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": child}
     with limited_box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
         running.say(user("one"))
         done = running.hang_up()
-    assert done.stdout.decode() == ndjson(INIT) + ODD + ndjson(RESULT)
+    assert done.stdout.decode() == format_ndjson(INIT) + ODD + format_ndjson(RESULT)
 
 
 def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited_box):
     child = limited_box.fake(
-        HELLO, ["hear", "two"], ["out", ndjson(QWEN, says("Two."), result("Two."))]
+        HELLO, ["hear", "two"], ["out", format_ndjson(QWEN, says("Two."), result("Two."))]
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     with limited_box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:

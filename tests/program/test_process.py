@@ -8,7 +8,7 @@ import subprocess
 import uuid
 
 import pytest
-from box import ANSWER, ASK, CONVERSE, END, START, STREAM, ndjson, text
+from box import ANSWER, ASK, CONVERSE, END, START, STREAM, format_ndjson, text
 from support import SEPARATORS, check_turns
 
 from shim.process import child as children
@@ -133,9 +133,9 @@ def test_every_line_is_written_as_soon_as_it_is_known(box):
     """P8: nothing waits in a buffer for what comes later."""
     gate = box.gate()
     child = box.fake(
-        ["out", ndjson(START, text("One."), *USE)],
+        ["out", format_ndjson(START, text("One."), *USE)],
         ["wait", gate.path],
-        ["out", ndjson(RETURN, END)],
+        ["out", format_ndjson(RETURN, END)],
     )
     with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
         said = running.read_until(b'"tool_use"')
@@ -163,7 +163,9 @@ def test_what_a_vendor_breaks_is_whole_on_our_stdout(box):
     printed.
     """
     path = box.path / "broken"
-    path.write_bytes(ndjson(START).encode() + BROKEN + ndjson(text(" end"), END).encode())
+    path.write_bytes(
+        format_ndjson(START).encode() + BROKEN + format_ndjson(text(" end"), END).encode()
+    )
     for partial in (False, True):
         flags = ["--include-partial-messages"] * partial
         done = box.claude(*ASK, *flags, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["cat", str(path)]))
@@ -196,7 +198,8 @@ def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limi
     back = {"type": "result", "id": "c1", "output": long if what == "result" else "a"}
     path = box.path / "long"
     path.write_text(
-        ndjson(START, use, back, text(long if what == "text" else "Hello."), END), encoding="utf-8"
+        format_ndjson(START, use, back, text(long if what == "text" else "Hello."), END),
+        encoding="utf-8",
     )
     flags = ["--include-partial-messages"] * partial
     child = box.fake(["cat", str(path)])
@@ -276,7 +279,10 @@ def test_an_idle_conversation_ends_with_its_stdin(box):
         },
     )
     child = box.fake(
-        ["hear", "initialize"], ["hear", "go"], ["out", ndjson(init, done)], ["hear", "never"]
+        ["hear", "initialize"],
+        ["hear", "go"],
+        ["out", format_ndjson(init, done)],
+        ["hear", "never"],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
@@ -341,7 +347,7 @@ def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box)
 def test_a_message_that_comes_in_the_middle_of_a_turn_waits_for_its_own(box):
     """C16"""
     gate = box.gate()
-    busy = [["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)]]
+    busy = [["out", TALKING], ["wait", gate.path], ["out", format_ndjson(text("done."), END)]]
     child = box.fakes(busy, [["out", IDLE]])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     with box.running(
@@ -429,7 +435,7 @@ def test_a_model_passes_through_and_the_vendors_own_name_for_it_is_shown(box):
     """F9"""
     nameless = {name: value for name, value in START.items() if name != "model"}
     for start, model in ((nameless, "zzz"), (START | {"model": "zzz-2026"}, "zzz-2026")):
-        child = box.fake(["read"], ["out", ndjson(start, text("Hello."), END)])
+        child = box.fake(["read"], ["out", format_ndjson(start, text("Hello."), END)])
         done = box.claude("hi", *STREAM, "--model", "zzz", SHIM_VENDOR="demo", SHIM_BIN=child)
         assert (done.status, done.init["model"]) == (0, model)
 
@@ -440,7 +446,7 @@ def test_a_model_passes_through_and_the_vendors_own_name_for_it_is_shown(box):
 def test_a_limit_of_turns_ends_what_would_go_on(box, limit, reached):
     """F10: zero is no limit."""
     replies = [event for number in (1, 2) for event in (_call(number), _return(number))]
-    child = box.fake(["read"], ["out", ndjson(START, *replies, text("Done."), END)])
+    child = box.fake(["read"], ["out", format_ndjson(START, *replies, text("Done."), END)])
     done = box.claude("hi", *STREAM, "--max-turns", limit, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert done.status == int(reached)
     if reached:
@@ -463,7 +469,7 @@ def _return(number):
 def test_what_can_be_told_by_its_first_characters_begins_with_its_type(box):
     """S15: readers look for `{"type":"assistant"` at the beginning of a line."""
     child = box.fake(
-        ["read"], ["out", ndjson(START, text("One."), *USE, RETURN, text("Two."), END)]
+        ["read"], ["out", format_ndjson(START, text("One."), *USE, RETURN, text("Two."), END)]
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     lines = (

@@ -18,7 +18,7 @@ from box import (
     START,
     STREAM,
     TELL_VERSION,
-    ndjson,
+    format_ndjson,
     run_shim,
     text,
 )
@@ -179,7 +179,7 @@ def test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument(box, ident
             "session_id": identity,
         },
     ]
-    box.fake(["record", str(box.recording)], ["out", ndjson(*events)], name="cake")
+    box.fake(["record", str(box.recording)], ["out", format_ndjson(*events)], name="cake")
     first = box.claude(*ASK, "--session-id", U, SHIM_VENDOR="cake")
     check_turns(first.stdout, False)
     kept = list((box.state / "sessions").iterdir()) if (box.state / "sessions").exists() else []
@@ -545,7 +545,8 @@ def test_what_never_ends_is_bounded(box, hostile):
         ),
     }
     stream.write_text(
-        ndjson(START) + "".join(parts[hostile]) + ndjson(text("Hello."), END), encoding="utf-8"
+        format_ndjson(START) + "".join(parts[hostile]) + format_ndjson(text("Hello."), END),
+        encoding="utf-8",
     )
     done = box.claude(
         *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.program("standin", f"exec cat {stream}\n")
@@ -577,7 +578,9 @@ def test_what_a_person_watches_obeys_nothing(box):
         text(ESCAPES),
         {"type": "thinking", "text": ESCAPES},
     ]
-    fake = box.fake(["out", ndjson(*events, call, output, text("[red]not markup[/red]"), END)])
+    fake = box.fake(
+        ["out", format_ndjson(*events, call, output, text("[red]not markup[/red]"), END)]
+    )
     done = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=fake))
     assert done.status == 0
     visible(done.stdout.decode())
@@ -722,7 +725,7 @@ MARK = "[REDACTED:github-token]"
 KEY = f"-----BEGIN PRIVATE KEY-----\n{random(64)}\n-----END PRIVATE KEY-----"
 PIECES = [text(f"{GITHUB} {KEY} "[start : start + 7]) for start in range(0, 190, 7)]
 SHELL = {"type": "call", "id": "t", "name": "Bash", "input": {"command": f"echo {GITHUB}"}}
-LEAKS = ndjson(
+LEAKS = format_ndjson(
     START,
     *PIECES,
     SHELL,
@@ -763,13 +766,13 @@ def test_what_was_redacted_is_counted_in_the_result(box):
 def test_a_secret_never_reaches_a_log(box, redact):
     odd = (
         f"not json at all, token: {GITHUB}\n"
-        + ndjson({"type": f"odd {GITHUB}"})
+        + format_ndjson({"type": f"odd {GITHUB}"})
         + "x" * 190
         + f" {GITHUB}\n"
     )
     demo = {
         "SHIM_VENDOR": "demo",
-        "SHIM_BIN": box.fake(["out", ndjson(START) + odd + ndjson(text("x"), END)]),
+        "SHIM_BIN": box.fake(["out", format_ndjson(START) + odd + format_ndjson(text("x"), END)]),
     }
     log = box.path / "shim.log"
     box.claude(*ASK, SHIM_LOG=f"info:{log}", SHIM_REDACT=redact, **demo)
@@ -793,7 +796,7 @@ def test_a_secret_in_a_name_an_id_or_a_folder_is_said_nowhere_where_all_is_redac
     start = START | {"cwd": f"/work/{GITHUB}", "model": GITHUB, "tools": ["Read", GITHUB]}
     call = {"type": "call", "id": GITHUB, "name": GITHUB, "input": {}}
     result = {"type": "result", "id": GITHUB, "output": "done"}
-    said = ndjson(start, call, result, call, result, text("done"), END)
+    said = format_ndjson(start, call, result, call, result, text("done"), END)
     folder = box.cwd / GITHUB
     folder.mkdir()
     environment = box.environment(
@@ -824,7 +827,7 @@ def test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted(box):
 
 def test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted(box):
     large = {"type": "result", "id": "t", "output": "line\n" * 60_000 + GITHUB + "\nline" * 10_000}
-    said = ndjson(START, SHELL, large, text("done"), END)
+    said = format_ndjson(START, SHELL, large, text("done"), END)
     done = box.claude(*ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", said]))
     assert done.status == 0
     (kept,) = (box.state / "spill").glob("*/*.txt")
@@ -843,10 +846,17 @@ def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
         ["hear", "go"],
         [
             "out",
-            ndjson(two_way.INIT, two_way.calls(command=command), two_way.asks(command=command)),
+            format_ndjson(
+                two_way.INIT, two_way.calls(command=command), two_way.asks(command=command)
+            ),
         ],
         ["hear", "control_response"],
-        ["out", ndjson(two_way.returns(GITHUB), two_way.says("After."), two_way.result("After."))],
+        [
+            "out",
+            format_ndjson(
+                two_way.returns(GITHUB), two_way.says("After."), two_way.result("After.")
+            ),
+        ],
         ["record", str(box.recording)],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child, "SHIM_REDACT": "all"}
@@ -873,10 +883,15 @@ def test_a_hooks_input_is_never_redacted(box):
         ["hear", "go"],
         [
             "out",
-            ndjson(two_way.INIT, two_way.calls(command=command), two_way.asks(command=command)),
+            format_ndjson(
+                two_way.INIT, two_way.calls(command=command), two_way.asks(command=command)
+            ),
         ],
         ["hear", "control_response"],
-        ["out", ndjson(two_way.returns("ok"), two_way.says("After."), two_way.result("After."))],
+        [
+            "out",
+            format_ndjson(two_way.returns("ok"), two_way.says("After."), two_way.result("After.")),
+        ],
         ["record", str(box.recording)],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child, "SHIM_REDACT": "all"}
@@ -929,7 +944,7 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
         **counted,
         **session,
     }
-    lines = ndjson(init, {"type": "assistant", "message": said, **session}, question, result)
+    lines = format_ndjson(init, {"type": "assistant", "message": said, **session}, question, result)
     words = box.path / "lines"
     words.write_text(lines, encoding="utf-8")
     script = f"{TELL_VERSION}read -r go; echo '{GITHUB}' >&2; cat {words}; exec cat >/dev/null\n"
@@ -960,7 +975,7 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
     lifeline, gate = box.lifeline(), box.gate()
     steps = (
         ["say", lifeline.path, "child"],
-        ["out", ndjson(START)],
+        ["out", format_ndjson(START)],
         ["wait", gate.path],
         ["fill", 1_000_000],
         ["hang"],
@@ -992,7 +1007,7 @@ def test_a_bug_of_ours_ends_in_a_result(local_box, capfd, monkeypatch):
 
 def test_a_bug_in_a_translator_costs_one_event(box):
     events = [{"type": "call"}, {"type": "text"}, {"type": "reply", "usage": 7}, {"type": "start"}]
-    fake = box.fake(["out", ndjson(START, *events, text("Hello."), END)])
+    fake = box.fake(["out", format_ndjson(START, *events, text("Hello."), END)])
     done = box.claude("-p", "hi", *STREAM, SHIM_VENDOR="demo", SHIM_BIN=fake)
     check_turns(done.stdout, False)
     assert done.result["result"] == "Hello."

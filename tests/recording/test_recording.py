@@ -15,7 +15,19 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from box import ANSWER, ASK, CONVERSE, END, PATIENCE, SHIM, START, STREAM, Running, ndjson, text
+from box import (
+    ANSWER,
+    ASK,
+    CONVERSE,
+    END,
+    PATIENCE,
+    SHIM,
+    START,
+    STREAM,
+    Running,
+    format_ndjson,
+    text,
+)
 from casting import read_cast, stream_of
 from fake_secrets import SECRETS, random
 from support import FIXTURES
@@ -192,7 +204,7 @@ def test_a_childs_bytes_are_exact_also_where_nobody_translates_them(box, ask, ca
 
 def test_what_is_no_json_and_no_text_is_exact_and_repairs_are_noted(box, ask, casts):
     path = box.path / "broken"
-    path.write_bytes(ndjson(START).encode() + BROKEN + b"\x00\xff no end")
+    path.write_bytes(format_ndjson(START).encode() + BROKEN + b"\x00\xff no end")
     done = ask(box.fake(["cat", str(path)]))
     (cast,) = casts()
     assert (cast.stream("o"), cast.stream("O")) == (path.read_bytes(), done.stdout)
@@ -203,12 +215,12 @@ def test_what_is_no_json_and_no_text_is_exact_and_repairs_are_noted(box, ask, ca
 def test_a_large_line_and_a_large_stream_are_exact(box, ask, casts):
     path = box.path / "large"
     lines = [
-        ndjson(START),
-        ndjson(text("x" * 3_000_000)),
-        ndjson(text("ü" * 700_000)),
-        ndjson(text("y")) * 20_000,
+        format_ndjson(START),
+        format_ndjson(text("x" * 3_000_000)),
+        format_ndjson(text("ü" * 700_000)),
+        format_ndjson(text("y")) * 20_000,
     ]
-    path.write_text("".join([*lines, ndjson(END)]), encoding="utf-8")
+    path.write_text("".join([*lines, format_ndjson(END)]), encoding="utf-8")
     done = ask(box.fake(["cat", str(path)]))
     (cast,) = casts()
     assert done.status == 0 and (cast.stream("o"), cast.stream("O")) == (
@@ -276,11 +288,11 @@ def test_a_conversation_with_a_child_a_turn_is_one_cast(box, talk, casts):
 
 def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, casts):
     turn = [
-        ["out", ndjson(QWEN, calls(), asks())],
+        ["out", format_ndjson(QWEN, calls(), asks())],
         ["hear", '"behavior"'],
-        ["out", ndjson(returns("ok"), result())],
+        ["out", format_ndjson(returns("ok"), result())],
     ]
-    child = box.fake(HELLO, ["hear", "one"], *turn, ["hear", "two"], ["out", ndjson(says("x"), result())],
+    child = box.fake(HELLO, ["hear", "one"], *turn, ["hear", "two"], ["out", format_ndjson(says("x"), result())],
                      ["record", str(box.recording)], ["hear", "never"])  # fmt: skip
     with talk(child, *ASKING, vendor="qwen") as running:
         running.say(user("one"))
@@ -298,12 +310,12 @@ def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, cas
     assert (
         cast.stream("o")
         == "".join(step[1] for step in (turn[0], turn[2])).encode()
-        + ndjson(says("x"), result()).encode()
+        + format_ndjson(says("x"), result()).encode()
     )
 
 
 def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, casts):
-    with talk(box.fake(["out", ndjson(START, text("I am "))], ["hang"])) as running:
+    with talk(box.fake(["out", format_ndjson(START, text("I am "))], ["hang"])) as running:
         running.say(user("go"))
         running.read_until(b"init")
         running.say(control("c1", "interrupt"))
@@ -317,7 +329,11 @@ def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, cast
 
 def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts):
     child = box.fake(
-        ["hear", "initialize"], ["out", ndjson(REPLY)], ["hear", "one"], ["out", TURN], ["leave", 0]
+        ["hear", "initialize"],
+        ["out", format_ndjson(REPLY)],
+        ["hear", "one"],
+        ["out", TURN],
+        ["leave", 0],
     )
     with talk(child, vendor="claude") as running:
         running.say(
@@ -326,7 +342,12 @@ def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts)
         )
         done = running.hang_up()
     (cast,) = casts()
-    assert cast.stream("o") == cast.stream("O") == done.stdout == (ndjson(REPLY) + TURN).encode()
+    assert (
+        cast.stream("o")
+        == cast.stream("O")
+        == done.stdout
+        == (format_ndjson(REPLY) + TURN).encode()
+    )
     assert cast.stream("i") == cast.stream("I") and cast.stream("i").count(b"\n") == 2
 
 
@@ -389,8 +410,8 @@ def test_a_run_that_is_refused_is_recorded_too(box, folder, casts, words, enviro
 
 
 def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
-    child = box.fake(["out", ndjson(START, {"type": "call", "id": "c1", "name": "Bash", "input": {}})],
-                     ["out", ndjson({"type": "result", "id": "c1", "output": "x" * 200_000})], ["hang"])  # fmt: skip
+    child = box.fake(["out", format_ndjson(START, {"type": "call", "id": "c1", "name": "Bash", "input": {}})],
+                     ["out", format_ndjson({"type": "result", "id": "c1", "output": "x" * 200_000})], ["hang"])  # fmt: skip
     box.settings(f'record = "{folder}/"\nidle_timeout = 0.2\n')
     box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     (cast,) = casts()
@@ -587,8 +608,8 @@ def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wa
 ):
     box.settings(f"record_strict = {str(strict).lower()}\ntranscripts = false\n")
     gate = box.gate()
-    child = box.fake(["out", ndjson(START)], ["repeat", ndjson(text("word ")), 3000], ["wait", gate.path],
-                     ["out", ndjson(END)])  # fmt: skip
+    child = box.fake(["out", format_ndjson(START)], ["repeat", format_ndjson(text("word ")), 3000], ["wait", gate.path],
+                     ["out", format_ndjson(END)])  # fmt: skip
     environment = {
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": child,
@@ -634,7 +655,9 @@ def test_a_cast_is_not_larger_than_it_may_become(box, ask, casts):
     box.settings("record_max_bytes = 30000\n")
     done = ask(
         box.fake(
-            ["out", ndjson(START)], ["repeat", ndjson(text("word ")), 3000], ["out", ndjson(END)]
+            ["out", format_ndjson(START)],
+            ["repeat", format_ndjson(text("word ")), 3000],
+            ["out", format_ndjson(END)],
         )
     )
     (cast,) = casts()
@@ -673,7 +696,7 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
         stderr += f"warning: {whole} \n"
         prompts.append(f" {whole} ")
     out, complaint = box.path / "out", box.path / "complaint"
-    out.write_text(ndjson(*events, END), encoding="utf-8")
+    out.write_text(format_ndjson(*events, END), encoding="utf-8")
     complaint.write_text(stderr, encoding="utf-8")
     child = box.program("vendor", f"cat >/dev/null; cat {complaint} >&2; exec cat {out}\n")
     log = box.path / "log"
@@ -708,7 +731,7 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
 
 
 def test_nothing_is_blanked_where_nobody_wants_it(box, ask, casts):
-    ask(box.fake(["read"], ["out", ndjson(START, text(SECRET), END)]), "-p", f"do {SECRET}")
+    ask(box.fake(["read"], ["out", format_ndjson(START, text(SECRET), END)]), "-p", f"do {SECRET}")
     (cast,) = casts()
     assert SECRET.encode() in cast.stream("o") and SECRET.encode() in cast.stream("I")
 

@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from box import ANSWER, ASK, STREAM, ndjson
+from box import ANSWER, ASK, STREAM, format_ndjson
 from sweeps import each
 
 from shim.core.claude.argv.parse import parse_argv
@@ -174,7 +174,7 @@ def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):
 def test_a_denied_tool_is_not_listed_and_stops_the_turn(box):
     call = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "rm -rf x"}}
     first, *rest = ANSWER.splitlines(keepends=True)
-    child = box.fake(["read"], ["out", first + ndjson(call) + "".join(rest)])
+    child = box.fake(["read"], ["out", first + format_ndjson(call) + "".join(rest)])
     settings = json.dumps({"permissions": {"deny": ["Bash(rm *)", "Read"]}})
     done = box.claude("hi", *STREAM, "--settings", settings, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert done.init["tools"] == ["Bash"]

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from box import ASK, ndjson
+from box import ASK, format_ndjson
 from support import brief, check_turns
 from sweeps import each
 
@@ -87,7 +87,7 @@ error = "about"
 name = "Bash"
 args = { command = { join = "words", sep = " " } }
 """
-NIGHT = ndjson(
+NIGHT = format_ndjson(
     {"type": "wake", "perch": "perch-7", "voice": "grey-1"},
     {"type": "squawk", "sound": "Let me "},
     {"type": "squawk", "sound": "look."},
@@ -409,7 +409,7 @@ def test_what_json_cannot_say_is_refused_the_second_time_too(local_box, wrong):
 def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
     text = PARROT.replace('"request"', '"thread_total"')
     write(box, text.replace('emit = "usage"\nusage', 'emit = "result"\nusage'))
-    night = ndjson(
+    night = format_ndjson(
         {"type": "wake", "perch": "perch-7", "voice": "grey-1"}, {"type": "squawk", "sound": "a"}
     )
     said = []
@@ -417,7 +417,8 @@ def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
         box.fake(
             [
                 "out",
-                night + ndjson({"type": "breath", "heard": heard, "known": known, "said": told}),
+                night
+                + format_ndjson({"type": "breath", "heard": heard, "known": known, "said": told}),
             ],
             name="parrot",
         )

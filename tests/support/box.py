@@ -109,7 +109,7 @@ def text(words: str) -> Line:
     return {"type": "text", "text": words}
 
 
-def ndjson(*events: Line) -> str:
+def format_ndjson(*events: Line) -> str:
     """Events as a child prints them."""
     return "".join(json.dumps(event) + "\n" for event in events)
 
@@ -140,7 +140,7 @@ TELL_VERSION = (
 )
 
 
-ANSWER = ndjson(START, text("Hello."), END)
+ANSWER = format_ndjson(START, text("Hello."), END)
 
 
 class Lifeline:

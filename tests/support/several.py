@@ -5,7 +5,7 @@ prints.
 from pathlib import Path
 from typing import Any
 
-from box import Box, ndjson
+from box import Box, format_ndjson
 from support import Line
 
 PROFILE = """
@@ -99,7 +99,7 @@ def failed(why: str) -> Line:
 
 def answer(name: str) -> str:
     """A whole stream of the vendor called `name`."""
-    return ndjson(
+    return format_ndjson(
         hello(f"{name}-1", model=f"{name}-model", tools=["shell"]), say(f"I am {name}."), BYE
     )
 
@@ -136,7 +136,7 @@ class Several:
         """What the program of a vendor does, whenever it is started; its last start is recorded."""
         self.box.fake(
             ["record", str(self.recording(name))],
-            ["out", ndjson(*events)],
+            ["out", format_ndjson(*events)],
             ["complain", stderr],
             ["leave", code],
             name=name,

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from box import ASK, END, START, Box, Done, ndjson, run_shim, text
+from box import ASK, END, START, Box, Done, format_ndjson, run_shim, text
 from hypothesis import given
 from hypothesis import strategies as st
 from support import SEEDS, Stage, check_turns, fixture_cases, parse, result_of
@@ -457,7 +457,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
         folder = tmp_path_factory.mktemp(f"truth{number}")
         place = Box(folder)
         steps = [
-            ["out", printed if isinstance(printed, str) else ndjson(*printed)],
+            ["out", printed if isinstance(printed, str) else format_ndjson(*printed)],
             ["complain", stderr],
         ]
         steps.append(["die", ending] if isinstance(ending, str) else ["leave", ending])

@@ -13,7 +13,7 @@ import sys
 from textwrap import indent
 
 import pytest
-from box import ASK, CONVERSE, STREAM, ndjson, run_shim
+from box import ASK, CONVERSE, STREAM, format_ndjson, run_shim
 from hosting_box import HostingBox
 
 from shim.bridge import registry
@@ -41,12 +41,17 @@ STAYS = ["hear", "never"]
 
 
 def turn(words):
-    return ["out", ndjson(INIT, says(words), result(words))]
+    return ["out", format_ndjson(INIT, says(words), result(words))]
 
 
 ASKING_CHILD = (
-    *(HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hear", "control_response"]),
-    *(["out", ndjson(returns("done"))], turn("Ok."), STAYS),
+    *(
+        HELLO,
+        ["hear", "go"],
+        ["out", format_ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+    ),
+    *(["out", format_ndjson(returns("done"))], turn("Ok."), STAYS),
 )
 
 
@@ -290,7 +295,7 @@ def test_a_question_that_somebody_else_answers_is_taken_back(hosting_box):
 
 
 def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(hosting_box):
-    hosting_box.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
+    hosting_box.vendor(HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS)
     with talk(hosting_box, **BRIDGE) as running:
         running.say(user("one"))
         running.read_until(b"Begun.")
@@ -365,7 +370,7 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
     hosting_box,
 ):
     """B50"""
-    hosting_box.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
+    hosting_box.vendor(HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS)
     with talk(hosting_box, **BRIDGE) as running:
         running.say(user("one"))
         running.read_until(b"Begun.")
@@ -409,7 +414,7 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
     """The child was told no rules, and asks about fewer calls without them: the next one is told."""
     record = ["record", str(hosting_box.box.recording)]
     first = [HELLO, ["hear", "one"], turn("First."), STAYS]
-    denied = ["out", ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
+    denied = ["out", format_ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
     hosting_box.environment["SHIM_BIN"] = hosting_box.box.fakes(
         first, [*ASKING_CHILD[:4], record, denied, STAYS]
     )
@@ -470,9 +475,14 @@ def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(hosting_box)
 
 def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(hosting_box):
     gate = hosting_box.box.gate()
-    first = (HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], ["wait", gate.path])
+    first = (
+        HELLO,
+        ["hear", "one"],
+        ["out", format_ndjson(INIT, says("Begun."))],
+        ["wait", gate.path],
+    )
     hosting_box.vendor(
-        *first, ["out", ndjson(result("First."))], ["hear", "two"], turn("Second."), STAYS
+        *first, ["out", format_ndjson(result("First."))], ["hear", "two"], turn("Second."), STAYS
     )
     with talk(hosting_box, **BRIDGE) as running:
         running.say(user("one"))
@@ -502,7 +512,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
 
 
 def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result(hosting_box):
-    hosting_box.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
+    hosting_box.vendor(HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS)
     with talk(hosting_box, **BRIDGE) as running:
         running.say(user("one"))
         running.read_until(b"Begun.")
@@ -514,10 +524,10 @@ def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result
 
 
 def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hosting_box):
-    cut = ["out", ndjson(result(error="Operation cancelled."))]
+    cut = ["out", format_ndjson(result(error="Operation cancelled."))]
     begun_turn = (
         ["hear", "two"],
-        ["out", ndjson(INIT, says("Begun."))],
+        ["out", format_ndjson(INIT, says("Begun."))],
         ["hear", '"interrupt"'],
         cut,
         STAYS,
@@ -586,7 +596,7 @@ def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began
     gate = hosting_box.box.gate()
     slow = (
         ["hear", "two"],
-        ["out", ndjson(INIT, says("Begun."))],
+        ["out", format_ndjson(INIT, says("Begun."))],
         ["wait", gate.path],
         turn("Second."),
     )
@@ -741,7 +751,7 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
     """The host has read them when it began."""
     record, flags, variables = ["record", str(hosting_box.box.recording)], (), {}
     first = [HELLO, ["hear", "one"], turn("First."), STAYS]
-    denied = ["out", ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
+    denied = ["out", format_ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
     hosting_box.environment["SHIM_BIN"] = hosting_box.box.fakes(
         first, [*ASKING_CHILD[:4], record, denied, STAYS]
     )

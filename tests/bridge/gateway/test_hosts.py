@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 import sweeps
-from box import PATIENCE, ndjson, start_shim
+from box import PATIENCE, format_ndjson, start_shim
 from hosting_box import HostingBox
 from web import Endpoint, Told, Web, ask_at, stream_at
 
@@ -25,12 +25,12 @@ from tests.bridge.test_link import HEARS_LATE, RUNS
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
 
 STAYS = ["hear", "never"]
-ASKS = (["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hear", "control_response"])
-OK = (["out", ndjson(returns("done"), says("Ok."), result("Ok."))], STAYS)
+ASKS = (["hear", "go"], ["out", format_ndjson(INIT, calls(), asks())], ["hear", "control_response"])
+OK = (["out", format_ndjson(returns("done"), says("Ok."), result("Ok."))], STAYS)
 
 
 def turn(words):
-    return ["out", ndjson(INIT, says(words), result(words))]
+    return ["out", format_ndjson(INIT, says(words), result(words))]
 
 
 @pytest.fixture
@@ -427,7 +427,7 @@ def settled_descriptors(web):
 MANY = 300
 CHATTY = tuple(
     itertools.chain.from_iterable(
-        (["out", ndjson(says(f"line {number}"))],) for number in range(MANY)
+        (["out", format_ndjson(says(f"line {number}"))],) for number in range(MANY)
     )
 )
 
@@ -440,9 +440,9 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(hosting_box, box, 
     hosting_box.vendor(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT)],
+        ["out", format_ndjson(INIT)],
         *CHATTY,
-        ["out", ndjson(result("Over."))],
+        ["out", format_ndjson(result("Over."))],
         STAYS,
     )
     chance, token = random.Random(7), TokenFile(hosting_box.variables).load_tokens().drive

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from box import ndjson
+from box import format_ndjson
 from hosting import PATIENCE, lines, until, until_result
 
 from shim.bridge import registry, sockets, start
@@ -33,7 +33,7 @@ from tests.conversation.test_two_way import (
     returns,
 )
 
-ASKING = (HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hang"])
+ASKING = (HELLO, ["hear", "go"], ["out", format_ndjson(INIT, calls(), asks())], ["hang"])
 SESSION = "0123abcd-0000-4000-8000-000000000001"
 ALLOW = {"behavior": "allow", "updatedInput": {"command": "touch x"}}
 
@@ -228,7 +228,7 @@ async def test_a_question_keeps_a_session_alive_without_anybody(host_runtime):
     }
 
     def say(**line):
-        assert host_runtime.runner.on_conversation_lines(ndjson(line).encode()) == ""
+        assert host_runtime.runner.on_conversation_lines(format_ndjson(line).encode()) == ""
 
     with anyio.fail_after(PATIENCE):
         async with host_runtime.serve_clients():

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, START, ndjson, text
+from box import ANSWER, ASK, END, PATIENCE, START, format_ndjson, text
 from fake_secrets import random
 from flat import check_flat, short
 
@@ -80,13 +80,15 @@ def test_a_prompt_with_nobody_behind_stdin(box):
 
 
 def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
-    child = box.fake(["out", ndjson(START, text("Hel"), text("lo."), END)])
+    child = box.fake(["out", format_ndjson(START, text("Hel"), text("lo."), END)])
     assert short(start(box, "--prompt", "x", child=child).lines)[1:3] == ["text Hel", "text lo."]
 
 
 def test_every_line_is_flushed_when_it_comes(box):
     gate = box.gate()
-    child = box.fake(["out", ndjson(START, text("now"))], ["wait", gate.path], ["out", ndjson(END)])
+    child = box.fake(
+        ["out", format_ndjson(START, text("now"))], ["wait", gate.path], ["out", format_ndjson(END)]
+    )
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b'"content":"now"')
         gate.open()
@@ -140,7 +142,9 @@ def _fixture(name):
 
 def test_a_huge_result_is_cut_with_the_whole_in_a_file(box):
     result = RESULT | {"output": "x" * 400_000}
-    done = start(box, "--prompt", "x", child=box.fake(["out", ndjson(START, CALL, result, END)]))
+    done = start(
+        box, "--prompt", "x", child=box.fake(["out", format_ndjson(START, CALL, result, END)])
+    )
     (turn,) = check_flat(done.stdout)
     (said,) = (line["content"] for line in turn if line["type"] == "tool_result")
     path = said.partition("the whole is in ")[2].partition(" ")[0]
@@ -170,7 +174,7 @@ def test_the_tabs_id_is_known_again_with_every_turn(box):
 def _session(box):
     return box.fake(
         ["record", str(box.recording)],
-        ["out", ndjson(START | {"session": "vendor-1"}, text("x"), END)],
+        ["out", format_ndjson(START | {"session": "vendor-1"}, text("x"), END)],
     )
 
 
@@ -218,7 +222,7 @@ def test_the_uuid_of_a_name_is_always_the_same():
 
 
 def test_history_lists_find_the_session_in_claudes_lines(box):
-    answer = ndjson(
+    answer = format_ndjson(
         START | {"session": "v"}, text("Hel"), text("lo."), CALL, RESULT, text("Bye."), END
     )
     start(box, "--session-id", U, "--prompt", "hi there", child=box.fake(["out", answer]))
@@ -327,7 +331,9 @@ def test_r10_a_vendor_that_is_not_logged_in_is_a_system_error(box):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_in_a_result(box, number):
-    child = box.fake(["out", ndjson(START, text("half"))], ["exit_on", "SIGINT", 1], ["hang"])
+    child = box.fake(
+        ["out", format_ndjson(START, text("half"))], ["exit_on", "SIGINT", 1], ["hang"]
+    )
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b"half")
         running.signal(number)
@@ -340,11 +346,11 @@ def test_a_signal_ends_in_a_result(box, number):
 
 # -- R11 -------------------------------------------------------------------------------------------
 
-HALF = ndjson(START | {"session": "vendor-1"}, text("one "))
+HALF = format_ndjson(START | {"session": "vendor-1"}, text("one "))
 
 
 def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
-    whole = ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)
+    whole = format_ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)
     child = box.fakes(
         [["out", HALF]],
         [["record", str(box.recording)], ["read"], ["record", str(box.recording)], ["out", whole]],
@@ -370,7 +376,7 @@ def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
 def test_r11_so_it_is_through_the_door_of_claude(box):
     child = box.fakes(
         [["out", HALF]],
-        [["out", ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)]],
+        [["out", format_ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)]],
     )
     done = box.claude(*ASK, SHIM_DIALECT="yume", SHIM_VENDOR="demo", SHIM_BIN=child)
     assert short(check_flat(done.stdout)[0])[1:3] == ["text one ", "text two"]
@@ -385,7 +391,7 @@ def test_r11_it_is_asked_for_once_more_and_not_twice(box):
 
 
 def test_r11_a_call_that_was_seen_is_never_made_again(box):
-    child = box.fakes([["out", ndjson(START, CALL)]], [["out", ANSWER]])
+    child = box.fakes([["out", format_ndjson(START, CALL)]], [["out", ANSWER]])
     (turn,) = check_flat(start(box, "--prompt", "hello", child=child).stdout)
     assert turn[-2]["is_error"] and "text Hello." not in short(turn)
 
@@ -410,9 +416,9 @@ def test_r11_a_vendor_that_stays_is_told_again(box):
     child = box.fake(
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, says("half"), lost)],
+        ["out", format_ndjson(INIT, says("half"), lost)],
         ["hear", "go"],
-        ["out", ndjson(says("half"), result("half"))],
+        ["out", format_ndjson(says("half"), result("half"))],
         ["hear", "never"],
     )
     with start_with_open_stdin(box, child, vendor="qwen") as running:
@@ -428,9 +434,9 @@ def test_r11_a_vendor_that_stays_is_told_again(box):
 
 def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
     begin = START | {"session": "v"}
-    second = ["out", ndjson(begin, text("two"), END)]
+    second = ["out", format_ndjson(begin, text("two"), END)]
     child = box.fakes(
-        [["out", ndjson(begin, text("one"), END)]], [["record", str(box.recording)], second]
+        [["out", format_ndjson(begin, text("one"), END)]], [["record", str(box.recording)], second]
     )
     with start_with_open_stdin(box, child, "--session-id", "tab-1") as running:
         running.say(user("first"), "$")
@@ -445,7 +451,7 @@ def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
 
 
 def test_frames_that_are_there_before_we_are_are_heard(box):
-    child = box.fake(["out", ndjson(START | {"session": "v"}, text("x"), END)])
+    child = box.fake(["out", format_ndjson(START | {"session": "v"}, text("x"), END)])
     done = start(
         box, child=child, stdin=b"\n$\n" + frames(user("one"), {"type": "dance"}, user("two"))
     )
@@ -467,11 +473,11 @@ def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, words):
 def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
     child = box.fakes(
         [
-            ["out", ndjson(START | {"session": "v"}, text("half"))],
+            ["out", format_ndjson(START | {"session": "v"}, text("half"))],
             ["exit_on", "SIGINT", 1],
             ["hang"],
         ],
-        [["out", ndjson(START | {"session": "v"}, text("next"), END)]],
+        [["out", format_ndjson(START | {"session": "v"}, text("next"), END)]],
     )
     with start_with_open_stdin(box, child) as running:
         running.say({"type": "interrupt"}, user("one"))
@@ -486,7 +492,9 @@ def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
 
 
 def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
-    child = box.fake(["out", ndjson(START, text("half"))], ["exit_on", "SIGINT", 1], ["hang"])
+    child = box.fake(
+        ["out", format_ndjson(START, text("half"))], ["exit_on", "SIGINT", 1], ["hang"]
+    )
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b"half")
         running.say({"type": "interrupt"})
@@ -506,8 +514,13 @@ def test_a_mode_that_a_vendor_cannot_honour_refuses_the_turns_that_follow(box):
 
 # -- approvals -------------------------------------------------------------------------------------
 
-BOTH = (HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hear", "control_response"])
-AFTER = ["out", ndjson(returns("made it"), says("After."), result("After."))]
+BOTH = (
+    HELLO,
+    ["hear", "go"],
+    ["out", format_ndjson(INIT, calls(), asks())],
+    ["hear", "control_response"],
+)
+AFTER = ["out", format_ndjson(returns("made it"), says("After."), result("After."))]
 
 
 @pytest.mark.parametrize("prompt", [True, False], ids=["per turn", "persistent"])
@@ -535,7 +548,9 @@ def test_an_approved_call_runs(box, prompt):
 def test_r14_a_denied_call_has_an_error_for_its_result(box):
     denied = [
         "out",
-        ndjson(returns("the vendor's words", failed=True), says("Then not."), result("Then not.")),
+        format_ndjson(
+            returns("the vendor's words", failed=True), says("Then not."), result("Then not.")
+        ),
     ]
     child = box.fake(*BOTH, denied, ["record", str(box.recording)], ["hear", "never"])
     with start_with_open_stdin(
@@ -549,7 +564,10 @@ def test_r14_a_denied_call_has_an_error_for_its_result(box):
 
 
 def test_r14_a_frontend_that_hangs_up_denies(box):
-    denied = ["out", ndjson(returns("no", failed=True), says("Then not."), result("Then not."))]
+    denied = [
+        "out",
+        format_ndjson(returns("no", failed=True), says("Then not."), result("Then not.")),
+    ]
     child = box.fake(*BOTH, denied, ["hear", "never"])
     with start_with_open_stdin(
         box, child, "--permission-mode", "interactive", vendor="qwen"
@@ -562,7 +580,10 @@ def test_r14_a_frontend_that_hangs_up_denies(box):
 
 def test_r14_an_approval_that_never_comes_is_a_denial(box):
     """The drop-in with another patience: nobody waits ten minutes for a test."""
-    denied = ["out", ndjson(returns("no", failed=True), says("Then not."), result("Then not."))]
+    denied = [
+        "out",
+        format_ndjson(returns("no", failed=True), says("Then not."), result("Then not.")),
+    ]
     child = box.fake(*BOTH, denied, ["hear", "never"])
     code = (
         "import sys; from shim.core.yume import control; control.YumeControl.patience = 0.05; "
@@ -583,7 +604,10 @@ def test_r14_an_approval_that_never_comes_is_a_denial(box):
 
 
 def test_without_interactive_nobody_is_asked(box):
-    denied = ["out", ndjson(returns("no", failed=True), says("Then not."), result("Then not."))]
+    denied = [
+        "out",
+        format_ndjson(returns("no", failed=True), says("Then not."), result("Then not.")),
+    ]
     child = box.fake(*BOTH, denied, ["hear", "never"])
     with start_with_open_stdin(box, child, vendor="qwen") as running:
         running.say(user("go"))
@@ -598,8 +622,8 @@ COMMAND = f"printf {SECRET} > token"
 
 
 def _secretive(box):
-    said = ["out", ndjson(INIT, calls(command=COMMAND), asks(command=COMMAND))]
-    after = ["out", ndjson(returns(SECRET), says(f"It is {SECRET}."), result("After."))]
+    said = ["out", format_ndjson(INIT, calls(command=COMMAND), asks(command=COMMAND))]
+    after = ["out", format_ndjson(returns(SECRET), says(f"It is {SECRET}."), result("After."))]
     return box.fake(
         HELLO, ["hear", "go"], said, ["hear", "control_response"], after, ["hear", "never"]
     )
@@ -607,7 +631,8 @@ def _secretive(box):
 
 def test_secrets_are_left_out_unless_it_is_said_otherwise_and_counted_on_stderr(box):
     child = box.fake(
-        ["read"], ["out", ndjson(START, text(f"It is {SECRET[:9]}"), text(f"{SECRET[9:]}."), END)]
+        ["read"],
+        ["out", format_ndjson(START, text(f"It is {SECRET[:9]}"), text(f"{SECRET[9:]}."), END)],
     )
     done = start(box, "--prompt", "x", child=child)
     assert SECRET.encode() not in done.stdout and b"[REDACTED:github-token]." in done.stdout
@@ -641,7 +666,10 @@ def test_a_call_that_nobody_is_asked_about_says_no_secrets(box):
 
 def test_a_session_of_a_vendor_that_stays_is_its_own(box):
     child = box.fake(
-        HELLO, ["hear", "go"], ["out", ndjson(INIT, says("x"), result("x"))], ["hear", "never"]
+        HELLO,
+        ["hear", "go"],
+        ["out", format_ndjson(INIT, says("x"), result("x"))],
+        ["hear", "never"],
     )
     with start_with_open_stdin(box, child, "--session-id", OWN, vendor="qwen") as running:
         running.say(user("go"))
@@ -782,16 +810,16 @@ def test_a_cut_answer_of_a_vendor_without_sessions_begins_no_other_one_silently(
     cut = [
         HELLO,
         ["hear", "one"],
-        ["out", ndjson(init, says_first, first)],
+        ["out", format_ndjson(init, says_first, first)],
         ["hear", "two"],
-        ["out", ndjson(init, says_second)],
+        ["out", format_ndjson(init, says_second)],
         ["leave", 0],
     ]
     fresh = [
         HELLO,
         ["hear", "two"],
         ["record", str(box.recording)],
-        ["out", ndjson(init, says_other, other)],
+        ["out", format_ndjson(init, says_other, other)],
     ]
     with start_with_open_stdin(box, box.fakes(cut, fresh), vendor="qwen") as running:
         running.say(user("one"))

@@ -6,7 +6,7 @@ import signal
 import threading
 
 import pytest
-from box import ndjson
+from box import format_ndjson
 from hosting import until, until_result
 
 from shim.bridge.which import NO_MATCH_WITH_HINT
@@ -21,12 +21,12 @@ def waiting_session(desk):
     plan = (
         HELLO,
         ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
         ["record", str(desk.box.recording)],
-        ["out", ndjson(returns("made"), says("After."), result("After."))],
+        ["out", format_ndjson(returns("made"), says("After."), result("After."))],
         ["hear", "more"],
-        ["out", ndjson(INIT, says("More."), result("More."))],
+        ["out", format_ndjson(INIT, says("More."), result("More."))],
     )
     desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": desk.box.fake(*plan)}
     one = desk.start("go", vendor="qwen", name="asker")

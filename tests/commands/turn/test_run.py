@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from box import ANSWER, END, PATIENCE, SHIM, START, ndjson, start_shim, text
+from box import ANSWER, END, PATIENCE, SHIM, START, format_ndjson, start_shim, text
 from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
@@ -20,7 +20,7 @@ from tests.conversation.test_two_way import (
     says,
 )
 
-HELD = ndjson(START, text("Hello."))
+HELD = format_ndjson(START, text("Hello."))
 
 
 @pytest.fixture
@@ -131,11 +131,11 @@ def build_asking_child(box, command="touch x", *, again=()):
     steps = [
         HELLO,
         ["hear", '"user"'],
-        ["out", ndjson(INIT, calls(command=command), asks(command=command))],
+        ["out", format_ndjson(INIT, calls(command=command), asks(command=command))],
     ]
     steps += [["hear", '"control_response"'], *again, ["record", str(box.recording)]]
     return box.fake(
-        *steps, ["out", ndjson(returns("ok"), says("Done."), result())], ["hear", "never"]
+        *steps, ["out", format_ndjson(returns("ok"), says("Done."), result())], ["hear", "never"]
     )
 
 
@@ -165,7 +165,7 @@ def test_the_person_at_the_terminal_answers_the_question(box, keyboard, typed, b
 
 def test_after_always_the_same_call_is_asked_about_no_more(box, keyboard):
     again = [
-        ["out", ndjson(returns("ok"), calls("call_2"), asks("call_2", question="q2"))],
+        ["out", format_ndjson(returns("ok"), calls("call_2"), asks("call_2", question="q2"))],
         ["hear", '"q2"'],
     ]
     with keyboard(
@@ -189,8 +189,8 @@ def test_what_was_typed_before_the_question_is_no_answer(box, keyboard):
 
 def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
     gate = box.gate()
-    child = box.fake(["hear", '"user"'], ["out", ndjson(INIT, says("I look."))], ["wait", gate.path],
-                     ["out", ndjson(says("Done."), result("Done."))])  # fmt: skip
+    child = box.fake(["hear", '"user"'], ["out", format_ndjson(INIT, says("I look."))], ["wait", gate.path],
+                     ["out", format_ndjson(says("Done."), result("Done."))])  # fmt: skip
     with keyboard("run", "-v", "qwen", "go", SHIM_BIN=child) as terminal:
         terminal.until("I look.")
         terminal.type("typed during the turn")
@@ -200,7 +200,9 @@ def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
 
 
 def test_a_terminal_without_echo_has_no_echo_after_the_turn(box, keyboard):
-    child = box.fake(["hear", '"user"'], ["out", ndjson(INIT, says("Done."), result("Done."))])
+    child = box.fake(
+        ["hear", '"user"'], ["out", format_ndjson(INIT, says("Done."), result("Done."))]
+    )
     with keyboard("run", "-v", "qwen", "go", echo=False, SHIM_BIN=child) as terminal:
         assert terminal.end() == 0 and terminal.clean
 
@@ -217,7 +219,7 @@ def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
     steps = [
         HELLO,
         ["hear", '"user"'],
-        ["out", ndjson(INIT, calls(), asks())],
+        ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", '"interrupt"'],
     ]
     child = box.fake(*steps, ["out", CANCELLED], ["hear", "never"])
@@ -285,7 +287,7 @@ def test_the_installed_vendor_answers_also_where_path_does_not_find_it(box):
 
 
 def test_a_session_goes_on(box):
-    answer = ndjson(START | {"session": "s1"}, text("Hello."), END)
+    answer = format_ndjson(START | {"session": "s1"}, text("Hello."), END)
     environment = box.environment(
         SHIM_BIN=box.fake(["read"], ["record", str(box.recording)], ["out", answer])
     )

@@ -5,7 +5,7 @@ do with it.
 import subprocess
 
 import pytest
-from box import ASK, END, START, ndjson, text
+from box import ASK, END, START, format_ndjson, text
 from support import brief, parse
 from torture import DONE, INIT, PI_HEAD, PI_TAIL, claude, line, pi_delta, pi_end, says
 
@@ -170,7 +170,9 @@ def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(memory_box):
     words = "word " * 300_000
     path = memory_box.path / "words"
     path.write_text(
-        ndjson(START, *[text(words[at : at + 1000]) for at in range(0, len(words), 1000)], END)
+        format_ndjson(
+            START, *[text(words[at : at + 1000]) for at in range(0, len(words), 1000)], END
+        )
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.fake(["cat", str(path)])}
     with memory_box.running(*ASK, stdout=subprocess.PIPE, environment=environment) as running:

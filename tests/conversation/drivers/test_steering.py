@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import anyio
 import box
 import pytest
-from box import PATIENCE, ndjson
+from box import PATIENCE, format_ndjson
 from support import facts_of
 
 from shim.conversation.drivers.child_per_conversation import PersistentDriver
@@ -20,12 +20,14 @@ from shim.core.claude.messages import TEXT_ONLY_KINDS, UserMessage
 from tests.conversation.test_message_loop import FakeLauncher, FakeOutput
 
 START, TEXT, END = (
-    ndjson(event).encode()
+    format_ndjson(event).encode()
     for event in (box.START | {"session": "s1"}, box.text("I am "), {"type": "end"})
 )
-REPLY = ndjson({"type": "reply", "usage": None, "reason": "tool_use", "cost": 0}).encode()
-CALL = ndjson({"type": "call", "id": "c1", "name": "Bash", "input": {"command": "ls"}}).encode()
-RESULT = ndjson({"type": "result", "id": "c1", "output": "x"}).encode()
+REPLY = format_ndjson({"type": "reply", "usage": None, "reason": "tool_use", "cost": 0}).encode()
+CALL = format_ndjson(
+    {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "ls"}}
+).encode()
+RESULT = format_ndjson({"type": "result", "id": "c1", "output": "x"}).encode()
 
 
 class SteeringInput:

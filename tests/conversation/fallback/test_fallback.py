@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from box import ANSWER, ASK, CONVERSE, Done, ndjson, stand_in
+from box import ANSWER, ASK, CONVERSE, Done, format_ndjson, stand_in
 from several import BYE, LIMITED, UNAUTHORIZED, Several, answer, failed, hello, say
 from support import brief, check_turns
 
@@ -305,7 +305,7 @@ def test_a_list_that_was_installed_is_a_list(real_several):
 
 def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
     several.answers("bee")
-    other = several.box.fake(["out", ndjson(UNAUTHORIZED)])
+    other = several.box.fake(["out", format_ndjson(UNAUTHORIZED)])
     done = several.box.claude(*ASK, SHIM_BIN=other, SHIM_ARGS="--only-of-ant")
     assert get_answering_vendor(done) == "bee"
     assert "--only-of-ant" not in json.loads(several.recording("bee").read_text())["arguments"]
@@ -398,7 +398,7 @@ def test_who_asks_nobody_is_not_asked_for_one_whose_calls_were_to_wait(several):
     several.unattended("bee")
     asked = [
         ["hear", '"user"'],
-        ["out", ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
+        ["out", format_ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
     ]
     several.box.fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
     several.answers("bee", "cow")
@@ -514,7 +514,7 @@ def test_a_conversation_stays_with_the_one_that_answered(several):
 
 
 def test_once_a_vendor_has_answered_its_conversation_is_its_own(several):
-    several.box.fakes([["out", answer("ant")]], [["out", ndjson(LIMITED)]], name="ant")
+    several.box.fakes([["out", answer("ant")]], [["out", format_ndjson(LIMITED)]], name="ant")
     several.answers("bee")
     done = converse(several, user("one"), user("two"))
     assert vendors(done) == ["ant"] * 4 and results(done)[1]["shim"]["cause"] == "rate_limit"
@@ -522,7 +522,7 @@ def test_once_a_vendor_has_answered_its_conversation_is_its_own(several):
 
 def test_while_none_has_answered_each_message_is_asked_of_all(several):
     several.settings("ant", "bee")
-    several.box.fakes([["out", ndjson(UNAUTHORIZED)]], [["out", answer("ant")]], name="ant")
+    several.box.fakes([["out", format_ndjson(UNAUTHORIZED)]], [["out", answer("ant")]], name="ant")
     several.prints("bee", LIMITED, code=1)
     done = converse(several, user("one"), user("two"), user("three"))
     assert vendors(done) == ["bee", "bee", "ant", "ant", "ant", "ant"]
@@ -546,14 +546,14 @@ def test_a_model_that_was_chosen_stays_that_of_its_vendor(several):
     assert [it["arguments"] for it in started] == [["--model", "m2"], []]
 
 
-QWEN = ndjson(INIT, says("I am qwen."), qwen_result("I am qwen."))
+QWEN = format_ndjson(INIT, says("I am qwen."), qwen_result("I am qwen."))
 
 
 def test_a_vendor_that_stays_is_passed_over_like_any_other(several):
     several.settings("qwen", "bee")
     asked = [
         ["hear", '"user"'],
-        ["out", ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
+        ["out", format_ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
     ]
     several.box.fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
     several.answers("bee")
@@ -578,7 +578,10 @@ def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(real_se
     """
     real_several.settings("ant", "qwen")
     real_several.prints("ant", LIMITED, code=1)
-    fails = ["out", ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]"))]
+    fails = [
+        "out",
+        format_ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]")),
+    ]
     real_several.box.fake(
         ["hold", 30], HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen"
     )
@@ -645,16 +648,16 @@ def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
 def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several):
     gate = several.box.gate()
     several.box.fake(
-        ["out", ndjson(hello("ants session"))],
+        ["out", format_ndjson(hello("ants session"))],
         ["wait", gate.path],
-        ["out", ndjson(LIMITED)],
+        ["out", format_ndjson(LIMITED)],
         name="ant",
     )
     later = several.box.gate()
     several.box.fake(
-        ["out", ndjson(hello("b-1"), say("I am bee."))],
+        ["out", format_ndjson(hello("b-1"), say("I am bee."))],
         ["wait", later.path],
-        ["out", ndjson(BYE)],
+        ["out", format_ndjson(BYE)],
         name="bee",
     )
     with several.box.running(*ASK) as running:
@@ -672,7 +675,10 @@ def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several
 def test_without_a_list_the_first_line_waits_for_nobody(several):
     gate = several.box.gate()
     several.box.fake(
-        ["out", ndjson(hello("a-1"))], ["wait", gate.path], ["out", ndjson(BYE)], name="ant"
+        ["out", format_ndjson(hello("a-1"))],
+        ["wait", gate.path],
+        ["out", format_ndjson(BYE)],
+        name="ant",
     )
     with several.box.running(*ASK, environment={"SHIM_VENDOR": "ant"}) as running:
         assert b'"vendor":"ant"' in running.read_until(b"\n")
@@ -685,7 +691,10 @@ def test_the_last_of_a_list_is_not_waited_for_either(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.settings("ant", "bee")
     several.box.fake(
-        ["out", ndjson(hello("b-1"))], ["wait", gate.path], ["out", ndjson(BYE)], name="bee"
+        ["out", format_ndjson(hello("b-1"))],
+        ["wait", gate.path],
+        ["out", format_ndjson(BYE)],
+        name="bee",
     )
     with several.box.running(*ASK) as running:
         assert b'"vendor":"bee"' in running.read_until(b"\n")
@@ -702,7 +711,7 @@ def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
 ):
     lifeline = several.box.lifeline()
     several.box.fake(
-        ["out", ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"], name="ant"
+        ["out", format_ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"], name="ant"
     )
     several.answers("bee")
     with several.box.running(*ASK) as running:
@@ -717,7 +726,7 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
     several,
 ):
     lifeline = several.box.lifeline()
-    hangs = [["out", ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"]]
+    hangs = [["out", format_ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"]]
     several.box.fakes(hangs, [["out", answer("ant")]], name="ant")
     several.answers("bee")
     with several.box.running(*CONVERSE, stdin=subprocess.PIPE) as running:
@@ -734,7 +743,10 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
 def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_several):
     gate = impatient_several.box.gate()
     impatient_several.box.fake(
-        ["out", ndjson(hello("a-1"))], ["wait", gate.path], ["out", ndjson(LIMITED)], name="ant"
+        ["out", format_ndjson(hello("a-1"))],
+        ["wait", gate.path],
+        ["out", format_ndjson(LIMITED)],
+        name="ant",
     )
     impatient_several.answers("bee")
     with impatient_several.box.running(*ASK) as running:
@@ -751,7 +763,10 @@ def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(i
     lifeline = impatient_several.box.lifeline()
     waits = {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded"}
     impatient_several.box.fake(
-        ["out", ndjson(hello("a-1"), waits)], ["say", lifeline.path, "there"], ["hang"], name="ant"
+        ["out", format_ndjson(hello("a-1"), waits)],
+        ["say", lifeline.path, "there"],
+        ["hang"],
+        name="ant",
     )
     impatient_several.answers("bee")
     done = impatient_several.box.claude(*ASK)
@@ -780,14 +795,14 @@ def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
 
 def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
     gate = several.box.gate()
-    waits = ndjson(
+    waits = format_ndjson(
         {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded " + "x" * 500}
     )
     plan = [
-        ["out", ndjson(hello("a-1"))],
+        ["out", format_ndjson(hello("a-1"))],
         ["repeat", waits, 3000],
         ["wait", gate.path],
-        ["out", ndjson(LIMITED)],
+        ["out", format_ndjson(LIMITED)],
     ]
     several.box.fake(*plan, name="ant")
     several.answers("bee")
@@ -855,7 +870,7 @@ def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several
 def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_several, words):
     real_several.settings("qwen", "bee")
     error = qwen_result(error="[API Error: 401 Unauthorized]")
-    real_several.box.fake(["read"], ["out", ndjson(INIT, error)], ["leave", 1], name="qwen")
+    real_several.box.fake(["read"], ["out", format_ndjson(INIT, error)], ["leave", 1], name="qwen")
     real_several.answers("bee")
     cast = str(real_several.box.path / "run.cast")
     assert (
@@ -886,7 +901,10 @@ def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_se
 def test_a_recording_of_a_child_that_stayed_and_failed_says_the_same_again(real_several):
     real_several.settings("ant", "qwen")
     real_several.prints("ant", LIMITED, code=1)
-    fails = ["out", ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]"))]
+    fails = [
+        "out",
+        format_ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]")),
+    ]
     real_several.box.fake(HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
     cast = str(real_several.box.path / "run.cast")
     done = converse(real_several, user("one"), user("two"), SHIM_RECORD=cast)

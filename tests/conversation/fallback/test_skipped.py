@@ -6,7 +6,7 @@ import json
 from functools import cache
 
 import pytest
-from box import END, START, ndjson, text
+from box import END, START, format_ndjson, text
 from support import Stage, fixture_cases, terms_of, translate_case
 from sweeps import over
 
@@ -69,7 +69,7 @@ def test_nobody_answers_for_a_vendor_that_did(case):
         (ChildExit(code=0), b"", "truncated"),
         (ChildExit(signal="SIGSEGV"), b"", "signal"),
         (ChildExit(code=0), b"usage: demo\n", "protocol"),
-        (ChildExit(code=1), ndjson(START | {"session": "s"}).encode(), None),
+        (ChildExit(code=1), format_ndjson(START | {"session": "s"}).encode(), None),
         (None, b"", None),
     ],
 )
@@ -143,7 +143,7 @@ def build_buffered_stream(pen=None):
 
 def feed_events(pump, *events):
     """What a pump gives for events of the demo vendor."""
-    return pump.feed(ndjson(*events).encode())
+    return pump.feed(format_ndjson(*events).encode())
 
 
 @pytest.mark.parametrize("make", [claude, yume])

@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from box import CONVERSE, ndjson
+from box import CONVERSE, format_ndjson
 
 from shim.adapters import get_adapter
 from shim.conversation.invocation import select_driver
@@ -15,7 +15,7 @@ from shim.state.config import Settings, VendorSettings
 from tests.conversation.test_conversation import results, user
 from tests.conversation.test_two_way import ASKING
 
-ANSWER = ndjson(
+ANSWER = format_ndjson(
     {"type": "init", "session_id": "00000000-0000-4000-8000-000000000001", "model": "m1"},
     {"type": "message", "role": "assistant", "content": "Hello.", "delta": True},
     {"type": "result", "status": "success", "stats": {}},
@@ -32,15 +32,19 @@ NO_LOGIN = {
 BROKEN = {
     "an unknown flag": [["complain", "Unknown argument: acp\n"], ["leave", 1]],
     "a help on stdout": [["out", "usage: …\n"], ["leave", 0]],
-    "an error": [["hear", '"initialize"'], ["out", ndjson(REFUSED)], ["hear", "nothing more"]],
+    "an error": [
+        ["hear", '"initialize"'],
+        ["out", format_ndjson(REFUSED)],
+        ["hear", "nothing more"],
+    ],
     "another version": [
         ["hear", '"initialize"'],
-        ["out", ndjson(STRANGE)],
+        ["out", format_ndjson(STRANGE)],
         ["hear", "nothing more"],
     ],
     "no login": [
         ["hear", '"initialize"'],
-        ["out", ndjson(GREETED, NO_LOGIN)],
+        ["out", format_ndjson(GREETED, NO_LOGIN)],
         ["hear", "nothing more"],
     ],
 }
@@ -92,12 +96,12 @@ def test_a_session_that_fails_later_is_not_begun_in_another_way(box):
     failed = {"jsonrpc": "2.0", "id": 3, "error": {"code": -32603, "message": "the model is gone"}}
     opening = [
         ["hear", '"initialize"'],
-        ["out", ndjson(GREETED)],
+        ["out", format_ndjson(GREETED)],
         ["hear", '"session/new"'],
-        ["out", ndjson(session)],
+        ["out", format_ndjson(session)],
     ]
     done = converse(
-        box, [*opening, ["hear", '"session/prompt"'], ["out", ndjson(failed)], ["leave", 1]]
+        box, [*opening, ["hear", '"session/prompt"'], ["out", format_ndjson(failed)], ["leave", 1]]
     )
     assert "the model is gone" in str(results(done)[0])
     assert "one-way" not in done.stderr

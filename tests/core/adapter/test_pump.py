@@ -2,7 +2,7 @@
 case.
 """
 
-from box import ndjson
+from box import format_ndjson
 from support import brief, parse, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
@@ -76,7 +76,7 @@ def start_child_stream(*, hooks=False, **facts):
 
 def fed(pump, *kinds):
     """The commands for events of these kinds in one chunk."""
-    return pump.feed(ndjson(*({"type": kind, "session": "s"} for kind in kinds)).encode())[1]
+    return pump.feed(format_ndjson(*({"type": kind, "session": "s"} for kind in kinds)).encode())[1]
 
 
 BEGUN = (StoreSession("s"), SetTimeout("idle_timeout"))

@@ -11,7 +11,7 @@ import time
 from threading import Thread
 
 import pytest
-from box import PATIENCE, ndjson
+from box import PATIENCE, format_ndjson
 from hosting import until
 from showing import SGR
 from support import ROOT
@@ -31,10 +31,10 @@ from tests.conversation.test_two_way import (
 
 CTRL_Z, CTRL_T = "\x1a", "\x14"
 KEYS = "y yes · n no · a always allow Bash(touch x) in this session"
-QUESTION = [["hear", '"user"'], ["out", ndjson(INIT, says("I look."), calls(), asks())]]
+QUESTION = [["hear", '"user"'], ["out", format_ndjson(INIT, says("I look."), calls(), asks())]]
 ENDED = [
     ["hear", "control_response"],
-    ["out", ndjson(returns("done"), says("After."), result("After."))],
+    ["out", format_ndjson(returns("done"), says("After."), result("After."))],
 ]
 
 
@@ -46,7 +46,10 @@ def test_what_was_said_is_there_and_the_next_message_is_answered(
     start_session, attach_terminal, hosts
 ):
     one = start_session(
-        ["hear", "go"], TURN, ["hear", "second"], ["out", ndjson(says("World."), result("World."))]
+        ["hear", "go"],
+        TURN,
+        ["hear", "second"],
+        ["out", format_ndjson(says("World."), result("World."))],
     )
     with attach_terminal(one) as terminal:
         terminal.until("> go")
@@ -173,14 +176,14 @@ def test_a_question_is_answered_with_a_key(start_session, attach_terminal, box):
     behaviours = {"y": "allow", "n": "deny", "a": "allow"}
     steps = []
     for key in behaviours:
-        question = ndjson(calls(key), asks(key, question=f"q-{key}"))
+        question = format_ndjson(calls(key), asks(key, question=f"q-{key}"))
         steps += [
             ["out", question],
             ["hear", "control_response"],
-            ["out", ndjson(returns("done", call_id=key))],
+            ["out", format_ndjson(returns("done", call_id=key))],
         ]
-    end = (["record", str(box.recording)], ["out", ndjson(says("After."), result("After."))])
-    one = start_session(["hear", '"user"'], ["out", ndjson(INIT)], *steps, *end)
+    end = (["record", str(box.recording)], ["out", format_ndjson(says("After."), result("After."))])
+    one = start_session(["hear", '"user"'], ["out", format_ndjson(INIT)], *steps, *end)
     with attach_terminal(one) as terminal:
         for key, behaviour in behaviours.items():
             terminal.until("? may it run Bash touch x")
@@ -214,9 +217,9 @@ def test_keys_that_are_typed_when_a_question_comes_are_a_message(
     gate = box.gate()
     steps = [
         ["hear", "go"],
-        ["out", ndjson(INIT, says("I look."))],
+        ["out", format_ndjson(INIT, says("I look."))],
         ["wait", gate.path],
-        ["out", ndjson(calls(), asks())],
+        ["out", format_ndjson(calls(), asks())],
     ]
     one = start_session(*steps)
     with attach_terminal(one) as terminal:
@@ -252,8 +255,8 @@ def test_one_drives_and_another_takes_over(start_session, attach_terminal, hosts
 def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(
     start_session, attach_terminal, hosts
 ):
-    one = start_session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED],
-                  ["hear", "second"], ["out", ndjson(says("World."), result("World."))])  # fmt: skip
+    one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED],
+                  ["hear", "second"], ["out", format_ndjson(says("World."), result("World."))])  # fmt: skip
     with attach_terminal(one) as terminal:
         terminal.until("I look.")
         terminal.until("Ctrl-C interrupts")
@@ -266,7 +269,7 @@ def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(
 
 
 def test_ctrl_c_twice_leaves_and_the_session_goes_on(start_session, attach_terminal, hosts):
-    one = start_session(["hear", "go"], ["out", ndjson(INIT, says("I look."))])
+    one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))])
     with attach_terminal(one) as terminal:
         terminal.until("I look.")
         terminal.type(CTRL_C + CTRL_C)
@@ -303,7 +306,7 @@ def test_a_session_that_has_ended_is_woken(start_session, attach_terminal, hosts
 
 
 def test_a_host_that_is_killed_is_said_to_be(start_session, attach_terminal, hosts):
-    one = start_session(["hear", "go"], ["out", ndjson(INIT, says("I look."))])
+    one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))])
     with attach_terminal(one) as terminal:
         terminal.until("I look.")
         os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
@@ -316,7 +319,7 @@ def test_a_host_that_is_killed_is_said_to_be(start_session, attach_terminal, hos
 def test_a_terminal_that_is_killed_does_no_harm(start_session, attach_terminal, hosts):
     one = start_session(
         ["hear", "go"],
-        ["out", ndjson(INIT, says("I look."))],
+        ["out", format_ndjson(INIT, says("I look."))],
         ["hear", "interrupt"],
         ["out", CANCELLED],
     )
@@ -377,8 +380,8 @@ def test_a_terminal_that_stands_still_goes_on_where_it_was(
             calls(f"c{number}", f"echo {number}"),
             returns("x" * 20_000, call_id=f"c{number}"),
         ]
-    one = start_session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["wait", gate.path],
-                  ["out", ndjson(*words, says("The end."), result("The end."))])  # fmt: skip
+    one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))], ["wait", gate.path],
+                  ["out", format_ndjson(*words, says("The end."), result("The end."))])  # fmt: skip
     with attach_terminal(one) as terminal:
         terminal.until("I look.")
         terminal.process.send_signal(signal.SIGSTOP)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from box import PATIENCE, SHIM, ndjson, run_shim, start_shim
+from box import PATIENCE, SHIM, format_ndjson, run_shim, start_shim
 from hosting import until
 from terminal import on_terminal
 
@@ -30,7 +30,7 @@ from tests.conversation.test_two_way import (
     says,
 )
 
-SECOND = [["hear", "second"], ["out", ndjson(says("World."), result("World."))]]
+SECOND = [["hear", "second"], ["out", format_ndjson(says("World."), result("World."))]]
 
 
 @pytest.fixture
@@ -119,14 +119,14 @@ def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(
     """
     steps, gates = [], {word: box.gate() for word in WORDS}
     for word in WORDS:
-        question = ndjson(calls(word), asks(word, question=f"q-{word}"))
+        question = format_ndjson(calls(word), asks(word, question=f"q-{word}"))
         steps += [["wait", gates[word].path], ["out", question], ["hear", "control_response"]]
-        steps.append(["out", ndjson(returns("done", call_id=word))])
+        steps.append(["out", format_ndjson(returns("done", call_id=word))])
     one = start_session(
         ["hear", "go"],
-        ["out", ndjson(INIT)],
+        ["out", format_ndjson(INIT)],
         *steps,
-        ["out", ndjson(says("After."), result("After."))],
+        ["out", format_ndjson(says("After."), result("After."))],
     )
     answered = []
     for word, how in WORDS.items():
@@ -239,7 +239,7 @@ def test_a_host_that_hangs_does_not_hang_a_script(start_session, hosts, run_prog
 def test_sigint_interrupts_the_turn_of_a_script_too(start_session, hosts, run_program):
     one = start_session(
         ["hear", "go"],
-        ["out", ndjson(INIT, says("I look."))],
+        ["out", format_ndjson(INIT, says("I look."))],
         ["hear", "interrupt"],
         ["out", CANCELLED],
     )
