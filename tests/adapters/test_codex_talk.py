@@ -84,7 +84,7 @@ def test_a_message_waits_for_the_thread():
 
 def test_it_is_told_to_ask_about_each_call_and_each_tool_of_a_server():
     talk = Talk(servers={"own one": {"command": "x"}}).prompt().says(GREETED, CONFIG, LISTED)
-    asked = talk.last()["params"]
+    asked = talk.get_last_message()["params"]
     config = asked["config"]
     assert asked["approvalPolicy"] == "untrusted"
     assert config["bypass_hook_trust"] is True
@@ -95,13 +95,13 @@ def test_it_is_told_to_ask_about_each_call_and_each_tool_of_a_server():
     }
     ((handler,),) = (group["hooks"] for group in config["hooks"]["PreToolUse"])
     assert handler["command"].endswith("'own_one' 'srv'")
-    talk.says(OPENED)
-    assert talk.last()["params"]["approvalPolicy"] == "untrusted"
+    talk.feed_messages(OPENED)
+    assert talk.get_last_message()["params"]["approvalPolicy"] == "untrusted"
 
 
 def test_a_server_that_codex_knows_too_is_one_table_without_a_dotted_key_beside_it():
     talk = Talk(servers={"srv": {"command": "x"}}).prompt().says(GREETED, CONFIG, LISTED)
-    config = talk.last()["params"]["config"]
+    config = talk.get_last_message()["params"]["config"]
     assert not [key for key in config if "." in key]
     assert config["mcp_servers"]["srv"] == {
         **{"command": "x", "args": [], "env": {}, "default_tools_approval_mode": "prompt"},
@@ -133,7 +133,10 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
         ),
     )
     hooks = (
-        Talk().prompt().says(GREETED, CONFIG, listing(*found)).last()["params"]["config"]["hooks"]
+        Talk()
+        .prompt()
+        .says(GREETED, CONFIG, listing(*found))
+        .get_last_message()["params"]["config"]["hooks"]
     )
     off = (
         "preToolUse trusted",
@@ -161,15 +164,15 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
 def test_no_thread_is_opened_where_another_hook_may_decide(answer, said):
     talk = Talk().prompt().says(GREETED, CONFIG, answer)
     assert not talk.child_input.is_usable and "thread/start" not in methods(talk)
-    (turn,) = check_turns(talk.end().lines, partial=False)
+    (turn,) = check_turns(talk.close_stream().lines, partial=False)
     assert said in turn[-2]["errors"][0]
 
 
 @pytest.mark.parametrize(("flags", "way"), [((), "resume"), (("--fork-session",), "fork")])
 def test_a_thread_goes_on_or_another_one_begins_with_it(flags, way):
     talk = Talk(*flags, resume="old").prompt().says(GREETED, CONFIG, LISTED)
-    assert talk.last()["method"] == f"thread/{way}"
-    assert talk.last()["params"]["threadId"] == "old"
+    assert talk.get_last_message()["method"] == f"thread/{way}"
+    assert talk.get_last_message()["params"]["threadId"] == "old"
 
 
 def test_the_model_the_effort_and_the_system_prompts_are_told():
@@ -184,7 +187,7 @@ def test_the_model_the_effort_and_the_system_prompts_are_told():
 
 
 def test_another_model_comes_with_the_next_message():
-    talk = Talk().begun().says(done()).end()
+    talk = Talk().begun().feed_messages(done()).close_stream()
     assert talk.child_input.encode_model("m2") == b""
     assert (
         json.loads(talk.child_input.encode_prompt(UserMessage("next")))["params"]["model"] == "m2"
@@ -205,7 +208,7 @@ def test_an_image_is_given_as_it_is():
         MessageBlock("text", "look"),
     )
     talk = Talk().begun().send_prompt(UserMessage("look", parts))
-    assert talk.last()["params"]["input"][0] == {
+    assert talk.get_last_message()["params"]["input"][0] == {
         "type": "image",
         "url": "data:image/png;base64,AAAA",
     }
@@ -221,7 +224,7 @@ def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_mo
     )
     assert not talk.child_input.is_usable
     assert "turn/start" not in methods(talk)
-    (turn,) = check_turns(talk.end().lines, partial=False)
+    (turn,) = check_turns(talk.close_stream().lines, partial=False)
     assert turn[-2]["errors"] == ["no rollout"]
 
 
@@ -231,7 +234,12 @@ def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_mo
 def test_a_text_is_said_once_and_its_usage_counts_for_its_turn():
     words = {"type": "agentMessage", "id": "m1", "text": "Hello"}
     used = said("thread/tokenUsage/updated", tokenUsage={"last": COUNTS})
-    talk = Talk().begun().says(delta("Hel"), delta("lo"), completed(words), used, done()).end()
+    talk = (
+        Talk()
+        .begun()
+        .feed_messages(delta("Hel"), delta("lo"), completed(words), used, done())
+        .close_stream()
+    )
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["result"] == "Hello"
     assert turn[-2]["usage"]["input_tokens"] == 100
@@ -241,7 +249,9 @@ def test_a_text_is_said_once_and_its_usage_counts_for_its_turn():
 def test_usage_of_another_turn_is_not_counted():
     used = said("thread/tokenUsage/updated", tokenUsage={"last": COUNTS})
     used["params"]["turnId"] = "earlier"
-    (turn,) = check_turns(Talk().begun().says(used, delta("x"), done()).end().lines, partial=False)
+    (turn,) = check_turns(
+        Talk().begun().feed_messages(used, delta("x"), done()).close_stream().lines, partial=False
+    )
     assert turn[-2]["usage"]["input_tokens"] == 0
 
 
@@ -251,14 +261,14 @@ def test_thoughts_are_said_once():
         said("item/reasoning/summaryTextDelta", itemId="r1", summaryIndex=place, delta=words)
         for place, words in enumerate(thought["summary"])
     ]
-    talk = Talk().begun().says(*parts, completed(thought), done()).end()
+    talk = Talk().begun().feed_messages(*parts, completed(thought), done()).close_stream()
     assert [block["thinking"] for block in talk.list_blocks("thinking")] == ["One", "Two"]
 
 
 def test_a_plan_is_a_list_of_todos():
     steps = [{"step": "look", "status": "completed"}, {"step": "act", "status": "inProgress"}]
     plan = said("turn/plan/updated", plan=steps)
-    talk = Talk().begun().says(plan, plan, done()).end()
+    talk = Talk().begun().feed_messages(plan, plan, done()).close_stream()
     (call,) = talk.list_blocks("tool_use")
     assert [todo["status"] for todo in call["input"]["todos"]] == ["completed", "in_progress"]
 
@@ -272,7 +282,12 @@ def test_a_failed_turn_says_why_and_a_retry_is_said():
         "message": "no",
         "codexErrorInfo": {"responseTooManyFailedAttempts": {"httpStatusCode": 401}},
     }
-    talk = Talk().begun().says(said("error", **trouble), done("failed", error=error)).end()
+    talk = (
+        Talk()
+        .begun()
+        .feed_messages(said("error", **trouble), done("failed", error=error))
+        .close_stream()
+    )
     (turn,) = check_turns(talk.lines, partial=False)
     assert [line["attempt"] for line in turn if line.get("subtype") == "api_retry"] == [1]
     assert (turn[-2]["is_error"], turn[-2]["api_error_status"]) == (True, 401)
@@ -285,8 +300,10 @@ def test_what_a_subagent_says_is_nested_in_the_call_that_began_it():
     talk = (
         Talk()
         .begun()
-        .says(started(spawn), ended, delta("done", "m9", "t2"), completed(words, "t2"), done())
-        .end()
+        .feed_messages(
+            started(spawn), ended, delta("done", "m9", "t2"), completed(words, "t2"), done()
+        )
+        .close_stream()
     )
     lines = [json.loads(line) for line in talk.lines.splitlines()]
     (nested,) = (line for line in lines if b"done below" in json.dumps(line).encode())
@@ -296,7 +313,7 @@ def test_what_a_subagent_says_is_nested_in_the_call_that_began_it():
 def test_an_end_of_another_thread_or_turn_ends_nothing():
     other = done()
     other["params"]["threadId"] = "t2"
-    talk = Talk().begun().says(other, done(turn="u0"))
+    talk = Talk().begun().feed_messages(other, done(turn="u0"))
     assert not talk.pump.has_outcome
 
 
@@ -304,18 +321,27 @@ def test_an_end_of_another_thread_or_turn_ends_nothing():
 
 
 def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
-    talk = Talk().begun().says(started(COMMAND), question(availableDecisions=["accept", "cancel"]))
+    talk = (
+        Talk()
+        .begun()
+        .feed_messages(started(COMMAND), question(availableDecisions=["accept", "cancel"]))
+    )
     (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
-    assert talk.answer(True).last() == {"id": 7, "result": {"decision": "accept"}}
-    talk.says(completed(COMMAND, aggregatedOutput="a\n", exitCode=0), done()).end()
+    assert talk.answer_permission(True).get_last_message() == {
+        "id": 7,
+        "result": {"decision": "accept"},
+    }
+    talk.feed_messages(
+        completed(COMMAND, aggregatedOutput="a\n", exitCode=0), done()
+    ).close_stream()
     assert [(block["content"], block["is_error"]) for block in talk.list_blocks("tool_result")] == [
         ("a", False)
     ]
 
 
 def test_the_folder_of_a_command_is_shown_where_it_is_another_one():
-    assert Talk().begun().says(question(cwd="/etc")).pending_permissions[0].tool_input == {
+    assert Talk().begun().feed_messages(question(cwd="/etc")).pending_permissions[0].tool_input == {
         "command": "ls",
         "directory": "/etc",
     }
@@ -323,12 +349,17 @@ def test_the_folder_of_a_command_is_shown_where_it_is_another_one():
 
 @pytest.mark.parametrize(("stop", "decision"), [(False, "decline"), (True, "cancel")])
 def test_a_command_is_denied_and_with_an_interrupt_the_turn_ends(stop, decision):
-    talk = Talk().begun().says(question()).answer(False, interrupt=stop)
-    assert talk.last()["result"] == {"decision": decision}
+    talk = Talk().begun().feed_messages(question()).answer_permission(False, interrupt=stop)
+    assert talk.get_last_message()["result"] == {"decision": decision}
 
 
 def test_the_model_is_told_why_a_call_was_denied():
-    talk = Talk().begun().says(question()).answer(False, message="use the other one")
+    talk = (
+        Talk()
+        .begun()
+        .feed_messages(question())
+        .answer_permission(False, message="use the other one")
+    )
     answer, reason = talk.lines_told[-2:]
     assert answer["result"] == {"decision": "decline"}
     assert (reason["method"], reason["params"]["expectedTurnId"]) == ("turn/steer", "u1")
@@ -338,28 +369,30 @@ def test_the_model_is_told_why_a_call_was_denied():
 
 def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
     asking = question(method="item/fileChange/requestApproval", itemId="p1")
-    talk = Talk().begun().says(started(PATCH), asking)
+    talk = Talk().begun().feed_messages(started(PATCH), asking)
     assert [(asked.tool, asked.call) for asked in talk.pending_permissions] == [
         ("Write", "p1"),
         ("MultiEdit", "p1:1"),
     ]
     before = len(talk.lines_told)
-    talk.answer(True)
+    talk.answer_permission(True)
     assert len(talk.lines_told) == before
-    assert talk.answer(True).last()["result"] == {"decision": "accept"}
-    talk.says({**asking, "id": 8, "params": {**asking["params"], "itemId": "p2"}})
-    assert talk.last()["result"] == {"decision": "decline"}
+    assert talk.answer_permission(True).get_last_message()["result"] == {"decision": "accept"}
+    talk.feed_messages({**asking, "id": 8, "params": {**asking["params"], "itemId": "p2"}})
+    assert talk.get_last_message()["result"] == {"decision": "decline"}
 
 
 def test_a_patch_of_which_one_file_is_denied_is_declined_and_the_other_answer_says_nothing():
     talk = (
         Talk()
         .begun()
-        .says(started(PATCH), question(method="item/fileChange/requestApproval", itemId="p1"))
+        .feed_messages(
+            started(PATCH), question(method="item/fileChange/requestApproval", itemId="p1")
+        )
     )
-    assert talk.answer(False, 1).last()["result"] == {"decision": "decline"}
+    assert talk.answer_permission(False, 1).get_last_message()["result"] == {"decision": "decline"}
     before = len(talk.lines_told)
-    assert len(talk.answer(True).lines_told) == before
+    assert len(talk.answer_permission(True).lines_told) == before
 
 
 def test_a_file_that_moves_is_judged_at_both_places():
@@ -368,7 +401,9 @@ def test_a_file_that_moves_is_judged_at_both_places():
     talk = (
         Talk()
         .begun()
-        .says(started(patch), question(method="item/fileChange/requestApproval", itemId="p1"))
+        .feed_messages(
+            started(patch), question(method="item/fileChange/requestApproval", itemId="p1")
+        )
     )
     assert [asked.tool_input["file_path"] for asked in talk.pending_permissions] == [
         "/w/b",
@@ -379,19 +414,33 @@ def test_a_file_that_moves_is_judged_at_both_places():
 def test_two_questions_are_answered_in_the_other_order():
     second = {**COMMAND, "id": "c2"}
     talk = (
-        Talk().begun().says(started(COMMAND), question(), started(second), question(8, itemId="c2"))
+        Talk()
+        .begun()
+        .feed_messages(started(COMMAND), question(), started(second), question(8, itemId="c2"))
     )
-    assert talk.answer(True, 1).last() == {"id": 8, "result": {"decision": "accept"}}
-    assert talk.answer(False).last() == {"id": 7, "result": {"decision": "decline"}}
+    assert talk.answer_permission(True, 1).get_last_message() == {
+        "id": 8,
+        "result": {"decision": "accept"},
+    }
+    assert talk.answer_permission(False).get_last_message() == {
+        "id": 7,
+        "result": {"decision": "decline"},
+    }
 
 
 def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
     asking = question(method=ELICITATION, serverName="srv", _meta=ASKED_OF)
-    talk = Talk().begun().says(started(MCP), asking)
+    talk = Talk().begun().feed_messages(started(MCP), asking)
     (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input, asked.call) == ("mcp__srv__get", {"path": "x"}, "s1")
-    assert talk.answer(True).last()["result"] == {"action": "accept", "content": {}, "_meta": None}
-    assert talk.says({**asking, "id": 8}).last()["result"]["action"] == "decline"
+    assert talk.answer_permission(True).get_last_message()["result"] == {
+        "action": "accept",
+        "content": {},
+        "_meta": None,
+    }
+    assert (
+        talk.feed_messages({**asking, "id": 8}).get_last_message()["result"]["action"] == "decline"
+    )
 
 
 def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
@@ -403,13 +452,17 @@ def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
         message="Which size?",
         requestedSchema=schema,
     )
-    talk = Talk().begun().says(asking)
+    talk = Talk().begun().feed_messages(asking)
     (asked,) = talk.pending_permissions
     assert asked.tool == "AskUserQuestion"
     text = asked.tool_input["questions"][0]["question"]
-    talk.answer(True, changed={**asked.tool_input, "answers": {text: "m"}})
-    assert talk.last()["result"] == {"action": "accept", "content": {"size": "m"}, "_meta": None}
-    talk.says(delta("ok"), done()).end()
+    talk.answer_permission(True, changed={**asked.tool_input, "answers": {text: "m"}})
+    assert talk.get_last_message()["result"] == {
+        "action": "accept",
+        "content": {"size": "m"},
+        "_meta": None,
+    }
+    talk.feed_messages(delta("ok"), done()).close_stream()
     assert "m" in talk.list_blocks("tool_result")[0]["content"]
 
 
@@ -417,37 +470,52 @@ def test_what_is_no_form_of_a_server_is_declined():
     talk = (
         Talk()
         .begun()
-        .says(question(method=ELICITATION, serverName="srv", mode="url", url="https://x"))
+        .feed_messages(question(method=ELICITATION, serverName="srv", mode="url", url="https://x"))
     )
-    assert (talk.pending_permissions, talk.last()["result"]["action"]) == ([], "decline")
+    assert (talk.pending_permissions, talk.get_last_message()["result"]["action"]) == (
+        [],
+        "decline",
+    )
 
 
 def test_a_question_to_the_person_is_answered_by_its_own_ids():
-    talk = Talk().begun().says(question(method=PERSON, itemId="q1", questions=COLORS))
+    talk = Talk().begun().feed_messages(question(method=PERSON, itemId="q1", questions=COLORS))
     (asked,) = talk.pending_permissions
     assert asked.tool == "AskUserQuestion"
-    talk.answer(True, changed={**asked.tool_input, "answers": {"Which?": "Red"}})
-    assert talk.last()["result"] == {"answers": {"c": {"answers": ["Red"]}}}
-    talk.says(delta("Red it is"), done()).end()
+    talk.answer_permission(True, changed={**asked.tool_input, "answers": {"Which?": "Red"}})
+    assert talk.get_last_message()["result"] == {"answers": {"c": {"answers": ["Red"]}}}
+    talk.feed_messages(delta("Red it is"), done()).close_stream()
     assert [block["is_error"] for block in talk.list_blocks("tool_result")] == [False]
 
 
 def test_a_changed_input_is_refused_in_words():
-    talk = Talk().begun().says(question())
+    talk = Talk().begun().feed_messages(question())
     with pytest.raises(ValueError, match="with another input only"):
-        talk.answer(True, changed={"command": "pwd"})
+        talk.answer_permission(True, changed={"command": "pwd"})
 
 
 @pytest.mark.parametrize("kind", ["writeStdin", "humanCommand"])
 def test_a_question_about_something_else_than_a_command_is_declined(kind):
-    talk = Talk().begun().says(question(kind=kind))
-    assert (talk.pending_permissions, talk.last()["result"]) == ([], {"decision": "decline"})
+    talk = Talk().begun().feed_messages(question(kind=kind))
+    assert (talk.pending_permissions, talk.get_last_message()["result"]) == (
+        [],
+        {"decision": "decline"},
+    )
 
 
 def test_nothing_is_granted_beyond_a_call_and_an_unknown_request_has_its_answer():
     asking = question(method="item/permissions/requestApproval", permissions={"network": True})
-    assert Talk().begun().says(asking).last()["result"] == {"permissions": {}, "scope": "turn"}
-    assert Talk().begun().says(question(method="item/tool/call")).last()["error"]["code"] == -32601
+    assert Talk().begun().feed_messages(asking).get_last_message()["result"] == {
+        "permissions": {},
+        "scope": "turn",
+    }
+    assert (
+        Talk()
+        .begun()
+        .feed_messages(question(method="item/tool/call"))
+        .get_last_message()["error"]["code"]
+        == -32601
+    )
 
 
 def test_a_question_out_of_a_broken_line_is_not_believed_and_has_its_answer():
@@ -467,33 +535,35 @@ def test_between_two_turns_questions_and_answers_are_read():
 
 
 def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
-    talk = Talk().begun().says(delta("Hel"))
-    talk.told += talk.child_input.encode_interrupt()
-    assert talk.last()["params"] == {"threadId": "t1", "turnId": "u1"}
+    talk = Talk().begun().feed_messages(delta("Hel"))
+    talk.sent_bytes += talk.child_input.encode_interrupt()
+    assert talk.get_last_message()["params"] == {"threadId": "t1", "turnId": "u1"}
     talk.pump.interrupt()
-    (turn,) = check_turns(talk.says(done("interrupted")).end().lines, partial=False)
+    (turn,) = check_turns(
+        talk.feed_messages(done("interrupted")).close_stream().lines, partial=False
+    )
     assert turn[-2]["errors"] == ["[Request interrupted by user]"]
 
 
 def test_a_turn_without_a_name_is_stopped_when_it_has_one():
     talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
     assert talk.child_input.encode_interrupt() == b""
-    assert talk.says(BEGUN).last()["method"] == "turn/interrupt"
+    assert talk.feed_messages(BEGUN).get_last_message()["method"] == "turn/interrupt"
 
 
 def test_a_message_is_said_into_the_turn_that_runs():
     talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
     assert talk.child_input.encode_steering(UserMessage("more")) is None
-    talk.says(BEGUN)
-    talk.told += talk.child_input.encode_steering(UserMessage("more"))
-    assert talk.last()["params"]["expectedTurnId"] == "u1"
-    talk.told += talk.child_input.encode_steering(UserMessage("even more"))
-    talk.says(
+    talk.feed_messages(BEGUN)
+    talk.sent_bytes += talk.child_input.encode_steering(UserMessage("more"))
+    assert talk.get_last_message()["params"]["expectedTurnId"] == "u1"
+    talk.sent_bytes += talk.child_input.encode_steering(UserMessage("even more"))
+    talk.feed_messages(
         {"id": 6, "result": {"turnId": "u1"}},
         {"id": 7, "error": {"code": -32600, "message": "no active turn"}},
     )
     item = {"type": "userMessage", "id": "m2", "content": [{"type": "text", "text": "more"}]}
-    talk.says(
+    talk.feed_messages(
         *(
             {"method": "item/completed", "params": {"threadId": thread, "item": item}}
             for thread in ("t1", "t9")
@@ -503,7 +573,7 @@ def test_a_message_is_said_into_the_turn_that_runs():
         1,
         0,
     )
-    talk.says(done())
+    talk.feed_messages(done())
     assert talk.child_input.encode_steering(UserMessage("late")) is None
 
 
@@ -529,12 +599,19 @@ def ran(item_id="c1", command="ls"):
 
 
 def test_an_item_that_comes_again_is_the_same_call():
-    talk = Talk().begun().says(*[started(ran()), completed(ran())] * 2, done()).end()
+    talk = (
+        Talk().begun().feed_messages(*[started(ran()), completed(ran())] * 2, done()).close_stream()
+    )
     assert len(talk.list_blocks("tool_use")) == 1
 
 
 def test_an_item_with_the_same_id_about_something_else_is_another_call():
-    talk = Talk().begun().says(completed(ran()), completed(ran(command="pwd")), done()).end()
+    talk = (
+        Talk()
+        .begun()
+        .feed_messages(completed(ran()), completed(ran(command="pwd")), done())
+        .close_stream()
+    )
     assert [call["input"]["command"] for call in talk.list_blocks("tool_use")] == ["ls", "pwd"]
 
 
@@ -552,7 +629,12 @@ def test_an_item_with_the_same_id_about_something_else_is_another_call():
     ],
 )
 def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, code, failed):
-    talk = Talk().begun().says(completed(ran(), status=status, exitCode=code), done()).end()
+    talk = (
+        Talk()
+        .begun()
+        .feed_messages(completed(ran(), status=status, exitCode=code), done())
+        .close_stream()
+    )
     assert [block["is_error"] for block in talk.list_blocks("tool_result")] == [failed]
 
 
@@ -576,7 +658,8 @@ def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, co
 def test_an_error_has_the_status_of_its_kind(info, status):
     error = {"message": "it failed", "codexErrorInfo": info}
     (turn,) = check_turns(
-        Talk().begun().says(done("failed", error=error)).end().lines, partial=False
+        Talk().begun().feed_messages(done("failed", error=error)).close_stream().lines,
+        partial=False,
     )
     assert (turn[-2]["is_error"], turn[-2].get("api_error_status")) == (True, status)
 
@@ -584,7 +667,8 @@ def test_an_error_has_the_status_of_its_kind(info, status):
 def test_an_error_without_a_text_is_named_by_its_kind():
     error = {"message": "", "codexErrorInfo": "modelNotFound"}
     (turn,) = check_turns(
-        Talk().begun().says(done("failed", error=error)).end().lines, partial=False
+        Talk().begun().feed_messages(done("failed", error=error)).close_stream().lines,
+        partial=False,
     )
     assert "modelNotFound" in turn[-2]["result"]
 
@@ -592,7 +676,7 @@ def test_an_error_without_a_text_is_named_by_its_kind():
 def test_the_commands_of_an_interrupted_turn_are_ended():
     spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
     ended = completed(spawn, receiverThreadIds=["t2"], agentsStates={})
-    talk = Talk().begun().says(ended, done("interrupted"))
+    talk = Talk().begun().feed_messages(ended, done("interrupted"))
     cleaned = [
         line["params"]["threadId"]
         for line in talk.lines_told
@@ -602,11 +686,13 @@ def test_the_commands_of_an_interrupted_turn_are_ended():
 
 
 def test_commands_of_a_turn_that_was_not_interrupted_keep_running():
-    assert "thread/backgroundTerminals/clean" not in methods(Talk().begun().says(done()))
+    assert "thread/backgroundTerminals/clean" not in methods(Talk().begun().feed_messages(done()))
 
 
 def test_a_partial_answer_is_said_like_any_text():
     """Its phase is new in codex 0.171."""
     words = {"type": "agentMessage", "id": "m1", "text": "First.", "phase": "partial_answer"}
-    (turn,) = check_turns(Talk().begun().says(completed(words), done()).end().lines, partial=False)
+    (turn,) = check_turns(
+        Talk().begun().feed_messages(completed(words), done()).close_stream().lines, partial=False
+    )
     assert (turn[-2]["result"], turn[-2]["shim"]["unknown_events"]) == ("First.", {})

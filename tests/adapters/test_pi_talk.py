@@ -81,11 +81,11 @@ def test_a_message_waits_until_the_session_and_the_commands_are_known():
 
 
 def test_a_turn_is_what_pi_says_until_it_has_settled():
-    talk = start_conversation().says(reply(text("Hello")), END)
+    talk = start_conversation().feed_messages(reply(text("Hello")), END)
     assert talk.stages[-1] is TurnStage.PAUSED
-    talk.says(SETTLED)
+    talk.feed_messages(SETTLED)
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
-    talk.end()
+    talk.close_stream()
     check_turns(talk.lines, partial=False)
     assert [one["result"] for one in talk.results] == ["Hello"]
 
@@ -106,8 +106,8 @@ def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_exten
 
 
 def test_the_end_of_the_last_run_is_not_that_of_the_next():
-    talk = start_conversation().says(reply(text("one")), END, SETTLED).finish()
-    talk.send_prompt("two").says(SETTLED)
+    talk = start_conversation().feed_messages(reply(text("one")), END, SETTLED).finish()
+    talk.send_prompt("two").feed_messages(SETTLED)
     assert talk.stages.count(TurnStage.VENDOR_DONE) == 1
 
 
@@ -127,9 +127,9 @@ def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
         }
     )
     assert talk.stages[-1] is TurnStage.RUNNING
-    talk.says(START, reply(text("Hello")), OLD_END)
+    talk.feed_messages(START, reply(text("Hello")), OLD_END)
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
-    assert [one["result"] for one in talk.end().results] == ["Hello"]
+    assert [one["result"] for one in talk.close_stream().results] == ["Hello"]
 
 
 def test_a_compaction_behind_the_last_reply_is_no_failure():
@@ -139,7 +139,7 @@ def test_a_compaction_behind_the_last_reply_is_no_failure():
         "result": {"tokensBefore": 9},
         "willRetry": False,
     }
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         reply(text("Hello")), END, {"type": "compaction_start"}, compacted, SETTLED
     )
     (result,) = talk.finish().results
@@ -165,7 +165,7 @@ def test_an_older_pi_is_asked_whether_a_message_runs():
 
 @pytest.mark.parametrize("said", [[], [reply(call(), stop="toolUse")]])
 def test_a_pi_that_leaves_in_the_middle_of_its_run_has_failed_though_its_exit_says_nothing(said):
-    (result,) = start_conversation().says(*said).end().results
+    (result,) = start_conversation().feed_messages(*said).close_stream().results
     assert result["is_error"]
 
 
@@ -201,7 +201,9 @@ def test_images_go_with_the_message_where_the_model_reads_them():
         "look",
         (MessageBlock("text", "look"), MessageBlock("image", media_type="image/png", data="aGk=")),
     )
-    talk = start_conversation().says(reply(text("ok")), SETTLED).finish().send_prompt(picture)
+    talk = (
+        start_conversation().feed_messages(reply(text("ok")), SETTLED).finish().send_prompt(picture)
+    )
     assert talk.told[-1]["images"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
     blind = Talk().begun(model=MODEL | {"input": ["text"]})
     assert blind.speech.accepted_kinds == frozenset()
@@ -211,19 +213,21 @@ def test_images_go_with_the_message_where_the_model_reads_them():
 
 
 def test_a_call_is_asked_about_with_its_input_and_said_once():
-    talk = start_conversation().says(reply(call(), stop="toolUse"), question())
+    talk = start_conversation().feed_messages(reply(call(), stop="toolUse"), question())
     (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
-    talk.answer()
+    talk.answer_permission()
     assert values(talk.told) == [{"allow": True}]
     assert talk.lines.count(b'"type":"tool_use"') == 1
 
 
 def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
-    talk = start_conversation().says(question(), question("q2", "c2", "read", path="a.txt"))
-    talk.answer(allow=False, message="rather not")
+    talk = start_conversation().feed_messages(
+        question(), question("q2", "c2", "read", path="a.txt")
+    )
+    talk.answer_permission(allow=False, message="rather not")
     assert talk.pending_permissions[0].tool_input == {"file_path": "/w/a.txt"}
-    talk.answer(changed={"file_path": "/w/b.txt"})
+    talk.answer_permission(changed={"file_path": "/w/b.txt"})
     assert values(talk.told) == [
         {"allow": False, "reason": "rather not"},
         {"allow": True, "input": {"path": "/w/b.txt"}},
@@ -232,14 +236,14 @@ def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
 
 @each("tool", ["Task", "TodoWrite", "Skill", "Grep", "read"])
 def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_called_like(tool):
-    talk = start_conversation().says(add_replaced_flag(question(tool=tool, path="a.txt")))
+    talk = start_conversation().feed_messages(add_replaced_flag(question(tool=tool, path="a.txt")))
     (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
     judge = PolicyEvaluator(Policy(workspace=Workspace("/w")))
     for mode in ("default", "acceptEdits", "plan"):
         assert judge.evaluate(asked.tool, asked.tool_input, mode).outcome == "ask"
     talk.forget()
-    assert values(talk.answer(changed={"path": "b.txt"}).told) == [
+    assert values(talk.answer_permission(changed={"path": "b.txt"}).told) == [
         {"allow": True, "input": {"path": "b.txt"}}
     ]
 
@@ -268,23 +272,23 @@ def add_replaced_flag(asked):
 
 
 def test_a_change_that_pi_has_no_words_for_does_not_run():
-    talk = start_conversation().says(question(tool="grep", pattern="x"))
+    talk = start_conversation().feed_messages(question(tool="grep", pattern="x"))
     with pytest.raises(ValueError, match="no words for"):
-        talk.answer(changed={"pattern": "x", "output_mode": "count"})
+        talk.answer_permission(changed={"pattern": "x", "output_mode": "count"})
 
 
 def test_a_question_is_answered_once():
-    talk = start_conversation().says(question())
+    talk = start_conversation().feed_messages(question())
     asked = talk.pending_permissions[0]
-    talk.answer()
+    talk.answer_permission()
     talk.pending_permissions.append(asked)
     talk.forget()
-    assert talk.answer(allow=False).told == []
+    assert talk.answer_permission(allow=False).told == []
 
 
 @each("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
 def test_a_question_that_cannot_be_read_is_refused(said):
-    talk = start_conversation().says(question() | {"placeholder": said})
+    talk = start_conversation().feed_messages(question() | {"placeholder": said})
     assert talk.pending_permissions == [] and talk.told[-1] == {
         "type": "extension_ui_response",
         "id": "q1",
@@ -299,7 +303,7 @@ def test_a_dialog_of_another_extension_is_closed_and_what_asks_nothing_is_not():
     ]
     talk = start_conversation()
     talk.forget()
-    assert kinds(talk.says(*dialogs).told) == ["extension_ui_response"] * 2
+    assert kinds(talk.feed_messages(*dialogs).told) == ["extension_ui_response"] * 2
 
 
 def dialog(method, **fields):
@@ -329,9 +333,9 @@ def test_a_dialog_of_another_extension_is_a_question_to_the_person(asked, labels
         and [one["label"] for one in shown["options"]] == labels
     )
     talk.forget()
-    talk.answer(changed={"answers": {shown["question"]: said}})
+    talk.answer_permission(changed={"answers": {shown["question"]: said}})
     assert talk.told == [{"type": "extension_ui_response", "id": "d1", **answer}]
-    talk.says(reply(text("ok")), END, SETTLED)
+    talk.feed_messages(reply(text("ok")), END, SETTLED)
     assert (f'"{said}' in talk.lines.decode().replace("\\", "")) == ("cancelled" not in answer)
 
 
@@ -348,14 +352,14 @@ def test_a_dialog_at_the_start_is_put_to_nobody_and_named_where_pi_ends_by_it():
 
 def test_a_dialog_at_the_start_that_pi_goes_on_from_is_no_failure():
     talk = Talk(flags=ASKING).prompt().says(dialog("confirm")).begun()
-    talk.says(talk.answer_to("prompt", STARTED), START, reply(text("Hello")), END, SETTLED)
+    talk.feed_messages(talk.answer_to("prompt", STARTED), START, reply(text("Hello")), END, SETTLED)
     assert [one.get("result") for one in talk.finish().results] == ["Hello"]
 
 
 def test_a_dialog_that_the_person_does_not_answer_is_closed():
     talk = Talk(flags=ASKING).begun().says(START, dialog("confirm"), dialog("input", id="d2"))
     talk.forget()
-    talk.answer(allow=False).answer()
+    talk.answer_permission(allow=False).answer_permission()
     assert [one["cancelled"] for one in talk.told] == [True, True]
 
 
@@ -367,7 +371,7 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed():
 
 
 def test_a_question_between_two_turns_is_put_to_nobody():
-    talk = start_conversation().says(reply(text("one")), END, SETTLED)
+    talk = start_conversation().feed_messages(reply(text("one")), END, SETTLED)
     talk.hears(*talk.pump.finish())
     (ask,) = talk.pump.skip_bytes(json.dumps(question()).encode() + b"\n")
     assert ask.permission.refusal
@@ -387,11 +391,11 @@ def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
 def test_a_run_that_was_aborted_is_over_when_pi_says_so():
     talk = start_conversation()
     talk.tell(talk.child_input.encode_interrupt()).pump.interrupt()
-    talk.says(
+    talk.feed_messages(
         reply(stop="aborted", errorMessage="Request was aborted."), OLD_END, talk.answer_to("abort")
     )
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
-    assert talk.end().results[0]["subtype"] == "error_during_execution"
+    assert talk.close_stream().results[0]["subtype"] == "error_during_execution"
 
 
 def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
@@ -435,13 +439,13 @@ def test_its_own_model_is_told_where_pi_chose_one():
 
 
 def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
-    talk = start_conversation().says(reply(text("one")), END, SETTLED).finish()
+    talk = start_conversation().feed_messages(reply(text("one")), END, SETTLED).finish()
     talk.tell(talk.child_input.encode_model("mock/m9")).send_prompt("two")
-    talk.says(talk.answer_to("set_model", error="Model not found: mock/m9"))
+    talk.feed_messages(talk.answer_to("set_model", error="Model not found: mock/m9"))
     assert [one.get("message") for one in talk.told].count(
         "two"
     ) == 0 and not talk.child_input.is_usable
-    assert "Model not found" in json.dumps(talk.end().results[-1])
+    assert "Model not found" in json.dumps(talk.close_stream().results[-1])
 
 
 @pytest.mark.parametrize(
@@ -460,11 +464,11 @@ def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
         "steer",
     )
     late = talk.answer_to("prompt")
-    talk.says(reply(text("one")), END, SETTLED)
+    talk.feed_messages(reply(text("one")), END, SETTLED)
     assert TurnStage.VENDOR_DONE not in talk.stages
-    talk.says(late)
+    talk.feed_messages(late)
     assert kinds(talk._told)[-1] == "get_state"
-    talk.says(
+    talk.feed_messages(
         START, talk.answer_to("get_state", {"isStreaming": True}), reply(text("two")), END, SETTLED
     )
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
@@ -473,7 +477,7 @@ def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
 def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
     talk = start_conversation()
     talk.tell(talk.child_input.encode_steering(UserMessage("also this")))
-    talk.says(
+    talk.feed_messages(
         talk.answer_to("prompt", error="Cannot submit a prompt while compaction is in progress.")
     )
     assert (talk.child_input.pop_undelivered_count(), talk.child_input.pop_undelivered_count()) == (
@@ -485,9 +489,9 @@ def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
 def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
     talk = start_conversation()
     talk.tell(talk.child_input.encode_steering(UserMessage("also this")))
-    talk.says(talk.answer_to("prompt", {"disposition": "queued"}))
+    talk.feed_messages(talk.answer_to("prompt", {"disposition": "queued"}))
     talk.tell(talk.child_input.encode_interrupt())
-    talk.says(talk.answer_to("clear_queue", {"steering": ["also this"], "followUp": []}))
+    talk.feed_messages(talk.answer_to("clear_queue", {"steering": ["also this"], "followUp": []}))
     assert talk.child_input.pop_undelivered_count() == 1
 
 
@@ -501,7 +505,7 @@ def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, told):
 def test_there_is_no_way_into_a_run_that_is_over():
     assert (
         start_conversation()
-        .says(reply(text("one")), END, SETTLED)
+        .feed_messages(reply(text("one")), END, SETTLED)
         .child_input.encode_steering(UserMessage("late"))
         is None
     )

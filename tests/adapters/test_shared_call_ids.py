@@ -93,12 +93,12 @@ def acp_call(identity: Any, command: str, **fields: Any) -> Event:
         "status": "pending",
         "rawInput": {"command": command},
     }
-    return acp_agent.update("tool_call", toolCallId=identity, **call | fields)
+    return acp_agent.build_update("tool_call", toolCallId=identity, **call | fields)
 
 
 def acp_done(identity: Any, text: str) -> Event:
     content = [{"type": "content", "content": {"type": "text", "text": text}}]
-    return acp_agent.update(
+    return acp_agent.build_update(
         "tool_call_update", toolCallId=identity, status="completed", content=content
     )
 
@@ -107,18 +107,24 @@ def acp_done(identity: Any, text: str) -> Event:
 @pytest.mark.parametrize("vendor", ["opencode", "gemini", "copilot"])
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "asked"])
 def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, identity, announced):
-    talk = acp_agent.Talk(vendor).says(*acp_agent.ANSWERS)
+    talk = acp_agent.AcpConversation(vendor).feed_messages(*acp_agent.ANSWERS)
     if announced:
-        talk.says(acp_call(identity, ONE), acp_call(identity, OTHER))
+        talk.feed_messages(acp_call(identity, ONE), acp_call(identity, OTHER))
     for number, command in ((7, OTHER), (8, ONE)):
-        talk.says(acp_agent.question(number, identity, rawInput={"command": command}))
-    assert [asked.tool_input.get("command") for asked in talk.asked] == [OTHER, ONE]
-    assert not any(asked.refusal for asked in talk.asked)
-    assert len({asked.call for asked in talk.asked}) == 2
-    asked_about = {asked.call: asked.tool_input.get("command") for asked in talk.asked}
-    talk.answer(True)
-    talk.answer(True)
-    talk.says(acp_done(identity, "1"), acp_done(identity, "2"), acp_agent.DONE).end()
+        talk.feed_messages(
+            acp_agent.build_permission_request(number, identity, rawInput={"command": command})
+        )
+    assert [asked.tool_input.get("command") for asked in talk.pending_permissions] == [OTHER, ONE]
+    assert not any(asked.refusal for asked in talk.pending_permissions)
+    assert len({asked.call for asked in talk.pending_permissions}) == 2
+    asked_about = {
+        asked.call: asked.tool_input.get("command") for asked in talk.pending_permissions
+    }
+    talk.answer_permission(True)
+    talk.answer_permission(True)
+    talk.feed_messages(
+        acp_done(identity, "1"), acp_done(identity, "2"), acp_agent.DONE
+    ).close_stream()
     found = pairs(parse(talk.lines))
     assert {command for command, _ in found} == {ONE, OTHER} and [text for _, text in found] == [
         "1",
@@ -135,51 +141,57 @@ def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, identity, announ
 
 @IDS
 def test_an_agent_of_the_protocol_that_asks_nobody(identity):
-    talk = acp_agent.Talk().says(
+    talk = acp_agent.AcpConversation().feed_messages(
         *acp_agent.ANSWERS, acp_call(identity, ONE), acp_call(identity, OTHER)
     )
-    talk.says(
+    talk.feed_messages(
         acp_done(identity, "A"),
         acp_done(identity, "B"),
         acp_call(identity, ONE),
         acp_done(identity, "C"),
     )
-    talk.says(acp_agent.DONE).end()
+    talk.feed_messages(acp_agent.DONE).close_stream()
     assert pairs(parse(talk.lines)) == [(ONE, "A"), (OTHER, "B"), (ONE, "C")]
 
 
 def test_an_update_of_an_open_call_is_no_other_call():
-    talk = acp_agent.Talk().says(*acp_agent.ANSWERS, acp_call("c1", "ls", rawInput={}))
+    talk = acp_agent.AcpConversation().feed_messages(
+        *acp_agent.ANSWERS, acp_call("c1", "ls", rawInput={})
+    )
     for command in ("l", "ls", "ls -l"):
         fields = {"toolCallId": "c1", "status": "in_progress", "rawInput": {"command": command}}
-        talk.says(acp_agent.update("tool_call_update", **fields))
-    talk.says(acp_done("c1", "A"), acp_agent.DONE).end()
+        talk.feed_messages(acp_agent.build_update("tool_call_update", **fields))
+    talk.feed_messages(acp_done("c1", "A"), acp_agent.DONE).close_stream()
     assert [text for _, text in pairs(parse(talk.lines))] == ["A"]
 
 
 def test_a_question_without_input_is_refused_if_it_may_be_about_two_calls():
-    talk = acp_agent.Talk().says(*acp_agent.ANSWERS, acp_call("c1", ONE), acp_call("c1", OTHER))
-    asked = acp_agent.question(7, "c1")
+    talk = acp_agent.AcpConversation().feed_messages(
+        *acp_agent.ANSWERS, acp_call("c1", ONE), acp_call("c1", OTHER)
+    )
+    asked = acp_agent.build_permission_request(7, "c1")
     del asked["params"]["toolCall"]["rawInput"]
-    assert talk.says(asked).last()["result"] == {"outcome": {"outcome": "cancelled"}}
-    assert not talk.asked
+    assert talk.feed_messages(asked).get_last_message()["result"] == {
+        "outcome": {"outcome": "cancelled"}
+    }
+    assert not talk.pending_permissions
 
 
 @IDS
 def test_codex_asks_about_both_commands(identity):
     items = [codex_agent.COMMAND | {"id": identity, "command": command} for command in (ONE, OTHER)]
-    talk = codex_agent.Talk().begun().says(*map(codex_agent.started, items))
+    talk = codex_agent.Talk().begun().feed_messages(*map(codex_agent.started, items))
     for number, command in ((7, OTHER), (8, ONE)):
-        talk.says(codex_agent.question(number, itemId=identity, command=command))
+        talk.feed_messages(codex_agent.question(number, itemId=identity, command=command))
     assert [(asked.tool_input, asked.refusal) for asked in talk.pending_permissions] == [
         ({"command": OTHER}, ""),
         ({"command": ONE}, ""),
     ]
     assert len({asked.call for asked in talk.pending_permissions}) == 2
-    talk.answer(True).answer(True)
+    talk.answer_permission(True).answer_permission(True)
     for item, text in zip(reversed(items), "BA", strict=True):
-        talk.says(codex_agent.completed(item, aggregatedOutput=text, exitCode=0))
-    talk.says(codex_agent.done()).end()
+        talk.feed_messages(codex_agent.completed(item, aggregatedOutput=text, exitCode=0))
+    talk.feed_messages(codex_agent.done()).close_stream()
     assert pairs(parse(talk.lines)) == [(OTHER, "B"), (ONE, "A")]
 
 
@@ -196,7 +208,7 @@ def test_codex_asks_about_each_patch_of_one_id():
     talk = (
         codex_agent.Talk()
         .begun()
-        .says(*map(codex_agent.started, patches), asking, asking | {"id": 8})
+        .feed_messages(*map(codex_agent.started, patches), asking, asking | {"id": 8})
     )
     assert [asked.tool_input["file_path"] for asked in talk.pending_permissions] == ["/w/a", "/w/b"]
     assert len({asked.call for asked in talk.pending_permissions}) == 2
@@ -208,17 +220,19 @@ def test_pi_asks_about_both_calls(identity):
     talk = pi_agent.Talk().begun().says(pi_agent.START, pi_agent.reply(*calls, stop="toolUse"))
     for name, command in (("q1", ONE), ("q2", OTHER)):
         own = {"toolCallId": identity, "toolName": "bash"}
-        talk.says({"type": "tool_execution_start", **own, "args": {"command": command}})
-        talk.says(pi_agent.question(name, identity, command=command))
+        talk.feed_messages({"type": "tool_execution_start", **own, "args": {"command": command}})
+        talk.feed_messages(pi_agent.question(name, identity, command=command))
     assert [(asked.tool_input, asked.refusal) for asked in talk.pending_permissions] == [
         ({"command": ONE}, ""),
         ({"command": OTHER}, ""),
     ]
-    talk.answer()
-    talk.answer()
+    talk.answer_permission()
+    talk.answer_permission()
     for text in "AB":
         result = {"content": [{"type": "text", "text": text}]}
-        talk.says({"type": "tool_execution_end", **own, "result": result, "isError": False})
+        talk.feed_messages(
+            {"type": "tool_execution_end", **own, "result": result, "isError": False}
+        )
     assert pairs(parse(talk.lines)) == [(ONE, "A"), (OTHER, "B")]
 
 
@@ -284,14 +298,16 @@ def test_a_replaced_pi_tool_is_asked_about_as_the_announced_call():
         .says(pi_agent.START, pi_agent.reply(pi_agent.call(command=ONE), stop="toolUse"))
     )
     asked = pi_agent.question(command=ONE)
-    talk.says(
+    talk.feed_messages(
         asked | {"placeholder": json.dumps(json.loads(asked["placeholder"]) | {"replaced": True})}
     )
     assert [(each.tool, each.call) for each in talk.pending_permissions] == [
         ("mcp__pi__bash", "c1")
     ]
     own = {"toolCallId": "c1", "toolName": "bash"}
-    talk.says({"type": "tool_execution_end", **own, "result": {"content": "A"}, "isError": False})
+    talk.feed_messages(
+        {"type": "tool_execution_end", **own, "result": {"content": "A"}, "isError": False}
+    )
     assert pairs(parse(talk.lines)) == [(ONE, "A")]
 
 
@@ -472,13 +488,15 @@ def test_an_agent_with_input_in_content_may_start_two_calls_with_one_id():
             "status": "in_progress",
             "content": content,
         }
-        return acp_agent.update(kind, **fields)
+        return acp_agent.build_update(kind, **fields)
 
-    talk = acp_agent.Talk("kimi").says(
+    talk = acp_agent.AcpConversation("kimi").feed_messages(
         *acp_agent.ANSWERS, says(ONE), says(ONE, "tool_call_update"), says(OTHER)
     )
-    asked = acp_agent.question(7, "c1", title="")
+    asked = acp_agent.build_permission_request(7, "c1", title="")
     del asked["params"]["toolCall"]["rawInput"]
-    assert talk.says(asked).last()["result"] == {"outcome": {"outcome": "cancelled"}}
-    talk.says(acp_done("c1", "A"), acp_done("c1", "B"), acp_agent.DONE).end()
+    assert talk.feed_messages(asked).get_last_message()["result"] == {
+        "outcome": {"outcome": "cancelled"}
+    }
+    talk.feed_messages(acp_done("c1", "A"), acp_done("c1", "B"), acp_agent.DONE).close_stream()
     assert [text for _, text in pairs(parse(talk.lines))] == ["A", "B"]

@@ -27,7 +27,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
 
-def line_range(arguments: Arguments) -> tuple[str, Arguments]:
+def convert_line_range(arguments: Arguments) -> tuple[str, Arguments]:
     """acai's and cake's Read{start_line, end_line} as offset and limit."""
     start, end = arguments.pop("start_line", None), arguments.pop("end_line", None)
     if isinstance(start, int):
@@ -41,7 +41,7 @@ TOOLS = {
     "shell": Tool("Bash", convert={"timeout": convert_seconds}),
     "Shell": Tool("Bash", convert={"timeout": convert_seconds}),
     "Bash": Tool("Bash", {"reason": "description"}, convert={"timeout": convert_seconds}),
-    "Read": Tool("Read", {"path": "file_path"}, reshape=line_range),
+    "Read": Tool("Read", {"path": "file_path"}, reshape=convert_line_range),
     "Write": Tool("Write", {"path": "file_path"}),
     "Edit": Tool(
         "Edit", {"path": "file_path"}, reshape=build_edits_reshape("old_text", "new_text")
@@ -56,15 +56,15 @@ class AcaiTranslator(Translator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._held: list[tuple[str, str]] = []
+        self._buffered_blocks: list[tuple[str, str]] = []
         self._answers = False
 
-    def _say_held(self, *, fill: bool = True) -> None:
+    def _flush_blocks(self, *, fill: bool = True) -> None:
         if fill and self.turn.open_calls:
             self.turn.fill_results()
-        for kind, text in self._held:
+        for kind, text in self._buffered_blocks:
             (self.turn.add_block if kind == "text" else self.turn.add_thinking_block)(text)
-        self._held.clear()
+        self._buffered_blocks.clear()
 
     def on_init(self, event: Event) -> None:
         tools = list_claude_names(TOOLS, event.get("tools"))
@@ -81,31 +81,31 @@ class AcaiTranslator(Translator):
             oldest = event.get("call_id") or next(iter(self.turn.open_calls), "")
             self.on_function_call_output({"call_id": oldest, "output": event.get("content")})
             return
-        if self._held:
-            self._say_held()
+        if self._buffered_blocks:
+            self._flush_blocks()
         if role == "assistant":
             if self.turn.open_calls:
                 if event["content"].__class__ is not str:
                     raise TypeError("the content of a message is no text")
-                self._held.append(("text", event["content"]))
+                self._buffered_blocks.append(("text", event["content"]))
             else:
                 self.turn.add_block(event["content"])
 
     def on_reasoning(self, event: Event) -> None:
-        if self._held:
-            self._say_held()
+        if self._buffered_blocks:
+            self._flush_blocks()
         parts = event.get("summary") or event.get("content") or []
         texts = [part if isinstance(part, str) else part.get("text", "") for part in parts]
         if self.turn.open_calls:
-            self._held.append(("thinking", "\n\n".join(texts)))
+            self._buffered_blocks.append(("thinking", "\n\n".join(texts)))
         else:
             self.turn.add_thinking_block("\n\n".join(texts))
 
     def on_function_call(self, event: Event) -> None:
-        if self._held:
+        if self._buffered_blocks:
             # Thinking between two calls of a batch leaves the batch open: their outputs may come
             # together.
-            self._say_held(fill=any(kind == "text" for kind, _ in self._held))
+            self._flush_blocks(fill=any(kind == "text" for kind, _ in self._buffered_blocks))
         arguments = event.get("arguments")
         if isinstance(arguments, str):
             arguments = parse_json_text(arguments, self.turn.diagnostics)
@@ -121,16 +121,16 @@ class AcaiTranslator(Translator):
         )
         self._answers = True
         self.turn.add_tool_result(event.get("call_id", ""), text, failed)
-        if self._held and not self.turn.open_calls:
-            self._say_held()
+        if self._buffered_blocks and not self.turn.open_calls:
+            self._flush_blocks()
 
     def on_result(self, event: Event) -> None:
         failed = event.get("is_error", not event.get("success"))
         # Only the founding dialect, which never says what a call returned, leaves calls open on a
         # good end.
-        self._say_held(fill=not failed and not self._answers)
+        self._flush_blocks(fill=not failed and not self._answers)
         facts: dict[str, Any] = {
-            "usage": counted_usage(event.get("usage")),
+            "usage": convert_usage(event.get("usage")),
             "duration_ms": event.get("duration_ms"),
             "result": event.get("result"),
         }
@@ -161,10 +161,10 @@ class AcaiTranslator(Translator):
     )
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        self._say_held(fill=False)
+        self._flush_blocks(fill=False)
 
 
-def counted_usage(counted: object) -> Usage | None:
+def convert_usage(counted: object) -> Usage | None:
     """Its usage in Claude's meaning: cached tokens are inside its input_tokens (acai page, section
     1).
     """
@@ -181,7 +181,7 @@ def counted_usage(counted: object) -> Usage | None:
     )
 
 
-def _vendor(name: str) -> Adapter:
+def _build_adapter(name: str) -> Adapter:
     return Adapter(
         name=name,
         programs=(name,),
@@ -193,4 +193,4 @@ def _vendor(name: str) -> Adapter:
     )
 
 
-ACAI, CAKE = _vendor("acai"), _vendor("cake")
+ACAI, CAKE = _build_adapter("acai"), _build_adapter("cake")

@@ -23,18 +23,18 @@ DONE = {"id": 3, "result": {"stopReason": "end_turn"}}
 YES = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
 
 
-def update(name, /, session="s1", **fields):
+def build_update(name, /, session="s1", **fields):
     return {
         "method": "session/update",
         "params": {"sessionId": session, "update": {"sessionUpdate": name, **fields}},
     }
 
 
-def text(words, kind="agent_message_chunk"):
-    return update(kind, content={"type": "text", "text": words})
+def build_text_update(words, kind="agent_message_chunk"):
+    return build_update(kind, content={"type": "text", "text": words})
 
 
-def question(identity=7, call="c1", **fields):
+def build_permission_request(request_id=7, call="c1", **fields):
     call = {
         "toolCallId": call,
         "title": "bash",
@@ -42,58 +42,60 @@ def question(identity=7, call="c1", **fields):
         "rawInput": {"command": "ls"},
     } | fields
     params = {"sessionId": "s1", "toolCall": call, "options": YES}
-    return {"id": identity, "method": "session/request_permission", "params": params}
+    return {"id": request_id, "method": "session/request_permission", "params": params}
 
 
-class Talk:
+class AcpConversation:
     """An agent of the protocol and what it is told; `lines` is what the frontend has."""
 
     def __init__(
         self, vendor="opencode", resume=None, model=None, flags=(), policy=None, made=None
     ):
         self.vendor = made or get_adapter(vendor).cli.build_two_way()
-        self.speech = self.vendor.create_child_input()
-        reader = self.speech.bind_translator(self.vendor.translator_class)
-        self.pump = ChildStream(
+        self.child_input = self.vendor.create_child_input()
+        reader = self.child_input.bind_translator(self.vendor.translator_class)
+        self.stream = ChildStream(
             StreamTranslation(
                 reader,
                 terms_of(vendor),
                 StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"]),
             )
         )
-        self.lines, self.told, self.asked = b"", b"", []
+        self.lines, self.sent_bytes, self.pending_permissions = b"", b"", []
         policy = policy or Policy(workspace=Workspace("/w", "/h"))
         invocation = parse_arguments(flags).with_flags(model=model)
-        self.told += self.speech.encode_greeting(
+        self.sent_bytes += self.child_input.encode_greeting(
             LaunchRequest(invocation, "", resume_id=resume, policy=policy)
         )
-        self.told += self.speech.encode_prompt(UserMessage("hi"))
+        self.sent_bytes += self.child_input.encode_prompt(UserMessage("hi"))
 
-    def says(self, *messages):
+    def feed_messages(self, *messages):
         data = b"".join(
             json.dumps({"jsonrpc": "2.0"} | message).encode() + b"\n" for message in messages
         )
-        said, commands = self.pump.feed(data)
+        said, commands = self.stream.feed(data)
         self.lines += said
-        self.told += b"".join(
+        self.sent_bytes += b"".join(
             command.line for command in commands if isinstance(command, SendToChild)
         )
-        self.asked += [
+        self.pending_permissions += [
             command.permission for command in commands if isinstance(command, AskPermission)
         ]
         return self
 
-    def answer(self, allow):
-        self.told += self.speech.encode_decision(self.asked.pop(0), PermissionDecision(allow))
+    def answer_permission(self, allow):
+        self.sent_bytes += self.child_input.encode_decision(
+            self.pending_permissions.pop(0), PermissionDecision(allow)
+        )
 
-    def finish(self):
-        said, _ = self.pump.finish()
+    def finish_stream(self):
+        said, _ = self.stream.finish()
         self.lines += said
 
-    def end(self):
-        said, _ = self.pump.close(ChildExit(0, None))
+    def close_stream(self):
+        said, _ = self.stream.close(ChildExit(0, None))
         self.lines += said
         return self
 
-    def last(self):
-        return json.loads(self.told.splitlines()[-1])
+    def get_last_message(self):
+        return json.loads(self.sent_bytes.splitlines()[-1])

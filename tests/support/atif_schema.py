@@ -11,7 +11,7 @@ EXTRA: Any = {"type": "object"}
 COUNT: Any = {"type": "integer", "minimum": 0}
 
 
-def record(required: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
+def build_object_schema(required: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
     """An object with these fields and no others."""
     return {
         "type": "object",
@@ -21,7 +21,7 @@ def record(required: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
     }
 
 
-def array(items: Any, **facts: Any) -> dict[str, Any]:
+def build_array_schema(items: Any, **facts: Any) -> dict[str, Any]:
     return {"type": "array", "items": items, **facts}
 
 
@@ -31,21 +31,25 @@ TOKENS = {
     "cached_tokens": COUNT,
     "cost_usd": {"type": "number"},
 }
-CALL = record(
+CALL = build_object_schema(
     ("tool_call_id", "function_name", "arguments"),
     tool_call_id=TEXT,
     function_name=TEXT,
     arguments={"type": "object"},
 )
-REFERENCE = record(("trajectory_id",), trajectory_id=TEXT, session_id=TEXT, trajectory_path=TEXT)
-RESULT = record(source_call_id=TEXT, content=TEXT, subagent_trajectory_ref=array(REFERENCE))
+REFERENCE = build_object_schema(
+    ("trajectory_id",), trajectory_id=TEXT, session_id=TEXT, trajectory_path=TEXT
+)
+RESULT = build_object_schema(
+    source_call_id=TEXT, content=TEXT, subagent_trajectory_ref=build_array_schema(REFERENCE)
+)
 OBSERVATION = {
     "type": "object",
     "required": ["results"],
-    "properties": {"results": array(RESULT)},
+    "properties": {"results": build_array_schema(RESULT)},
     "additionalProperties": False,
 }
-STEP = record(
+STEP = build_object_schema(
     ("step_id", "source", "message"),
     step_id={"type": "integer", "minimum": 1},
     timestamp={"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"},
@@ -53,35 +57,35 @@ STEP = record(
     message=TEXT,
     model_name=TEXT,
     reasoning_content=TEXT,
-    tool_calls=array(CALL, minItems=1),
+    tool_calls=build_array_schema(CALL, minItems=1),
     observation=OBSERVATION,
-    metrics=record(**TOKENS),
+    metrics=build_object_schema(**TOKENS),
     llm_call_count=COUNT,
 )
-AGENT = record(
+AGENT = build_object_schema(
     ("name", "version"),
     name=TEXT,
     version=TEXT,
     model_name=TEXT,
-    tool_definitions=array({"type": "object"}),
+    tool_definitions=build_array_schema({"type": "object"}),
 )
-FINAL = record(
+FINAL = build_object_schema(
     total_prompt_tokens=COUNT,
     total_completion_tokens=COUNT,
     total_cached_tokens=COUNT,
     total_cost_usd={"type": "number"},
     total_steps=COUNT,
 )
-SCHEMA = record(
+SCHEMA = build_object_schema(
     ("schema_version", "agent", "steps"),
     schema_version={"const": "ATIF-v1.8"},
     session_id=TEXT,
     trajectory_id=TEXT,
     agent=AGENT,
-    steps=array(STEP, minItems=1),
+    steps=build_array_schema(STEP, minItems=1),
     notes=TEXT,
     final_metrics=FINAL,
-    subagent_trajectories=array({"$ref": "#"}),
+    subagent_trajectories=build_array_schema({"$ref": "#"}),
 )
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 AGENT_ONLY = ("model_name", "reasoning_content", "tool_calls", "metrics")

@@ -6,7 +6,7 @@ import base64
 import json
 
 import pytest
-from acp_agent import Talk, update
+from acp_agent import AcpConversation, build_update
 from support import check_turns
 
 from shim.core.claude.messages import UserMessage
@@ -17,36 +17,40 @@ GREETED = {"id": 1, "result": {"protocolVersion": 2, "info": {}, "capabilities":
 ANSWERS = (GREETED, {"id": 2, "result": {"sessionId": "s1"}})
 TAKEN = {"id": 3, "result": {}}
 OPTIONS = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
-RUNS = update("state_update", state="running")
+RUNS = build_update("state_update", state="running")
 
 
 def idle(**reason):
-    return update("state_update", state="idle", **reason)
+    return build_update("state_update", state="idle", **reason)
 
 
 ENDED = idle(stopReason="end_turn")
 
 
 def piece(words, message="m1"):
-    return update("agent_message_chunk", messageId=message, content={"type": "text", "text": words})
+    return build_update(
+        "agent_message_chunk", messageId=message, content={"type": "text", "text": words}
+    )
 
 
 def build_message(*words, message="m1", kind="agent_message"):
-    return update(kind, messageId=message, content=[{"type": "text", "text": one} for one in words])
+    return build_update(
+        kind, messageId=message, content=[{"type": "text", "text": one} for one in words]
+    )
 
 
 def call(status=None, **fields):
-    return update(
+    return build_update(
         "tool_call_update", toolCallId="c1", **({"status": status} if status else {}), **fields
     )
 
 
 def start_conversation():
-    return Talk().says(*ANSWERS, TAKEN, RUNS)
+    return AcpConversation().feed_messages(*ANSWERS, TAKEN, RUNS)
 
 
 def result_of(talk):
-    (turn,) = check_turns(talk.end().lines, partial=False)
+    (turn,) = check_turns(talk.close_stream().lines, partial=False)
     return turn[-2]
 
 
@@ -65,62 +69,66 @@ def results(talk):
 
 
 def test_a_turn_ends_with_the_state_and_not_with_the_answer_to_the_prompt():
-    talk = start_conversation().says(piece("Hel"), piece("lo"))
+    talk = start_conversation().feed_messages(piece("Hel"), piece("lo"))
     assert b'"type":"result"' not in talk.lines
-    talk.says(ENDED)
-    assert talk.pump.has_outcome
+    talk.feed_messages(ENDED)
+    assert talk.stream.has_outcome
     assert result_of(talk)["result"] == "Hello"
 
 
 def test_work_that_the_agent_did_before_it_took_the_prompt_does_not_end_its_turn():
-    talk = Talk().says(*ANSWERS, RUNS, ENDED, idle(), TAKEN, RUNS, piece("Hello"), ENDED)
+    talk = AcpConversation().feed_messages(
+        *ANSWERS, RUNS, ENDED, idle(), TAKEN, RUNS, piece("Hello"), ENDED
+    )
     assert result_of(talk)["result"] == "Hello"
 
 
 def test_an_agent_that_took_the_prompt_into_work_of_its_own_ends_the_turn_with_that_work():
-    talk = Talk().says(*ANSWERS, RUNS, TAKEN, piece("Hello"), ENDED)
-    assert talk.pump.has_outcome
+    talk = AcpConversation().feed_messages(*ANSWERS, RUNS, TAKEN, piece("Hello"), ENDED)
+    assert talk.stream.has_outcome
     assert result_of(talk)["result"] == "Hello"
 
 
 def test_a_prompt_has_its_place_once_it_is_said_again():
-    echo = update("user_message", messageId="u1", content=[{"type": "text", "text": "hi"}])
-    talk = Talk().says(*ANSWERS, echo, RUNS, piece("Hello"), ENDED)
-    assert talk.pump.has_outcome
+    echo = build_update("user_message", messageId="u1", content=[{"type": "text", "text": "hi"}])
+    talk = AcpConversation().feed_messages(*ANSWERS, echo, RUNS, piece("Hello"), ENDED)
+    assert talk.stream.has_outcome
 
 
 @pytest.mark.parametrize("late", [(TAKEN, idle()), (RUNS, ENDED, TAKEN)])
 def test_an_agent_that_is_idle_and_says_no_more_is_done(late):
-    talk = Talk().says(*ANSWERS, piece("Hello"), *late)
-    assert not talk.pump.has_outcome
-    talk.pump.on_idle()
-    assert talk.pump.has_outcome
+    talk = AcpConversation().feed_messages(*ANSWERS, piece("Hello"), *late)
+    assert not talk.stream.has_outcome
+    talk.stream.on_idle()
+    assert talk.stream.has_outcome
     assert result_of(talk)["result"] == "Hello"
 
 
 def test_a_state_that_is_said_again_does_not_take_back_the_end_of_a_cancelled_turn():
-    talk = start_conversation().says(piece("Hel"))
-    talk.pump.interrupt()
-    talk.says(idle(stopReason="cancelled"), idle(stopReason="cancelled"))
-    assert talk.pump.turn.is_finalized
+    talk = start_conversation().feed_messages(piece("Hel"))
+    talk.stream.interrupt()
+    talk.feed_messages(idle(stopReason="cancelled"), idle(stopReason="cancelled"))
+    assert talk.stream.turn.is_finalized
 
 
 def test_an_agent_that_works_after_it_was_idle_is_not_done():
-    talk = Talk().says(*ANSWERS, TAKEN, idle(stopReason="end_turn"), RUNS, piece("Hello"))
-    assert not talk.pump.has_outcome
-    assert result_of(talk.says(ENDED))["result"] == "Hello"
+    talk = AcpConversation().feed_messages(
+        *ANSWERS, TAKEN, idle(stopReason="end_turn"), RUNS, piece("Hello")
+    )
+    assert not talk.stream.has_outcome
+    assert result_of(talk.feed_messages(ENDED))["result"] == "Hello"
 
 
 def test_a_turn_that_failed_says_why():
     error = {"code": -32603, "message": "the model is gone"}
-    talk = start_conversation().says(idle(stopReason="error", error=error))
+    talk = start_conversation().feed_messages(idle(stopReason="error", error=error))
     assert "the model is gone" in json.dumps(result_of(talk))
 
 
 def test_a_shortened_context_is_said():
-    used = update("usage_update", used=1234, size=9999)
-    talk = start_conversation().says(
-        used, update("compaction_update", compactionId="k", status="completed"), ENDED
+    used = build_update("usage_update", used=1234, size=9999)
+    talk = start_conversation().feed_messages(
+        used, build_update("compaction_update", compactionId="k", status="completed"), ENDED
     )
     result_of(talk)
     assert b'"compact_boundary"' in talk.lines
@@ -151,13 +159,17 @@ def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
 )
 def test_the_reason_of_an_end_stands_in_the_state(reason, subtype):
     assert (
-        result_of(start_conversation().says(piece("x"), idle(stopReason=reason)))["subtype"]
+        result_of(start_conversation().feed_messages(piece("x"), idle(stopReason=reason)))[
+            "subtype"
+        ]
         == subtype
     )
 
 
 def test_a_prompt_that_is_not_taken_fails_the_turn():
-    talk = Talk().says(*ANSWERS, {"id": 3, "error": {"code": -32603, "message": "no room"}})
+    talk = AcpConversation().feed_messages(
+        *ANSWERS, {"id": 3, "error": {"code": -32603, "message": "no room"}}
+    )
     assert "no room" in json.dumps(result_of(talk))
 
 
@@ -165,7 +177,7 @@ def test_a_prompt_that_is_not_taken_fails_the_turn():
 
 
 def test_of_a_message_that_comes_whole_only_what_is_new_is_said():
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         piece("Hel"),
         build_message("Hello"),
         piece(" there"),
@@ -176,7 +188,7 @@ def test_of_a_message_that_comes_whole_only_what_is_new_is_said():
 
 
 def test_a_message_that_is_said_again_behind_a_call_is_not_said_twice():
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         build_message("Look"),
         call("completed", title="x"),
         build_message("Look"),
@@ -188,22 +200,24 @@ def test_a_message_that_is_said_again_behind_a_call_is_not_said_twice():
 
 
 def test_what_was_said_is_not_taken_back():
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         build_message("Hello"),
         build_message("Bye"),
         build_message(),
-        update("agent_message", messageId="m1"),
+        build_update("agent_message", messageId="m1"),
         ENDED,
     )
     assert result_of(talk)["result"] == "Hello"
     assert (
-        talk.pump.translation.diagnostics.build_report()["repairs"]["contradicted_block"]["count"]
+        talk.stream.translation.diagnostics.build_report()["repairs"]["contradicted_block"]["count"]
         == 2
     )
 
 
 def test_a_whole_thought_is_thinking():
-    talk = start_conversation().says(build_message("Hm", kind="agent_thought"), piece("Yes"), ENDED)
+    talk = start_conversation().feed_messages(
+        build_message("Hm", kind="agent_thought"), piece("Yes"), ENDED
+    )
     assert result_of(talk)["result"] == "Yes"
     assert b'"thinking":"Hm"' in talk.lines
 
@@ -212,8 +226,10 @@ def test_the_content_of_a_call_comes_in_pieces():
     content = [
         {"type": "content", "content": {"type": "text", "text": text}} for text in ("a", "b")
     ]
-    pieces = (update("tool_call_content_chunk", toolCallId="c1", content=one) for one in content)
-    talk = start_conversation().says(
+    pieces = (
+        build_update("tool_call_content_chunk", toolCallId="c1", content=one) for one in content
+    )
+    talk = start_conversation().feed_messages(
         call("in_progress", title="look", rawInput={"a": 1}), *pieces, call("completed"), ENDED
     )
     result_of(talk)
@@ -227,11 +243,11 @@ def test_what_a_terminal_prints_is_the_result_of_its_call():
     shown = call(
         "in_progress", title="ls", kind="execute", content=[{"type": "terminal", "terminalId": "t"}]
     )
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         shown,
-        update("terminal_output_chunk", **printed("caf\u00e9".encode()[:-1])),
-        update("terminal_output_chunk", **printed("caf\u00e9".encode()[-1:])),
-        update("terminal_update", terminalId="t", exitStatus={"exitCode": 2}),
+        build_update("terminal_output_chunk", **printed("caf\u00e9".encode()[:-1])),
+        build_update("terminal_output_chunk", **printed("caf\u00e9".encode()[-1:])),
+        build_update("terminal_update", terminalId="t", exitStatus={"exitCode": 2}),
         call("completed"),
         ENDED,
     )
@@ -240,16 +256,16 @@ def test_what_a_terminal_prints_is_the_result_of_its_call():
 
 
 def test_null_takes_away_what_a_call_said_before():
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         call(title="run", kind="execute", rawInput={"command": "ls"}),
         call(rawInput=None, title="rm all"),
         build_permission_request({"type": "tool_call", "toolCall": {"toolCallId": "c1"}}),
     )
-    assert talk.asked[0].tool_input == {"command": "rm all"}
+    assert talk.pending_permissions[0].tool_input == {"command": "rm all"}
 
 
 def test_a_cancelled_call_failed():
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         call("in_progress", title="x", rawInput={"a": 1}), call("cancelled"), ENDED
     )
     result_of(talk)
@@ -262,7 +278,7 @@ def test_a_plan_has_an_id():
         "planId": "p",
         "entries": [{"content": "look", "status": "pending", "priority": "high"}],
     }
-    talk = start_conversation().says(update("plan_update", plan=plan), ENDED)
+    talk = start_conversation().feed_messages(build_update("plan_update", plan=plan), ENDED)
     result_of(talk)
     assert b'"todos":[{"content":"look"' in talk.lines
 
@@ -277,44 +293,52 @@ def build_permission_request(subject, identity=7):
 
 def test_a_question_names_its_call():
     shown = {"toolCallId": "c1", "title": "bash", "kind": "execute", "rawInput": {"command": "ls"}}
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         build_permission_request({"type": "tool_call", "toolCall": shown})
     )
-    assert (talk.asked[0].tool, talk.asked[0].tool_input) == ("Bash", {"command": "ls"})
-    talk.answer(True)
-    assert talk.last()["result"] == {"outcome": {"outcome": "selected", "optionId": "yes"}}
+    assert (talk.pending_permissions[0].tool, talk.pending_permissions[0].tool_input) == (
+        "Bash",
+        {"command": "ls"},
+    )
+    talk.answer_permission(True)
+    assert talk.get_last_message()["result"] == {
+        "outcome": {"outcome": "selected", "optionId": "yes"}
+    }
 
 
 def test_a_question_about_a_command_shows_that_command_whatever_its_call_said():
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         call(title="bash", kind="execute", rawInput={"cmd": "ls"}),
         build_permission_request(
             {"type": "command", "command": "rm all", "cwd": "/w", "toolCallId": "c1"}
         ),
     )
-    assert (talk.asked[0].tool, talk.asked[0].tool_input["command"]) == ("Bash", "rm all")
-    assert talk.asked[0].call == "c1"
+    assert (
+        talk.pending_permissions[0].tool,
+        talk.pending_permissions[0].tool_input["command"],
+    ) == ("Bash", "rm all")
+    assert talk.pending_permissions[0].call == "c1"
 
 
 def test_a_question_without_a_subject_is_asked_by_its_title():
-    talk = start_conversation().says(build_permission_request(None))
-    assert talk.asked[0].tool == "May I?"
+    talk = start_conversation().feed_messages(build_permission_request(None))
+    assert talk.pending_permissions[0].tool == "May I?"
 
 
 def test_a_question_about_what_nobody_can_judge_is_not_allowed():
-    talk = start_conversation().says(build_permission_request({"type": "_everything"}))
-    assert not talk.asked
-    assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
+    talk = start_conversation().feed_messages(build_permission_request({"type": "_everything"}))
+    assert not talk.pending_permissions
+    assert talk.get_last_message()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
 def test_a_change_of_a_file_names_the_file():
     changes = [{"operation": "modify", "path": "/w/a"}]
     diff = {"type": "diff", "changes": changes, "patch": {"format": "git_patch", "text": "+x"}}
     shown = {"toolCallId": "c1", "title": "Edit a", "kind": "edit", "content": [diff]}
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         build_permission_request({"type": "tool_call", "toolCall": shown})
     )
-    assert (talk.asked[0].tool, talk.asked[0].tool_input) == (
+    assert (talk.pending_permissions[0].tool, talk.pending_permissions[0].tool_input) == (
         "Edit",
         {"file_path": "/w/a", "patch": "+x"},
     )
@@ -323,10 +347,10 @@ def test_a_change_of_a_file_names_the_file():
 def test_a_moved_file_has_two_names_and_no_rule_is_about_one_of_them():
     diff = {"type": "diff", "changes": [{"operation": "move", "oldPath": "/w/a", "path": "/etc/a"}]}
     shown = {"toolCallId": "c1", "title": "Move a", "kind": "edit", "content": [diff]}
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         build_permission_request({"type": "tool_call", "toolCall": shown})
     )
-    assert talk.asked[0].tool_input == {"files": ["/w/a", "/etc/a"]}
+    assert talk.pending_permissions[0].tool_input == {"files": ["/w/a", "/etc/a"]}
 
 
 # -- what it is asked ------------------------------------------------------------------------------
@@ -385,5 +409,5 @@ def test_lines_that_come_as_one_list_are_read_one_by_one():
     data = json.dumps(
         [{"jsonrpc": "2.0"} | one for one in (piece("Hel"), {"id": []}, piece("lo"), ENDED)]
     )
-    talk.lines += talk.pump.feed(data.encode() + b"\n")[0]
+    talk.lines += talk.stream.feed(data.encode() + b"\n")[0]
     assert result_of(talk)["result"] == "Hello"

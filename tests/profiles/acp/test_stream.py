@@ -5,7 +5,15 @@ child out.
 import json
 
 import pytest
-from acp_agent import ANSWERS, DONE, MODEL, Talk, question, text, update
+from acp_agent import (
+    ANSWERS,
+    DONE,
+    MODEL,
+    AcpConversation,
+    build_permission_request,
+    build_text_update,
+    build_update,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from support import check_turns
@@ -19,14 +27,19 @@ from shim.profiles.acp.link import AcpSession, AcpSessionParams
 
 
 def start_conversation(vendor="opencode"):
-    return Talk(vendor).says(*ANSWERS)
+    return AcpConversation(vendor).feed_messages(*ANSWERS)
 
 
 def test_a_turn_is_what_the_agent_says_between_a_prompt_and_its_answer():
     talk = (
         start_conversation()
-        .says(text("Let me", "agent_thought_chunk"), text("Hel"), text("lo"), DONE)
-        .end()
+        .feed_messages(
+            build_text_update("Let me", "agent_thought_chunk"),
+            build_text_update("Hel"),
+            build_text_update("lo"),
+            DONE,
+        )
+        .close_stream()
     )
     (turn,) = check_turns(talk.lines, partial=False)
     assert [line["type"] for line in turn if line["type"] != "message_stop"] == [
@@ -40,12 +53,12 @@ def test_a_turn_is_what_the_agent_says_between_a_prompt_and_its_answer():
 
 def test_each_message_is_said_again_behind_the_init_of_its_turn():
     """C15. The session of a later turn is there before its message."""
-    talk = Talk("opencode")
-    talk.pump.answer_message(read("one"), echo=True, hooks=False)
-    talk.says(*ANSWERS, text("Hello"), DONE).finish()
-    talk.pump.start_turn()
-    talk.pump.answer_message(read("two"), echo=True, hooks=False)
-    talk.says(text("Hello"))
+    talk = AcpConversation("opencode")
+    talk.stream.answer_message(read("one"), echo=True, hooks=False)
+    talk.feed_messages(*ANSWERS, build_text_update("Hello"), DONE).finish_stream()
+    talk.stream.start_turn()
+    talk.stream.answer_message(read("two"), echo=True, hooks=False)
+    talk.feed_messages(build_text_update("Hello"))
     lines = [json.loads(line) for line in talk.lines.splitlines()]
     shown = [
         line["message"]["content"] if line["type"] == "user" else line.get("subtype")
@@ -60,8 +73,8 @@ def read(text):
 
 
 def test_a_call_is_asked_about_with_its_input_and_said_once():
-    talk = start_conversation().says(
-        update(
+    talk = start_conversation().feed_messages(
+        build_update(
             "tool_call",
             toolCallId="c1",
             title="bash",
@@ -69,62 +82,73 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
             status="pending",
             rawInput={},
         ),
-        update(
+        build_update(
             "tool_call_update", toolCallId="c1", status="in_progress", rawInput={"command": "ls"}
         ),
-        question(),
+        build_permission_request(),
     )
-    (asked,) = talk.asked
+    (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
-    talk.answer(True)
-    assert talk.last() == {
+    talk.answer_permission(True)
+    assert talk.get_last_message() == {
         "jsonrpc": "2.0",
         "id": 7,
         "result": {"outcome": {"outcome": "selected", "optionId": "yes"}},
     }
-    talk.says(
-        update(
+    talk.feed_messages(
+        build_update(
             "tool_call_update", toolCallId="c1", status="completed", rawOutput={"output": "a\n"}
         ),
         DONE,
-    ).end()
+    ).close_stream()
     check_turns(talk.lines, partial=False)
     assert talk.lines.count(b'"type":"tool_use"') == 1
     assert b'"content":"a"' in talk.lines
 
 
 def test_a_call_that_was_allowed_may_be_asked_about_again_and_nobody_hears_of_it():
-    talk = start_conversation().says(question())
-    talk.answer(True)
-    talk.says(question(identity=8, title="external_directory"))
-    assert talk.asked == []
-    assert talk.last()["id"] == 8
+    talk = start_conversation().feed_messages(build_permission_request())
+    talk.answer_permission(True)
+    talk.feed_messages(build_permission_request(request_id=8, title="external_directory"))
+    assert talk.pending_permissions == []
+    assert talk.get_last_message()["id"] == 8
 
 
 def test_what_a_loaded_session_says_of_earlier_turns_is_not_said_again():
-    talk = Talk(resume="s1").says({"id": 1, "result": {"protocolVersion": 1}}, text("old words"))
-    talk.says({"id": 2, "result": {}}, text("more old words"), {"id": 3, "error": {"code": -32601}})
-    talk.says(
+    talk = AcpConversation(resume="s1").feed_messages(
+        {"id": 1, "result": {"protocolVersion": 1}}, build_text_update("old words")
+    )
+    talk.feed_messages(
+        {"id": 2, "result": {}},
+        build_text_update("more old words"),
+        {"id": 3, "error": {"code": -32601}},
+    )
+    talk.feed_messages(
         {"id": 4, "error": {"code": -32601}},
-        text("new"),
+        build_text_update("new"),
         {"id": 5, "result": {"stopReason": "end_turn"}},
-    ).end()
+    ).close_stream()
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["result"] == "new"
 
 
 def test_a_second_call_with_the_id_of_an_allowed_one_is_asked_about():
-    talk = start_conversation().says(question())
-    talk.answer(True)
-    talk.says(question(identity=8, rawInput={"command": "touch two"}))
-    assert talk.asked[0].refusal or talk.asked[0].arguments == {"command": "touch two"}
-    talk.asked.clear()
-    talk.says(update("tool_call_update", toolCallId="c1", status="completed"), question(identity=9))
-    assert len(talk.asked) == 1
+    talk = start_conversation().feed_messages(build_permission_request())
+    talk.answer_permission(True)
+    talk.feed_messages(build_permission_request(request_id=8, rawInput={"command": "touch two"}))
+    assert talk.pending_permissions[0].refusal or talk.pending_permissions[0].arguments == {
+        "command": "touch two"
+    }
+    talk.pending_permissions.clear()
+    talk.feed_messages(
+        build_update("tool_call_update", toolCallId="c1", status="completed"),
+        build_permission_request(request_id=9),
+    )
+    assert len(talk.pending_permissions) == 1
 
 
 def test_what_a_question_says_beside_its_call_is_not_the_calls_input():
-    first = update(
+    first = build_update(
         "tool_call",
         toolCallId="c1",
         title="apply_patch",
@@ -132,65 +156,75 @@ def test_what_a_question_says_beside_its_call_is_not_the_calls_input():
         status="pending",
         rawInput={},
     )
-    talk = start_conversation().says(
-        first, question(title="external_directory", kind="other", rawInput={"filepath": "/etc/x"})
+    talk = start_conversation().feed_messages(
+        first,
+        build_permission_request(
+            title="external_directory", kind="other", rawInput={"filepath": "/etc/x"}
+        ),
     )
-    assert talk.asked[0].tool == "Edit"
-    talk.says(
-        update(
+    assert talk.pending_permissions[0].tool == "Edit"
+    talk.feed_messages(
+        build_update(
             "tool_call_update",
             toolCallId="c1",
             status="in_progress",
             rawInput={"patchText": "all of it"},
         )
     )
-    assert talk.pump.translation.diagnostics.build_report()["repairs"] == {}
+    assert talk.stream.translation.diagnostics.build_report()["repairs"] == {}
 
 
 def test_a_question_that_names_no_call_is_answered():
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         {"id": 5, "method": "session/request_permission", "params": {"sessionId": "s1"}}
     )
-    assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
+    assert talk.get_last_message()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
 def test_a_question_to_the_person_is_dismissed_where_its_options_are_the_answers():
     """kimi-code asks so where no form is answered: to allow it would choose the first of them."""
-    call = update("tool_call", toolCallId="c1", title="AskUserQuestion", status="pending")
-    talk = start_conversation("kimi-code").says(
-        call, question(title="AskUserQuestion", kind=None, rawInput=None)
+    call = build_update("tool_call", toolCallId="c1", title="AskUserQuestion", status="pending")
+    talk = start_conversation("kimi-code").feed_messages(
+        call, build_permission_request(title="AskUserQuestion", kind=None, rawInput=None)
     )
-    assert talk.asked == []
-    assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
+    assert talk.pending_permissions == []
+    assert talk.get_last_message()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
 def test_the_answer_to_a_mode_is_heard_between_two_turns():
     session = {"id": 2, "result": {"sessionId": "s1", "modes": {"currentModeId": "build"}}}
-    talk = Talk().says(ANSWERS[0], session, DONE).end()
-    talk.told += talk.speech.encode_mode("plan")
-    talk.pump.skip_bytes(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
-    assert json.loads(talk.speech.encode_prompt(UserMessage("next")))["method"] == "session/prompt"
+    talk = AcpConversation().feed_messages(ANSWERS[0], session, DONE).close_stream()
+    talk.sent_bytes += talk.child_input.encode_mode("plan")
+    talk.stream.skip_bytes(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
+    assert (
+        json.loads(talk.child_input.encode_prompt(UserMessage("next")))["method"]
+        == "session/prompt"
+    )
 
 
 def test_a_message_whose_model_is_not_there_is_not_said_later_and_the_child_is_of_no_more_use():
     session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [MODEL]}}
-    talk = Talk(model="nobody's").says(
+    talk = AcpConversation(model="nobody's").feed_messages(
         ANSWERS[0], session, {"id": 3, "error": {"code": -32602, "message": "no such"}}
     )
-    assert not talk.speech.is_usable
-    assert b"session/prompt" not in talk.told
+    assert not talk.child_input.is_usable
+    assert b"session/prompt" not in talk.sent_bytes
 
 
 def test_the_model_that_was_asked_for_stands_in_init():
     session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [MODEL]}}
-    talk = Talk(model="theirs").says(ANSWERS[0], session, {"id": 3, "result": {}}).end()
+    talk = (
+        AcpConversation(model="theirs")
+        .feed_messages(ANSWERS[0], session, {"id": 3, "result": {}})
+        .close_stream()
+    )
     assert json.loads(talk.lines.splitlines()[0])["model"] == "theirs"
 
 
 @pytest.mark.parametrize("words", ["/init", " /init", "$x"])
 def test_a_message_is_no_command_of_the_agents(words):
-    talk = start_conversation().says(DONE).end()
-    prompt = json.loads(talk.speech.encode_prompt(UserMessage(words)))["params"]["prompt"]
+    talk = start_conversation().feed_messages(DONE).close_stream()
+    prompt = json.loads(talk.child_input.encode_prompt(UserMessage(words)))["params"]["prompt"]
     assert prompt == [{"type": "text", "text": f"\\{words}"}]
 
 
@@ -226,11 +260,11 @@ def test_an_image_that_a_call_returned_is_claudes_block():
         {"type": "content", "content": one}
         for one in ({"type": "text", "text": "read"}, data, {"type": "image"})
     ]
-    call = update(
+    call = build_update(
         "tool_call", toolCallId="c9", title="read", kind="read", rawInput={"filePath": "/a.png"}
     )
-    over = update("tool_call_update", toolCallId="c9", status="completed", content=content)
-    talk = start_conversation().says(call, over, DONE).end()
+    over = build_update("tool_call_update", toolCallId="c9", status="completed", content=content)
+    talk = start_conversation().feed_messages(call, over, DONE).close_stream()
     (result,) = (json.loads(line) for line in talk.lines.splitlines() if b'"tool_result"' in line)
     source = {"type": "base64", "data": "AAAA", "media_type": "image/png"}
     said = [{"type": "text", "text": "read"}, {"type": "image", "source": source}]
@@ -238,11 +272,13 @@ def test_an_image_that_a_call_returned_is_claudes_block():
 
 
 def test_two_questions_are_answered_in_any_order():
-    talk = start_conversation().says(question(), question(identity="q", call="c2"))
-    talk.asked.reverse()
-    talk.answer(False)
-    talk.answer(True)
-    answers = [json.loads(line) for line in talk.told.splitlines()[-2:]]
+    talk = start_conversation().feed_messages(
+        build_permission_request(), build_permission_request(request_id="q", call="c2")
+    )
+    talk.pending_permissions.reverse()
+    talk.answer_permission(False)
+    talk.answer_permission(True)
+    answers = [json.loads(line) for line in talk.sent_bytes.splitlines()[-2:]]
     assert [(one["id"], one["result"]["outcome"]["optionId"]) for one in answers] == [
         ("q", "no"),
         (7, "yes"),
@@ -250,12 +286,12 @@ def test_two_questions_are_answered_in_any_order():
 
 
 def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says_none():
-    talk = start_conversation("gemini").says(
-        question(call="run_shell_command__1", title="ls", rawInput=None)
+    talk = start_conversation("gemini").feed_messages(
+        build_permission_request(call="run_shell_command__1", title="ls", rawInput=None)
     )
-    talk.pump.record_refusal(talk.asked[0], "no thanks", announced=True)
-    talk.answer(False)
-    talk.says(text("Then not."), DONE).end()
+    talk.stream.record_refusal(talk.pending_permissions[0], "no thanks", announced=True)
+    talk.answer_permission(False)
+    talk.feed_messages(build_text_update("Then not."), DONE).close_stream()
     (turn,) = check_turns(talk.lines, partial=False)
     words = [line["type"] for line in turn]
     assert words.index("user") < len(words) - 1 - words[::-1].index("assistant")
@@ -263,20 +299,22 @@ def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says
 
 
 def test_what_an_agent_asks_beside_permissions_is_refused_at_once():
-    talk = start_conversation().says(
+    talk = start_conversation().feed_messages(
         {"id": 5, "method": "fs/write_text_file", "params": {"path": "/etc/passwd", "content": ""}}
     )
-    assert talk.last()["error"]["code"] == -32601
+    assert talk.get_last_message()["error"]["code"] == -32601
 
 
 def test_an_update_of_another_session_is_not_of_this_turn():
     talk = (
         start_conversation()
-        .says(
-            update("agent_message_chunk", session="s2", content={"type": "text", "text": "psst"}),
+        .feed_messages(
+            build_update(
+                "agent_message_chunk", session="s2", content={"type": "text", "text": "psst"}
+            ),
             DONE,
         )
-        .end()
+        .close_stream()
     )
     assert b"psst" not in talk.lines
 
@@ -285,8 +323,10 @@ def test_a_plan_is_a_list_of_todos():
     entries = [{"content": "look", "status": "pending", "priority": "high"}]
     talk = (
         start_conversation()
-        .says(update("plan", entries=entries), update("plan", entries=entries), DONE)
-        .end()
+        .feed_messages(
+            build_update("plan", entries=entries), build_update("plan", entries=entries), DONE
+        )
+        .close_stream()
     )
     assert talk.lines.count(b'"TodoWrite"') == 1
     assert b'{"content":"look","status":"pending","activeForm":"look"}' in talk.lines
@@ -294,11 +334,11 @@ def test_a_plan_is_a_list_of_todos():
 
 def test_an_agent_that_is_not_logged_in_says_so():
     talk = (
-        Talk()
-        .says(
+        AcpConversation()
+        .feed_messages(
             ANSWERS[0], {"id": 2, "error": {"code": -32000, "message": "Authentication required"}}
         )
-        .end()
+        .close_stream()
     )
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["is_error"]
@@ -306,15 +346,15 @@ def test_an_agent_that_is_not_logged_in_says_so():
 
 
 def test_an_interrupt_is_told_and_the_answer_to_it_ends_the_turn():
-    talk = start_conversation().says(text("Hel"))
-    talk.pump.interrupt()
-    talk.told += talk.speech.encode_interrupt()
-    assert talk.last() == {
+    talk = start_conversation().feed_messages(build_text_update("Hel"))
+    talk.stream.interrupt()
+    talk.sent_bytes += talk.child_input.encode_interrupt()
+    assert talk.get_last_message() == {
         "jsonrpc": "2.0",
         "method": "session/cancel",
         "params": {"sessionId": "s1"},
     }
-    talk.says({"id": 3, "result": {"stopReason": "cancelled"}}).end()
+    talk.feed_messages({"id": 3, "result": {"stopReason": "cancelled"}}).close_stream()
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["subtype"] == "error_during_execution"
 
@@ -322,18 +362,18 @@ def test_an_interrupt_is_told_and_the_answer_to_it_ends_the_turn():
 @pytest.mark.parametrize("broken", [b"log: %s", b"%s tail"])
 def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broken):
     talk = start_conversation()
-    line = json.dumps({"jsonrpc": "2.0"} | question()).encode()
-    _, commands = talk.pump.feed(broken % line + b"\n")
+    line = json.dumps({"jsonrpc": "2.0"} | build_permission_request()).encode()
+    _, commands = talk.stream.feed(broken % line + b"\n")
     (told,) = (json.loads(command.line) for command in commands if isinstance(command, SendToChild))
     assert not [command for command in commands if isinstance(command, AskPermission)]
     assert told == {"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "cancelled"}}}
 
 
 def test_a_changed_input_cannot_be_told():
-    talk = start_conversation().says(question())
+    talk = start_conversation().feed_messages(build_permission_request())
     try:
-        talk.speech.encode_decision(
-            talk.asked[0], PermissionDecision(True, updated_input={"command": "pwd"})
+        talk.child_input.encode_decision(
+            talk.pending_permissions[0], PermissionDecision(True, updated_input={"command": "pwd"})
         )
     except ValueError as error:
         assert "as it is or not at all" in str(error)
@@ -342,11 +382,11 @@ def test_a_changed_input_cannot_be_told():
 
 
 def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
-    talk = start_conversation().says(question())
-    talk.answer(True)
-    talk.says(DONE).end()
-    commands = talk.pump.skip_bytes(
-        json.dumps({"jsonrpc": "2.0"} | question(identity=8)).encode() + b"\n"
+    talk = start_conversation().feed_messages(build_permission_request())
+    talk.answer_permission(True)
+    talk.feed_messages(DONE).close_stream()
+    commands = talk.stream.skip_bytes(
+        json.dumps({"jsonrpc": "2.0"} | build_permission_request(request_id=8)).encode() + b"\n"
     )
     assert [
         command.permission.call_id for command in commands if isinstance(command, AskPermission)
@@ -354,19 +394,19 @@ def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
 
 
 def test_what_was_allowed_is_not_allowed_again_behind_an_interrupt():
-    talk = start_conversation().says(question())
-    talk.answer(True)
-    talk.speech.encode_interrupt()
-    talk.says(question(identity=8))
-    assert len(talk.asked) == 1
+    talk = start_conversation().feed_messages(build_permission_request())
+    talk.answer_permission(True)
+    talk.child_input.encode_interrupt()
+    talk.feed_messages(build_permission_request(request_id=8))
+    assert len(talk.pending_permissions) == 1
 
 
 def test_a_question_that_cannot_be_read_does_not_wait():
     torn = {"type": "diff", "changes": [{"path": ["no", "path"]}]}
-    talk = start_conversation().says(
-        question(kind="edit", rawInput=None, title="?", content=[torn])
+    talk = start_conversation().feed_messages(
+        build_permission_request(kind="edit", rawInput=None, title="?", content=[torn])
     )
-    assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
+    assert talk.get_last_message()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
 # -- whatever an agent says ------------------------------------------------------------------------
@@ -403,60 +443,66 @@ NAMES = (
 )
 FIELDS = st.dictionaries(st.sampled_from(NAMES), VALUES)
 MESSAGES = st.one_of(
-    st.builds(lambda kind, fields: update(kind, **fields), st.sampled_from(KINDS), FIELDS),
-    st.builds(lambda fields, identity: question(identity, **fields), FIELDS, VALUES),
+    st.builds(lambda kind, fields: build_update(kind, **fields), st.sampled_from(KINDS), FIELDS),
+    st.builds(
+        lambda fields, identity: build_permission_request(identity, **fields), FIELDS, VALUES
+    ),
     st.builds(lambda identity, result: {"id": identity, "result": result}, VALUES, VALUES),
     st.builds(lambda identity, code: {"id": identity, "error": {"code": code}}, VALUES, VALUES),
-    st.sampled_from((*ANSWERS, DONE, text("x"), question())),
+    st.sampled_from((*ANSWERS, DONE, build_text_update("x"), build_permission_request())),
 )
 
 
 @given(st.lists(MESSAGES, max_size=20))
 def test_whatever_an_agent_says_the_stream_ends_with_one_result(messages):
-    talk = Talk().says(*messages).end()
+    talk = AcpConversation().feed_messages(*messages).close_stream()
     assert len(check_turns(talk.lines, partial=False)) == 1
 
 
 def in_kimis_words(name, command, state="in_progress", identity="t/c1"):
     content = [{"type": "content", "content": {"type": "text", "text": command}}]
-    return update(name, toolCallId=identity, title="Shell", status=state, content=content)
+    return build_update(name, toolCallId=identity, title="Shell", status=state, content=content)
 
 
 def kimis_question(identity=7):
-    return question(identity, "t/c1", title="Shell: ls", kind=None, rawInput=None)
+    return build_permission_request(identity, "t/c1", title="Shell: ls", kind=None, rawInput=None)
 
 
 def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
-    talk = start_conversation("kimi").says(
+    talk = start_conversation("kimi").feed_messages(
         in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question()
     )
-    (asked,) = talk.asked
+    (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input) == ("Bash", {"command": "ls"})
-    talk.told += talk.speech.encode_decision(
-        talk.asked.pop(), PermissionDecision(False, message="rather not")
+    talk.sent_bytes += talk.child_input.encode_decision(
+        talk.pending_permissions.pop(), PermissionDecision(False, message="rather not")
     )
-    talk.says(in_kimis_words("tool_call_update", "rejected", "failed"), DONE)
-    prompt = talk.last()
+    talk.feed_messages(in_kimis_words("tool_call_update", "rejected", "failed"), DONE)
+    prompt = talk.get_last_message()
     assert prompt["method"] == "session/prompt"
     assert (
         prompt["params"]["prompt"][0]["text"]
         == "A call was not allowed: rather not\nGo on without it."
     )
-    talk.says(text("Then not."), {"id": prompt["id"], "result": {"stopReason": "end_turn"}}).end()
+    talk.feed_messages(
+        build_text_update("Then not."), {"id": prompt["id"], "result": {"stopReason": "end_turn"}}
+    ).close_stream()
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["result"] == "Then not."
 
 
 def test_a_denial_that_stops_the_turn_is_not_explained_to_the_model():
-    talk = start_conversation("kimi").says(
+    talk = start_conversation("kimi").feed_messages(
         in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question()
     )
-    talk.told += talk.speech.encode_decision(
-        talk.asked.pop(), PermissionDecision(False, message="stop", ends_turn=True)
+    talk.sent_bytes += talk.child_input.encode_decision(
+        talk.pending_permissions.pop(), PermissionDecision(False, message="stop", ends_turn=True)
     )
-    told = talk.told
-    talk.says(in_kimis_words("tool_call_update", "rejected", "failed"), DONE).end()
-    assert talk.told == told
+    told = talk.sent_bytes
+    talk.feed_messages(
+        in_kimis_words("tool_call_update", "rejected", "failed"), DONE
+    ).close_stream()
+    assert talk.sent_bytes == told
 
 
 def test_a_question_about_a_call_that_began_twice_is_refused_where_its_input_may_be_the_other_ones():
@@ -464,9 +510,9 @@ def test_a_question_about_a_call_that_began_twice_is_refused_where_its_input_may
         in_kimis_words("tool_call", '{"command": "rm x"}'),
         in_kimis_words("tool_call", '{"command": "ls"}'),
     ]
-    talk = start_conversation("kimi").says(*calls, kimis_question())
-    assert talk.asked == []
-    assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
+    talk = start_conversation("kimi").feed_messages(*calls, kimis_question())
+    assert talk.pending_permissions == []
+    assert talk.get_last_message()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
 def test_what_copilot_says_itself_about_a_call_is_not_the_models_and_its_exit_code_is_heard():
@@ -478,13 +524,15 @@ def test_what_copilot_says_itself_about_a_call_is_not_the_models_and_its_exit_co
             "content": {"type": "text", "text": "no\n<shellId: 0 completed with exit code 1>"},
         }
     ]
-    talk = start_conversation("copilot").says(update("tool_call", **call), text("Info: /w/new.txt"))
-    talk.says(
-        update(
+    talk = start_conversation("copilot").feed_messages(
+        build_update("tool_call", **call), build_text_update("Info: /w/new.txt")
+    )
+    talk.feed_messages(
+        build_update(
             "tool_call_update", toolCallId="c1", status="completed", content=said, rawOutput=output
         )
     )
-    talk.says(text("Info: so"), DONE).end()
+    talk.feed_messages(build_text_update("Info: so"), DONE).close_stream()
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["result"] == "Info: so"
     (returned,) = [line["message"]["content"][0] for line in turn if line["type"] == "user"]
@@ -499,7 +547,7 @@ BROKEN = "Error: Failed to get response from the AI model; retried 5 times Last 
 
 
 def copilot(*updates, done=DONE):
-    talk = Talk("copilot").says(*ANSWERS, *updates, done).end()
+    talk = AcpConversation("copilot").feed_messages(*ANSWERS, *updates, done).close_stream()
     lines = [json.loads(line) for line in talk.lines.splitlines()]
     (result,) = (line for line in lines if line["type"] == "result")
     blocks = [
@@ -523,10 +571,10 @@ def used(output):
     [(NO_KEY, "auth"), (BROKEN, "vendor_error"), ("Error: Odd.", "vendor_error")],
 )
 @each("done", [DONE, used(0)])
-@each("before", [[], [text(RETRYING), text(RETRYING)]])
+@each("before", [[], [build_text_update(RETRYING), build_text_update(RETRYING)]])
 def test_a_failure_that_copilot_sends_as_text_is_an_error(words, cause, done, before):
     result, texts, lines = copilot(
-        *before, text(words), update("usage_update", used=5, size=9), done=done
+        *before, build_text_update(words), build_update("usage_update", used=5, size=9), done=done
     )
     assert result["is_error"] and result["shim"]["cause"] == cause
     assert words.removeprefix("Error: ")[:20] in json.dumps(result)
@@ -537,16 +585,18 @@ def test_a_failure_that_copilot_sends_as_text_is_an_error(words, cause, done, be
 
 
 def test_a_request_that_was_repeated_with_success_is_a_good_turn():
-    result, texts, _ = copilot(text(RETRYING), text("Hel"), text("lo"), done=used(3))
+    result, texts, _ = copilot(
+        build_text_update(RETRYING), build_text_update("Hel"), build_text_update("lo"), done=used(3)
+    )
     assert (result["is_error"], result["result"], texts) == (False, "Hello", ["Hello"])
 
 
 @pytest.mark.parametrize(
     "updates",
     [
-        [text("Error: this is"), text(" how it looks")],
-        [text("Error: 42")],
-        [text("Fine. "), text("Error: 42")],
+        [build_text_update("Error: this is"), build_text_update(" how it looks")],
+        [build_text_update("Error: 42")],
+        [build_text_update("Fine. "), build_text_update("Error: 42")],
     ],
 )
 def test_a_model_may_begin_with_the_word_error(updates):
@@ -558,11 +608,13 @@ def test_a_model_may_begin_with_the_word_error(updates):
 
 
 def test_a_turn_continues_if_the_model_calls_a_tool_after_the_word_error():
-    call = update(
+    call = build_update(
         "tool_call", toolCallId="c1", kind="execute", title="x", rawInput={"command": "ls"}
     )
-    over = update("tool_call_update", toolCallId="c1", status="completed", rawOutput="a")
-    result, _, lines = copilot(text("Error: let me look"), call, over, text("Done."))
+    over = build_update("tool_call_update", toolCallId="c1", status="completed", rawOutput="a")
+    result, _, lines = copilot(
+        build_text_update("Error: let me look"), call, over, build_text_update("Done.")
+    )
     kinds = [
         block["type"]
         for line in lines
@@ -577,22 +629,26 @@ def test_the_history_that_a_forked_session_replays_is_not_written(session):
     """opencode sends the history of a session that it forks, as other agents do when they load one."""
     call = {"toolCallId": "c1", "title": "ls", "kind": "execute", "rawInput": {"command": "ls"}}
     old = (
-        update(
+        build_update(
             "agent_message_chunk", session=session, content={"type": "text", "text": "old words"}
         ),
-        update("tool_call", session=session, **call, status="completed"),
+        build_update("tool_call", session=session, **call, status="completed"),
     )
-    talk = Talk(resume="s1", flags=("--fork-session",)).says(
+    talk = AcpConversation(resume="s1", flags=("--fork-session",)).feed_messages(
         {"id": 1, "result": {"protocolVersion": 1}}, *old
     )
-    talk.says({"id": 2, "result": {"sessionId": "s2"}}, *old, {"id": 3, "error": {"code": -32601}})
-    talk.says({"id": 4, "error": {"code": -32601}})
-    talk.says(update("agent_message_chunk", session="s2", content={"type": "text", "text": "new"}))
-    talk.says({"id": 5, "result": {"stopReason": "end_turn"}}).end()
+    talk.feed_messages(
+        {"id": 2, "result": {"sessionId": "s2"}}, *old, {"id": 3, "error": {"code": -32601}}
+    )
+    talk.feed_messages({"id": 4, "error": {"code": -32601}})
+    talk.feed_messages(
+        build_update("agent_message_chunk", session="s2", content={"type": "text", "text": "new"})
+    )
+    talk.feed_messages({"id": 5, "result": {"stopReason": "end_turn"}}).close_stream()
     (turn,) = check_turns(talk.lines, partial=False)
     assert (
         turn[-2]["result"] == "new"
         and b'"type":"tool_use"' not in talk.lines
         and b"old words" not in talk.lines
     )
-    assert b'"session/fork"' in talk.told
+    assert b'"session/fork"' in talk.sent_bytes

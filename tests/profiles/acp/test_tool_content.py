@@ -5,7 +5,7 @@ shown or counted.
 import json
 
 import pytest
-from acp_agent import ANSWERS, DONE, Talk, text, update
+from acp_agent import ANSWERS, DONE, AcpConversation, build_text_update, build_update
 from sweeps import each
 
 PNG = "iVBORw0KGgo="
@@ -20,11 +20,13 @@ def begin(vendor="opencode", **fields):
         "status": "pending",
         "rawInput": {"n": 1},
     } | fields
-    return Talk(vendor).says(*ANSWERS, update("tool_call", toolCallId="k1", **call))
+    return AcpConversation(vendor).feed_messages(
+        *ANSWERS, build_update("tool_call", toolCallId="k1", **call)
+    )
 
 
 def build_call_update(**fields):
-    return update("tool_call_update", toolCallId="k1", **fields)
+    return build_update("tool_call_update", toolCallId="k1", **fields)
 
 
 def content(*blocks):
@@ -33,7 +35,12 @@ def content(*blocks):
 
 def results(talk):
     """Return the content of each result, whether its call failed, and the names of the calls."""
-    lines = [json.loads(line) for line in talk.says(text("Done."), DONE).end().lines.splitlines()]
+    lines = [
+        json.loads(line)
+        for line in talk.feed_messages(build_text_update("Done."), DONE)
+        .close_stream()
+        .lines.splitlines()
+    ]
     blocks = [
         one
         for line in lines
@@ -113,11 +120,11 @@ def results(talk):
     ],
 )
 def test_a_field_missing_from_an_update_keeps_its_value(updates, expected):
-    assert results(begin().says(*updates))[0] == [(expected, False)]
+    assert results(begin().feed_messages(*updates))[0] == [(expected, False)]
 
 
 def test_an_exit_code_of_an_earlier_update_counts():
-    talk = begin().says(
+    talk = begin().feed_messages(
         build_call_update(rawOutput={"output": "no", "metadata": {"exit": 7}}),
         build_call_update(status="completed"),
     )
@@ -125,9 +132,9 @@ def test_an_exit_code_of_an_earlier_update_counts():
 
 
 def test_the_content_of_the_call_itself_counts():
-    assert results(begin(content=content(TEXT)).says(build_call_update(status="failed")))[0] == [
-        (TEXT["text"], True)
-    ]
+    assert results(begin(content=content(TEXT)).feed_messages(build_call_update(status="failed")))[
+        0
+    ] == [(TEXT["text"], True)]
 
 
 def image(data=PNG):
@@ -163,7 +170,7 @@ def image(data=PNG):
 def test_every_kind_of_content_is_written(block, shown, beside):
     sent = content({"type": "text", "text": "before"}, block) if beside else content(block)
     (((returned, failed),), _, shim) = results(
-        begin().says(build_call_update(status="completed", content=sent))
+        begin().feed_messages(build_call_update(status="completed", content=sent))
     )
     shown = {"type": "text", "text": shown} if isinstance(shown, str) else shown
     assert returned == [*([{"type": "text", "text": "before"}] if beside else ()), shown]
@@ -183,7 +190,7 @@ def test_an_image_that_stands_in_the_raw_output_alone_is_shown(sent):
     ]
     raw = {"content": "here", "contents": [*whole, {"type": "shell_exit", "exitCode": 0}]}
     returned, _, shim = results(
-        begin().says(build_call_update(status="completed", content=sent, rawOutput=raw))
+        begin().feed_messages(build_call_update(status="completed", content=sent, rawOutput=raw))
     )
     assert returned == [([{"type": "text", "text": "here"}, image()], False)]
     assert shim["unknown_events"] == {}
@@ -208,14 +215,16 @@ def test_a_raw_output_that_is_a_list_of_blocks_is_shown_as_such(blocks, expected
     said = build_call_update(
         status="completed", content=content({"type": "text", "text": "as JSON"}), rawOutput=blocks
     )
-    assert results(begin("kimi-code").says(said))[0] == [(expected, False)]
+    assert results(begin("kimi-code").feed_messages(said))[0] == [(expected, False)]
 
 
 def test_an_image_that_stands_in_both_is_shown_once():
     block = {"type": "image", "mimeType": "image/png", "data": PNG}
     raw = {"contents": [block]}
     assert results(
-        begin().says(build_call_update(status="completed", content=content(block), rawOutput=raw))
+        begin().feed_messages(
+            build_call_update(status="completed", content=content(block), rawOutput=raw)
+        )
     )[0] == [([image()], False)]
 
 
@@ -231,7 +240,7 @@ def test_an_image_that_stands_in_both_is_shown_once():
 def test_unknown_content_is_counted(item, name):
     sent = [item, *content({"type": "text", "text": "seen"})]
     ((returned, _), *_), _, shim = results(
-        begin().says(build_call_update(status="completed", content=sent))
+        begin().feed_messages(build_call_update(status="completed", content=sent))
     )
     assert returned == "seen" and shim["unknown_events"] == {name: 1}
 
@@ -239,7 +248,7 @@ def test_unknown_content_is_counted(item, name):
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
 def test_a_second_end_of_a_call_is_ignored(status):
     first, second = (content({"type": "text", "text": word}) for word in ("one", "two"))
-    talk = begin().says(
+    talk = begin().feed_messages(
         build_call_update(status="completed", content=first),
         build_call_update(status=status, content=second),
     )
@@ -249,7 +258,7 @@ def test_a_second_end_of_a_call_is_ignored(status):
 
 
 def test_an_update_of_an_ended_call_does_not_start_another_call():
-    talk = begin().says(
+    talk = begin().feed_messages(
         build_call_update(status="completed"),
         build_call_update(title="late"),
         build_call_update(content=content(TEXT)),
@@ -258,19 +267,26 @@ def test_an_update_of_an_ended_call_does_not_start_another_call():
 
 
 def test_a_new_call_may_have_the_id_of_an_ended_call():
-    again = update(
+    again = build_update(
         "tool_call", toolCallId="k1", title="bash", kind="execute", rawInput={"command": "ls"}
     )
     done = build_call_update(status="completed", content=content({"type": "text", "text": "two"}))
-    talk = begin().says(build_call_update(status="completed", content=content(TEXT)), again, done)
+    talk = begin().feed_messages(
+        build_call_update(status="completed", content=content(TEXT)), again, done
+    )
     assert results(talk)[:2] == ([(TEXT["text"], False), ("two", False)], ["shot_take", "Bash"])
 
 
 def test_a_refused_gemini_call_has_the_path_from_its_error():
     error = 'Path not in workspace: Attempted path "/opt/made.txt" resolves outside the allowed workspace directories'
     over = {"status": "failed", "kind": "edit", "content": content({"type": "text", "text": error})}
-    refused = update("tool_call_update", toolCallId="write_file__call_1_0", **over)
-    lines = Talk("gemini").says(*ANSWERS, refused, text("Done."), DONE).end().lines.splitlines()
+    refused = build_update("tool_call_update", toolCallId="write_file__call_1_0", **over)
+    lines = (
+        AcpConversation("gemini")
+        .feed_messages(*ANSWERS, refused, build_text_update("Done."), DONE)
+        .close_stream()
+        .lines.splitlines()
+    )
     (use,) = (
         json.loads(line)["message"]["content"][0] for line in lines if b'"type":"tool_use"' in line
     )

@@ -3,7 +3,7 @@
 import tomllib
 
 import pytest
-from acp_agent import ANSWERS, DONE, Talk, text, update
+from acp_agent import ANSWERS, DONE, AcpConversation, build_text_update, build_update
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -35,7 +35,11 @@ def test_a_command_that_speaks_the_protocol_is_a_vendor_with_no_rules():
     vendor = build_profile_from_text(AGENT)
     assert (vendor.cli.build_two_way, vendor.cli.always_keeps_child) == (None, True)
     assert vendor.build_launch(request()).arguments == ("--acp",)
-    talk = Talk(made=vendor).says(*ANSWERS, text("Hello."), DONE).end()
+    talk = (
+        AcpConversation(made=vendor)
+        .feed_messages(*ANSWERS, build_text_update("Hello."), DONE)
+        .close_stream()
+    )
     assert b'"result":"Hello."' in talk.lines
 
 
@@ -47,7 +51,9 @@ def test_a_call_has_claudes_name_by_its_kind_where_the_profile_knows_no_tools():
         "status": "pending",
         "rawInput": {"command": "ls"},
     }
-    talk = Talk(made=build_profile_from_text(AGENT)).says(*ANSWERS, update("tool_call", **call))
+    talk = AcpConversation(made=build_profile_from_text(AGENT)).feed_messages(
+        *ANSWERS, build_update("tool_call", **call)
+    )
     assert b'"name":"Bash","input":{"command":"ls"}' in talk.lines
     assert "Bash" in talk.vendor.listed_tools
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from acp_agent import ANSWERS, DONE, Talk
+from acp_agent import ANSWERS, DONE, AcpConversation
 from support import check_turns
 from sweeps import each
 
@@ -147,32 +147,36 @@ def asks(identity=7, **params):
 
 
 def start_conversation(*flags):
-    return Talk(flags=flags).says(*ANSWERS)
+    return AcpConversation(flags=flags).feed_messages(*ANSWERS)
 
 
 @pytest.mark.parametrize(("flags", "offered"), [((), False), (ASKING, True)])
 def test_forms_are_offered_where_the_frontend_can_be_asked(flags, offered):
-    greeting = json.loads(Talk(flags=flags).told.splitlines()[0])["params"]["clientCapabilities"]
+    greeting = json.loads(AcpConversation(flags=flags).sent_bytes.splitlines()[0])["params"][
+        "clientCapabilities"
+    ]
     assert ("elicitation" in greeting) is offered
     assert greeting.get("elicitation", {"form": {}}) == {"form": {}}
 
 
 def test_no_form_is_offered_where_questions_are_denied():
     policy = Policy(workspace=Workspace("/w", "/h"), deny=parse_rules(["AskUserQuestion"]))
-    greeting = json.loads(Talk(flags=ASKING, policy=policy).told.splitlines()[0])["params"][
-        "clientCapabilities"
-    ]
+    greeting = json.loads(AcpConversation(flags=ASKING, policy=policy).sent_bytes.splitlines()[0])[
+        "params"
+    ]["clientCapabilities"]
     assert "elicitation" not in greeting
 
 
 def test_the_person_answers_a_form():
-    talk = start_conversation(*ASKING).says(asks())
-    (asked,) = talk.asked
+    talk = start_conversation(*ASKING).feed_messages(asks())
+    (asked,) = talk.pending_permissions
     assert asked.tool == "AskUserQuestion"
     changed = {**asked.tool_input, "answers": {"How?\nWhich colour?": "blue"}}
-    talk.told += talk.speech.encode_decision(asked, PermissionDecision(True, updated_input=changed))
-    assert talk.last()["result"] == {"action": "accept", "content": {"colour": "blue"}}
-    talk.says(DONE).end()
+    talk.sent_bytes += talk.child_input.encode_decision(
+        asked, PermissionDecision(True, updated_input=changed)
+    )
+    assert talk.get_last_message()["result"] == {"action": "accept", "content": {"colour": "blue"}}
+    talk.feed_messages(DONE).close_stream()
     (turn,) = check_turns(talk.lines, partial=False)
     (returned,) = [line["message"]["content"][0] for line in turn if line["type"] == "user"]
     assert '"How?\nWhich colour?"="blue"' in returned["content"]
@@ -188,27 +192,27 @@ def test_the_person_answers_a_form():
     ],
 )
 def test_a_form_that_nobody_fills_is_declined_or_dismissed(decision, action):
-    talk = start_conversation(*ASKING).says(asks())
-    talk.told += talk.speech.encode_decision(talk.asked[0], decision)
-    assert talk.last()["result"] == {"action": action}
+    talk = start_conversation(*ASKING).feed_messages(asks())
+    talk.sent_bytes += talk.child_input.encode_decision(talk.pending_permissions[0], decision)
+    assert talk.get_last_message()["result"] == {"action": action}
 
 
 @pytest.mark.parametrize(
     "params", [{"mode": "url", "url": "http://a"}, {"sessionId": "s2"}, {"requestedSchema": 7}]
 )
 def test_what_the_frontend_cannot_be_asked_is_refused(params):
-    talk = start_conversation(*ASKING).says(asks(**params))
-    assert not talk.asked
-    assert talk.last()["error"]["code"] == -32602
+    talk = start_conversation(*ASKING).feed_messages(asks(**params))
+    assert not talk.pending_permissions
+    assert talk.get_last_message()["error"]["code"] == -32602
 
 
 def test_a_form_is_refused_where_none_was_offered():
-    talk = start_conversation().says(asks())
-    assert not talk.asked
-    assert talk.last()["error"]["code"] == -32601
+    talk = start_conversation().feed_messages(asks())
+    assert not talk.pending_permissions
+    assert talk.get_last_message()["error"]["code"] == -32601
 
 
 def test_a_form_with_the_id_of_an_open_one_has_no_answer_of_its_own():
-    talk = start_conversation(*ASKING).says(asks(), asks())
-    assert len(talk.asked) == 1
-    assert b'"id":7' not in talk.told
+    talk = start_conversation(*ASKING).feed_messages(asks(), asks())
+    assert len(talk.pending_permissions) == 1
+    assert b'"id":7' not in talk.sent_bytes
