@@ -32,7 +32,18 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from bench import Table
-from box import ANSWER, ASK, CONVERSE, END, START, Box, Lifeline, Running, format_ndjson, text
+from box import (
+    ANSWER,
+    ASK,
+    CONVERSE,
+    END,
+    START,
+    Box,
+    Lifeline,
+    Running,
+    build_text_event,
+    format_ndjson,
+)
 
 from shim.process import strays
 
@@ -80,7 +91,9 @@ def build_tree(box: Box, lifeline: Lifeline, how: str, *, reachable: bool) -> di
     vendor = {"one message": "demo", "one way": "demo", "two way": "qwen", "relay": "claude"}[how]
     steps += [["hear", "initialize"]] if how == "two way" else []
     steps += [["hear", "go"]] if how in ("two way", "relay") else []
-    said = format_ndjson(START, text("I am ")) if vendor == "demo" else format_ndjson(INIT)
+    said = (
+        format_ndjson(START, build_text_event("I am ")) if vendor == "demo" else format_ndjson(INIT)
+    )
     return {"SHIM_VENDOR": vendor, "SHIM_BIN": box.fake(*steps, ["out", said], ["hang"])}
 
 
@@ -231,7 +244,8 @@ def build_stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
     if how == "one way":
         answer = box.path / "answer"
         answer.write_text(
-            format_ndjson(START | {"session": SESSION}, text("Hello."), END), encoding="utf-8"
+            format_ndjson(START | {"session": SESSION}, build_text_event("Hello."), END),
+            encoding="utf-8",
         )
         return {
             "SHIM_VENDOR": "demo",

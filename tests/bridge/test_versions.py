@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from box import END, START, STREAM, format_ndjson, text
+from box import END, START, STREAM, build_text_event, format_ndjson
 from hosting import PATIENCE, until, until_result
 
 from shim.bridge.link import exchange_frames
@@ -45,7 +45,7 @@ frames.frame = lambda kind, **keys: plain("later", a=1) + plain(kind, **{"odd": 
 def quick(hosts, tmp_path):
     """The vendor answers at once."""
     (tmp_path / "said").write_text(
-        format_ndjson(START | {"session": "s-1"}, text("Hello."), END), encoding="utf-8"
+        format_ndjson(START | {"session": "s-1"}, build_text_event("Hello."), END), encoding="utf-8"
     )
     (tmp_path / "vendor").write_text(f"#!/bin/sh\nexec cat {tmp_path}/said\n", encoding="utf-8")
     (tmp_path / "vendor").chmod(0o700)

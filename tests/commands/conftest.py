@@ -5,10 +5,10 @@ beside them.
 from collections.abc import Iterator
 
 import pytest
-from box import END, START, Box, Done, format_ndjson, run_shim, text
+from box import END, START, Box, Done, build_text_event, format_ndjson, run_shim
 from hosting import Hosting
 
-ANSWER = format_ndjson({**START, "session": "one"}, text("Hello."), END)
+ANSWER = format_ndjson({**START, "session": "one"}, build_text_event("Hello."), END)
 
 
 class Desk(Hosting):

@@ -8,7 +8,7 @@ import re
 import subprocess
 
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, SHIM, START, format_ndjson, run_shim, text
+from box import ANSWER, ASK, END, PATIENCE, SHIM, START, build_text_event, format_ndjson, run_shim
 from support import FIXTURES, STABLE_SESSION_ID, check_turns, parse
 
 from shim import __version__
@@ -557,7 +557,9 @@ def test_run_draws_a_turn_and_exits_as_it_did(box):
 
 def test_run_takes_a_prompt_that_begins_with_a_dash(box):
     fake = box.fake(
-        ["read"], ["record", str(box.recording)], ["out", format_ndjson(START, text("x"), END)]
+        ["read"],
+        ["record", str(box.recording)],
+        ["out", format_ndjson(START, build_text_event("x"), END)],
     )
     done = box.shim("run", "-v", "demo", "--", "--yolo", environment=box.environment(SHIM_BIN=fake))
     assert done.status == 0

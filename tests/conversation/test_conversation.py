@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from box import ANSWER, CONVERSE, END, PATIENCE, START, format_ndjson, text
+from box import ANSWER, CONVERSE, END, PATIENCE, START, build_text_event, format_ndjson
 from support import check_turns
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
@@ -21,8 +21,8 @@ OTHER = "7f1c2f4e-0000-4000-8000-0000000000bb"
 U = "11111111-1111-4111-8111-111111111111"
 ONE_WAY = '[vendors.pi]\ndriver = "one-way"\n'
 KNOWN = START | {"session": SESSION}
-TALKING = format_ndjson(KNOWN, text("I am "))
-IDLE = format_ndjson(KNOWN, text("Hello."), END)
+TALKING = format_ndjson(KNOWN, build_text_event("I am "))
+IDLE = format_ndjson(KNOWN, build_text_event("Hello."), END)
 QWEN = format_ndjson(
     {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "model": "m1"},
     {
@@ -140,7 +140,7 @@ def test_a_later_message_goes_on_with_the_vendors_own_session(box, converse):
 
 
 def test_the_session_that_goes_on_is_the_last_that_the_vendor_named(box, converse):
-    other = format_ndjson(START | {"session": OTHER}, text("Hello."), END)
+    other = format_ndjson(START | {"session": OTHER}, build_text_event("Hello."), END)
     last = [["read"], ["record", str(box.recording)], ["out", other]]
     child = box.fakes([["read"], ["out", IDLE]], [["read"], ["out", other]], last)
     converse(child, user("one"), user("two"), user("three"))
@@ -163,7 +163,9 @@ def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(real_box, real_t
     """P15"""
     gate = real_box.gate()
     child = real_box.fake(
-        ["out", TALKING], ["wait", gate.path], ["out", format_ndjson(text("done."), END)]
+        ["out", TALKING],
+        ["wait", gate.path],
+        ["out", format_ndjson(build_text_event("done."), END)],
     )
     with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
@@ -360,7 +362,11 @@ def test_a_message_that_is_taken_back_while_it_waits_is_never_said(box, talk):
     """C8"""
     gate = box.gate()
     child = box.fakes(
-        [["out", TALKING], ["wait", gate.path], ["out", format_ndjson(text("done."), END)]],
+        [
+            ["out", TALKING],
+            ["wait", gate.path],
+            ["out", format_ndjson(build_text_event("done."), END)],
+        ],
         [["out", IDLE]],
     )
     with talk(child, "--include-partial-messages") as running:
@@ -388,7 +394,9 @@ def test_an_idle_interrupt_is_a_success_and_nothing_else(box, converse):
 def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
     """C7"""
     silent = format_ndjson(
-        {name: fact for name, fact in KNOWN.items() if name != "model"}, text("Hello."), END
+        {name: fact for name, fact in KNOWN.items() if name != "model"},
+        build_text_event("Hello."),
+        END,
     )
     with talk(box.fakes([["out", IDLE]], [["out", silent]])) as running:
         running.say(user("one"))
@@ -650,7 +658,7 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
         ["read"],
         ["out", USING],
         ["daemon", lifeline.path],
-        ["out", format_ndjson(text("done"))],
+        ["out", format_ndjson(build_text_event("done"))],
         ["hang"],
     )
     with real_talk(child, "--include-partial-messages") as running:
@@ -674,7 +682,9 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
 def test_what_a_finished_conversation_left_running_is_ended(real_box, real_converse):
     lifeline = real_box.lifeline()
     child = real_box.fake(
-        ["out", USING], ["daemon", lifeline.path], ["out", format_ndjson(text("done"), END)]
+        ["out", USING],
+        ["daemon", lifeline.path],
+        ["out", format_ndjson(build_text_event("done"), END)],
     )
     assert real_converse(child, user("go")).status == 0
     assert lifeline.gone()
@@ -683,7 +693,9 @@ def test_what_a_finished_conversation_left_running_is_ended(real_box, real_conve
 def test_one_message_may_leave_a_server_running(real_box):
     lifeline = real_box.lifeline()
     child = real_box.fake(
-        ["out", USING], ["daemon", lifeline.path], ["out", format_ndjson(text("done"), END)]
+        ["out", USING],
+        ["daemon", lifeline.path],
+        ["out", format_ndjson(build_text_event("done"), END)],
     )
     assert real_box.claude("-p", "go", SHIM_VENDOR="demo", SHIM_BIN=child).status == 0
     os.kill(lifeline.wait_for("daemon"), 0)

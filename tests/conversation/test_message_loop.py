@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, START, STREAM, format_ndjson, text
+from box import ANSWER, ASK, END, PATIENCE, START, STREAM, build_text_event, format_ndjson
 from support import check_turns, parse, result_of
 
 from shim.conversation.drivers.child_per_turn import PerTurnDriver
@@ -27,7 +27,7 @@ from shim.process import child as children
 from shim.process.spawn import SpawnedChild, spawn_child
 from shim.state.config import DEFAULT_TIMEOUTS_S
 
-TALKING = format_ndjson(START, text("I am "))
+TALKING = format_ndjson(START, build_text_event("I am "))
 PARTIAL = (*ASK, "--include-partial-messages")
 
 
@@ -554,9 +554,9 @@ def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
     steps = (
         ["out", TALKING],
         ["wait", first.path],
-        ["out", format_ndjson(text("still "))],
+        ["out", format_ndjson(build_text_event("still "))],
         ["wait", second.path],
-        ["out", format_ndjson(text("here."), END)],
+        ["out", format_ndjson(build_text_event("here."), END)],
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from box import ANSWER, ASK, CONVERSE, END, START, format_ndjson, text
+from box import ANSWER, ASK, CONVERSE, END, START, build_text_event, format_ndjson
 
 # A session of pi's, whose model is its own choice; pi names it only in its replies.
 PI = format_ndjson(
@@ -132,7 +132,9 @@ def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
     """C7: the answer, the arguments of the next child and its init line agree."""
     box.settings('[models]\nsonnet = "big"\n')
     silent = format_ndjson(
-        {name: fact for name, fact in START.items() if name != "model"}, text("Hello."), END
+        {name: fact for name, fact in START.items() if name != "model"},
+        build_text_event("Hello."),
+        END,
     )
     program = box.fakes(
         [["out", ANSWER]],

@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from box import ASK, CONVERSE, END, START, format_ndjson, text
+from box import ASK, CONVERSE, END, START, build_text_event, format_ndjson
 
 from shim.adapters import get_adapter
 from shim.adapters.qwen_speech import PERMISSION_TIMEOUT_MS
@@ -38,7 +38,7 @@ def box(quick_box):
     ("said", "name", "words"),
     [
         ("", "first_byte_timeout", ""),
-        (format_ndjson(START, text("I am ")), "idle_timeout", ""),
+        (format_ndjson(START, build_text_event("I am ")), "idle_timeout", ""),
         (format_ndjson(START, CALL), "tool_timeout", " while these calls were open: Bash"),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
 
 def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(box):
     box.settings("first_byte_timeout = 30\nidle_timeout = 0.05\nend_grace = 0.5\n")
-    child = box.fake(["out", format_ndjson(START, text("Hello."), END)], ["hang"])
+    child = box.fake(["out", format_ndjson(START, build_text_event("Hello."), END)], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert (done.status, done.cause, done.result["result"]) == (0, "clean", "Hello.")
 
@@ -120,7 +120,7 @@ def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
     """Backpressure: the child waits for us because we wait for the frontend."""
     memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     words = "x" * 1000
-    child = memory_box.fake(["out", format_ndjson(START, *[text(words)] * 2000, END)])
+    child = memory_box.fake(["out", format_ndjson(START, *[build_text_event(words)] * 2000, END)])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     flags = *ASK, "--include-partial-messages"
     with memory_box.running(*flags, stdout=subprocess.PIPE, environment=environment) as running:
@@ -134,9 +134,9 @@ def test_nothing_is_invented_while_nothing_arrives(memory_box):
     """No sign of life that the vendor did not give; contract S12."""
     gate = memory_box.gate()
     steps = [
-        ["out", format_ndjson(START, text("I am "))],
+        ["out", format_ndjson(START, build_text_event("I am "))],
         ["wait", gate.path],
-        ["out", format_ndjson(text("here."), END)],
+        ["out", format_ndjson(build_text_event("here."), END)],
     ]
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.fake(*steps)}
     with memory_box.running(*ASK, "--include-partial-messages", environment=environment) as running:
@@ -180,7 +180,12 @@ def test_each_silence_has_its_own_length(box):
     box.settings("idle_timeout = 0.1\n[vendors.demo.timeouts]\nfirst_byte = 30\ntool = 30\n")
     steps = [["out", format_ndjson(START, CALL)], ["wait", gate.path]]
     steps += [
-        ["out", format_ndjson({"type": "result", "id": "c1", "output": "ok"}, text("Done."), END)]
+        [
+            "out",
+            format_ndjson(
+                {"type": "result", "id": "c1", "output": "ok"}, build_text_event("Done."), END
+            ),
+        ]
     ]
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
     with box.running(*ASK, environment=environment) as running:
@@ -191,7 +196,7 @@ def test_each_silence_has_its_own_length(box):
 
 def test_the_environment_is_heard_before_the_settings(box):
     box.settings("idle_timeout = 500\n")
-    child = box.fake(["out", format_ndjson(START, text("I am "))], ["hang"])
+    child = box.fake(["out", format_ndjson(START, build_text_event("I am "))], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_IDLE_TIMEOUT="0.2")
     assert "0.2 s (idle_timeout)" in done.result["errors"][0]
     assert (

@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, CONVERSE, END, PATIENCE, SHIM, START, format_ndjson, text
+from box import ANSWER, ASK, CONVERSE, END, PATIENCE, SHIM, START, build_text_event, format_ndjson
 from support import ROOT, check_turns
 
 from tests.conversation.test_conversation import user
@@ -22,7 +22,7 @@ from tests.conversation.test_passthrough_loop import INIT, ODD, TURN
 
 ENDED = ("--shim-terminator", "message_stop")
 PARTIAL = (*ASK, "--include-partial-messages")
-TALKING = format_ndjson(START, text("I am "))
+TALKING = format_ndjson(START, build_text_event("I am "))
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 
 
@@ -160,7 +160,7 @@ def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
         "two way": format_ndjson(INIT, *[build_assistant_message(long)] * 12),
         "relay": format_ndjson(INIT) + ODD.replace("caf", long) * 12,
     }
-    say = flood.get(how, format_ndjson(START, *[text(long)] * 12)) if full else None
+    say = flood.get(how, format_ndjson(START, *[build_text_event(long)] * 12)) if full else None
     environment, words = standin(box, how, ["say", lifeline.path, "child"], say=say)
     errors = box.path / "stderr"
     asks = "" if how == "one message" else json.dumps(user("go"))
@@ -366,7 +366,7 @@ def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
 def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
     """Two forks and a session of its own: it belongs to nobody but us, its subreaper."""
     lifeline = box.lifeline()
-    say = format_ndjson(START, text("I am "), *([CALL] if call else []))
+    say = format_ndjson(START, build_text_event("I am "), *([CALL] if call else []))
     environment, words = standin(box, how, ["daemon", lifeline.path], say=say)
     with box.running(*words, stdin=subprocess.PIPE, environment=environment) as running:
         if how == "one message":
@@ -438,7 +438,9 @@ def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
     """
     back = {"type": "result", "id": "c1", "output": "x" * 300_000}
     path = box.path / "said"
-    path.write_text(format_ndjson(START, CALL, back, text("Hello."), END), encoding="utf-8")
+    path.write_text(
+        format_ndjson(START, CALL, back, build_text_event("Hello."), END), encoding="utf-8"
+    )
     environment = {
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": box.program("standin", f"exec cat {path}\n"),
@@ -462,7 +464,8 @@ def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(b
     back = {"type": "result", "id": "c1", "output": "x" * 300_000}
     path = box.path / "said"
     path.write_text(
-        format_ndjson(START | {"session": "own"}, CALL, back, text("Hello."), END), encoding="utf-8"
+        format_ndjson(START | {"session": "own"}, CALL, back, build_text_event("Hello."), END),
+        encoding="utf-8",
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("standin", f"exec cat {path}\n")}
     box.state.parent.mkdir(parents=True)
@@ -558,7 +561,9 @@ def test_a_copy_that_cannot_be_made_does_not_cost_the_original(local_box, capfd,
 
     back = {"type": "result", "id": "c1", "output": "x" * 300_000}
     path = local_box.path / "said"
-    path.write_text(format_ndjson(START, CALL, back, text("Hello."), END), encoding="utf-8")
+    path.write_text(
+        format_ndjson(START, CALL, back, build_text_event("Hello."), END), encoding="utf-8"
+    )
     monkeypatch.setattr(spill.SpillFolder, "store_text", full)
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setenv("SHIM_BIN", local_box.program("standin", f"exec cat {path}\n"))

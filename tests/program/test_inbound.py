@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from bench_inbound import LINES
-from box import ASK, CONVERSE, END, START, format_ndjson, text
+from box import ASK, CONVERSE, END, START, build_text_event, format_ndjson
 from support import check_turns
 
 from shim.conversation.drivers import open_translation
@@ -17,7 +17,7 @@ from tests.conversation.test_two_way import HELLO, result, says
 from tests.conversation.test_two_way import INIT as QWEN
 
 LIMIT = 20_000
-LONG = text("x" * 3 * LIMIT)
+LONG = build_text_event("x" * 3 * LIMIT)
 
 
 @pytest.fixture
@@ -32,14 +32,19 @@ def long_line(done):
 
 
 def test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on(limited_box):
-    fake = limited_box.fake(["out", format_ndjson(START, text("One. "), LONG, text("Two."), END)])
+    fake = limited_box.fake(
+        [
+            "out",
+            format_ndjson(START, build_text_event("One. "), LONG, build_text_event("Two."), END),
+        ]
+    )
     done = limited_box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     assert (done.status, done.result["result"], long_line(done)) == (0, "One. Two.", 1)
 
 
 def test_a_line_below_the_limit_is_not_skipped(limited_box):
     words = "x" * (LIMIT - 100)
-    fake = limited_box.fake(["out", format_ndjson(START, text(words), END)])
+    fake = limited_box.fake(["out", format_ndjson(START, build_text_event(words), END)])
     done = limited_box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     assert (done.result["result"], long_line(done)) == (words, None)
 
@@ -47,7 +52,9 @@ def test_a_line_below_the_limit_is_not_skipped(limited_box):
 def test_the_account_shows_how_a_line_began_that_was_skipped(limited_box, shim, monkeypatch):
     monkeypatch.setattr(open_translation, "MAX_LINE_BYTES", LIMIT)  # `translate` reads no settings
     path = limited_box.path / "stream"
-    path.write_text(format_ndjson(START, text("Hello."), END) + "x" * 3 * LIMIT, encoding="utf-8")
+    path.write_text(
+        format_ndjson(START, build_text_event("Hello."), END) + "x" * 3 * LIMIT, encoding="utf-8"
+    )
     _, _, complaint = shim("translate", "demo", str(path), "--account")
     assert json.loads(complaint)["repairs"] == {"line_too_long": {"count": 1, "first": "x" * 200}}
 

@@ -8,7 +8,7 @@ import subprocess
 import uuid
 
 import pytest
-from box import ANSWER, ASK, CONVERSE, END, START, STREAM, format_ndjson, text
+from box import ANSWER, ASK, CONVERSE, END, START, STREAM, build_text_event, format_ndjson
 from support import SEPARATORS, check_turns
 
 from shim.process import child as children
@@ -133,7 +133,7 @@ def test_every_line_is_written_as_soon_as_it_is_known(box):
     """P8: nothing waits in a buffer for what comes later."""
     gate = box.gate()
     child = box.fake(
-        ["out", format_ndjson(START, text("One."), *USE)],
+        ["out", format_ndjson(START, build_text_event("One."), *USE)],
         ["wait", gate.path],
         ["out", format_ndjson(RETURN, END)],
     )
@@ -164,7 +164,9 @@ def test_what_a_vendor_breaks_is_whole_on_our_stdout(box):
     """
     path = box.path / "broken"
     path.write_bytes(
-        format_ndjson(START).encode() + BROKEN + format_ndjson(text(" end"), END).encode()
+        format_ndjson(START).encode()
+        + BROKEN
+        + format_ndjson(build_text_event(" end"), END).encode()
     )
     for partial in (False, True):
         flags = ["--include-partial-messages"] * partial
@@ -198,7 +200,9 @@ def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limi
     back = {"type": "result", "id": "c1", "output": long if what == "result" else "a"}
     path = box.path / "long"
     path.write_text(
-        format_ndjson(START, use, back, text(long if what == "text" else "Hello."), END),
+        format_ndjson(
+            START, use, back, build_text_event(long if what == "text" else "Hello."), END
+        ),
         encoding="utf-8",
     )
     flags = ["--include-partial-messages"] * partial
@@ -347,7 +351,11 @@ def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box)
 def test_a_message_that_comes_in_the_middle_of_a_turn_waits_for_its_own(box):
     """C16"""
     gate = box.gate()
-    busy = [["out", TALKING], ["wait", gate.path], ["out", format_ndjson(text("done."), END)]]
+    busy = [
+        ["out", TALKING],
+        ["wait", gate.path],
+        ["out", format_ndjson(build_text_event("done."), END)],
+    ]
     child = box.fakes(busy, [["out", IDLE]])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     with box.running(
@@ -435,7 +443,7 @@ def test_a_model_passes_through_and_the_vendors_own_name_for_it_is_shown(box):
     """F9"""
     nameless = {name: value for name, value in START.items() if name != "model"}
     for start, model in ((nameless, "zzz"), (START | {"model": "zzz-2026"}, "zzz-2026")):
-        child = box.fake(["read"], ["out", format_ndjson(start, text("Hello."), END)])
+        child = box.fake(["read"], ["out", format_ndjson(start, build_text_event("Hello."), END)])
         done = box.claude("hi", *STREAM, "--model", "zzz", SHIM_VENDOR="demo", SHIM_BIN=child)
         assert (done.status, done.init["model"]) == (0, model)
 
@@ -446,7 +454,9 @@ def test_a_model_passes_through_and_the_vendors_own_name_for_it_is_shown(box):
 def test_a_limit_of_turns_ends_what_would_go_on(box, limit, reached):
     """F10: zero is no limit."""
     replies = [event for number in (1, 2) for event in (_call(number), _return(number))]
-    child = box.fake(["read"], ["out", format_ndjson(START, *replies, text("Done."), END)])
+    child = box.fake(
+        ["read"], ["out", format_ndjson(START, *replies, build_text_event("Done."), END)]
+    )
     done = box.claude("hi", *STREAM, "--max-turns", limit, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert done.status == int(reached)
     if reached:
@@ -469,7 +479,13 @@ def _return(number):
 def test_what_can_be_told_by_its_first_characters_begins_with_its_type(box):
     """S15: readers look for `{"type":"assistant"` at the beginning of a line."""
     child = box.fake(
-        ["read"], ["out", format_ndjson(START, text("One."), *USE, RETURN, text("Two."), END)]
+        ["read"],
+        [
+            "out",
+            format_ndjson(
+                START, build_text_event("One."), *USE, RETURN, build_text_event("Two."), END
+            ),
+        ],
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     lines = (

@@ -18,9 +18,9 @@ from box import (
     START,
     STREAM,
     TELL_VERSION,
+    build_text_event,
     format_ndjson,
     run_shim,
-    text,
 )
 from fake_secrets import random
 from hostile import told
@@ -545,7 +545,9 @@ def test_what_never_ends_is_bounded(box, hostile):
         ),
     }
     stream.write_text(
-        format_ndjson(START) + "".join(parts[hostile]) + format_ndjson(text("Hello."), END),
+        format_ndjson(START)
+        + "".join(parts[hostile])
+        + format_ndjson(build_text_event("Hello."), END),
         encoding="utf-8",
     )
     done = box.claude(
@@ -575,11 +577,14 @@ def test_what_a_person_watches_obeys_nothing(box):
     output = {"type": "result", "id": "c1", "output": ESCAPES}
     events = [
         START | {"model": ESCAPES, "cwd": ESCAPES},
-        text(ESCAPES),
+        build_text_event(ESCAPES),
         {"type": "thinking", "text": ESCAPES},
     ]
     fake = box.fake(
-        ["out", format_ndjson(*events, call, output, text("[red]not markup[/red]"), END)]
+        [
+            "out",
+            format_ndjson(*events, call, output, build_text_event("[red]not markup[/red]"), END),
+        ]
     )
     done = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=fake))
     assert done.status == 0
@@ -723,14 +728,14 @@ def test_a_drop_in_that_starts_itself_for_ever_comes_to_an_end(box):
 GITHUB = f"ghp_{random(36)}"
 MARK = "[REDACTED:github-token]"
 KEY = f"-----BEGIN PRIVATE KEY-----\n{random(64)}\n-----END PRIVATE KEY-----"
-PIECES = [text(f"{GITHUB} {KEY} "[start : start + 7]) for start in range(0, 190, 7)]
+PIECES = [build_text_event(f"{GITHUB} {KEY} "[start : start + 7]) for start in range(0, 190, 7)]
 SHELL = {"type": "call", "id": "t", "name": "Bash", "input": {"command": f"echo {GITHUB}"}}
 LEAKS = format_ndjson(
     START,
     *PIECES,
     SHELL,
     {"type": "result", "id": "t", "output": f"got {GITHUB}"},
-    text(GITHUB),
+    build_text_event(GITHUB),
     END,
 )
 
@@ -772,7 +777,9 @@ def test_a_secret_never_reaches_a_log(box, redact):
     )
     demo = {
         "SHIM_VENDOR": "demo",
-        "SHIM_BIN": box.fake(["out", format_ndjson(START) + odd + format_ndjson(text("x"), END)]),
+        "SHIM_BIN": box.fake(
+            ["out", format_ndjson(START) + odd + format_ndjson(build_text_event("x"), END)]
+        ),
     }
     log = box.path / "shim.log"
     box.claude(*ASK, SHIM_LOG=f"info:{log}", SHIM_REDACT=redact, **demo)
@@ -796,7 +803,7 @@ def test_a_secret_in_a_name_an_id_or_a_folder_is_said_nowhere_where_all_is_redac
     start = START | {"cwd": f"/work/{GITHUB}", "model": GITHUB, "tools": ["Read", GITHUB]}
     call = {"type": "call", "id": GITHUB, "name": GITHUB, "input": {}}
     result = {"type": "result", "id": GITHUB, "output": "done"}
-    said = format_ndjson(start, call, result, call, result, text("done"), END)
+    said = format_ndjson(start, call, result, call, result, build_text_event("done"), END)
     folder = box.cwd / GITHUB
     folder.mkdir()
     environment = box.environment(
@@ -827,7 +834,7 @@ def test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted(box):
 
 def test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted(box):
     large = {"type": "result", "id": "t", "output": "line\n" * 60_000 + GITHUB + "\nline" * 10_000}
-    said = format_ndjson(START, SHELL, large, text("done"), END)
+    said = format_ndjson(START, SHELL, large, build_text_event("done"), END)
     done = box.claude(*ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", said]))
     assert done.status == 0
     (kept,) = (box.state / "spill").glob("*/*.txt")
@@ -1007,7 +1014,7 @@ def test_a_bug_of_ours_ends_in_a_result(local_box, capfd, monkeypatch):
 
 def test_a_bug_in_a_translator_costs_one_event(box):
     events = [{"type": "call"}, {"type": "text"}, {"type": "reply", "usage": 7}, {"type": "start"}]
-    fake = box.fake(["out", format_ndjson(START, *events, text("Hello."), END)])
+    fake = box.fake(["out", format_ndjson(START, *events, build_text_event("Hello."), END)])
     done = box.claude("-p", "hi", *STREAM, SHIM_VENDOR="demo", SHIM_BIN=fake)
     check_turns(done.stdout, False)
     assert done.result["result"] == "Hello."

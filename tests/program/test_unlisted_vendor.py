@@ -12,7 +12,7 @@ import subprocess
 import tomllib
 
 import pytest
-from box import CONVERSE, PATIENCE, STREAM, Box, Done, stand_in
+from box import CONVERSE, PATIENCE, STREAM, Box, Done, build_stand_in_command
 from flat import check_flat, short
 from support import ROOT, brief, check_turns
 
@@ -25,7 +25,7 @@ U = "11111111-2222-4333-8444-555555555555"
 
 def install_heron(box):
     tell_version = 'if [ "$*" = --version ]; then echo heron 3.1; exit; fi\n'
-    box.program("heron", f'{tell_version}exec {" ".join(stand_in("heron"))} "$@"\n')
+    box.program("heron", f'{tell_version}exec {" ".join(build_stand_in_command("heron"))} "$@"\n')
     folder = box.config.parent / "vendors"
     folder.mkdir(parents=True)
     shutil.copy(PROFILES / "heron.toml", folder)

@@ -25,8 +25,8 @@ from box import (
     START,
     STREAM,
     Running,
+    build_text_event,
     format_ndjson,
-    text,
 )
 from casting import read_cast, stream_of
 from fake_secrets import SECRETS, random
@@ -216,9 +216,9 @@ def test_a_large_line_and_a_large_stream_are_exact(box, ask, casts):
     path = box.path / "large"
     lines = [
         format_ndjson(START),
-        format_ndjson(text("x" * 3_000_000)),
-        format_ndjson(text("ü" * 700_000)),
-        format_ndjson(text("y")) * 20_000,
+        format_ndjson(build_text_event("x" * 3_000_000)),
+        format_ndjson(build_text_event("ü" * 700_000)),
+        format_ndjson(build_text_event("y")) * 20_000,
     ]
     path.write_text("".join([*lines, format_ndjson(END)]), encoding="utf-8")
     done = ask(box.fake(["cat", str(path)]))
@@ -315,7 +315,9 @@ def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, cas
 
 
 def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, casts):
-    with talk(box.fake(["out", format_ndjson(START, text("I am "))], ["hang"])) as running:
+    with talk(
+        box.fake(["out", format_ndjson(START, build_text_event("I am "))], ["hang"])
+    ) as running:
         running.say(user("go"))
         running.read_until(b"init")
         running.say(control("c1", "interrupt"))
@@ -608,7 +610,7 @@ def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wa
 ):
     box.settings(f"record_strict = {str(strict).lower()}\ntranscripts = false\n")
     gate = box.gate()
-    child = box.fake(["out", format_ndjson(START)], ["repeat", format_ndjson(text("word ")), 3000], ["wait", gate.path],
+    child = box.fake(["out", format_ndjson(START)], ["repeat", format_ndjson(build_text_event("word ")), 3000], ["wait", gate.path],
                      ["out", format_ndjson(END)])  # fmt: skip
     environment = {
         "SHIM_VENDOR": "demo",
@@ -656,7 +658,7 @@ def test_a_cast_is_not_larger_than_it_may_become(box, ask, casts):
     done = ask(
         box.fake(
             ["out", format_ndjson(START)],
-            ["repeat", format_ndjson(text("word ")), 3000],
+            ["repeat", format_ndjson(build_text_event("word ")), 3000],
             ["out", format_ndjson(END)],
         )
     )
@@ -688,10 +690,10 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
         }
         events += [call, {"type": "result", "id": f"c{number}", "output": f"it is {whole} there"}]
         events += [
-            text("so: "),
-            text(f" {whole[:middle]}"),
-            text(f"{whole[middle:]} "),
-            text("and. "),
+            build_text_event("so: "),
+            build_text_event(f" {whole[:middle]}"),
+            build_text_event(f"{whole[middle:]} "),
+            build_text_event("and. "),
         ]
         stderr += f"warning: {whole} \n"
         prompts.append(f" {whole} ")
@@ -731,7 +733,11 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
 
 
 def test_nothing_is_blanked_where_nobody_wants_it(box, ask, casts):
-    ask(box.fake(["read"], ["out", format_ndjson(START, text(SECRET), END)]), "-p", f"do {SECRET}")
+    ask(
+        box.fake(["read"], ["out", format_ndjson(START, build_text_event(SECRET), END)]),
+        "-p",
+        f"do {SECRET}",
+    )
     (cast,) = casts()
     assert SECRET.encode() in cast.stream("o") and SECRET.encode() in cast.stream("I")
 

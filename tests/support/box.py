@@ -40,7 +40,7 @@ END = {"type": "end"}
 
 
 @cache
-def stand_in(name: str) -> list[str]:
+def build_stand_in_command(name: str) -> list[str]:
     """The command that runs a program of this folder, compiled once: it is started some hundred
     times.
     """
@@ -104,7 +104,7 @@ def run_shim(
     return Done(process.returncode, stdout or b"", (stderr or b"").decode())
 
 
-def text(words: str) -> Line:
+def build_text_event(words: str) -> Line:
     """A piece of the reply."""
     return {"type": "text", "text": words}
 
@@ -140,7 +140,7 @@ TELL_VERSION = (
 )
 
 
-ANSWER = format_ndjson(START, text("Hello."), END)
+ANSWER = format_ndjson(START, build_text_event("Hello."), END)
 
 
 class Lifeline:
@@ -388,7 +388,9 @@ class Box:
         plan.write_text(
             repr(json.loads(json.dumps(steps))), encoding="ascii", errors="backslashreplace"
         )
-        script = f'{TELL_VERSION}exec {" ".join(stand_in("fake_child"))} {plan} "$@"\n'
+        script = (
+            f'{TELL_VERSION}exec {" ".join(build_stand_in_command("fake_child"))} {plan} "$@"\n'
+        )
         return self.program(name or f"fake{self._count}", script)
 
     def fakes(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from box import ASK, END, START, Box, Done, format_ndjson, run_shim, text
+from box import ASK, END, START, Box, Done, build_text_event, format_ndjson, run_shim
 from hypothesis import given
 from hypothesis import strategies as st
 from support import SEEDS, Stage, check_turns, fixture_cases, parse, result_of
@@ -405,8 +405,8 @@ def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
 
 # -- the real drop-in ------------------------------------------------------------------------------
 
-GOOD = (START, text("Hello."), END)
-CUT = (START, text("Hel"))
+GOOD = (START, build_text_event("Hello."), END)
+CUT = (START, build_text_event("Hel"))
 IN_CALL = (START, CALL)
 EMPTY_HANDED = (START, CALL, END)
 NOTHING_TO_ADD = (START, CALL, RESULT, END)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, START, format_ndjson, text
+from box import ANSWER, ASK, END, PATIENCE, START, build_text_event, format_ndjson
 from fake_secrets import random
 from flat import check_flat, short
 
@@ -80,14 +80,18 @@ def test_a_prompt_with_nobody_behind_stdin(box):
 
 
 def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
-    child = box.fake(["out", format_ndjson(START, text("Hel"), text("lo."), END)])
+    child = box.fake(
+        ["out", format_ndjson(START, build_text_event("Hel"), build_text_event("lo."), END)]
+    )
     assert short(start(box, "--prompt", "x", child=child).lines)[1:3] == ["text Hel", "text lo."]
 
 
 def test_every_line_is_flushed_when_it_comes(box):
     gate = box.gate()
     child = box.fake(
-        ["out", format_ndjson(START, text("now"))], ["wait", gate.path], ["out", format_ndjson(END)]
+        ["out", format_ndjson(START, build_text_event("now"))],
+        ["wait", gate.path],
+        ["out", format_ndjson(END)],
     )
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b'"content":"now"')
@@ -174,7 +178,7 @@ def test_the_tabs_id_is_known_again_with_every_turn(box):
 def _session(box):
     return box.fake(
         ["record", str(box.recording)],
-        ["out", format_ndjson(START | {"session": "vendor-1"}, text("x"), END)],
+        ["out", format_ndjson(START | {"session": "vendor-1"}, build_text_event("x"), END)],
     )
 
 
@@ -223,7 +227,13 @@ def test_the_uuid_of_a_name_is_always_the_same():
 
 def test_history_lists_find_the_session_in_claudes_lines(box):
     answer = format_ndjson(
-        START | {"session": "v"}, text("Hel"), text("lo."), CALL, RESULT, text("Bye."), END
+        START | {"session": "v"},
+        build_text_event("Hel"),
+        build_text_event("lo."),
+        CALL,
+        RESULT,
+        build_text_event("Bye."),
+        END,
     )
     start(box, "--session-id", U, "--prompt", "hi there", child=box.fake(["out", answer]))
     (path,) = (box.home / ".claude" / "projects").glob(f"*/{U}.jsonl")
@@ -332,7 +342,7 @@ def test_r10_a_vendor_that_is_not_logged_in_is_a_system_error(box):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_in_a_result(box, number):
     child = box.fake(
-        ["out", format_ndjson(START, text("half"))], ["exit_on", "SIGINT", 1], ["hang"]
+        ["out", format_ndjson(START, build_text_event("half"))], ["exit_on", "SIGINT", 1], ["hang"]
     )
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b"half")
@@ -346,11 +356,13 @@ def test_a_signal_ends_in_a_result(box, number):
 
 # -- R11 -------------------------------------------------------------------------------------------
 
-HALF = format_ndjson(START | {"session": "vendor-1"}, text("one "))
+HALF = format_ndjson(START | {"session": "vendor-1"}, build_text_event("one "))
 
 
 def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
-    whole = format_ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)
+    whole = format_ndjson(
+        START | {"session": "vendor-1"}, build_text_event("one "), build_text_event("two"), END
+    )
     child = box.fakes(
         [["out", HALF]],
         [["record", str(box.recording)], ["read"], ["record", str(box.recording)], ["out", whole]],
@@ -376,7 +388,17 @@ def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
 def test_r11_so_it_is_through_the_door_of_claude(box):
     child = box.fakes(
         [["out", HALF]],
-        [["out", format_ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)]],
+        [
+            [
+                "out",
+                format_ndjson(
+                    START | {"session": "vendor-1"},
+                    build_text_event("one "),
+                    build_text_event("two"),
+                    END,
+                ),
+            ]
+        ],
     )
     done = box.claude(*ASK, SHIM_DIALECT="yume", SHIM_VENDOR="demo", SHIM_BIN=child)
     assert short(check_flat(done.stdout)[0])[1:3] == ["text one ", "text two"]
@@ -434,9 +456,10 @@ def test_r11_a_vendor_that_stays_is_told_again(box):
 
 def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
     begin = START | {"session": "v"}
-    second = ["out", format_ndjson(begin, text("two"), END)]
+    second = ["out", format_ndjson(begin, build_text_event("two"), END)]
     child = box.fakes(
-        [["out", format_ndjson(begin, text("one"), END)]], [["record", str(box.recording)], second]
+        [["out", format_ndjson(begin, build_text_event("one"), END)]],
+        [["record", str(box.recording)], second],
     )
     with start_with_open_stdin(box, child, "--session-id", "tab-1") as running:
         running.say(user("first"), "$")
@@ -451,7 +474,7 @@ def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
 
 
 def test_frames_that_are_there_before_we_are_are_heard(box):
-    child = box.fake(["out", format_ndjson(START | {"session": "v"}, text("x"), END)])
+    child = box.fake(["out", format_ndjson(START | {"session": "v"}, build_text_event("x"), END)])
     done = start(
         box, child=child, stdin=b"\n$\n" + frames(user("one"), {"type": "dance"}, user("two"))
     )
@@ -473,11 +496,11 @@ def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, words):
 def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
     child = box.fakes(
         [
-            ["out", format_ndjson(START | {"session": "v"}, text("half"))],
+            ["out", format_ndjson(START | {"session": "v"}, build_text_event("half"))],
             ["exit_on", "SIGINT", 1],
             ["hang"],
         ],
-        [["out", format_ndjson(START | {"session": "v"}, text("next"), END)]],
+        [["out", format_ndjson(START | {"session": "v"}, build_text_event("next"), END)]],
     )
     with start_with_open_stdin(box, child) as running:
         running.say({"type": "interrupt"}, user("one"))
@@ -493,7 +516,7 @@ def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
 
 def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
     child = box.fake(
-        ["out", format_ndjson(START, text("half"))], ["exit_on", "SIGINT", 1], ["hang"]
+        ["out", format_ndjson(START, build_text_event("half"))], ["exit_on", "SIGINT", 1], ["hang"]
     )
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b"half")
@@ -632,7 +655,15 @@ def _secretive(box):
 def test_secrets_are_left_out_unless_it_is_said_otherwise_and_counted_on_stderr(box):
     child = box.fake(
         ["read"],
-        ["out", format_ndjson(START, text(f"It is {SECRET[:9]}"), text(f"{SECRET[9:]}."), END)],
+        [
+            "out",
+            format_ndjson(
+                START,
+                build_text_event(f"It is {SECRET[:9]}"),
+                build_text_event(f"{SECRET[9:]}."),
+                END,
+            ),
+        ],
     )
     done = start(box, "--prompt", "x", child=child)
     assert SECRET.encode() not in done.stdout and b"[REDACTED:github-token]." in done.stdout

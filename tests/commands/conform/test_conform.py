@@ -12,7 +12,7 @@ from functools import partial
 import anyio
 import pytest
 import sweeps
-from box import PATIENCE, Box, stand_in, start_shim
+from box import PATIENCE, Box, build_stand_in_command, start_shim
 from changed_transcripts import EDITS, apply_edit
 from forking import Forked, possible
 
@@ -29,7 +29,7 @@ from shim.core.errors import ShimError
 from shim.process import child, spawn
 from tests.program.test_threats import ESCAPES, visible
 
-FAKE = stand_in("fake_claude")
+FAKE = build_stand_in_command("fake_claude")
 # timeouts for a command that does not answer; a busy machine needs the longer ones
 SOON = (0.25, 1.0, PATIENCE)
 DOORS = ()

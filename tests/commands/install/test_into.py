@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from box import ANSWER, ASK, PATIENCE, START, format_ndjson, text
+from box import ANSWER, ASK, PATIENCE, START, build_text_event, format_ndjson
 
 from shim.commands.doctor.places import build_backup_path, find_claude_files, find_original_path
 from shim.commands.install.into import install_into, render_file, uninstall_from
@@ -288,7 +288,7 @@ def test_node_runs_it_as_a_module_and_as_a_script(box, cli, kind):
 def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
     install_into(str(cli), DEMO)
     cli.write_text(re.sub(r"(?m)^if \(typeof", f"{without}if (typeof", cli.read_text()))
-    vendor = box.fake(["out", format_ndjson(START, text("Hello."))], ["hang"])
+    vendor = box.fake(["out", format_ndjson(START, build_text_event("Hello."))], ["hang"])
     environment = box.environment(SHIM_BIN=vendor, PATH=os.environ["PATH"])
     with subprocess.Popen(
         [str(NODE), str(cli), *ASK],

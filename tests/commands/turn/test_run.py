@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from box import ANSWER, END, PATIENCE, SHIM, START, format_ndjson, start_shim, text
+from box import ANSWER, END, PATIENCE, SHIM, START, build_text_event, format_ndjson, start_shim
 from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
@@ -20,7 +20,7 @@ from tests.conversation.test_two_way import (
     says,
 )
 
-HELD = format_ndjson(START, text("Hello."))
+HELD = format_ndjson(START, build_text_event("Hello."))
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def test_the_installed_vendor_answers_also_where_path_does_not_find_it(box):
 
 
 def test_a_session_goes_on(box):
-    answer = format_ndjson(START | {"session": "s1"}, text("Hello."), END)
+    answer = format_ndjson(START | {"session": "s1"}, build_text_event("Hello."), END)
     environment = box.environment(
         SHIM_BIN=box.fake(["read"], ["record", str(box.recording)], ["out", answer])
     )

@@ -5,7 +5,7 @@ do with it.
 import subprocess
 
 import pytest
-from box import ASK, END, START, format_ndjson, text
+from box import ASK, END, START, build_text_event, format_ndjson
 from support import brief, parse
 from torture import DONE, INIT, PI_HEAD, PI_TAIL, claude, line, pi_delta, pi_end, says
 
@@ -171,7 +171,9 @@ def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(memory_box):
     path = memory_box.path / "words"
     path.write_text(
         format_ndjson(
-            START, *[text(words[at : at + 1000]) for at in range(0, len(words), 1000)], END
+            START,
+            *[build_text_event(words[at : at + 1000]) for at in range(0, len(words), 1000)],
+            END,
         )
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.fake(["cat", str(path)])}

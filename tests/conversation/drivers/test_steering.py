@@ -21,7 +21,7 @@ from tests.conversation.test_message_loop import FakeLauncher, FakeOutput
 
 START, TEXT, END = (
     format_ndjson(event).encode()
-    for event in (box.START | {"session": "s1"}, box.text("I am "), {"type": "end"})
+    for event in (box.START | {"session": "s1"}, box.build_text_event("I am "), {"type": "end"})
 )
 REPLY = format_ndjson({"type": "reply", "usage": None, "reason": "tool_use", "cost": 0}).encode()
 CALL = format_ndjson(

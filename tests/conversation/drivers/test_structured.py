@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from box import ANSWER, ASK, END, START, format_ndjson, text
+from box import ANSWER, ASK, END, START, build_text_event, format_ndjson
 from ruling import judge
 from support import Stage, check_turns
 
@@ -270,7 +270,7 @@ def test_a_choice_of_tools_does_not_take_the_answer_away():
 
 def build_valid_vendor(box):
     """A stand-in that answers with an object in a fence."""
-    said = format_ndjson(START, text(f"```json\n{GOOD}\n```"), END)
+    said = format_ndjson(START, build_text_event(f"```json\n{GOOD}\n```"), END)
     return {
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", said]),
@@ -308,7 +308,7 @@ def test_contract_11_a_broken_schema_is_refused_before_anything_starts(box, vend
 
 
 def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box):
-    said = format_ndjson(START | {"session": "5" * 8}, text(GOOD), END)
+    said = format_ndjson(START | {"session": "5" * 8}, build_text_event(GOOD), END)
     standin = box.fake(["read"], ["record", str(box.recording)], ["out", said])
     message = (
         json.dumps({"type": "user", "message": {"role": "user", "content": "and now?"}}).encode()

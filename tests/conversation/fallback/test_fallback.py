@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from box import ANSWER, ASK, CONVERSE, Done, format_ndjson, stand_in
+from box import ANSWER, ASK, CONVERSE, Done, build_stand_in_command, format_ndjson
 from several import BYE, LIMITED, UNAUTHORIZED, Several, answer, failed, hello, say
 from support import brief, check_turns
 
@@ -634,7 +634,9 @@ def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, tal
 
 def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
     real_several.settings("claude", "bee")
-    real_several.box.program("claude", f'exec {" ".join(stand_in("fake_claude"))} "$@"\n')
+    real_several.box.program(
+        "claude", f'exec {" ".join(build_stand_in_command("fake_claude"))} "$@"\n'
+    )
     done = converse(real_several, user("one"), user("two"))
     assert done.status == 0 and vendors(done) == ["claude"] * 4
     (session,) = {line["session_id"] for line in done.lines if "session_id" in line}

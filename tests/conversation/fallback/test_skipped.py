@@ -6,7 +6,7 @@ import json
 from functools import cache
 
 import pytest
-from box import END, START, format_ndjson, text
+from box import END, START, build_text_event, format_ndjson
 from support import Stage, fixture_cases, terms_of, translate_case
 from sweeps import over
 
@@ -169,7 +169,7 @@ def test_what_is_held_comes_with_the_first_word_and_so_does_the_session():
     hold, pump = build_buffered_stream()
     said, commands = feed_events(pump, BEGUN)
     assert said == b"" and not any(isinstance(it, StoreSession) for it in commands)
-    said, commands = feed_events(pump, text("Hello."), END)
+    said, commands = feed_events(pump, build_text_event("Hello."), END)
     assert said.count(b'"init"') == 1 and commands[0] == StoreSession("s") and not hold.is_active
     assert hold.failed_attempt is None
 
