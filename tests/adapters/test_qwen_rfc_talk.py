@@ -97,7 +97,7 @@ def without_heartbeats(lines):
 
 
 def test_two_messages_are_two_requests_of_one_session(box, talk):
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("First."), FINISHED)],
         ["hear", "two"],
@@ -123,7 +123,7 @@ def test_two_messages_are_two_requests_of_one_session(box, talk):
 def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
     """The RFC has no end of a turn: an intermediate reply stops too, with its usage."""
     box.settings("end_grace = 0.2\n")
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("Looking."), says("There."))],
         ["hear", "never"],
@@ -147,7 +147,7 @@ def test_what_follows_a_reply_that_stopped_belongs_to_its_turn(box, talk):
         ["out", format_ndjson(calls(), shows("a.txt"), says("There."), FINISHED)],
         ["hear", "never"],
     ]
-    with talk(box.fake(*steps)) as running:
+    with talk(box.create_fake(*steps)) as running:
         running.say(user("one"))
         running.read_until(b"Looking.")
         gate.open()
@@ -158,7 +158,7 @@ def test_what_follows_a_reply_that_stopped_belongs_to_its_turn(box, talk):
 
 
 def test_an_allowed_call_runs(box, talk):
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "go"],
         ["out", format_ndjson(HELLO, calls(), asks())],
         ["hear", "control_response"],
@@ -185,7 +185,7 @@ def test_an_allowed_call_runs(box, talk):
 
 
 def test_a_denied_call_says_the_users_words(box, talk):
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "go"],
         ["out", format_ndjson(HELLO, calls(), asks())],
         ["hear", '"deny"'],
@@ -203,7 +203,7 @@ def test_a_denied_call_says_the_users_words(box, talk):
 
 def test_where_nobody_can_be_asked_the_answer_is_no(box, talk):
     """The RFC's own default; a mode is no answer."""
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "go"],
         ["out", format_ndjson(HELLO, calls(), asks())],
         ["hear", '"deny"'],
@@ -227,7 +227,7 @@ def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
         "status": "ok",
         "message": "Request cancelled.",
     }
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "go"],
         ["out", format_ndjson(HELLO, says("I am", None))],
         ["hear", "control/cancel"],
@@ -257,7 +257,7 @@ def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
 
 def test_a_slash_command_is_declared_and_its_message_is_the_answer(box, talk):
     done_it = {"type": "message", "level": "info", "content": "There are 3 records."}
-    child = box.fake(
+    child = box.create_fake(
         ["hear", '"path":["chat","list"]'],
         [
             "out",
@@ -295,7 +295,7 @@ def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
 
 def test_silence_behind_a_heartbeat_is_a_stall_for_one_message_too(box):
     box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
-    child = box.fake(["out", format_ndjson(HELLO, calls(), BEAT)], ["hang"])
+    child = box.create_fake(["out", format_ndjson(HELLO, calls(), BEAT)], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "stall")
     assert done.result["errors"] == [
@@ -311,7 +311,7 @@ def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(bo
         for _ in range(4)
         for step in (["hear", "heartbeat_request"], ["out", format_ndjson(BEAT)])
     ]
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "go"],
         ["out", format_ndjson(HELLO, calls())],
         *beats,
@@ -355,7 +355,7 @@ def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
 
 
 def test_a_system_prompt_stands_before_the_first_message(box, talk):
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("First."), FINISHED)],
         ["hear", "two"],
@@ -374,7 +374,7 @@ def test_a_system_prompt_stands_before_the_first_message(box, talk):
 
 
 def test_one_message_is_asked_and_answered_by_one_process(box):
-    child = box.fake(
+    child = box.create_fake(
         ["read"],
         ["record", str(box.recording)],
         ["out", format_ndjson(HELLO, says("Looking."), says("There."))],
@@ -411,7 +411,7 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
     waits for one.
     """
     cast = str(real_box.path / "talk.cast")
-    recorded = real_box.fake(
+    recorded = real_box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(HELLO, calls(), asks())],
         ["hear", "control_response"],
@@ -441,7 +441,7 @@ def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
     """A silence ends the first turn; the second one's is another."""
     box.settings("end_grace = 0.05\n")
     gate, heard = box.gate(), box.lifeline()
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("First."))],
         ["hear", "two"],

@@ -94,7 +94,7 @@ def build_tree(box: Box, lifeline: Lifeline, how: str, *, reachable: bool) -> di
     said = (
         format_ndjson(START, build_text_event("I am ")) if vendor == "demo" else format_ndjson(INIT)
     )
-    return {"SHIM_VENDOR": vendor, "SHIM_BIN": box.fake(*steps, ["out", said], ["hang"])}
+    return {"SHIM_VENDOR": vendor, "SHIM_BIN": box.create_fake(*steps, ["out", said], ["hang"])}
 
 
 def close_pipes(running: Running) -> None:
@@ -256,7 +256,7 @@ def build_stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
         steps += [["hear", "go"], ["orphan"], ["out", format_ndjson(INIT, RESULT)]]
     return {
         "SHIM_VENDOR": "qwen" if how == "two way" else "claude",
-        "SHIM_BIN": box.fake(*steps, ["hear", "never"]),
+        "SHIM_BIN": box.create_fake(*steps, ["hear", "never"]),
     }
 
 

@@ -16,7 +16,7 @@ def hosts(tmp_path, box) -> Iterator[Hosting]:
     """
     said = format_ndjson(*list_events("hi", "/repo", "demo-session"))
     made = Hosting(
-        tmp_path / "hosts", SHIM_BIN=box.fake(["read"], ["out", said], name="demo-child")
+        tmp_path / "hosts", SHIM_BIN=box.create_fake(["read"], ["out", said], name="demo-child")
     )
     yield made
     made.close()

@@ -57,7 +57,7 @@ def chatty(box, hosts):
 
     def begin(count, **wanted):
         held = box.lifeline()
-        child = box.fake(
+        child = box.create_fake(
             ["say", held.path, "vendor"], HELLO, ["hear", "go"], ["out", format_ndjson(INIT)], ["repeat", format_ndjson(SAYS), count],
             ["out", format_ndjson(result())], ["hear", "again"], ["repeat", format_ndjson(SAYS), count], ["out", format_ndjson(result())],
             ["hear", "never"],
@@ -103,7 +103,7 @@ def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(host
 
 
 def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, hosts):
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT)],
@@ -117,7 +117,7 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
     killed = kill(hosts, one)
     assert killed.metadata["state"] == "failed"
     last = max(read_log_lines(one))
-    child = box.fake(
+    child = box.create_fake(
         ["record", str(box.recording)], HELLO, ["hear", "and?"], TURN, ["hear", "never"]
     )
     hosts.environment["SHIM_BIN"] = child

@@ -39,7 +39,7 @@ def test_the_end_that_a_client_asks_for_is_told_and_kept(hosts):
 
 
 def test_a_session_that_is_stopped_at_work_is_stopped_and_has_not_failed(box, hosts):
-    hosts.environment["SHIM_BIN"] = box.fake(["hang"])
+    hosts.environment["SHIM_BIN"] = box.create_fake(["hang"])
     one = hosts.start("hi")
     pid = hosts.wait_until(one, lambda now: now.metadata["status"] == "busy").metadata["pid"]
     os.kill(pid, signal.SIGTERM)

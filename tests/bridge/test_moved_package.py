@@ -65,7 +65,7 @@ class Installation:
         shutil.copytree(package, self.package, copy_function=os.link)
         (self.site / "sitecustomize.py").write_text(DUMP, encoding="utf-8")
         self.modules = path / "modules"
-        vendor = box.fake(
+        vendor = box.create_fake(
             HELLO, ["hear", "go"], ["out", FIRST], ["hear", "ask"], ["out", ASKED], ["hear", "control_response"],
             ["out", ANSWERED], ["hear", "again"], ["out", SECOND], ["hear", "never"],
         )  # fmt: skip

@@ -31,6 +31,6 @@ class Desk(Hosting):
 def desk(box) -> Iterator[Desk]:
     """A desk whose vendor is demo with a program that answers at once."""
     (box.path / "desk").mkdir()
-    made = Desk(box, SHIM_BIN=box.fake(["read"], ["out", ANSWER]))
+    made = Desk(box, SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
     yield made
     made.close()

@@ -498,7 +498,7 @@ def test_every_run_is_recorded_into_a_folder_that_is_not_there_yet(shim, local_b
     shim("install", "--vendor", "demo", "--to", str(local_box.bin), "--record", str(folder))
     for _ in range(2):
         ask = [str(local_box.bin / "claude"), "-p", "hi"]
-        environment = local_box.environment(SHIM_BIN=local_box.fake(["out", ANSWER]))
+        environment = local_box.environment(SHIM_BIN=local_box.create_fake(["out", ANSWER]))
         subprocess.run(
             ask,
             stdin=subprocess.DEVNULL,
@@ -544,19 +544,27 @@ def test_a_folder_that_is_none_is_a_sentence_and_no_traceback(shim, local_box):
 
 def test_run_draws_a_turn_and_exits_as_it_did(box):
     good = box.shim(
-        "run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=box.fake(["out", ANSWER]))
+        "run",
+        "-v",
+        "demo",
+        "hi",
+        environment=box.environment(SHIM_BIN=box.create_fake(["out", ANSWER])),
     )
     assert good.status == 0
     assert "Hello." in good.stdout.decode() and "done · " in good.stdout.decode()
     bad = box.shim(
-        "run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=box.fake(["leave", 3]))
+        "run",
+        "-v",
+        "demo",
+        "hi",
+        environment=box.environment(SHIM_BIN=box.create_fake(["leave", 3])),
     )
     assert bad.status == 1
     assert "failed: exit_code" in bad.stdout.decode()
 
 
 def test_run_takes_a_prompt_that_begins_with_a_dash(box):
-    fake = box.fake(
+    fake = box.create_fake(
         ["read"],
         ["record", str(box.recording)],
         ["out", format_ndjson(START, build_text_event("x"), END)],
@@ -579,7 +587,7 @@ REMOVED = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
 def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
     """The error must not name stdout."""
     command = ["/bin/sh", "-c", REMOVED, "sh", *SHIM, *words]
-    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     done = subprocess.run(
         command, cwd=box.cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
@@ -592,7 +600,7 @@ def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
 def test_in_a_folder_that_was_removed_each_command_names_it(local_box, shim, monkeypatch, words):
     """In this process."""
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setenv("SHIM_BIN", local_box.fake(["out", ANSWER]))
+    monkeypatch.setenv("SHIM_BIN", local_box.create_fake(["out", ANSWER]))
     gone = local_box.cwd / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -610,7 +618,7 @@ def test_the_error_says_why_a_state_folder_cannot_be_created(box):
     environment = {
         "SHIM_STATE": state,
         "SHIM_VENDOR": "demo",
-        "SHIM_BIN": box.fake(["out", ANSWER]),
+        "SHIM_BIN": box.create_fake(["out", ANSWER]),
     }
     assert box.claude(*ASK, **environment).status == 0
     for words in (("doctor",), ("bridge", "token"), ("claude", "--bg", "hi")):

@@ -68,7 +68,7 @@ def talk(box):
     """
 
     def start(*steps, program=None, flags=ASKING):
-        child = program or box.fake(
+        child = program or box.create_fake(
             *PROMPTED, *steps, ["record", str(box.recording)], ["hear", "never"]
         )
         return box.talk(child, *flags, vendor="opencode")
@@ -295,7 +295,7 @@ def test_an_agent_that_dies_while_it_asks_has_one_result_that_says_so(talk):
 def test_an_agent_that_is_silent_at_any_step_is_ended_and_the_result_says_why(box, talk, count):
     lifeline = box.lifeline()
     box.settings(f"[vendors.opencode.timeouts]\nfirst_byte = {ALIVE}\nidle = {ALIVE}\n")
-    silent = box.fake(["say", lifeline.path, "agent"], *PROMPTED[:count], ["hang"])
+    silent = box.create_fake(["say", lifeline.path, "agent"], *PROMPTED[:count], ["hang"])
     with talk(program=silent) as running:
         done = one_turn(running)
     (result,) = results(done)
@@ -327,7 +327,7 @@ def test_an_agent_that_wants_a_login_says_its_ways_to_log_in(box, talk):
         out(refused),
         ["hear", "never"],
     )
-    with talk(program=box.fake(*steps)) as running:
+    with talk(program=box.create_fake(*steps)) as running:
         done = one_turn(running)
     words = json.dumps(results(done)[0])
     assert "Use a key, Log in with a browser" in words

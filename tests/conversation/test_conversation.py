@@ -123,7 +123,7 @@ def real_talk(real_box):
 
 def test_each_message_gets_its_own_init_and_result_in_their_order(box, converse):
     """C16, S1, S2"""
-    child = box.fake(["read"], ["record", str(box.recording)], ["out", IDLE])
+    child = box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE])
     done = converse(child, user("one"), user("two"), user("three"))
     assert done.status == 0
     assert kinds(done) == ["init", "assistant", "result"] * 3
@@ -133,7 +133,7 @@ def test_each_message_gets_its_own_init_and_result_in_their_order(box, converse)
 
 
 def test_a_later_message_goes_on_with_the_vendors_own_session(box, converse):
-    child = box.fake(["read"], ["record", str(box.recording)], ["out", IDLE])
+    child = box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE])
     done = converse(child, user("one"), user("two"))
     assert box.record()["arguments"] == [SESSION]
     assert done.lines[0]["session_id"] != SESSION
@@ -149,20 +149,22 @@ def test_the_session_that_goes_on_is_the_last_that_the_vendor_named(box, convers
 
 def test_a_chosen_session_id_is_that_of_every_line(box, converse):
     """F5, S3"""
-    done = converse(box.fake(["out", IDLE]), user("one"), user("two"), flags=("--session-id", U))
+    done = converse(
+        box.create_fake(["out", IDLE]), user("one"), user("two"), flags=("--session-id", U)
+    )
     assert {line["session_id"] for line in done.lines if "session_id" in line} == {U}
 
 
 def test_an_end_of_stdin_without_a_message_says_nothing(box, converse):
     """P15"""
-    done = converse(box.fake(["out", IDLE]))
+    done = converse(box.create_fake(["out", IDLE]))
     assert (done.status, done.stdout, done.stderr) == (0, b"", "")
 
 
 def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(real_box, real_talk):
     """P15"""
     gate = real_box.gate()
-    child = real_box.fake(
+    child = real_box.create_fake(
         ["out", TALKING],
         ["wait", gate.path],
         ["out", format_ndjson(build_text_event("done."), END)],
@@ -180,7 +182,7 @@ def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(real_box, real_t
 
 def test_a_positional_prompt_means_nothing_beside_messages(box, converse):
     """P4, P7"""
-    child = box.fake(["read"], ["record", str(box.recording)], ["out", IDLE])
+    child = box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE])
     done = converse(child, user("one"), flags=("--replay-user-messages", ""))
     assert len(results(done)) == 1
     assert box.record()["stdin"] == "one"
@@ -188,7 +190,7 @@ def test_a_positional_prompt_means_nothing_beside_messages(box, converse):
 
 def test_blocks_are_read_and_what_cannot_be_taken_is_said(box, converse):
     """C14"""
-    child = box.fake(["read"], ["record", str(box.recording)], ["out", IDLE])
+    child = box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE])
     image = {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
@@ -212,7 +214,10 @@ def test_blocks_are_read_and_what_cannot_be_taken_is_said(box, converse):
 def test_replayed_messages_stand_behind_their_init_with_their_uuid(box, converse):
     """C15"""
     done = converse(
-        box.fake(["out", IDLE]), user("one", uuid=U), user("two"), flags=("--replay-user-messages",)
+        box.create_fake(["out", IDLE]),
+        user("one", uuid=U),
+        user("two"),
+        flags=("--replay-user-messages",),
     )
     assert kinds(done) == ["init", "user", "assistant", "result"] * 2
     first, second = [line for line in done.lines if line["type"] == "user"]
@@ -225,7 +230,7 @@ def test_replayed_messages_stand_behind_their_init_with_their_uuid(box, converse
 
 
 def test_a_vendor_without_sessions_answers_one_message_and_says_why_not_two(box, converse):
-    nameless = box.fake(["out", ANSWER])
+    nameless = box.create_fake(["out", ANSWER])
     done = converse(nameless, user("one"), user("two"))
     first, second = results(done)
     assert first["is_error"] is False
@@ -260,7 +265,7 @@ def test_a_vendor_that_is_not_there_is_said_at_once(box, converse):
 
 def test_initialize_is_answered_before_any_child_exists(box, talk):
     """C1, C2"""
-    child = box.fake(["record", str(box.recording)], ["out", IDLE])
+    child = box.create_fake(["record", str(box.recording)], ["out", IDLE])
     with talk(child) as running:
         running.say(request("i1", "initialize", hooks=None))
         running.read_until(b'"request_id":"i1"')
@@ -282,7 +287,7 @@ def test_initialize_is_answered_before_any_child_exists(box, talk):
 def test_every_request_is_answered_an_unknown_one_with_an_error(box, converse):
     """C5, C4"""
     done = converse(
-        box.fake(["out", IDLE]), request("x", "no_such_subtype"), request("y", "mcp_status")
+        box.create_fake(["out", IDLE]), request("x", "no_such_subtype"), request("y", "mcp_status")
     )
     assert responses(done)["x"] == {
         "subtype": "error",
@@ -386,7 +391,7 @@ def test_a_message_that_is_taken_back_while_it_waits_is_never_said(box, talk):
 
 def test_an_idle_interrupt_is_a_success_and_nothing_else(box, converse):
     """C6"""
-    done = converse(box.fake(["out", IDLE]), request("stop", "interrupt"))
+    done = converse(box.create_fake(["out", IDLE]), request("stop", "interrupt"))
     assert done.status == 0
     assert [line["type"] for line in done.lines] == ["control_response"]
 
@@ -470,7 +475,7 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(box, 
 
 def test_a_model_of_a_vendor_that_has_the_mode_auto_supports_it(box, converse):
     done = converse(
-        box.fake(["out", IDLE]), request("i", "initialize"), request("l", "list_models")
+        box.create_fake(["out", IDLE]), request("i", "initialize"), request("l", "list_models")
     )
     for answer in responses(done).values():
         assert all(model["supportsAutoMode"] is True for model in answer["response"]["models"])
@@ -478,7 +483,7 @@ def test_a_model_of_a_vendor_that_has_the_mode_auto_supports_it(box, converse):
 
 def test_a_message_is_not_changed_by_a_mode_that_was_set_after_it(box, converse):
     done = converse(
-        box.fake(["out", IDLE]),
+        box.create_fake(["out", IDLE]),
         user("one"),
         request("p", "set_permission_mode", mode="plan"),
         user("two"),
@@ -489,7 +494,7 @@ def test_a_message_is_not_changed_by_a_mode_that_was_set_after_it(box, converse)
 
 def test_the_states_of_a_session_are_said_to_those_who_asked(box, converse):
     """S18"""
-    done = converse(box.fake(["out", IDLE]), user("one"), **EMIT)
+    done = converse(box.create_fake(["out", IDLE]), user("one"), **EMIT)
     assert kinds(done) == [
         "session_state_changed",
         "init",
@@ -498,7 +503,7 @@ def test_the_states_of_a_session_are_said_to_those_who_asked(box, converse):
         "session_state_changed",
     ]
     assert [line["state"] for line in done.lines if "state" in line] == ["running", "idle"]
-    silent = converse(box.fake(["out", IDLE]), user("one"))
+    silent = converse(box.create_fake(["out", IDLE]), user("one"))
     assert kinds(silent) == ["init", "assistant", "result"]
 
 
@@ -512,7 +517,7 @@ def test_the_states_around_one_message_of_the_command_line_are_said_too(box):
         "--verbose",
         "--include-partial-messages",
     )
-    child = box.fake(["read"], ["out", IDLE])
+    child = box.create_fake(["read"], ["out", IDLE])
     done = box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=child, **EMIT)
     assert [line["state"] for line in done.lines if "state" in line] == ["running", "idle"]
     assert (done.lines[0]["state"], done.lines[-1]["state"]) == ("running", "idle")
@@ -534,7 +539,7 @@ def test_the_states_around_one_message_of_the_command_line_are_said_too(box):
 )
 def test_a_line_that_cannot_be_read_is_skipped_with_a_word(box, converse, line, complaint):
     """C13"""
-    done = converse(box.fake(["out", IDLE]), line, user("one"))
+    done = converse(box.create_fake(["out", IDLE]), line, user("one"))
     assert done.status == 0
     assert done.result["is_error"] is False
     assert complaint in done.stderr
@@ -543,7 +548,7 @@ def test_a_line_that_cannot_be_read_is_skipped_with_a_word(box, converse, line, 
 def test_lines_that_say_nothing_to_us_are_ignored(box, converse):
     """C13"""
     done = converse(
-        box.fake(["out", IDLE]),
+        box.create_fake(["out", IDLE]),
         {"type": "keep_alive"},
         {"type": "control_cancel_request", "request_id": "x"},
         {"type": "update_environment_variables", "variables": {}},
@@ -557,7 +562,7 @@ def test_lines_that_say_nothing_to_us_are_ignored(box, converse):
 
 def test_the_last_line_may_lack_its_newline(box):
     """C13"""
-    child = box.fake(["out", IDLE])
+    child = box.create_fake(["out", IDLE])
     done = box.claude(*CONVERSE, stdin=stdin(user("one"))[:-1], SHIM_VENDOR="demo", SHIM_BIN=child)
     assert done.result["is_error"] is False
 
@@ -567,7 +572,7 @@ def test_the_last_line_may_lack_its_newline(box):
 
 def test_an_idle_conversation_that_is_terminated_says_nothing(box, talk):
     """P13"""
-    with talk(box.fake(["out", IDLE])) as running:
+    with talk(box.create_fake(["out", IDLE])) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.send_signal(signal.SIGTERM)
@@ -579,7 +584,7 @@ def test_an_idle_conversation_that_is_terminated_says_nothing(box, talk):
 def test_a_turn_that_is_terminated_is_closed_and_its_child_ended(box, talk):
     """P18, S18"""
     lifeline = box.lifeline()
-    child = box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    child = box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with talk(child, "--include-partial-messages", **EMIT) as running:
         running.say(user("go"))
         running.read_until(b"I am ")
@@ -593,7 +598,7 @@ def test_a_turn_that_is_terminated_is_closed_and_its_child_ended(box, talk):
 
 def test_a_sigint_ends_the_turn_and_the_conversation(box, talk):
     """P17"""
-    child = box.fake(["out", TALKING], ["hang"])
+    child = box.create_fake(["out", TALKING], ["hang"])
     with talk(child, "--include-partial-messages") as running:
         running.say(user("go"), user("never"))
         running.read_until(b"I am ")
@@ -606,7 +611,7 @@ def test_a_sigint_ends_the_turn_and_the_conversation(box, talk):
 def test_a_frontend_that_crashes_takes_a_silent_child_with_it(real_box, real_talk):
     """P18, P19"""
     lifeline = real_box.lifeline()
-    child = real_box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    child = real_box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"I am ")
@@ -621,7 +626,7 @@ def test_a_frontend_that_crashes_takes_a_silent_child_with_it(real_box, real_tal
 
 def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(real_box):
     lifeline = real_box.lifeline()
-    child = real_box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    child = real_box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     flags = ("-p", "go", "--output-format", "stream-json", "--include-partial-messages")
     with real_box.running(
         *flags, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}
@@ -654,7 +659,7 @@ USING = format_ndjson(
 def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end):
     """P18"""
     lifeline = real_box.lifeline()
-    child = real_box.fake(
+    child = real_box.create_fake(
         ["read"],
         ["out", USING],
         ["daemon", lifeline.path],
@@ -681,7 +686,7 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
 
 def test_what_a_finished_conversation_left_running_is_ended(real_box, real_converse):
     lifeline = real_box.lifeline()
-    child = real_box.fake(
+    child = real_box.create_fake(
         ["out", USING],
         ["daemon", lifeline.path],
         ["out", format_ndjson(build_text_event("done"), END)],
@@ -692,7 +697,7 @@ def test_what_a_finished_conversation_left_running_is_ended(real_box, real_conve
 
 def test_one_message_may_leave_a_server_running(real_box):
     lifeline = real_box.lifeline()
-    child = real_box.fake(
+    child = real_box.create_fake(
         ["out", USING],
         ["daemon", lifeline.path],
         ["out", format_ndjson(build_text_event("done"), END)],
@@ -705,7 +710,7 @@ def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box, ta
     """P16"""
     lifeline = box.lifeline()
     deaf = [["say", lifeline.path, "child"], ["ignore", "SIGTERM", "SIGINT"]]
-    child = box.fake(*deaf, ["hear", "initialize"], ["hear", "go"], ["out", QWEN], ["hang"])
+    child = box.create_fake(*deaf, ["hear", "initialize"], ["hear", "go"], ["out", QWEN], ["hang"])
     with talk(child, SHIM_VENDOR="qwen") as running:
         running.say(user("go"))
         running.read_until(b'"type":"result"')
@@ -716,7 +721,9 @@ def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box, ta
 def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_talk):
     """P18"""
     lifeline = real_box.lifeline()
-    child = real_box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["fill", 100_000_000])
+    child = real_box.create_fake(
+        ["say", lifeline.path, "child"], ["out", TALKING], ["fill", 100_000_000]
+    )
     with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"I am ")
@@ -727,7 +734,7 @@ def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_t
 def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(box, talk):
     """C11"""
     lifeline = box.lifeline()
-    child = box.fake(["say", lifeline.path, "child"], ["out", USING], ["hang"])
+    child = box.create_fake(["say", lifeline.path, "child"], ["out", USING], ["hang"])
     hooks = {"PreToolUse": [{"hookCallbackIds": ["h0"]}]}
     with talk(child) as running:
         running.say(request("i", "initialize", hooks=hooks), user("go"))
@@ -749,7 +756,7 @@ def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(b
 def test_a_silent_child_and_its_group_end_when_we_are_killed(real_box, converses):
     """P18: a vendor that waits for a tool reads and writes nothing."""
     lifeline = real_box.lifeline()
-    child = real_box.fake(["spawn", lifeline.path, False], ["out", TALKING], ["hang"])
+    child = real_box.create_fake(["spawn", lifeline.path, False], ["out", TALKING], ["hang"])
     flags = CONVERSE if converses else ("-p", "go", "--output-format", "stream-json")
     flags = (*flags, "--include-partial-messages")
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
@@ -766,7 +773,7 @@ def test_a_silent_child_and_its_group_end_when_we_are_killed(real_box, converses
 
 def test_nothing_guards_a_child_that_has_ended(real_box, real_talk):
     """A number that was a child's may be another's by now."""
-    with real_talk(real_box.fake(["out", IDLE])) as running:
+    with real_talk(real_box.create_fake(["out", IDLE])) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(request("r", "mcp_status"))
@@ -852,7 +859,7 @@ def test_a_session_that_holds_nothing_yet_can_be_resumed(box):
 def test_a_message_is_answered_in_the_mode_that_it_was_sent_in(box, converse):
     """C7: what is set behind it is for the next one."""
     lines = user("one"), request("p", "set_permission_mode", mode="plan"), user("two")
-    done = converse(box.fake(["out", IDLE]), *lines, **EMIT)
+    done = converse(box.create_fake(["out", IDLE]), *lines, **EMIT)
     assert [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"] == [
         "default",
         "plan",
@@ -862,7 +869,7 @@ def test_a_message_is_answered_in_the_mode_that_it_was_sent_in(box, converse):
 def test_a_sigint_before_the_child_of_a_message_ends_it_all_the_same(real_box, real_talk):
     """P17; a hook's line that nobody reads holds the message up."""
     hooks = {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}
-    with real_talk(real_box.fake(["hang"])) as running:
+    with real_talk(real_box.create_fake(["hang"])) as running:
         running.say(request("i", "initialize", hooks=hooks), user("x" * 200_000))
         running.read_until(b'"hook_callback"', at_once=4096)
         running.send_signal(signal.SIGINT)

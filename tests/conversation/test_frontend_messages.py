@@ -58,7 +58,7 @@ def talk(box):
 def two_turns(box):
     """Return a qwen that answers two messages and records its input."""
     record = ["record", str(box.recording)]
-    return box.fake(
+    return box.create_fake(
         HELLO, ["hear", '"user"'], TURN, record, ["hear", '"user"'], record, TURN, ["hear", "never"]
     )
 
@@ -99,7 +99,7 @@ def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
 
 @pytest.mark.parametrize("vendor", ["qwen", "demo"])
 def test_a_repeated_message_is_answered_once(box, talk, vendor):
-    child = two_turns(box) if vendor == "qwen" else box.fake(["read"], ["out", ANSWER])
+    child = two_turns(box) if vendor == "qwen" else box.create_fake(["read"], ["out", ANSWER])
     with talk(child, vendor=vendor) as running:
         running.say(
             build_user_message("one", uuid=ONE),
@@ -138,7 +138,7 @@ def test_message_ids_are_compared_case_sensitively(box, talk):
 def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session(box):
     environment = {
         "SHIM_VENDOR": "qwen",
-        "SHIM_BIN": box.fake(HELLO, ["hear", '"user"'], TURN, ["hear", "never"]),
+        "SHIM_BIN": box.create_fake(HELLO, ["hear", '"user"'], TURN, ["hear", "never"]),
     }
 
     def run(*flags):
@@ -182,7 +182,7 @@ def test_context_messages_reach_the_model_with_the_next_message(box, talk):
 
 
 def test_context_reaches_a_vendor_with_a_child_for_each_message(box, talk):
-    child = box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
+    child = box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
     with talk(child, vendor="demo") as running:
         running.say(context("c1"), build_user_message("go"))
         done = running.hang_up()
@@ -323,7 +323,7 @@ def test_a_byte_order_mark_before_a_line_is_skipped(box):
         b"\xef\xbb\xbf" + json.dumps(build_user_message(text)).encode() + b"\n"
         for text in ("one", "two")
     )
-    child = box.fake(["read"], ["out", IDLE])
+    child = box.create_fake(["read"], ["out", IDLE])
     done = box.claude(*CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=child, stdin=stdin)
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."], results(done)
     assert (done.status, done.stderr) == (0, "")
@@ -377,7 +377,7 @@ def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, place):
     if place == "user":
         (box.home / ".claude").mkdir(exist_ok=True)
         (box.home / ".claude" / "settings.json").write_text('{"outputStyle": "Explanatory"}')
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", IDLE])}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", IDLE])}
     done = box.claude(
         *CONVERSE, *flags, stdin=stdin(control("i", "initialize"), user("hi")), **environment
     )
@@ -402,7 +402,9 @@ def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, place):
     ],
 )
 def test_the_exit_status_is_1_when_no_line_could_be_read(box, lines, status):
-    done = box.claude(*CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["read"]), stdin=lines)
+    done = box.claude(
+        *CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["read"]), stdin=lines
+    )
     assert (done.status, done.stdout) == (status, b"")
 
 
@@ -410,7 +412,7 @@ def test_a_message_of_a_session_over_its_budget_is_not_sent(box, talk):
     """pi's fixture reports a cost."""
     box.settings('[vendors.pi]\ndriver = "one-way"\n')
     printed = str(FIXTURES / "pi" / "1.5.2-plain" / "vendor.ndjson")
-    child = box.fake(["read"], ["record", str(box.recording)], ["cat", printed])
+    child = box.create_fake(["read"], ["record", str(box.recording)], ["cat", printed])
     with talk(child, "--max-budget-usd", "0.0000001", vendor="pi") as running:
         running.say(build_user_message("one"))
         running.line_with(b'"type":"result"')

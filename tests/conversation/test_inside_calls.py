@@ -50,7 +50,7 @@ def asks(**arguments):
 def vendor(box, *said, arguments=NUMBERS, asked=False):
     """A vendor whose model calls the tool, after a question of its own or without one."""
     heard = [["hear", "control_response"]] if asked else []
-    return box.fake(
+    return box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson({**INIT, "tools": []}, *said)],
@@ -204,7 +204,7 @@ def test_a_frontend_that_never_answers_is_an_error_for_the_vendor(box, program):
 
 
 def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, program):
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["record", str(box.recording)],
@@ -224,7 +224,7 @@ def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, progra
 
 def test_a_vendor_behind_a_launcher_is_not_told_and_the_frontend_is(box, program):
     box.settings('[vendors.qwen]\nlauncher = ["/usr/bin/env"]\n')
-    child = box.fake(
+    child = box.create_fake(
         HELLO, ["hear", "go"], ["out", format_ndjson(INIT, result("x"))], ["hear", "never"]
     )
     with program(child) as running:
@@ -299,7 +299,7 @@ def agent(box, name, *, asks=True, late_input=False, early=False):
         ["hear", '"session/prompt"'],
     )
     steps = asked if asks else () if early else (begun,)
-    return box.fake(
+    return box.create_fake(
         *opening, *steps, *([told] * late_input), run, *([begun] * early), done, ["hear", "never"]
     )
 
@@ -413,7 +413,7 @@ def test_a_call_denied_by_the_mode_is_written_without_arguments(box, program):
         "rawInput": {},
     }
     params = {"sessionId": "s1", "toolCall": call, "options": OPTIONS}
-    child = box.fake(
+    child = box.create_fake(
         ["hear", '"initialize"'],
         acp({"id": 1, "result": {"protocolVersion": 1}}),
         ["hear", '"session/new"'],

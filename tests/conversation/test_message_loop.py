@@ -104,7 +104,9 @@ def play(box):
         *steps, vendor="demo", output=None, end_grace=5.0, stdin=b"", translation=None, during=None
     ):
         paper = output or FakeOutput()
-        process = spawn_child([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
+        process = spawn_child(
+            [box.create_fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin)
+        )
         started.append(process)
         launcher = FakeLauncher(translation or open_translation(vendor, stable=True), end_grace)
         driver = PerTurnDriver(launcher, paper, first_child=SpawnedChild(process, stdin))
@@ -354,7 +356,7 @@ def test_a_mistake_between_the_child_and_the_loop_ends_the_child(local_box, capf
     lifeline = local_box.lifeline()
     plan = (["say", lifeline.path, "child"], ["hang"])
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setenv("SHIM_BIN", local_box.fake(*plan))
+    monkeypatch.setenv("SHIM_BIN", local_box.create_fake(*plan))
     monkeypatch.setattr("shim.io.stdout.Stdout", broken)
     assert dropin.main(list(ASK), {}) == 1
     said, _ = capfd.readouterr()
@@ -365,7 +367,7 @@ def test_a_mistake_between_the_child_and_the_loop_ends_the_child(local_box, capf
 def test_a_stdout_that_is_closed_from_the_start_leaves_no_child(box):
     lifeline = box.lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*plan)}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*plan)}
     with box.running(*PARTIAL, environment=environment, preexec_fn=lambda: os.close(1)) as dropin:
         dropin.status()
         assert lifeline.never_or_gone()
@@ -377,7 +379,7 @@ def test_a_reader_that_closes_our_stdout_ends_the_child(box):
     lifeline = box.lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with box.running(
-        *PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*plan)}
+        *PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*plan)}
     ) as dropin:
         lifeline.wait_for("child")
         dropin.process.stdout.close()
@@ -399,7 +401,7 @@ def talking_dropin(box):
         ["say", lifeline.path, "child"],
         ["hang"],
     )
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
     with box.running(*PARTIAL, environment=environment) as dropin:
         dropin.read_until(b'"text":"I am "')
         lifeline.wait_for("child")
@@ -454,7 +456,7 @@ def test_told_to_go_after_an_interrupt_it_goes(box):
         ["hang"],
     )
     with box.running(
-        *PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+        *PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
     ) as dropin:
         dropin.read_until(b'"text":"I am "')
         lifeline.wait_for("child")
@@ -477,7 +479,7 @@ def test_told_to_go_while_nobody_reads_it_goes_all_the_same(box, number):
             while True:
                 os.write(writer, b"\n" * 65536)
         os.set_blocking(writer, True)
-        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
         with box.running(*PARTIAL, environment=environment, stdout=writer) as dropin:
             lifeline.wait_for("child")
             dropin.signal(number)
@@ -516,7 +518,10 @@ async def test_told_to_go_in_the_grace_of_a_finished_child_it_goes(play, box):
 
 
 def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["record", str(box.recording)])}
+    environment = {
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": box.create_fake(["record", str(box.recording)]),
+    }
     # A warning on stderr would come after 3 s: what is waited for here is that the prompt is being
     # read.
     with box.running("-p", *STREAM, stdin=subprocess.PIPE, environment=environment) as dropin:
@@ -558,7 +563,7 @@ def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
         ["wait", second.path],
         ["out", format_ndjson(build_text_event("here."), END)],
     )
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
 
     def nohup():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

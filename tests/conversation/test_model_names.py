@@ -30,7 +30,7 @@ def box(quick_box):
 def start_vendor(box, vendor, *words, out=PI, settings=""):
     """What a vendor was started with, and the init line."""
     box.settings(settings)
-    program = box.fake(["serve"], ["record", str(box.recording)], ["out", out])
+    program = box.create_fake(["serve"], ["record", str(box.recording)], ["out", out])
     done = box.claude(*ASK, *words, SHIM_VENDOR=vendor, SHIM_BIN=program)
     assert done.stderr == ""
     return box.record()["arguments"], done.init
@@ -83,7 +83,9 @@ def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_other
         "tools": [],
         "model": "claude-x",
     }
-    program = box.fake(["read"], ["record", str(box.recording)], ["out", format_ndjson(stream)])
+    program = box.create_fake(
+        ["read"], ["record", str(box.recording)], ["out", format_ndjson(stream)]
+    )
     box.settings('[models]\nsonnet = "big"\n')
     box.claude(*ASK, "--model", "sonnet", SHIM_VENDOR="claude", SHIM_BIN=program)
     assert (
@@ -113,7 +115,7 @@ def test_the_models_to_fall_back_to_are_mapped_too(box):
 def test_each_vendor_of_a_list_has_its_own_map(box):
     """The first one is not there; a name that is not Claude's would have been its alone."""
     box.settings('[vendors.pi]\nmodels = { sonnet = "own" }\n[vendors.qwen]\nbin = "/nowhere"\n')
-    program = box.fake(["read"], ["record", str(box.recording)], ["out", PI], name="pi")
+    program = box.create_fake(["read"], ["record", str(box.recording)], ["out", PI], name="pi")
     path = {"SHIM_VENDOR": "qwen,pi", "PATH": program.rpartition("/")[0] + ":/usr/bin:/bin"}
     done = box.claude(*ASK, "--model", "sonnet", **path)
     assert done.init["shim"]["vendor"] == "pi"

@@ -67,7 +67,7 @@ def test_both_directions_pass_byte_for_byte(box, talk):
     state = format_ndjson(
         {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
     )
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "initialize"],
         ["out", format_ndjson(ANSWER)],
         ["hear", "one"],
@@ -95,20 +95,20 @@ def test_both_directions_pass_byte_for_byte(box, talk):
 def test_the_second_result_of_background_work_passes(box, talk):
     """S20"""
     both = format_ndjson(INIT, INIT) + ODD + format_ndjson(RESULT, RESULT)
-    with talk(box.fake(["hear", "one"], ["out", both])) as running:
+    with talk(box.create_fake(["hear", "one"], ["out", both])) as running:
         running.say(user("one"))
         done = running.hang_up()
     assert done.stdout.decode() == both
 
 
 def test_the_exit_status_is_the_childs(box, talk):
-    with talk(box.fake(["hear", "one"], ["out", TURN], ["leave", 3])) as running:
+    with talk(box.create_fake(["hear", "one"], ["out", TURN], ["leave", 3])) as running:
         running.say(user("one"))
         assert running.hang_up().status == 3
 
 
 def test_a_child_that_waits_for_the_end_of_its_stdin_hears_it(box, talk):
-    with talk(box.fake(["hear", "one"], ["out", TURN], ["read"], ["leave", 3])) as running:
+    with talk(box.create_fake(["hear", "one"], ["out", TURN], ["read"], ["leave", 3])) as running:
         running.say(user("one"))
         assert running.hang_up().status == 3
 
@@ -116,7 +116,7 @@ def test_a_child_that_waits_for_the_end_of_its_stdin_hears_it(box, talk):
 def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
     """S1"""
     with talk(
-        box.fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["die", "SIGKILL"])
+        box.create_fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["die", "SIGKILL"])
     ) as running:
         running.say(user("one"))
         done = running.hang_up()
@@ -128,7 +128,7 @@ def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
 def test_a_line_that_was_cut_is_not_passed(box, talk):
     """P10"""
     with talk(
-        box.fake(
+        box.create_fake(
             ["hear", "one"], ["out", format_ndjson(INIT) + ODD + '{"type":"assi'], ["leave", 1]
         )
     ) as running:
@@ -138,7 +138,7 @@ def test_a_line_that_was_cut_is_not_passed(box, talk):
 
 
 def test_a_terminator_that_was_asked_for_comes_with_each_result(box, talk):
-    child = box.fake(["hear", "one"], ["out", TURN], ["hear", "two"], ["out", TURN])
+    child = box.create_fake(["hear", "one"], ["out", TURN], ["hear", "two"], ["out", TURN])
     with talk(child, "--shim-terminator", "message_stop") as running:
         running.say(user("one"))
         running.read_until(b'{"type":"message_stop"}\n')
@@ -153,7 +153,9 @@ def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, together
         {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
     )
     printed = [["out", TURN + state]] if together else [["out", TURN], ["out", state]]
-    with talk(box.fake(["hear", "one"], *printed), "--shim-terminator", "message_stop") as running:
+    with talk(
+        box.create_fake(["hear", "one"], *printed), "--shim-terminator", "message_stop"
+    ) as running:
         running.say(user("one"))
         done = running.hang_up()
     assert done.stdout.decode() in (TURN + state + STOP, TURN + STOP)
@@ -163,7 +165,7 @@ def test_a_single_message_has_its_terminator_where_a_state_follows_the_result(bo
     state = format_ndjson(
         {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
     )
-    child = box.fake(["read"], ["out", TURN + state], ["leave", 0])
+    child = box.create_fake(["read"], ["out", TURN + state], ["leave", 0])
     done = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=child)
     assert done.stdout.decode() == TURN + state + STOP
 
@@ -171,7 +173,9 @@ def test_a_single_message_has_its_terminator_where_a_state_follows_the_result(bo
 def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
     """It has no handler for the signal yet, and says nothing."""
     lifeline = box.lifeline()
-    with talk(box.fake(["hear", "one"], ["say", lifeline.path, "child"], ["hang"])) as running:
+    with talk(
+        box.create_fake(["hear", "one"], ["say", lifeline.path, "child"], ["hang"])
+    ) as running:
         running.say(user("one"))
         lifeline.wait_for("child")
         running.send_signal(signal.SIGINT)
@@ -193,7 +197,7 @@ def test_what_the_child_says_on_stderr_is_passed_on(real_box, real_talk):
 def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
     """P18"""
     lifeline = box.lifeline()
-    child = box.fake(
+    child = box.create_fake(
         ["say", lifeline.path, "child"],
         ["hear", "one"],
         ["out", format_ndjson(INIT) + ODD],
@@ -212,7 +216,7 @@ def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
 def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
     """P18"""
     lifeline = real_box.lifeline()
-    child = real_box.fake(
+    child = real_box.create_fake(
         ["say", lifeline.path, "child"],
         ["hear", "one"],
         ["out", format_ndjson(INIT) + ODD],
@@ -232,7 +236,7 @@ def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
 def test_an_unfinished_turn_of_a_child_that_ends_well_fails_all_the_same(box, talk):
     """P13"""
     with talk(
-        box.fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["leave", 0])
+        box.create_fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["leave", 0])
     ) as running:
         running.say(user("one"))
         done = running.hang_up()
@@ -241,7 +245,7 @@ def test_an_unfinished_turn_of_a_child_that_ends_well_fails_all_the_same(box, ta
 
 def test_a_later_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
     """S1"""
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "one"],
         ["out", TURN],
         ["hear", "two"],
@@ -284,7 +288,7 @@ def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason)
     lifeline = box.lifeline()
     box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     with talk(
-        box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])
+        box.create_fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])
     ) as running:
         lifeline.wait_for("child")
         running.say(user("one"))
@@ -311,7 +315,7 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(
     cancel = '{"type":"control_cancel_request","request_id":"q1"}\n'
     first = format_ndjson(INIT, CALLING) + asked + (cancel if cancelled else "")
     there = memory_box.lifeline()
-    child = memory_box.fake(
+    child = memory_box.create_fake(
         ["say", there.path, "child"],
         ["hear", "one"],
         ["out", first],
@@ -348,7 +352,7 @@ def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, as
         ["out", TURN],
         ["leave", 0],
     ]
-    with memory_talk(memory_box.fake(*steps)) as running:
+    with memory_talk(memory_box.create_fake(*steps)) as running:
         there.wait_for("child")
         running.say(user("one"))
         running.read_until(b'"control_request"' if asked else b'"type": "result"')
@@ -377,7 +381,9 @@ def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(
     monkeypatch.setenv("SHIM_VENDOR", "claude")
     monkeypatch.setenv(
         "SHIM_BIN",
-        real_box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", TURN], ["hang"]),
+        real_box.create_fake(
+            ["say", lifeline.path, "child"], ["hear", "one"], ["out", TURN], ["hang"]
+        ),
     )
     reader, writer = os.pipe()
     saved = os.dup(0)
@@ -406,7 +412,9 @@ FAILED = RESULT | {"subtype": "error_during_execution", "is_error": True, "error
 
 
 def test_words_and_a_result_behind_the_result_do_not_pass(box, talk):
-    with talk(box.fake(["hear", "one"], ["out", TURN + format_ndjson(LATE, FAILED)])) as running:
+    with talk(
+        box.create_fake(["hear", "one"], ["out", TURN + format_ndjson(LATE, FAILED)])
+    ) as running:
         running.say(user("one"))
         done = running.hang_up()
     assert (done.stdout.decode(), done.status) == (TURN, 0)
@@ -427,7 +435,7 @@ def test_lines_that_nobody_can_read_are_mended_or_left_out(box, talk):
     file.write_bytes(
         format_ndjson(INIT).encode() + noise + broken + format_ndjson(RESULT).encode()[:-1]
     )
-    with talk(box.fake(["hear", "one"], ["cat", str(file)])) as running:
+    with talk(box.create_fake(["hear", "one"], ["cat", str(file)])) as running:
         running.say(user("one"))
         done = running.hang_up()
     assert done.stdout.isascii() or b"\xe2\x80\xa8" not in done.stdout
@@ -443,7 +451,9 @@ def test_a_line_that_is_too_long_passes_in_several(box, talk):
         "message": {"model": "m1", "content": [{"type": "text", "text": words}]},
     }
     with talk(
-        box.fake(["hear", "one"], ["out", format_ndjson(INIT, text | {"session_id": S}, RESULT)])
+        box.create_fake(
+            ["hear", "one"], ["out", format_ndjson(INIT, text | {"session_id": S}, RESULT)]
+        )
     ) as running:
         running.say(user("one"))
         done = running.hang_up()
@@ -464,7 +474,7 @@ def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
         ["out", TURN],
         ["hang"],
     ]
-    with talk(box.fake(*steps)) as running:
+    with talk(box.create_fake(*steps)) as running:
         running.say(user("one"))
         running.read_until(b'"type": "result"')
         done = running.hang_up()
@@ -473,7 +483,7 @@ def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
 
 
 def test_a_message_that_a_child_leaves_without_a_word_gets_an_error(box, talk):
-    with talk(box.fake(["hear", "one"], ["leave", 0])) as running:
+    with talk(box.create_fake(["hear", "one"], ["leave", 0])) as running:
         running.say(user("one"))
         done = running.hang_up()
     assert (done.cause, done.status) == ("truncated", 1)
@@ -490,7 +500,7 @@ def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_
         ["hear", "initialize"],
         ["out", format_ndjson(ANSWER)],
     ]
-    with real_talk(real_box.fake(*steps, ["hear", "one"], ["out", new + TURN])) as running:
+    with real_talk(real_box.create_fake(*steps, ["hear", "one"], ["out", new + TURN])) as running:
         lifeline.wait_for("read")
         running.say(
             '{"type":"control_request","request_id":"i","request":{"subtype":"initialize"}}',
@@ -512,7 +522,7 @@ def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
         ["hear", "one"],
         ["out", format_ndjson(INIT) + many + format_ndjson(RESULT)],
     ]
-    with memory_talk(memory_box.fake(*steps), stdout=subprocess.PIPE) as running:
+    with memory_talk(memory_box.create_fake(*steps), stdout=subprocess.PIPE) as running:
         running.say(user("one"))
         running.close_stdin()
         assert lifeline.gone()
@@ -523,7 +533,7 @@ def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
 
 def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(real_box, real_talk):
     with real_talk(
-        real_box.fake(["fill", 8_000_000, 2], ["hear", "one"], ["out", TURN])
+        real_box.create_fake(["fill", 8_000_000, 2], ["hear", "one"], ["out", TURN])
     ) as running:
         running.say(user("one"))
         running.read_until(b'"type": "result"')  # its stderr is a pipe, full long since
@@ -534,7 +544,7 @@ def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(real_box, 
 def test_a_question_that_is_longer_than_a_line_is_refused_and_never_cut(box, talk):
     request = {"subtype": "can_use_tool", "tool_name": "Write", "input": {"content": "x" * 20_000}}
     question = format_ndjson({"type": "control_request", "request_id": "q", "request": request})
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(INIT) + question],
         ["hear", "too large"],

@@ -20,11 +20,11 @@ def box(quick_box):
 
 
 def one_shot(box):
-    return box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
+    return box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
 
 
 def two_way(box):
-    return box.fake(
+    return box.create_fake(
         HELLO, ["hear", '"user"'], ["record", str(box.recording)], TURN, ["hear", "never"]
     )
 

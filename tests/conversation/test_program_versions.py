@@ -222,7 +222,7 @@ def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
         ["out", format_ndjson(INIT, says("Hi."), result("Hi."))],
         ["hear", "never"],
     ]
-    wrapper = install(box, WRAPPER, "wrapper", f'exec {box.fake(*turn)} "$@"')
+    wrapper = install(box, WRAPPER, "wrapper", f'exec {box.create_fake(*turn)} "$@"')
     options = {
         "stdin": subprocess.PIPE,
         "environment": {"SHIM_VENDOR": "qwen", "SHIM_BIN": wrapper},
@@ -482,7 +482,7 @@ def install_liar(box, failed=False):
         ["hear", '"control_response"'],
         ["out", format_ndjson(returns("made", failed=failed), says("Done."), result())],
     ]
-    return box.fake(*steps, ["hear", "never"], name="qwen")
+    return box.create_fake(*steps, ["hear", "never"], name="qwen")
 
 
 def test_a_version_that_ran_a_denied_call_is_not_trusted_until_doctor_runs(box):

@@ -46,7 +46,7 @@ def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, said, name,
     lifeline = box.lifeline()
     box.settings(f"{name} = 0.3\n")
     deaf = [["ignore", "SIGINT"]] if words else []
-    child = box.fake(["say", lifeline.path, "child"], *deaf, ["out", said], ["hang"])
+    child = box.create_fake(["say", lifeline.path, "child"], *deaf, ["out", said], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert lifeline.never_or_gone()  # before its first byte it may not even have started
     assert (done.status, done.cause) == (1, "stall")
@@ -81,7 +81,7 @@ def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
         ["out_on", "SIGINT", format_ndjson(said), 130],
         ["out", format_ndjson(start, call)],
     ]
-    done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.fake(*steps, ["hang"]))
+    done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fake(*steps, ["hang"]))
     assert lifeline.gone()
     assert (done.status, done.cause, done.result["duration_ms"]) == (1, "stall", 7)
     assert done.result["errors"] == [
@@ -100,7 +100,7 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
         else [["hang"]]
     )
     steps = [["say", lifeline.path, "child"], ["ignore", "SIGINT"], HELLO, ["hear", "go"]]
-    child = box.fake(*steps, ["out", format_ndjson(INIT, says("Hm"))], *told, ["hang"])
+    child = box.create_fake(*steps, ["out", format_ndjson(INIT, says("Hm"))], *told, ["hang"])
     done = box.claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen", SHIM_BIN=child)
     assert lifeline.gone()
     (line,) = results(done)
@@ -111,7 +111,9 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
 
 def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(box):
     box.settings("first_byte_timeout = 30\nidle_timeout = 0.05\nend_grace = 0.5\n")
-    child = box.fake(["out", format_ndjson(START, build_text_event("Hello."), END)], ["hang"])
+    child = box.create_fake(
+        ["out", format_ndjson(START, build_text_event("Hello."), END)], ["hang"]
+    )
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert (done.status, done.cause, done.result["result"]) == (0, "clean", "Hello.")
 
@@ -120,7 +122,9 @@ def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
     """Backpressure: the child waits for us because we wait for the frontend."""
     memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     words = "x" * 1000
-    child = memory_box.fake(["out", format_ndjson(START, *[build_text_event(words)] * 2000, END)])
+    child = memory_box.create_fake(
+        ["out", format_ndjson(START, *[build_text_event(words)] * 2000, END)]
+    )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     flags = *ASK, "--include-partial-messages"
     with memory_box.running(*flags, stdout=subprocess.PIPE, environment=environment) as running:
@@ -138,7 +142,7 @@ def test_nothing_is_invented_while_nothing_arrives(memory_box):
         ["wait", gate.path],
         ["out", format_ndjson(build_text_event("here."), END)],
     ]
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.fake(*steps)}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.create_fake(*steps)}
     with memory_box.running(*ASK, "--include-partial-messages", environment=environment) as running:
         before = running.read_until(b'"text":"I am "')
         running.pass_time(100)
@@ -170,7 +174,7 @@ def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(bo
         "result": "Hello.",
         "session_id": "s",
     }
-    child = box.fake(["out", format_ndjson(init, good)], ["hang"])
+    child = box.create_fake(["out", format_ndjson(init, good)], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=child)
     assert (done.status, done.result["result"]) == (0, "Hello.")
 
@@ -187,7 +191,7 @@ def test_each_silence_has_its_own_length(box):
             ),
         ]
     ]
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
     with box.running(*ASK, environment=environment) as running:
         running.read_until(b"tool_use")
         gate.open()
@@ -196,7 +200,7 @@ def test_each_silence_has_its_own_length(box):
 
 def test_the_environment_is_heard_before_the_settings(box):
     box.settings("idle_timeout = 500\n")
-    child = box.fake(["out", format_ndjson(START, build_text_event("I am "))], ["hang"])
+    child = box.create_fake(["out", format_ndjson(START, build_text_event("I am "))], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_IDLE_TIMEOUT="0.2")
     assert "0.2 s (idle_timeout)" in done.result["errors"][0]
     assert (
@@ -207,7 +211,7 @@ def test_the_environment_is_heard_before_the_settings(box):
 
 def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
     memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
-    child = memory_box.fake(
+    child = memory_box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, calls(), asks())],

@@ -99,7 +99,7 @@ def asking_child(box, returned):
     """A vendor that asks about its call, and goes on once it has its answer; `box.recording` is
     what it was told.
     """
-    return box.fake(*asking_steps(box, returned))
+    return box.create_fake(*asking_steps(box, returned))
 
 
 def asking_steps(box, returned):
@@ -158,7 +158,7 @@ def read_child_stdin(box):
 
 def test_one_child_serves_every_message(box, talk):
     turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "one"],
         turn,
@@ -221,7 +221,7 @@ def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
 
 def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(box, talk):
     """C9"""
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, calls(), asks())],
@@ -250,7 +250,7 @@ def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(
 
 def test_a_conversation_whose_last_turn_was_stopped_by_a_denial_is_exit_1(box, talk):
     """C9, P13"""
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, calls(), asks())],
@@ -313,7 +313,7 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk
 
 def test_a_question_of_a_child_that_died_is_taken_back_in_front_of_the_result(box, talk):
     """C10, S16b"""
-    child = box.fake(
+    child = box.create_fake(
         HELLO, ["hear", "go"], ["out", format_ndjson(INIT, calls(), asks())], ["die", "SIGKILL"]
     )
     with talk(child, *ASKING) as running:
@@ -334,7 +334,7 @@ def test_a_changed_input_is_never_run_as_it_was(box, talk):
     """qwen 0.24.4 runs a call as it was made whatever `updatedInput` says: it is refused until it
     is made anew.
     """
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, calls(), asks())],
@@ -364,7 +364,7 @@ def test_a_changed_input_is_never_run_as_it_was(box, talk):
 
 
 def test_a_call_that_was_changed_is_allowed_once(box, talk):
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, calls(), asks())],
@@ -408,7 +408,7 @@ def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
         "name": "ask_user_question",
         "input": {"questions": questions},
     }
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, assistant(use, "tool_use"))],
@@ -463,7 +463,7 @@ def test_a_call_that_was_allowed_beforehand_is_not_asked_about(box, talk, rule, 
 
 def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
     """C6"""
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "one"],
         ["out", format_ndjson(INIT, says("I am "))],
@@ -492,7 +492,7 @@ def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
 
 def test_an_interrupt_takes_an_open_question_back_first(box, talk):
     """C10"""
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, calls(), asks())],
@@ -575,7 +575,7 @@ def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
 def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
     """C7"""
     turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
-    child = box.fake(
+    child = box.create_fake(
         HELLO, ["hear", "one"], turn, ["hear", "two"], ["record", str(box.recording)], turn
     )
     with talk(child) as running:
@@ -595,7 +595,7 @@ def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
 
 def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
     odd = {"type": "control_request", "request_id": "h1", "request": {"subtype": "hook_callback"}}
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, odd)],
@@ -610,7 +610,7 @@ def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
 
 
 def test_a_forbidden_call_is_refused_where_the_vendor_asks_and_the_turn_goes_on(box, talk):
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, calls(), asks())],
@@ -632,7 +632,7 @@ def test_a_forbidden_call_is_refused_where_the_vendor_asks_and_the_turn_goes_on(
 
 def test_a_forbidden_call_that_ran_unasked_ends_the_turn(box, talk):
     lifeline = box.lifeline()
-    child = box.fake(
+    child = box.create_fake(
         ["say", lifeline.path, "child"],
         HELLO,
         ["hear", "go"],
@@ -649,7 +649,7 @@ def test_a_forbidden_call_that_ran_unasked_ends_the_turn(box, talk):
 
 def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, talk):
     """F10"""
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["record", str(box.recording)],
@@ -669,7 +669,7 @@ def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, ta
 
 
 def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "hi there"],
         ["out", format_ndjson(INIT, calls(), asks())],
@@ -710,7 +710,7 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
 
 def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
     box.settings('[vendors.qwen]\ndriver = "one-way"\n')
-    child = box.fake(
+    child = box.create_fake(
         ["read"],
         ["record", str(box.recording)],
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
@@ -733,7 +733,7 @@ def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(
         ["out", format_ndjson(INIT, says(words), result(words))]
         for words in ('```json\n{"n": 7}\n```', "Seven.")
     )
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "one"],
         good,
@@ -754,7 +754,7 @@ def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(
 
 
 def test_contract_11_a_broken_schema_ends_a_conversation_before_it_begins(box, talk):
-    child = box.fake(["record", str(box.recording)])
+    child = box.create_fake(["record", str(box.recording)])
     with talk(child, "--json-schema", '{"type":"thing"}') as running:
         done = running.hang_up()
     assert (done.status, done.stdout) == (1, b"")
@@ -792,7 +792,7 @@ def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
             ["hear", f"number {number}."],
             ["out", format_ndjson(INIT, says(f"{number}"), result(f"{number}"))],
         ]
-    with talk(box.fake(HELLO, *turns, ["hear", "never"])) as running:
+    with talk(box.create_fake(HELLO, *turns, ["hear", "never"])) as running:
         running.say(*(user(f"number {number}.") for number in range(count)))
         done = running.hang_up()
     assert [line["result"] for line in results(done)] == [str(number) for number in range(count)]
@@ -801,7 +801,7 @@ def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
 def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
     """A forged question makes somebody act (threats: forged lines)."""
     forged = "noise " + json.dumps(asks()) + "\n"
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT) + forged + format_ndjson(says("Hello."), result("Hello."))],
@@ -834,7 +834,7 @@ def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(real_box, real_ta
 
 def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
     """S16b"""
-    child = box.fake(
+    child = box.create_fake(
         HELLO, ["hear", "go"], ["out", format_ndjson(INIT, calls(), returns("done"), result())]
     )
     hooks = {
@@ -854,7 +854,7 @@ def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
 def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
     """C11"""
     gate = box.gate()
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, calls())],
@@ -882,7 +882,7 @@ def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_question_that_the_output_has_no_place_for_is_denied(box, form, monkeypatch):
     monkeypatch.setattr(prompt, "OPTIONAL_STDIN_TIMEOUT_S", 0.05)  # this stdin stays silent
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go on"],
         ["out", format_ndjson(INIT, calls(), asks())],
@@ -901,7 +901,7 @@ def test_an_answer_behind_a_long_queue_is_heard(box, talk):
     """The turn that waits for it would keep the queue as long as it is."""
     count = 100
     turns = [["hear", "more"], ["out", format_ndjson(INIT, says("More."), result("More."))]] * count
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, calls(), asks())],
@@ -922,7 +922,7 @@ def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
     """Silence would let the vendor wait."""
     nameless = asks()
     del nameless["request"]["tool_use_id"]
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, nameless)],
@@ -960,7 +960,7 @@ def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box
 
 def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
     gate, said = box.gate(), box.lifeline()
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "one"],
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
@@ -983,7 +983,7 @@ def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
 
 def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
     turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
-    child = box.fake(HELLO, ["hear", "one"], turn, ["hear", "two"], ["leave", 0])
+    child = box.create_fake(HELLO, ["hear", "one"], turn, ["hear", "two"], ["leave", 0])
     with talk(child) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
@@ -995,7 +995,7 @@ def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
 
 def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box, talk):
     turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
-    with talk(box.fake(HELLO, ["hear", "one"], turn, ["hang"])) as running:
+    with talk(box.create_fake(HELLO, ["hear", "one"], turn, ["hang"])) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(user("x" * 1_000_000), control("i", "interrupt"))
@@ -1005,7 +1005,7 @@ def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box,
 
 def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(box, talk):
     lifeline = box.lifeline()
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "one"],
         TURN,
@@ -1032,7 +1032,7 @@ def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(bo
 def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_result(box, talk):
     lifeline = box.lifeline()
     box.settings('[vendors.qwen]\ndriver = "one-way"\n')
-    child = box.fake(
+    child = box.create_fake(
         ["out_on", "SIGINT", format_ndjson(INIT) + CANCELLED, 130],
         ["say", lifeline.path, "there"],
         ["hang"],
@@ -1048,7 +1048,7 @@ def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_resu
 
 def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
     box.settings("first_byte_timeout = 0.5\n")
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "one"],
         ["hear", '"interrupt"'],
@@ -1088,7 +1088,7 @@ def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box,
 def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(real_box, real_talk):
     """C6: the first result is still on its way when it is heard."""
     long, said = "x" * 90_000, real_box.lifeline()
-    child = real_box.fake(
+    child = real_box.create_fake(
         HELLO,
         ["hear", "one"],
         ["out", format_ndjson(INIT, says(long), result(long))],
@@ -1123,7 +1123,7 @@ def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
 
 def test_a_question_between_two_turns_is_refused(box, talk):
     gate, said = box.gate(), box.lifeline()
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "one"],
         TURN,
@@ -1152,7 +1152,7 @@ def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
     """S16b: nothing follows the result."""
     use = {"type": "tool_use", "id": "call_2", "name": "todo_write", "input": {"todos": []}}
     forbidden = assistant(use, "tool_use")
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, calls(), asks(), forbidden)],
@@ -1180,7 +1180,7 @@ def test_half_a_line_of_a_child_that_left_is_no_part_of_the_next_ones_first(box,
 
 
 def test_a_debug_log_has_each_question_and_what_was_decided(box, talk):
-    child = box.fake(
+    child = box.create_fake(
         HELLO, ["hear", '"user"'], ["out", format_ndjson(INIT, calls(), asks())], ["hear", '"control_response"'],
         ["out", format_ndjson(returns("no", failed=True), result())], ["hear", "never"],
     )  # fmt: skip

@@ -30,7 +30,7 @@ def run_with_signal(box, number, *words, before=None, door="claude"):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env=box.environment(
-            SHIM_VENDOR="demo", SHIM_BIN=box.fake(["record", str(box.recording)], ["hang"])
+            SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["record", str(box.recording)], ["hang"])
         ),
         cwd=box.cwd,
         preexec_fn=before,

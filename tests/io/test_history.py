@@ -9,7 +9,7 @@ from box import ANSWER, ASK, STREAM, format_ndjson
 
 @pytest.fixture
 def demo(box):
-    return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", ANSWER])}
+    return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", ANSWER])}
 
 
 def files(box):

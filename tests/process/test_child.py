@@ -32,7 +32,9 @@ def start(box):
     started = []
 
     def begin(*steps, stdin=b""):
-        process = spawn_child([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
+        process = spawn_child(
+            [box.create_fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin)
+        )
         child = Child(SpawnedChild(process, stdin))
         started.append((process, child))
         return child
@@ -67,7 +69,7 @@ async def read_all(child):
 
 async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
     monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", 0.0)
-    started = box.fake(
+    started = box.create_fake(
         ["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"]
     )
     process = spawn_child([started], box.environment(), str(box.cwd), feed=False)
@@ -223,7 +225,7 @@ async def test_a_grandchild_that_left_the_group_does_not_outlive_a_stop(start, b
 async def test_an_abandoned_child_that_is_gone_already_takes_its_group_along(box):
     lifeline = box.lifeline()
     steps = (["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["leave", 0])
-    process = spawn_child([box.fake(*steps)], box.environment(), str(box.cwd), feed=False)
+    process = spawn_child([box.create_fake(*steps)], box.environment(), str(box.cwd), feed=False)
     lifeline.wait_for("grandchild")
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     kill_child(process)
@@ -278,7 +280,7 @@ async def test_no_signal_is_sent_to_a_group_that_is_gone(start, monkeypatch):
 def test_a_guard_stands_before_anybody_serves_the_child(box):
     """We may be killed while anyio is imported: a silent child would notice nothing."""
     lifeline = box.lifeline()
-    program = box.fake(["say", lifeline.path, "child"], ["out", "here"], ["hang"])
+    program = box.create_fake(["say", lifeline.path, "child"], ["out", "here"], ["hang"])
     code = f"""
 import os, signal
 from shim.process.spawn import spawn
@@ -327,7 +329,7 @@ anyio.run(stop_one)
 
 
 def test_the_end_of_one_child_is_not_that_of_the_next(box):
-    plans = [box.fake(["out", "here"], ["hang"]) for _ in range(2)]
+    plans = [box.create_fake(["out", "here"], ["hang"]) for _ in range(2)]
     done = subprocess.run(
         [sys.executable, "-c", STOPS_ONE_OF_TWO, *plans],
         capture_output=True,

@@ -53,7 +53,7 @@ def test_the_installed_file_answers_as_the_vendor_that_was_baked_in(box):
         [path, *ASK],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=box.environment(SHIM_BIN=box.fake(["out", ANSWER])),
+        env=box.environment(SHIM_BIN=box.create_fake(["out", ANSWER])),
         cwd=box.cwd,
         timeout=PATIENCE,
         check=False,

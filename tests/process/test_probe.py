@@ -75,7 +75,9 @@ def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_fla
 ):
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.3)
     lifeline = box.lifeline()
-    fake = box.fake(["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"])
+    fake = box.create_fake(
+        ["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"]
+    )
     assert not ProgramProbe([fake], box.environment(), box.environment()).accepts_flag("--anything")
     assert lifeline.never_or_gone()
 

@@ -74,7 +74,7 @@ def test_a_program_that_is_not_there_is_the_vendors_fault(box, word, reason):
 
 def test_a_working_directory_that_is_gone_is_not_the_vendors_fault(box):
     with pytest.raises(FrontendError, match="the working directory /no/such is gone"):
-        spawn_child([box.fake(["out", ANSWER])], box.environment(), "/no/such", feed=False)
+        spawn_child([box.create_fake(["out", ANSWER])], box.environment(), "/no/such", feed=False)
 
 
 def test_an_argument_with_nul_is_the_frontends_fault(box):
@@ -98,7 +98,7 @@ def given_by_file(box, flag):
 def test_a_long_system_prompt_goes_with_the_prompt_where_the_vendor_has_no_flag_for_it(
     box, vendor, flag
 ):
-    child = box.fake(["read"], ["record", str(box.recording)])
+    child = box.create_fake(["read"], ["record", str(box.recording)])
     box.claude(*ASK, *given_by_file(box, flag), SHIM_VENDOR=vendor, SHIM_BIN=child)
     assert box.record()["stdin"] == ("hi" if vendor == "demo" else f"{LONG}\n\nhi")
 
@@ -109,7 +109,7 @@ def test_pi_is_given_a_long_system_prompt_as_a_file_of_ours(box, flag):
         *ASK,
         *given_by_file(box, flag),
         SHIM_VENDOR="pi",
-        SHIM_BIN=box.fake(["record", str(box.recording)]),
+        SHIM_BIN=box.create_fake(["record", str(box.recording)]),
     )
     words = box.record()["arguments"]
     path = words[words.index(flag) + 1]
@@ -121,7 +121,7 @@ def test_pi_is_given_a_long_system_prompt_as_a_file_of_ours(box, flag):
 
 @pytest.mark.parametrize("listens", [False, True])
 def test_qwen_is_given_a_long_system_prompt_as_a_file_of_ours(box, listens):
-    child = box.fake(["record", str(box.recording)])
+    child = box.create_fake(["record", str(box.recording)])
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     if listens:
         hello = {"subtype": "initialize", "systemPrompt": LONG}
@@ -141,14 +141,14 @@ def test_qwen_is_given_a_long_system_prompt_as_a_file_of_ours(box, listens):
 
 def test_a_real_claude_reads_its_own_files(box):
     words = given_by_file(box, "--append-system-prompt")
-    child = box.fake(["record", str(box.recording)])
+    child = box.create_fake(["record", str(box.recording)])
     box.claude(*ASK, *words, SHIM_VENDOR="claude", SHIM_BIN=child)
     assert f"{words[0]}={words[1]}" in box.record()["arguments"]
 
 
 def test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size(box):
     """One that is not even started, and why, not "Argument list too long"."""
-    child = box.fake(["record", str(box.recording)])
+    child = box.create_fake(["record", str(box.recording)])
     words = given_by_file(box, "--append-system-prompt")
     done = box.claude(*ASK, *words, SHIM_VENDOR="qwen", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "refused")
@@ -160,7 +160,7 @@ def test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size(box):
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "pi", "qwen", "demo", "claude"])
 def test_a_prompt_that_is_longer_than_an_argument_may_be_reaches_every_vendor(box, vendor):
     prompt = b"word " * 60_000  # Linux takes 128 KiB
-    child = box.fake(["read"], ["record", str(box.recording)])
+    child = box.create_fake(["read"], ["record", str(box.recording)])
     # a vendor that is asked leaves its stdin open for the answers
     alone = "--dangerously-skip-permissions"
     box.claude("-p", *STREAM, alone, stdin=prompt, SHIM_VENDOR=vendor, SHIM_BIN=child)
@@ -169,7 +169,7 @@ def test_a_prompt_that_is_longer_than_an_argument_may_be_reaches_every_vendor(bo
 
 def test_an_environment_of_two_megabytes_is_passed_on(box):
     held = {f"HELD{number}": "v" * 100_000 for number in range(18)}
-    child = box.fake(["record", str(box.recording)], ["out", ANSWER])
+    child = box.create_fake(["record", str(box.recording)], ["out", ANSWER])
     assert box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, **held).status == 0
     assert held.items() <= box.record()["environment"].items()
 
@@ -208,7 +208,10 @@ def test_a_fork_that_fails_is_neither_the_vendors_nor_the_frontends_fault(box):
         before += [f"--ambient-caps={kept}"]
     if not all(shutil.which(name) for name in before if name in ("prlimit", "setpriv")):
         pytest.skip("prlimit and setpriv are not installed")
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["record", str(box.recording)])}
+    environment = {
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": box.create_fake(["record", str(box.recording)]),
+    }
     if os.getuid() == 0:
         for folder, _, files in os.walk(box.path):
             for path in (folder, *(os.path.join(folder, name) for name in files)):
@@ -237,7 +240,7 @@ def test_a_table_of_files_that_is_full_ends_in_one_result_wherever_it_is_noticed
     def few():
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
     user = (
         json.dumps({"type": "user", "message": {"role": "user", "content": "hi"}}).encode() + b"\n"
     )

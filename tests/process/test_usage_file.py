@@ -218,7 +218,7 @@ def night(box):
     """A program that tells of its run in a file."""
     write(box, PARROT)
     plan = [["record", str(box.recording)], ["put", "--tell", json.dumps(TOLD)], ["out", NIGHT]]
-    box.fake(*plan, name="parrot")
+    box.create_fake(*plan, name="parrot")
 
 
 def test_a_run_has_the_numbers_of_its_file_and_leaves_nothing_behind(box):

@@ -15,7 +15,7 @@ from shim.process.environment import MAX_DEPTH
 
 @pytest.fixture
 def fake(box):
-    return box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
+    return box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
 
 
 def test_a_vendor_is_named_and_found_by_variables_of_the_second_name(box, fake):

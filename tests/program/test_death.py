@@ -41,10 +41,10 @@ def standin(box, how, *steps, say=None):
     our arguments.
     """
     if how == "one message":
-        child = box.fake(*steps, ["out", say or TALKING], ["hang"])
+        child = box.create_fake(*steps, ["out", say or TALKING], ["hang"])
         return {"SHIM_VENDOR": "demo", "SHIM_BIN": child}, PARTIAL
     if how == "one way":
-        child = box.fake(*steps, ["out", say or TALKING], ["hang"])
+        child = box.create_fake(*steps, ["out", say or TALKING], ["hang"])
         return {"SHIM_VENDOR": "demo", "SHIM_BIN": child}, (
             *CONVERSE,
             *ENDED,
@@ -52,9 +52,13 @@ def standin(box, how, *steps, say=None):
         )
     if how == "two way":
         words = say or format_ndjson(INIT, build_assistant_message("I am "))
-        child = box.fake(*steps, ["hear", "initialize"], ["hear", "go"], ["out", words], ["hang"])
+        child = box.create_fake(
+            *steps, ["hear", "initialize"], ["hear", "go"], ["out", words], ["hang"]
+        )
         return {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}, (*CONVERSE, *ENDED)
-    child = box.fake(*steps, ["hear", "go"], ["out", say or format_ndjson(INIT) + ODD], ["hang"])
+    child = box.create_fake(
+        *steps, ["hear", "go"], ["out", say or format_ndjson(INIT) + ODD], ["hang"]
+    )
     return {"SHIM_VENDOR": "claude", "SHIM_BIN": child}, CONVERSE
 
 
@@ -202,7 +206,7 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
     reader, writer = os.pipe()
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
     options = (
         {"closed": [1]} if kind == "closed" else {"stdout": writer if kind == "gone" else full}
     )
@@ -228,7 +232,7 @@ def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, words):
     """A frontend that wrote our stdout to a file on a full disk must not take the half for the
     whole.
     """
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])} | NO_CACHE
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])} | NO_CACHE
     with (box.path / "stdout").open("wb") as file:
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))  # noqa: E731
         with box.running(*words, environment=environment, stdout=file, preexec_fn=limit) as running:
@@ -247,7 +251,7 @@ def test_a_stderr_that_nobody_reads_holds_nobody_up(box):
             os.write(writer, b"\n" * 4096)
     except BlockingIOError:
         os.set_blocking(writer, True)
-    noisy = box.fake(["hear", "go"], ["fill", 200_000, 2], ["out", TURN], ["leave", 0])
+    noisy = box.create_fake(["hear", "go"], ["fill", 200_000, 2], ["out", TURN], ["leave", 0])
     try:
         with box.running(
             *CONVERSE,
@@ -403,7 +407,7 @@ def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts
     lifeline = box.lifeline()
     box.settings("end_grace = 0.2\n")
     plan = (["spawn", lifeline.path, own_session], ["out", say], ["leave", 0])
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(*plan))
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
     assert (done.cause, done.status) == (cause, int(cause != "clean"))
     check_turns(done.stdout, False)
     lifeline.wait_for("grandchild")
@@ -416,7 +420,7 @@ def test_a_child_that_closes_stdout_and_runs_on_is_ended(box, say, cause):
     lifeline = box.lifeline()
     box.settings("end_grace = 0.2\n")
     plan = (["say", lifeline.path, "child"], ["out", say], ["close", 1], ["hang"])
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(*plan))
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
     assert (done.cause, done.status) == (cause, int(cause != "clean"))
     assert lifeline.gone()
 
@@ -502,7 +506,7 @@ def test_a_conversation_whose_stdin_was_never_open_ends_at_once(box):
 
 
 def test_a_prompt_does_not_need_a_stdin(box):
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", ANSWER])}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", ANSWER])}
     with box.running(*ASK, environment=environment, closed=[0]) as running:
         assert running.finish().result["result"] == "Hello."
 
@@ -523,7 +527,10 @@ def test_a_stdin_that_is_a_socket_is_read_like_a_pipe(box):
     """Node's pipes are sockets."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", ANSWER])}
+        environment = {
+            "SHIM_VENDOR": "demo",
+            "SHIM_BIN": box.create_fake(["read"], ["out", ANSWER]),
+        }
         with box.running(*CONVERSE, stdin=theirs.fileno(), environment=environment) as running:
             theirs.close()
             ours.sendall(json.dumps(user("go")).encode() + b"\n")
@@ -579,7 +586,11 @@ def test_a_log_that_cannot_be_written_costs_no_turn(box, target):
     reader, writer = os.pipe()
     os.close(reader)
     log = "info" if target == "stderr" else f"info:{target}"
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER]), "SHIM_LOG": log}
+    environment = {
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": box.create_fake(["out", ANSWER]),
+        "SHIM_LOG": log,
+    }
     try:
         with box.running(*ASK, environment=environment, stderr=writer) as running:
             done = running.finish()

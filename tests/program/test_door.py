@@ -130,7 +130,7 @@ def look(box):
 
 
 def test_a_turn_imports_nothing_for_people(box, look):
-    modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert {"shim.conversation.message_loop", "anyio"} <= modules, "a turn was run"
     assert not HEAVY & modules
     own = {name for name in ours(modules) if name.startswith("shim.adapters.")}
@@ -174,7 +174,11 @@ def test_the_version_of_the_two_doors_is_the_same(capsys):
 
 def test_a_log_is_imported_only_for_who_asks(box, look):
     modules = look(
-        "claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_LOG="error"
+        "claude",
+        *ASK,
+        SHIM_VENDOR="demo",
+        SHIM_BIN=box.create_fake(["out", ANSWER]),
+        SHIM_LOG="error",
     )
     assert "structlog" in modules and "typer" not in modules
 
@@ -182,7 +186,11 @@ def test_a_log_is_imported_only_for_who_asks(box, look):
 @pytest.mark.parametrize("redact", ["casts", "none", "all"])
 def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, redact):
     modules = look(
-        "claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_REDACT=redact
+        "claude",
+        *ASK,
+        SHIM_VENDOR="demo",
+        SHIM_BIN=box.create_fake(["out", ANSWER]),
+        SHIM_REDACT=redact,
     )
     found = ours(modules) & {
         "shim.core.secrets.redactor",
@@ -229,7 +237,7 @@ def test_a_turn_imports_nothing_of_the_bridge(box, look, arguments, lived):
         *arguments,
         wrapper=wrapper,
         SHIM_VENDOR="demo",
-        SHIM_BIN=box.fake(["out", ANSWER]),
+        SHIM_BIN=box.create_fake(["out", ANSWER]),
     )
     assert "shim.conversation.decide" in modules
     assert not {name for name in modules if "bridge" in name}

@@ -32,7 +32,7 @@ def long_line(done):
 
 
 def test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on(limited_box):
-    fake = limited_box.fake(
+    fake = limited_box.create_fake(
         [
             "out",
             format_ndjson(START, build_text_event("One. "), LONG, build_text_event("Two."), END),
@@ -44,7 +44,7 @@ def test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on(limited_box
 
 def test_a_line_below_the_limit_is_not_skipped(limited_box):
     words = "x" * (LIMIT - 100)
-    fake = limited_box.fake(["out", format_ndjson(START, build_text_event(words), END)])
+    fake = limited_box.create_fake(["out", format_ndjson(START, build_text_event(words), END)])
     done = limited_box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     assert (done.result["result"], long_line(done)) == (words, None)
 
@@ -61,7 +61,7 @@ def test_the_account_shows_how_a_line_began_that_was_skipped(limited_box, shim, 
 
 def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limited_box):
     long = says("x" * 3 * LIMIT)
-    child = limited_box.fake(
+    child = limited_box.create_fake(
         HELLO,
         ["hear", "one"],
         ["out", format_ndjson(QWEN, long, says("One."), result("One."))],
@@ -80,7 +80,7 @@ def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limi
 
 def test_a_real_claudes_line_is_skipped_too(limited_box):
     long = ODD.replace("caf", "x" * 3 * LIMIT)
-    child = limited_box.fake(
+    child = limited_box.create_fake(
         ["hear", "one"], ["out", format_ndjson(INIT) + long + ODD + format_ndjson(RESULT)]
     )
     environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": child}
@@ -91,7 +91,7 @@ def test_a_real_claudes_line_is_skipped_too(limited_box):
 
 
 def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited_box):
-    child = limited_box.fake(
+    child = limited_box.create_fake(
         HELLO, ["hear", "two"], ["out", format_ndjson(QWEN, says("Two."), result("Two."))]
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}

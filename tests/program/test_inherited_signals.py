@@ -81,7 +81,7 @@ def processes_with(word):
 @pytest.mark.full
 @pytest.mark.parametrize("parent", PARENTS)
 def test_each_run_below_such_a_parent_has_one_result(box, parent):
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
     for _ in range(RUNS):
         done = run(box, *ASK, parent=parent, **environment)
         assert (done.returncode, done.stderr, done.stdout.count('"type":"result"')) == (0, "", 1)
@@ -122,7 +122,7 @@ def test_the_exit_status_of_a_vendor_is_known_below_such_a_parent(box, parent):
     ],
 )
 def test_a_signal_ends_a_turn_below_such_a_parent(box, parent, number):
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", TALKING], ["hang"])}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", TALKING], ["hang"])}
     with box.running(*PARTIAL, environment=environment, preexec_fn=parent) as running:
         running.read_until(b"I am ")
         running.signal(number)
@@ -159,7 +159,7 @@ def test_a_background_session_below_such_a_parent(background, parent):
 
 @pytest.mark.parametrize("parent", BOTH)
 def test_the_commands_for_people_below_such_a_parent(box, parent):
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
     done = run(box, "run", "hi", parent=parent, door="", **environment)
     assert (done.returncode, "Hello." in done.stdout) == (0, True), done
     done = run(box, "doctor", parent=parent, door="", **environment)

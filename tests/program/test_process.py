@@ -32,7 +32,7 @@ def demo(box):
     """The bundled vendor with a program of ours: records what it was given and answers at once."""
     return {
         "SHIM_VENDOR": "demo",
-        "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER]),
+        "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER]),
     }
 
 
@@ -132,7 +132,7 @@ def test_flags_that_do_not_go_together_are_refused_and_start_nothing(box, demo, 
 def test_every_line_is_written_as_soon_as_it_is_known(box):
     """P8: nothing waits in a buffer for what comes later."""
     gate = box.gate()
-    child = box.fake(
+    child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("One."), *USE)],
         ["wait", gate.path],
         ["out", format_ndjson(RETURN, END)],
@@ -170,7 +170,9 @@ def test_what_a_vendor_breaks_is_whole_on_our_stdout(box):
     )
     for partial in (False, True):
         flags = ["--include-partial-messages"] * partial
-        done = box.claude(*ASK, *flags, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["cat", str(path)]))
+        done = box.claude(
+            *ASK, *flags, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["cat", str(path)])
+        )
         (turn,) = check_turns(done.stdout, partial)
         assert done.status == 0
         assert not any(separator.encode() in done.stdout for separator in SEPARATORS)
@@ -206,7 +208,7 @@ def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limi
         encoding="utf-8",
     )
     flags = ["--include-partial-messages"] * partial
-    child = box.fake(["cat", str(path)])
+    child = box.create_fake(["cat", str(path)])
     done = box.claude(*ASK, *flags, SHIM_VENDOR="demo", SHIM_BIN=child, **environment)
     assert done.status == 0
     assert max(map(len, done.stdout.split(b"\n"))) < limit < MAX_CHARACTERS
@@ -263,7 +265,7 @@ def test_the_exit_status_and_the_last_result_agree(box, steps, entrypoint):
         *ASK,
         CLAUDE_CODE_ENTRYPOINT=entrypoint,
         SHIM_VENDOR="demo",
-        SHIM_BIN=box.fake(["read"], *steps),
+        SHIM_BIN=box.create_fake(["read"], *steps),
     )
     assert done.status == int(done.result["is_error"])
     if entrypoint:
@@ -282,7 +284,7 @@ def test_an_idle_conversation_ends_with_its_stdin(box):
             "session_id": U,
         },
     )
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "initialize"],
         ["hear", "go"],
         ["out", format_ndjson(init, done)],
@@ -325,7 +327,7 @@ def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box)
     """C2, C1, S2: all that a frontend writes at once is answered, and no init line comes before the
     first message.
     """
-    child = box.fake(["read"], ["out", IDLE])
+    child = box.create_fake(["read"], ["out", IDLE])
     lines = (
         request("a", "initialize"),
         user("one"),
@@ -399,7 +401,7 @@ def test_every_answer_has_the_envelope_of_the_real_one(box):
 
 def test_an_unknown_session_ends_a_conversation_before_anything_is_answered(box):
     """F7"""
-    child = box.fake(["record", str(box.recording)])
+    child = box.create_fake(["record", str(box.recording)])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     with box.running(
         *CONVERSE, "--resume", U, stdin=subprocess.PIPE, environment=environment
@@ -443,7 +445,9 @@ def test_a_model_passes_through_and_the_vendors_own_name_for_it_is_shown(box):
     """F9"""
     nameless = {name: value for name, value in START.items() if name != "model"}
     for start, model in ((nameless, "zzz"), (START | {"model": "zzz-2026"}, "zzz-2026")):
-        child = box.fake(["read"], ["out", format_ndjson(start, build_text_event("Hello."), END)])
+        child = box.create_fake(
+            ["read"], ["out", format_ndjson(start, build_text_event("Hello."), END)]
+        )
         done = box.claude("hi", *STREAM, "--model", "zzz", SHIM_VENDOR="demo", SHIM_BIN=child)
         assert (done.status, done.init["model"]) == (0, model)
 
@@ -454,7 +458,7 @@ def test_a_model_passes_through_and_the_vendors_own_name_for_it_is_shown(box):
 def test_a_limit_of_turns_ends_what_would_go_on(box, limit, reached):
     """F10: zero is no limit."""
     replies = [event for number in (1, 2) for event in (_call(number), _return(number))]
-    child = box.fake(
+    child = box.create_fake(
         ["read"], ["out", format_ndjson(START, *replies, build_text_event("Done."), END)]
     )
     done = box.claude("hi", *STREAM, "--max-turns", limit, SHIM_VENDOR="demo", SHIM_BIN=child)
@@ -478,7 +482,7 @@ def _return(number):
 
 def test_what_can_be_told_by_its_first_characters_begins_with_its_type(box):
     """S15: readers look for `{"type":"assistant"` at the beginning of a line."""
-    child = box.fake(
+    child = box.create_fake(
         ["read"],
         [
             "out",

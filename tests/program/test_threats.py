@@ -56,7 +56,7 @@ def demo(box):
     """The demo vendor as a fake child that records how it was called."""
     return {
         "SHIM_VENDOR": "demo",
-        "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER]),
+        "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER]),
     }
 
 
@@ -100,7 +100,7 @@ def test_a_prompt_is_only_ever_text(box, demo, prompt):
 
 def test_a_prompt_in_an_argument_meets_no_shell(box):
     prompt = "$(touch pwned) `touch pwned`; touch pwned"
-    fake = box.fake(
+    fake = box.create_fake(
         ["record", str(box.recording)], ["cat", _fixture("cursor/shape-2026.08-text-thinking")]
     )
     assert box.claude("-p", prompt, *BARE, SHIM_VENDOR="cursor", SHIM_BIN=fake).status == 0
@@ -125,7 +125,11 @@ def test_a_system_prompt_with_nul_is_an_error_and_no_crash(box):
     path = box.path / "system"
     path.write_bytes(b"a\0b")
     done = box.claude(
-        *ASK, "--system-prompt-file", str(path), SHIM_VENDOR="qwen", SHIM_BIN=box.fake(["out", ""])
+        *ASK,
+        "--system-prompt-file",
+        str(path),
+        SHIM_VENDOR="qwen",
+        SHIM_BIN=box.create_fake(["out", ""]),
     )
     assert done.status == 1
     assert done.cause in ("refused", "not_found")
@@ -179,7 +183,7 @@ def test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument(box, ident
             "session_id": identity,
         },
     ]
-    box.fake(["record", str(box.recording)], ["out", format_ndjson(*events)], name="cake")
+    box.create_fake(["record", str(box.recording)], ["out", format_ndjson(*events)], name="cake")
     first = box.claude(*ASK, "--session-id", U, SHIM_VENDOR="cake")
     check_turns(first.stdout, False)
     kept = list((box.state / "sessions").iterdir()) if (box.state / "sessions").exists() else []
@@ -563,7 +567,7 @@ def test_what_never_ends_is_bounded(box, hostile):
 
 def test_a_flood_of_stderr_is_bounded(box):
     done = box.claude(
-        *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["fill", 2_000_000, 2], ["leave", 1])
+        *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["fill", 2_000_000, 2], ["leave", 1])
     )
     assert done.status == 1
     assert len(done.result["errors"][0]) < 4000
@@ -580,7 +584,7 @@ def test_what_a_person_watches_obeys_nothing(box):
         build_text_event(ESCAPES),
         {"type": "thinking", "text": ESCAPES},
     ]
-    fake = box.fake(
+    fake = box.create_fake(
         [
             "out",
             format_ndjson(*events, call, output, build_text_event("[red]not markup[/red]"), END),
@@ -632,7 +636,7 @@ SECRETS = {
 
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "demo", "pi", "qwen"])
 def test_a_vendor_does_not_see_what_is_claudes_or_ours(box, vendor):
-    fake = box.fake(["record", str(box.recording)])
+    fake = box.create_fake(["record", str(box.recording)])
     box.claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=fake, OPENAI_API_KEY="theirs", **SECRETS)
     seen = box.record()["environment"]
     leaked = [
@@ -646,7 +650,7 @@ def test_a_vendor_does_not_see_what_is_claudes_or_ours(box, vendor):
 
 
 def test_a_real_claude_keeps_its_own(box):
-    fake = box.fake(["record", str(box.recording)])
+    fake = box.create_fake(["record", str(box.recording)])
     box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=fake, **SECRETS)
     seen = box.record()["environment"]
     assert seen["ANTHROPIC_API_KEY"] == "k" and seen["CLAUDE_CODE_OAUTH_TOKEN"] == "t"
@@ -750,7 +754,7 @@ def secret_in(said):
     "words", [STREAM, (*STREAM, "--include-partial-messages"), ("--output-format", "json"), ()]
 )
 def test_a_secret_is_nowhere_in_what_is_printed(box, words):
-    demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", LEAKS])}
+    demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", LEAKS])}
     plain = box.claude("-p", "hi", *words, **demo)
     assert secret_in(plain.stdout), "unless it is asked for, the stream is what the vendor said"
     done = box.claude("-p", "hi", *words, SHIM_REDACT="all", **demo)
@@ -761,7 +765,7 @@ def test_a_secret_is_nowhere_in_what_is_printed(box, words):
 
 def test_what_was_redacted_is_counted_in_the_result(box):
     done = box.claude(
-        *ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", LEAKS])
+        *ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", LEAKS])
     )
     counted = done.result["shim"]["redacted"]
     assert set(counted) == {"github-token", "private-key"} and counted["github-token"] >= 4
@@ -777,7 +781,7 @@ def test_a_secret_never_reaches_a_log(box, redact):
     )
     demo = {
         "SHIM_VENDOR": "demo",
-        "SHIM_BIN": box.fake(
+        "SHIM_BIN": box.create_fake(
             ["out", format_ndjson(START) + odd + format_ndjson(build_text_event("x"), END)]
         ),
     }
@@ -790,7 +794,7 @@ def test_a_secret_never_reaches_a_log(box, redact):
 
 
 def test_a_secret_never_reaches_a_transcript_where_all_is_redacted(box):
-    demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", LEAKS])}
+    demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", LEAKS])}
     assert box.claude("-p", f"use {GITHUB}", *STREAM, SHIM_REDACT="all", **demo).status == 0
     (written,) = (box.home / ".claude" / "projects").glob("*/*.jsonl")
     said = written.read_text(encoding="utf-8")
@@ -807,7 +811,7 @@ def test_a_secret_in_a_name_an_id_or_a_folder_is_said_nowhere_where_all_is_redac
     folder = box.cwd / GITHUB
     folder.mkdir()
     environment = box.environment(
-        SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", said])
+        SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", said])
     )
     done = run_shim(["claude", "-p", "hi", "--model", GITHUB, *words], env=environment, cwd=folder)
     assert done.status == 0 and not secret_in(done.stdout)
@@ -835,7 +839,9 @@ def test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted(box):
 def test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted(box):
     large = {"type": "result", "id": "t", "output": "line\n" * 60_000 + GITHUB + "\nline" * 10_000}
     said = format_ndjson(START, SHELL, large, build_text_event("done"), END)
-    done = box.claude(*ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", said]))
+    done = box.claude(
+        *ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", said])
+    )
     assert done.status == 0
     (kept,) = (box.state / "spill").glob("*/*.txt")
     assert not secret_in(kept.read_text(encoding="utf-8")) and MARK in kept.read_text(
@@ -848,7 +854,7 @@ def test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted(box):
 
 def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
     command = f"printf {GITHUB} > token"
-    child = box.fake(
+    child = box.create_fake(
         two_way.HELLO,
         ["hear", "go"],
         [
@@ -885,7 +891,7 @@ def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
 
 def test_a_hooks_input_is_never_redacted(box):
     command = f"printf {GITHUB} > token"
-    child = box.fake(
+    child = box.create_fake(
         two_way.HELLO,
         ["hear", "go"],
         [
@@ -988,7 +994,7 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
         ["hang"],
     )
     with box.running(
-        *ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+        *ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
     ) as dropin:
         lifeline.wait_for("child")
         dropin.signal(signal.SIGKILL)
@@ -1014,7 +1020,7 @@ def test_a_bug_of_ours_ends_in_a_result(local_box, capfd, monkeypatch):
 
 def test_a_bug_in_a_translator_costs_one_event(box):
     events = [{"type": "call"}, {"type": "text"}, {"type": "reply", "usage": 7}, {"type": "start"}]
-    fake = box.fake(["out", format_ndjson(START, *events, build_text_event("Hello."), END)])
+    fake = box.create_fake(["out", format_ndjson(START, *events, build_text_event("Hello."), END)])
     done = box.claude("-p", "hi", *STREAM, SHIM_VENDOR="demo", SHIM_BIN=fake)
     check_turns(done.stdout, False)
     assert done.result["result"] == "Hello."

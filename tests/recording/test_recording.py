@@ -136,7 +136,7 @@ def talk(box, folder):
 
 
 def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts):
-    done = ask(box.fake(["read"], ["complain", "a warning\n"], ["out", ANSWER]))
+    done = ask(box.create_fake(["read"], ["complain", "a warning\n"], ["out", ANSWER]))
     (cast,) = casts()
     assert (cast.stream("o"), cast.stream("O")) == (ANSWER.encode(), done.stdout)
     assert (cast.stream("I"), cast.stream("e"), cast.stream("i")) == (b"hi", b"a warning\n", b"")
@@ -197,7 +197,7 @@ def test_a_childs_bytes_are_exact_also_where_nobody_translates_them(box, ask, ca
     data = FIXTURES / case / "vendor.ndjson"
     if not data.exists():
         data = next((FIXTURES / case.partition("/")[0]).glob("*/vendor.ndjson"))
-    done = ask(box.fake(["cat", str(data)]), vendor=case.partition("/")[0])
+    done = ask(box.create_fake(["cat", str(data)]), vendor=case.partition("/")[0])
     (cast,) = casts()
     assert (cast.stream("o"), cast.stream("O")) == (data.read_bytes(), done.stdout)
 
@@ -205,7 +205,7 @@ def test_a_childs_bytes_are_exact_also_where_nobody_translates_them(box, ask, ca
 def test_what_is_no_json_and_no_text_is_exact_and_repairs_are_noted(box, ask, casts):
     path = box.path / "broken"
     path.write_bytes(format_ndjson(START).encode() + BROKEN + b"\x00\xff no end")
-    done = ask(box.fake(["cat", str(path)]))
+    done = ask(box.create_fake(["cat", str(path)]))
     (cast,) = casts()
     assert (cast.stream("o"), cast.stream("O")) == (path.read_bytes(), done.stdout)
     repairs = {note["repair"]: note["count"] for note in cast.notes("repair")}
@@ -221,7 +221,7 @@ def test_a_large_line_and_a_large_stream_are_exact(box, ask, casts):
         format_ndjson(build_text_event("y")) * 20_000,
     ]
     path.write_text("".join([*lines, format_ndjson(END)]), encoding="utf-8")
-    done = ask(box.fake(["cat", str(path)]))
+    done = ask(box.create_fake(["cat", str(path)]))
     (cast,) = casts()
     assert done.status == 0 and (cast.stream("o"), cast.stream("O")) == (
         path.read_bytes(),
@@ -232,7 +232,7 @@ def test_a_large_line_and_a_large_stream_are_exact(box, ask, casts):
 @pytest.mark.parametrize("words", [("-p", "hi"), ("-p", "hi", "--output-format", "json"),
                                    ("-p", "hi", "--output-format", "json", "--verbose")])  # fmt: skip
 def test_every_output_format_is_recorded(box, ask, casts, words):
-    done = ask(box.fake(["out", ANSWER]), *words)
+    done = ask(box.create_fake(["out", ANSWER]), *words)
     (cast,) = casts()
     assert done.stdout and cast.stream("O") == done.stdout
 
@@ -243,7 +243,7 @@ def test_every_output_format_is_recorded(box, ask, casts, words):
 def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, words):
     """Although our own signal ended the child: it had said all and did not go."""
     box.settings("end_grace = 0.2\n")
-    ask(box.fake(["out", ANSWER], ["hang"]), "-p", "hi", *words)
+    ask(box.create_fake(["out", ANSWER], ["hang"]), "-p", "hi", *words)
     (cast,) = casts()
     (note,) = cast.notes("result")
     assert (note["turn"], note["result"]["is_error"], note["result"]["shim"]["cause"]) == (
@@ -261,7 +261,7 @@ def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, wo
 
 
 def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):
-    done = box.claude("-p", stdin=b"from a pipe", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["read"], ["out", ANSWER]),
+    done = box.claude("-p", stdin=b"from a pipe", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]),
                       SHIM_RECORD=f"{folder}/")  # fmt: skip
     (cast,) = casts()
     assert (cast.stream("i"), cast.stream("I"), cast.stream("O")) == (
@@ -273,7 +273,7 @@ def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):
 
 def test_a_conversation_with_a_child_a_turn_is_one_cast(box, talk, casts):
     lines = [control("c1", "initialize"), user("one"), user("two")]
-    with talk(box.fake(["read"], ["out", IDLE])) as running:
+    with talk(box.create_fake(["read"], ["out", IDLE])) as running:
         running.say(*lines)
         done = running.hang_up()
     (cast,) = casts()
@@ -292,7 +292,7 @@ def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, cas
         ["hear", '"behavior"'],
         ["out", format_ndjson(returns("ok"), result())],
     ]
-    child = box.fake(HELLO, ["hear", "one"], *turn, ["hear", "two"], ["out", format_ndjson(says("x"), result())],
+    child = box.create_fake(HELLO, ["hear", "one"], *turn, ["hear", "two"], ["out", format_ndjson(says("x"), result())],
                      ["record", str(box.recording)], ["hear", "never"])  # fmt: skip
     with talk(child, *ASKING, vendor="qwen") as running:
         running.say(user("one"))
@@ -316,7 +316,7 @@ def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, cas
 
 def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, casts):
     with talk(
-        box.fake(["out", format_ndjson(START, build_text_event("I am "))], ["hang"])
+        box.create_fake(["out", format_ndjson(START, build_text_event("I am "))], ["hang"])
     ) as running:
         running.say(user("go"))
         running.read_until(b"init")
@@ -330,7 +330,7 @@ def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, cast
 
 
 def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts):
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "initialize"],
         ["out", format_ndjson(REPLY)],
         ["hear", "one"],
@@ -355,7 +355,7 @@ def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts)
 
 def test_what_is_answered_before_the_loop_runs_is_recorded(box, folder, casts):
     done = box.claude(*CONVERSE, stdin=json.dumps(control("c1", "initialize")).encode() + b"\n", SHIM_VENDOR="demo",
-                      SHIM_BIN=box.fake(["hang"]), SHIM_RECORD=f"{folder}/")  # fmt: skip
+                      SHIM_BIN=box.create_fake(["hang"]), SHIM_RECORD=f"{folder}/")  # fmt: skip
     (cast,) = casts()
     assert b'"control_response"' in done.stdout and cast.stream("O") == done.stdout
     assert cast.stream("i").startswith(b'{"type": "control_request"') and not cast.facts("s")
@@ -364,7 +364,7 @@ def test_what_is_answered_before_the_loop_runs_is_recorded(box, folder, casts):
 @pytest.mark.parametrize("words", [("--prompt", "hi"), ()])
 def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, words):
     environment = box.environment(
-        SHIM_BIN=box.fake(["read"], ["out", ANSWER]), SHIM_RECORD=f"{folder}/"
+        SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]), SHIM_RECORD=f"{folder}/"
     )
     arguments = ("start", "--provider", "demo", *words)
     said = b"" if words else b'{"type":"user","content":"hi"}\n'
@@ -379,7 +379,7 @@ def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, words):
 
 
 def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
-    environment = box.environment(SHIM_BIN=box.fake(["read"]), SHIM_RECORD=f"{folder}/")
+    environment = box.environment(SHIM_BIN=box.create_fake(["read"]), SHIM_RECORD=f"{folder}/")
     words = ("start", "--provider", "qwen", "--api-base", "ftp://x", "--prompt", "hi")
     done = box.shim("yume-cli", *words, environment=environment)
     (cast,) = casts()
@@ -412,7 +412,7 @@ def test_a_run_that_is_refused_is_recorded_too(box, folder, casts, words, enviro
 
 
 def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
-    child = box.fake(["out", format_ndjson(START, {"type": "call", "id": "c1", "name": "Bash", "input": {}})],
+    child = box.create_fake(["out", format_ndjson(START, {"type": "call", "id": "c1", "name": "Bash", "input": {}})],
                      ["out", format_ndjson({"type": "result", "id": "c1", "output": "x" * 200_000})], ["hang"])  # fmt: skip
     box.settings(f'record = "{folder}/"\nidle_timeout = 0.2\n')
     box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
@@ -428,7 +428,7 @@ def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
 def test_first_that_says_where_the_flag_the_environment_the_installation_the_settings(
     box, tmp_path
 ):
-    child = box.fake(["out", ANSWER])
+    child = box.create_fake(["out", ANSWER])
     home = box.home / "from settings"
     box.settings('record = "~/from settings/"\n')
     baked = ["--installed", f"record={tmp_path / 'baked'}/", "claude", *ASK]
@@ -453,7 +453,7 @@ def test_first_that_says_where_the_flag_the_environment_the_installation_the_set
 
 
 def test_a_file_is_that_file_and_a_relative_one_begins_where_we_are(box, ask):
-    assert ask(box.fake(["out", ANSWER]), SHIM_RECORD="deep/down/one.cast").status == 0
+    assert ask(box.create_fake(["out", ANSWER]), SHIM_RECORD="deep/down/one.cast").status == 0
     assert Recorded(Path(box.cwd) / "deep" / "down" / "one.cast").stream("o") == ANSWER.encode()
     assert stat.S_IMODE((Path(box.cwd) / "deep").stat().st_mode) == 0o700
 
@@ -461,12 +461,12 @@ def test_a_file_is_that_file_and_a_relative_one_begins_where_we_are(box, ask):
 @pytest.mark.parametrize("value", ["casts/", "./one.cast"])
 def test_settings_have_no_working_directory(box, value):
     box.settings(f'record = "{value}"\n')
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert done.status == 1 and "record is" in done.stderr and "an absolute path" in done.stderr
 
 
 def test_runs_at_the_same_time_have_a_cast_each(box, ask, casts):
-    child = box.fake(["out", ANSWER])
+    child = box.create_fake(["out", ANSWER])
     with ThreadPoolExecutor(4) as pool:
         done = [future.result() for future in [pool.submit(ask, child) for _ in range(6)]]
     found = casts()
@@ -476,7 +476,7 @@ def test_runs_at_the_same_time_have_a_cast_each(box, ask, casts):
 def test_a_file_that_is_there_is_not_touched_and_the_turn_goes_on(box, ask):
     path = box.path / "mine"
     path.write_text("mine")
-    done = ask(box.fake(["out", ANSWER]), SHIM_RECORD=str(path))
+    done = ask(box.create_fake(["out", ANSWER]), SHIM_RECORD=str(path))
     assert done.status == 0 and path.read_text() == "mine"
     assert (
         "is there already, and a recording is never overwritten; the turn is not recorded"
@@ -488,13 +488,13 @@ def test_a_file_that_is_there_is_not_touched_and_the_turn_goes_on(box, ask):
 def test_a_link_in_the_place_of_the_cast_is_not_followed(box, ask):
     target, link = box.path / "target", box.path / "one.cast"
     link.symlink_to(target)
-    assert ask(box.fake(["out", ANSWER]), SHIM_RECORD=str(link)).status == 0
+    assert ask(box.create_fake(["out", ANSWER]), SHIM_RECORD=str(link)).status == 0
     assert not target.exists() and link.is_symlink()
 
 
 def test_a_folder_that_cannot_be_written_costs_the_recording_and_not_the_turn(box, ask):
     (box.path / "file").write_text("")
-    done = ask(box.fake(["out", ANSWER]), SHIM_RECORD=str(box.path / "file" / "casts") + "/")
+    done = ask(box.create_fake(["out", ANSWER]), SHIM_RECORD=str(box.path / "file" / "casts") + "/")
     assert done.status == 0 and done.result["result"] == "Hello."
     assert "cannot be recorded" in done.stderr and done.stderr.count("\n") == 1
 
@@ -503,14 +503,14 @@ def test_a_strict_recording_that_cannot_begin_ends_the_turn_before_it_does(box, 
     box.settings("record_strict = true\n")
     path = box.path / "one.cast"
     path.write_text("mine")
-    done = ask(box.fake(["record", str(box.recording)]), SHIM_RECORD=str(path))
+    done = ask(box.create_fake(["record", str(box.recording)]), SHIM_RECORD=str(path))
     assert done.status == 1 and done.cause == "refused" and not box.recording.exists()
     assert done.stderr.count("cannot be recorded") == 1
 
 
 def test_a_name_that_no_file_has_costs_the_recording_and_not_the_turn(box):
     box.settings(f'record = "{box.path}/a\\u0000\\u001b[31m"\n')
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert done.status == 0 and done.result["result"] == "Hello."
     assert (
         "cannot be recorded" in done.stderr
@@ -528,7 +528,7 @@ def test_a_machine_without_room_for_a_thread_costs_the_recording_and_not_the_tur
         "main()"
     )
     environment = box.environment(
-        SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/"
+        SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/"
     )
     done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
                           capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
@@ -610,7 +610,7 @@ def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wa
 ):
     box.settings(f"record_strict = {str(strict).lower()}\ntranscripts = false\n")
     gate = box.gate()
-    child = box.fake(["out", format_ndjson(START)], ["repeat", format_ndjson(build_text_event("word ")), 3000], ["wait", gate.path],
+    child = box.create_fake(["out", format_ndjson(START)], ["repeat", format_ndjson(build_text_event("word ")), 3000], ["wait", gate.path],
                      ["out", format_ndjson(END)])  # fmt: skip
     environment = {
         "SHIM_VENDOR": "demo",
@@ -645,7 +645,7 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
         "main()"
     )
     environment = box.environment(
-        SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/"
+        SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/"
     )
     done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
                           capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
@@ -656,7 +656,7 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
 def test_a_cast_is_not_larger_than_it_may_become(box, ask, casts):
     box.settings("record_max_bytes = 30000\n")
     done = ask(
-        box.fake(
+        box.create_fake(
             ["out", format_ndjson(START)],
             ["repeat", format_ndjson(build_text_event("word ")), 3000],
             ["out", format_ndjson(END)],
@@ -734,7 +734,7 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
 
 def test_nothing_is_blanked_where_nobody_wants_it(box, ask, casts):
     ask(
-        box.fake(["read"], ["out", format_ndjson(START, build_text_event(SECRET), END)]),
+        box.create_fake(["read"], ["out", format_ndjson(START, build_text_event(SECRET), END)]),
         "-p",
         f"do {SECRET}",
     )
@@ -759,7 +759,7 @@ WRITES = (
 
 def test_a_run_that_is_not_recorded_imports_nothing_for_it(box):
     code = "import sys; from shim.__main__ import main\ntry: main()\nfinally: sys.stderr.write(' '.join(sys.modules))"
-    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     for extra, there in (({}, False), ({"SHIM_RECORD": str(box.path / "one.cast")}, True)):
         done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment | extra, cwd=box.cwd,
                               capture_output=True, text=True, timeout=PATIENCE, check=True)  # fmt: skip

@@ -126,7 +126,7 @@ def test_a_run_with_a_permission_is_recorded_again(box):
 def test_a_run_that_was_interrupted_is_recorded_again(box):
     box.settings('[vendors.pi]\ndriver = "one-way"\n')
     said = case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
-    box.fake(["cat", str(said)], ["hang"], name="pi")
+    box.create_fake(["cat", str(said)], ["hang"], name="pi")
     into = box.path / "recorded"
     into.mkdir()
     first = {"SHIM_VENDOR": "pi", "SHIM_RECORD": str(into), "SHIM_REDACT": "none"}
@@ -153,7 +153,7 @@ def test_a_run_that_was_interrupted_is_recorded_again(box):
 
 def test_a_run_that_a_signal_ended_is_the_same_today(box):
     said = case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
-    box.fake(["cat", str(said)], ["hang"], name="pi")
+    box.create_fake(["cat", str(said)], ["hang"], name="pi")
     into = box.path / "recorded"
     into.mkdir()
     chosen = {"SHIM_VENDOR": "pi", "SHIM_RECORD": str(into), "SHIM_REDACT": "none"}

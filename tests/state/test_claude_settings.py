@@ -165,7 +165,7 @@ def test_a_home_that_is_no_folder_has_no_settings():
 def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):
     """Contract 11"""
     done = box.claude(
-        *ASK, "--settings", "{bad", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER])
+        *ASK, "--settings", "{bad", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
     )
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr == f"Error: Settings file not found: {box.cwd}/{{bad\n"
@@ -174,7 +174,7 @@ def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):
 def test_a_denied_tool_is_not_listed_and_stops_the_turn(box):
     call = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "rm -rf x"}}
     first, *rest = ANSWER.splitlines(keepends=True)
-    child = box.fake(["read"], ["out", first + format_ndjson(call) + "".join(rest)])
+    child = box.create_fake(["read"], ["out", first + format_ndjson(call) + "".join(rest)])
     settings = json.dumps({"permissions": {"deny": ["Bash(rm *)", "Read"]}})
     done = box.claude("hi", *STREAM, "--settings", settings, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert done.init["tools"] == ["Bash"]
@@ -182,7 +182,7 @@ def test_a_denied_tool_is_not_listed_and_stops_the_turn(box):
 
 
 def test_a_mode_that_the_vendor_cannot_honour_is_refused(box):
-    child = box.fake(["record", str(box.recording)])
+    child = box.create_fake(["record", str(box.recording)])
     settings = json.dumps({"permissions": {"defaultMode": "plan"}})
     done = box.claude(*ASK, "--settings", settings, SHIM_VENDOR="acai", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "refused")
@@ -190,7 +190,7 @@ def test_a_mode_that_the_vendor_cannot_honour_is_refused(box):
 
 
 def test_a_sandbox_that_is_not_there_is_said(box):
-    child = box.fake(["out", ANSWER])
+    child = box.create_fake(["out", ANSWER])
     done = box.claude(
         *ASK, "--settings", '{"sandbox":{"enabled":true}}', SHIM_VENDOR="demo", SHIM_BIN=child
     )
@@ -199,7 +199,7 @@ def test_a_sandbox_that_is_not_there_is_said(box):
 
 
 def test_a_real_claude_reads_its_own(box):
-    box.fake(["record", str(box.recording)], name="claude")
+    box.create_fake(["record", str(box.recording)], name="claude")
     settings = json.dumps(DENY)
     box.claude(*ASK, "--settings", settings, SHIM_VENDOR="claude")
     assert f"--settings={settings}" in box.record()["arguments"]

@@ -120,7 +120,7 @@ def forgotten():
 
 def test_a_vendor_is_added_without_a_line_of_python(box):
     write(box)
-    box.fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
+    box.create_fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
     done = box.claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
     check_turns(done.stdout, False)
     assert brief(done.lines) == [
@@ -181,7 +181,7 @@ def test_an_effort_is_told_in_the_words_of_the_profile_or_not_at_all(
     added = f'  {{ when = "effort", args = ["{word}", "{{effort}}"] }},\n' if word else ""
     levels = '\nefforts = ["low", "high"]\n' if word else "\n"
     write(box, PARROT.replace(model, model + added).replace("[launch]\n", f"[launch]{levels}"))
-    box.fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
+    box.create_fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
     done = box.claude(*ASK, "--effort", asked, SHIM_VENDOR="parrot")
     assert box.record()["arguments"] == ["talk", "--calm", *told]
     assert (complaint in done.stderr) and (complaint or "no effect" not in done.stderr)
@@ -194,7 +194,7 @@ def test_a_model_that_nobody_can_be_told_is_not_said_to_answer(box):
             'model = "voice"\n', ""
         ),
     )
-    box.fake(["out", NIGHT], name="parrot")
+    box.create_fake(["out", NIGHT], name="parrot")
     done = box.claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
     assert done.init["model"] == "unknown"
     assert "--model has no effect: parrot has no flag for it" in done.stderr
@@ -202,7 +202,7 @@ def test_a_model_that_nobody_can_be_told_is_not_said_to_answer(box):
 
 def test_its_session_goes_on_under_its_own_id(box):
     write(box)
-    box.fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
+    box.create_fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
     session = box.claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
     done = box.claude("-p", "and now?", *ASK[2:], "--resume", session)
     assert done.init["session_id"] == session
@@ -252,7 +252,7 @@ echo '{end}'
 def test_an_id_that_is_not_as_the_profile_says_never_becomes_an_argument(box):
     """Threats: vendor output, session ids that become arguments."""
     write(box)
-    box.fake(
+    box.create_fake(
         ["record", str(box.recording)], ["out", NIGHT.replace("perch-7", "evil:7")], name="parrot"
     )
     session = box.claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
@@ -320,7 +320,7 @@ def test_a_profile_is_beside_the_settings_that_were_named(box):
     (elsewhere / "vendors").mkdir(parents=True)
     os.replace(path, elsewhere / "vendors" / "parrot.toml")
     (elsewhere / "config.toml").write_text('vendor = "parrot"\n')
-    box.fake(["out", NIGHT], name="parrot")
+    box.create_fake(["out", NIGHT], name="parrot")
     assert (
         box.claude(*ASK, SHIM_CONFIG=str(elsewhere / "config.toml")).result["result"]
         == "Only seeds."
@@ -351,7 +351,7 @@ def test_an_adapter_beside_the_profile_is_asked_first(box):
         "            return True\n"
         "        return False\n"
     )
-    box.fake(["out", NIGHT], name="parrot")
+    box.create_fake(["out", NIGHT], name="parrot")
     assert box.claude(*ASK, SHIM_VENDOR="parrot").result["result"] == "ONLY SEEDS."
 
 
@@ -414,7 +414,7 @@ def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
     )
     said = []
     for heard, known, told in ((100, 20, 7), (260, 40, 17)):
-        box.fake(
+        box.create_fake(
             [
                 "out",
                 night

@@ -381,7 +381,7 @@ class Box:
             name, f"{TELL_VERSION}exec cat {ROOT / 'fixtures' / case / 'vendor.ndjson'}\n"
         )
 
-    def fake(self, *steps: Sequence[Any], name: str | None = None) -> str:
+    def create_fake(self, *steps: Sequence[Any], name: str | None = None) -> str:
         """A program that does `steps` (fake_child.py), under a name on PATH or its own; its path."""
         self._count += 1
         plan = self.path / f"plan{self._count}"
@@ -400,7 +400,7 @@ class Box:
         self._count += 1
         counter = self.path / f"started{self._count}"
         counter.mkdir()
-        paths = " ".join(self.fake(*steps) for steps in plans)
+        paths = " ".join(self.create_fake(*steps) for steps in plans)
         script = f"""{TELL_VERSION}
             set -- {paths} -- "$@"
             for was in {counter}/*; do [ -e "$was" ] && [ "$2" != -- ] && shift; done

@@ -30,7 +30,7 @@ class HostingBox:
 
     def vendor(self, *steps: Any) -> None:
         """The program of the vendor does these steps, each time that it is started."""
-        self.environment["SHIM_BIN"] = self.box.fake(*steps)
+        self.environment["SHIM_BIN"] = self.box.create_fake(*steps)
 
     def claude(self, *arguments: str, **environment: str | None) -> Done:
         """The drop-in, to its end."""

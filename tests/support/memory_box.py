@@ -381,7 +381,7 @@ class MemoryBox(Box):
         self.current: MemoryRunning
         self.is_running = False
 
-    def fake(self, *steps: Sequence[Any], name: str | None = None) -> str:
+    def create_fake(self, *steps: Sequence[Any], name: str | None = None) -> str:
         return self.fakes(steps, name=name)
 
     def fakes(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
@@ -396,7 +396,7 @@ class MemoryBox(Box):
         return path
 
     def prints(self, name: str, case: str) -> str:
-        return self.fake(["cat", str(ROOT / "fixtures" / case / "vendor.ndjson")], name=name)
+        return self.create_fake(["cat", str(ROOT / "fixtures" / case / "vendor.ndjson")], name=name)
 
     def gate(self) -> Any:
         self._count += 1

@@ -134,7 +134,7 @@ class Several:
 
     def prints(self, name: str, *events: Line, code: int = 0, stderr: str = "") -> None:
         """What the program of a vendor does, whenever it is started; its last start is recorded."""
-        self.box.fake(
+        self.box.create_fake(
             ["record", str(self.recording(name))],
             ["out", format_ndjson(*events)],
             ["complain", stderr],
@@ -145,7 +145,9 @@ class Several:
     def answers(self, *names: str) -> None:
         """These vendors answer."""
         for name in names:
-            self.box.fake(["record", str(self.recording(name))], ["out", answer(name)], name=name)
+            self.box.create_fake(
+                ["record", str(self.recording(name))], ["out", answer(name)], name=name
+            )
 
     def recording(self, name: str) -> Any:
         """The file that says how a vendor was started, if it was."""

@@ -99,7 +99,7 @@ def test_a_question_waits_for_whoever_answers_it(box, hosts, start_qwen_session)
 
 def test_without_a_wish_to_be_asked_nobody_is(box, hosts, start_qwen_session):
     """A session that a frontend began asks what that frontend would have been asked, and no more."""
-    child = box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
+    child = box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
     one = start_qwen_session(child, asks=False)
     with hosts.link(one) as link:
         assert until_result(link)[-1]["result"] == "Hello."
@@ -110,7 +110,7 @@ def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(
     box, hosts, start_qwen_session, number
 ):
     held = box.lifeline()
-    child = box.fake(["say", held.path, "vendor"], *ASKING)
+    child = box.create_fake(["say", held.path, "vendor"], *ASKING)
     one = start_qwen_session(child)
     held.wait_for("vendor")
     with hosts.link(one) as link:
@@ -128,7 +128,7 @@ def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(
 
 
 def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, start_qwen_session):
-    one = start_qwen_session(box.fake(*ASKING))
+    one = start_qwen_session(box.create_fake(*ASKING))
     with hosts.link(one) as link:
         until(link, "question")
     heard = exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
@@ -137,7 +137,7 @@ def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, start_qwen_
 
 
 def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, start_qwen_session):
-    one = start_qwen_session(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    one = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
     with hosts.link(one, partial=False) as link:
         until_result(link)
         heard, going = [], True
@@ -180,7 +180,7 @@ def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(
     box, hosts, start_qwen_session
 ):
     held = box.lifeline()
-    one = start_qwen_session(box.fake(["say", held.path, "vendor"], *ASKING))
+    one = start_qwen_session(box.create_fake(["say", held.path, "vendor"], *ASKING))
     with hosts.link(one) as link:
         until(link, "question")
         os.kill(held.wait_for("vendor"), signal.SIGKILL)
@@ -193,7 +193,7 @@ def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, start_qwen_sessi
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
     gate = box.gate()
     one = start_qwen_session(
-        box.fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
+        box.create_fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
     )
     with hosts.link(one) as link:
         gate.open()
@@ -207,7 +207,7 @@ def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, start_qwen_sessi
 def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, start_qwen_session):
     """Its agent may take seconds to go: a message would be lost in them."""
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
-    one = start_qwen_session(box.fake(HELLO, ["hear", "go"], TURN, ["hang"]))
+    one = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hang"]))
     now = hosts.wait_until(
         one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("done", None)
     )
@@ -245,7 +245,7 @@ async def test_a_question_keeps_a_session_alive_without_anybody(host_runtime):
 
 
 def test_a_real_claude_is_served_like_any_other(box, hosts):
-    child = box.fake(
+    child = box.create_fake(
         ["hear", "go"], ["out", PASSED], ["hear", "again"], ["out", PASSED], ["hear", "never"]
     )
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=child)
@@ -264,7 +264,7 @@ def test_a_real_claude_is_served_like_any_other(box, hosts):
 )
 def test_a_real_claude_begins_in_the_mode_of_its_settings(box, hosts, flags, mode):
     """Before its first turn it says none, and a frontend that forbids more is to be told so."""
-    hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=box.fake(["hear", "never"]))
+    hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=box.create_fake(["hear", "never"]))
     folder = hosts.cwd.parent / ".claude"
     folder.mkdir()
     (folder / "settings.json").write_text('{"permissions": {"defaultMode": "acceptEdits"}}')
@@ -274,7 +274,7 @@ def test_a_real_claude_begins_in_the_mode_of_its_settings(box, hosts, flags, mod
 
 @pytest.mark.parametrize(("vendor", "again"), [("claude", True), ("qwen", False)])
 def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, vendor, again):
-    child = box.fake(
+    child = box.create_fake(
         *([] if again else [HELLO]),
         ["hear", "go"],
         ["out", PASSED] if again else TURN,
@@ -297,7 +297,7 @@ def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, 
 
 def test_a_place_that_is_taken_away_ends_the_host(box, hosts, start_qwen_session):
     settings(hosts, OFTEN)
-    one = start_qwen_session(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    one = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
     with hosts.link(one) as link:
         until_result(link)
         os.rename(one.folder, one.folder + "-away")
@@ -355,7 +355,7 @@ def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
 def test_the_facts_of_a_session_follow_its_turns(box, hosts, start_qwen_session):
     gate = box.gate()
     one = start_qwen_session(
-        box.fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
+        box.create_fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
     )
     hosts.wait_until(
         one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("working", "busy")
@@ -370,7 +370,7 @@ def test_the_facts_of_a_session_follow_its_turns(box, hosts, start_qwen_session)
 
 
 def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, start_qwen_session):
-    one = start_qwen_session(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    one = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
     with hosts.link(one, partial=False) as link:
         until_result(link)
     with hosts.link(one, partial=False) as link:
@@ -390,7 +390,7 @@ def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, start_qwen
     """
     settings(hosts, "permission_timeout = 0.3\n")
     gate, (hello, go, *rest) = box.gate(), asking_steps(box, returns("no", failed=True))
-    one = start_qwen_session(box.fake(hello, go, ["wait", gate.path], *rest))
+    one = start_qwen_session(box.create_fake(hello, go, ["wait", gate.path], *rest))
     with hosts.link(one) as link:
         gate.open()
         question = until(link, "question")
@@ -407,7 +407,7 @@ def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, start_qwen
 def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, start_qwen_session):
     message = {"kind": "message", "id": "0a0a0a0a-0000-4000-8000-000000000000"}
     message |= {"message": {"role": "user", "content": "go"}}
-    child = box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
+    child = box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
     one = start_qwen_session(child, prompt=None)
     with hosts.link(one) as link:
         link.send_frame_blocking(message)
@@ -423,7 +423,7 @@ def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, st
 
 def test_a_log_that_is_no_folder_is_told(box, hosts, start_qwen_session):
     one = start_qwen_session(
-        box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION
+        box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION
     )
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     folder = os.path.join(hosts.ended(one).folder, "log")
@@ -441,7 +441,8 @@ def lives_of_a_real_claude(box, hosts, *, says, **wanted):
     """The arguments of two lives of a session, of which the first says a turn, or nothing."""
     told, turn = ["record", str(box.recording)], [["out", PASSED]] if says else []
     hosts.environment.update(
-        SHIM_VENDOR="claude", SHIM_BIN=box.fake(told, ["hear", "go"], *turn, ["hear", "never"])
+        SHIM_VENDOR="claude",
+        SHIM_BIN=box.create_fake(told, ["hear", "go"], *turn, ["hear", "never"]),
     )
     one, found = hosts.start("go", SESSION, beginning=(AT,), **wanted), list[list[str]]()
     for _ in range(2):
@@ -486,7 +487,7 @@ def test_a_session_that_goes_on_from_an_earlier_message_does_so_once(box, hosts)
 
 def test_settings_that_are_said_as_json_are_no_word_of_a_real_claudes_command(box, hosts):
     """Other users see a child's words, and a word has at most 128 KiB."""
-    child = box.fake(["record", str(box.recording)], ["hear", "never"])
+    child = box.create_fake(["record", str(box.recording)], ["hear", "never"])
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=child)
     said = '{"env": {"KEY": "' + "x" * 200_000 + '"}}'
     one = hosts.start("go", arguments=("--settings", said))

@@ -314,7 +314,9 @@ def test_a_run_that_was_recorded_is_cut_into_its_fixture(box, name):
     one = case(name)
     path = box.path / "run.cast"
     ended = ["leave", one.exit.code]
-    fake = box.fake(["cat", str(one.folder / "vendor.ndjson")], ["complain", one.stderr], ended)
+    fake = box.create_fake(
+        ["cat", str(one.folder / "vendor.ndjson")], ["complain", one.stderr], ended
+    )
     record = ("--shim-record", str(path))
     box.claude(
         "-p", "hi", *STREAM, *record, SHIM_VENDOR=one.vendor, SHIM_BIN=fake, SHIM_REDACT="none"

@@ -35,7 +35,7 @@ def demo(box):
     """The bundled vendor with a program of ours: answers at once."""
     return {
         "SHIM_VENDOR": "demo",
-        "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER]),
+        "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER]),
     }
 
 
@@ -110,7 +110,7 @@ def test_text_is_the_answer_and_a_newline(box, demo):
     "words", [STREAM, ("--output-format", "json"), ()], ids=["stream", "json", "text"]
 )
 def test_an_error_is_exit_1_in_every_format(box, words):
-    failing = box.fake(["leave", 3])
+    failing = box.create_fake(["leave", 3])
     done = box.claude("-p", "hi", *words, SHIM_VENDOR="demo", SHIM_BIN=failing)
     assert done.status == 1
     assert b"exited with code 3" in done.stdout
@@ -290,7 +290,9 @@ def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
 )
 def test_a_typo_in_the_settings_refuses_the_turn_with_file_and_line(box, toml, said):
     box.settings(toml + "\n")
-    done = run_refused_turn(box, *ASK, SHIM_VENDOR="acai", SHIM_BIN=box.fake(["out", ANSWER]))
+    done = run_refused_turn(
+        box, *ASK, SHIM_VENDOR="acai", SHIM_BIN=box.create_fake(["out", ANSWER])
+    )
     assert (done.status, done.cause) == (1, "refused")
     assert said.replace("FILE", str(box.config)) in done.stderr
     assert said.replace("FILE", str(box.config)) in done.result["errors"][0]
@@ -586,7 +588,7 @@ def test_where_no_session_was_held_continue_begins_one(box):
 
 def test_an_unknown_session_is_said_at_once_and_starts_nothing(box):
     """F7"""
-    child = box.fake(["record", str(box.recording)])
+    child = box.create_fake(["record", str(box.recording)])
     for flags, error in (
         (("--resume", U), f"No conversation found with session ID: {U}"),
         (("--resume=nonsense",), 'Provided value "nonsense" is not a UUID'),
@@ -670,7 +672,7 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
         ["wait", gate.path],
         ["out", "".join(events[1:])],
     )
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
     with box.running(*ASK, "--disallowedTools=Bash", environment=environment) as dropin:
         done = dropin.finish()
     assert lifeline.wait_for("child") and lifeline.gone()
@@ -681,7 +683,7 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
 
 @pytest.mark.parametrize("rule", ["Bash", "Bash(*)", "Bash(:*)", "Bash()"])
 def test_a_tool_that_is_denied_as_a_whole_is_kept_from_a_vendor_with_filters(box, rule):
-    box.fake(["record", str(box.recording)], name="qwen")
+    box.create_fake(["record", str(box.recording)], name="qwen")
     box.claude(*ASK, f"--disallowedTools={rule}", SHIM_VENDOR="qwen")
     assert "--exclude-tools=run_shell_command" in box.record()["arguments"]
 
@@ -727,7 +729,7 @@ def _blocks(line):
 
 def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
     box.settings('[tools]\ndeny = ["Bash"]\n')
-    box.fake(["record", str(box.recording)], name="claude")
+    box.create_fake(["record", str(box.recording)], name="claude")
     box.claude(*ASK, "--disallowedTools=Read", SHIM_VENDOR="claude")
     assert {"--disallowedTools=Read", "--disallowedTools=Bash"} <= set(box.record()["arguments"])
 
@@ -839,7 +841,7 @@ def read_log_events(done):
 
 
 def test_a_debug_log_has_the_command_the_times_the_end_of_stderr_and_what_chose_the_vendor(box):
-    child = box.fake(["read"], ["complain", "deep trouble\n"], ["out", ANSWER])
+    child = box.create_fake(["read"], ["complain", "deep trouble\n"], ["out", ANSWER])
     environment = {"SHIM_VENDOR": "pi", "SHIM_BIN": child, "SHIM_ARGS": "--api-key hush"}
     done = box.claude(*ASK, "--shim-log", "debug", **environment)
     found = read_log_events(done)
@@ -866,10 +868,12 @@ def test_an_info_log_has_none_of_that(box, demo):
 
 def test_two_turns_at_once_do_not_wait_for_each_other(box):
     gate = box.gate()
-    waiting = box.fake(["wait", gate.path], ["out", ANSWER])
+    waiting = box.create_fake(["wait", gate.path], ["out", ANSWER])
     with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": waiting}) as slow:
         assert (
-            box.claude("-p", "hi", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER])).status
+            box.claude(
+                "-p", "hi", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
+            ).status
             == 0
         )
         gate.open()

@@ -16,7 +16,7 @@ def test_a_forbidden_second_call_stops_the_child(box, vendor, identity):
     calls, _ = STREAMS[vendor](identity)
     printed = "".join(json.dumps(event) + "\n" for event in calls)
     lifeline, gate = box.lifeline(), box.gate()
-    child = box.fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
+    child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
     words = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
     with box.running(*words, environment={"SHIM_VENDOR": vendor, "SHIM_BIN": child}) as dropin:
         done = dropin.finish()
@@ -57,7 +57,7 @@ def test_a_forbidden_call_that_a_nested_agent_ran_stops_the_child(box):
     ]
     lifeline, gate = box.lifeline(), box.gate()
     printed = "".join(json.dumps(each) + "\n" for each in events)
-    child = box.fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
+    child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
     words = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
     with box.running(*words, environment={"SHIM_VENDOR": "qwen", "SHIM_BIN": child}) as dropin:
         done = dropin.finish()

@@ -166,7 +166,7 @@ def test_the_list_of_a_folder_has_those_at_or_below_it(desk, session):
 
 def test_a_killed_host_is_listed_as_failed(desk, session):
     """B17, and never as working."""
-    desk.environment["SHIM_BIN"] = desk.box.fake(["hang"])
+    desk.environment["SHIM_BIN"] = desk.box.create_fake(["hang"])
     begun = desk.start("hi")
     pid = desk.wait_until(begun, lambda now: now.metadata["status"] == "busy").metadata["pid"]
     os.kill(pid, signal.SIGKILL)
@@ -248,7 +248,7 @@ def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
     from shim.bridge import stop
 
     monkeypatch.setattr(stop, "SIGTERM_TIMEOUT_S", 0.2)
-    desk.environment["SHIM_BIN"] = desk.box.fake(["hang"])
+    desk.environment["SHIM_BIN"] = desk.box.create_fake(["hang"])
     one = desk.start("hi")
     with desk.halted(one):
         assert stop.stop_hosts([desk.now(one)], desk.environment) == []

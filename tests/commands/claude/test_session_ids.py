@@ -20,7 +20,7 @@ NOBODY = "99999999-2222-4333-8444-555555555555"
 def run(box):
     environment = {
         "SHIM_VENDOR": "demo",
-        "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", IDLE]),
+        "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE]),
     }
     return lambda *flags: box.claude(*CONVERSE, *flags, stdin=stdin(user("hi")), **environment)
 

@@ -23,7 +23,8 @@ RESULT = {"type": "result", "id": "c1", "output": "a.txt"}
 def start(box, *words, child=None, stdin=b"", **environment):
     """`yume-cli start WORDS`, to its end, with a demo vendor that is `child`."""
     environment = {
-        "SHIM_BIN": child or box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
+        "SHIM_BIN": child
+        or box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
     } | environment
     flags = () if "--provider" in words else ("--provider", "demo")
     return box.shim(
@@ -74,13 +75,13 @@ def test_the_child_works_in_the_given_folder(box):
 
 def test_a_prompt_with_nobody_behind_stdin(box):
     with start_with_open_stdin(
-        box, box.fake(["out", ANSWER]), "--prompt", "x", stdin=subprocess.DEVNULL
+        box, box.create_fake(["out", ANSWER]), "--prompt", "x", stdin=subprocess.DEVNULL
     ) as running:
         check_flat(running.finish().stdout)
 
 
 def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
-    child = box.fake(
+    child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("Hel"), build_text_event("lo."), END)]
     )
     assert short(start(box, "--prompt", "x", child=child).lines)[1:3] == ["text Hel", "text lo."]
@@ -88,7 +89,7 @@ def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
 
 def test_every_line_is_flushed_when_it_comes(box):
     gate = box.gate()
-    child = box.fake(
+    child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("now"))],
         ["wait", gate.path],
         ["out", format_ndjson(END)],
@@ -100,7 +101,7 @@ def test_every_line_is_flushed_when_it_comes(box):
 
 
 def test_a_turn_through_the_door_of_claude(box):
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
     for flags, more in ((("--shim-dialect", "yume"), {}), ((), {"SHIM_DIALECT": "yume"})):
         done = box.claude(*ASK, *flags, **environment, **more)
         assert short(check_flat(done.stdout)[0])[1] == "text Hello."
@@ -108,11 +109,11 @@ def test_a_turn_through_the_door_of_claude(box):
 
 def test_the_dialect_may_stand_in_the_settings(box):
     box.settings('dialect = "yume"\nvendor = "demo"\n')
-    check_flat(box.claude(*ASK, SHIM_BIN=box.fake(["out", ANSWER])).stdout)
+    check_flat(box.claude(*ASK, SHIM_BIN=box.create_fake(["out", ANSWER])).stdout)
 
 
 def test_claudes_dialect_has_no_flat_line(box):
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert [line["type"] for line in done.lines] == [
         "system",
         "assistant",
@@ -130,7 +131,9 @@ def test_a_real_claude_comes_out_flat_too(box, case):
 
 
 def test_a_real_claude_goes_on_with_its_own_session(box):
-    child = box.fake(["record", str(box.recording)], ["cat", _fixture("claude/2.1.327-text")])
+    child = box.create_fake(
+        ["record", str(box.recording)], ["cat", _fixture("claude/2.1.327-text")]
+    )
     first = start(box, "--provider", "claude", "--prompt", "x", child=child)
     assert "--include-partial-messages" in box.record()["arguments"]
     session = first.init["session_id"]
@@ -147,7 +150,10 @@ def _fixture(name):
 def test_a_huge_result_is_cut_with_the_whole_in_a_file(box):
     result = RESULT | {"output": "x" * 400_000}
     done = start(
-        box, "--prompt", "x", child=box.fake(["out", format_ndjson(START, CALL, result, END)])
+        box,
+        "--prompt",
+        "x",
+        child=box.create_fake(["out", format_ndjson(START, CALL, result, END)]),
     )
     (turn,) = check_flat(done.stdout)
     (said,) = (line["content"] for line in turn if line["type"] == "tool_result")
@@ -176,7 +182,7 @@ def test_the_tabs_id_is_known_again_with_every_turn(box):
 
 
 def _session(box):
-    return box.fake(
+    return box.create_fake(
         ["record", str(box.recording)],
         ["out", format_ndjson(START | {"session": "vendor-1"}, build_text_event("x"), END)],
     )
@@ -235,7 +241,7 @@ def test_history_lists_find_the_session_in_claudes_lines(box):
         build_text_event("Bye."),
         END,
     )
-    start(box, "--session-id", U, "--prompt", "hi there", child=box.fake(["out", answer]))
+    start(box, "--session-id", U, "--prompt", "hi there", child=box.create_fake(["out", answer]))
     (path,) = (box.home / ".claude" / "projects").glob(f"*/{U}.jsonl")
     kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     messages = [line["message"]["content"] for line in kept if "message" in line]
@@ -308,7 +314,7 @@ def test_r15_an_unknown_mode_is_the_default_and_never_fatal(box):
     assert (done.status, done.init["permissionMode"]) == (0, "default")
     assert "is not known: default" in done.stderr
     through = box.claude(*ASK, "--permission-mode", "yolo", SHIM_DIALECT="yume", SHIM_VENDOR="demo",
-                         SHIM_BIN=box.fake(["out", ANSWER]))  # fmt: skip
+                         SHIM_BIN=box.create_fake(["out", ANSWER]))  # fmt: skip
     assert through.status == 0
     assert box.claude(*ASK, "--permission-mode", "yolo", SHIM_VENDOR="demo").status == 1, (
         "Claude's dialect refuses it"
@@ -341,7 +347,7 @@ def test_r10_a_vendor_that_is_not_logged_in_is_a_system_error(box):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_in_a_result(box, number):
-    child = box.fake(
+    child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("half"))], ["exit_on", "SIGINT", 1], ["hang"]
     )
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
@@ -435,7 +441,7 @@ def test_r11_a_vendor_that_cannot_start_again_says_so(box):
 
 def test_r11_a_vendor_that_stays_is_told_again(box):
     lost = result(error="[API Error: Connection error.]")
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, says("half"), lost)],
@@ -474,7 +480,9 @@ def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
 
 
 def test_frames_that_are_there_before_we_are_are_heard(box):
-    child = box.fake(["out", format_ndjson(START | {"session": "v"}, build_text_event("x"), END)])
+    child = box.create_fake(
+        ["out", format_ndjson(START | {"session": "v"}, build_text_event("x"), END)]
+    )
     done = start(
         box, child=child, stdin=b"\n$\n" + frames(user("one"), {"type": "dance"}, user("two"))
     )
@@ -486,7 +494,7 @@ def test_frames_that_are_there_before_we_are_are_heard(box):
     "words", [b"half \\ud83d", b"caf\xe9", b"a\tb"], ids=["half a character", "bytes", "a tab"]
 )
 def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, words):
-    with start_with_open_stdin(box, box.fake(["read"], ["out", ANSWER])) as running:
+    with start_with_open_stdin(box, box.create_fake(["read"], ["out", ANSWER])) as running:
         running.process.stdin.write(b'{"type":"user","content":"%b"}\n' % words)
         running.process.stdin.flush()
         running.read_until(b'"message_stop"')
@@ -515,7 +523,7 @@ def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
 
 
 def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
-    child = box.fake(
+    child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("half"))], ["exit_on", "SIGINT", 1], ["hang"]
     )
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
@@ -548,7 +556,7 @@ AFTER = ["out", format_ndjson(returns("made it"), says("After."), result("After.
 
 @pytest.mark.parametrize("prompt", [True, False], ids=["per turn", "persistent"])
 def test_an_approved_call_runs(box, prompt):
-    child = box.fake(*BOTH, AFTER, ["record", str(box.recording)], ["hear", "never"])
+    child = box.create_fake(*BOTH, AFTER, ["record", str(box.recording)], ["hear", "never"])
     words = ("--prompt", "go") if prompt else ()
     with start_with_open_stdin(
         box, child, "--permission-mode", "interactive", *words, vendor="qwen"
@@ -575,7 +583,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(box):
             returns("the vendor's words", failed=True), says("Then not."), result("Then not.")
         ),
     ]
-    child = box.fake(*BOTH, denied, ["record", str(box.recording)], ["hear", "never"])
+    child = box.create_fake(*BOTH, denied, ["record", str(box.recording)], ["hear", "never"])
     with start_with_open_stdin(
         box, child, "--permission-mode", "interactive", vendor="qwen"
     ) as running:
@@ -591,7 +599,7 @@ def test_r14_a_frontend_that_hangs_up_denies(box):
         "out",
         format_ndjson(returns("no", failed=True), says("Then not."), result("Then not.")),
     ]
-    child = box.fake(*BOTH, denied, ["hear", "never"])
+    child = box.create_fake(*BOTH, denied, ["hear", "never"])
     with start_with_open_stdin(
         box, child, "--permission-mode", "interactive", vendor="qwen"
     ) as running:
@@ -607,7 +615,7 @@ def test_r14_an_approval_that_never_comes_is_a_denial(box):
         "out",
         format_ndjson(returns("no", failed=True), says("Then not."), result("Then not.")),
     ]
-    child = box.fake(*BOTH, denied, ["hear", "never"])
+    child = box.create_fake(*BOTH, denied, ["hear", "never"])
     code = (
         "import sys; from shim.core.yume import control; control.YumeControl.patience = 0.05; "
         "from shim.commands.claude.yume_cli import main; sys.exit(main(sys.argv[1:], {}))"
@@ -631,7 +639,7 @@ def test_without_interactive_nobody_is_asked(box):
         "out",
         format_ndjson(returns("no", failed=True), says("Then not."), result("Then not.")),
     ]
-    child = box.fake(*BOTH, denied, ["hear", "never"])
+    child = box.create_fake(*BOTH, denied, ["hear", "never"])
     with start_with_open_stdin(box, child, vendor="qwen") as running:
         running.say(user("go"))
         (turn,) = check_flat(running.hang_up().stdout)
@@ -647,13 +655,13 @@ COMMAND = f"printf {SECRET} > token"
 def _secretive(box):
     said = ["out", format_ndjson(INIT, calls(command=COMMAND), asks(command=COMMAND))]
     after = ["out", format_ndjson(returns(SECRET), says(f"It is {SECRET}."), result("After."))]
-    return box.fake(
+    return box.create_fake(
         HELLO, ["hear", "go"], said, ["hear", "control_response"], after, ["hear", "never"]
     )
 
 
 def test_secrets_are_left_out_unless_it_is_said_otherwise_and_counted_on_stderr(box):
-    child = box.fake(
+    child = box.create_fake(
         ["read"],
         [
             "out",
@@ -696,7 +704,7 @@ def test_a_call_that_nobody_is_asked_about_says_no_secrets(box):
 
 
 def test_a_session_of_a_vendor_that_stays_is_its_own(box):
-    child = box.fake(
+    child = box.create_fake(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT, says("x"), result("x"))],
@@ -720,7 +728,7 @@ def test_a_real_claude_asks_and_is_answered(box, approved):
     before, behind = _split_recording(
         f"claude/2.1.327-perm-stdio-{'allow' if approved else 'deny'}"
     )
-    child = box.fake(
+    child = box.create_fake(
         HELLO, ["hear", '"user"'], ["out", before], ["hear", "control_response"], ["out", behind],
         ["record", str(box.recording)], ["hear", "never"],
     )  # fmt: skip
@@ -761,7 +769,7 @@ def run(path, *words, **options):
 
 def test_the_installed_binary_answers_as_yume_calls_it(box):
     path, _ = install_drop_in(str(box.bin), "yume-cli", {"vendor": "demo"}, force=False)
-    environment = box.environment(SHIM_BIN=box.fake(["out", ANSWER]))
+    environment = box.environment(SHIM_BIN=box.create_fake(["out", ANSWER]))
     done = run(path, "start", "--prompt", "hi", env=environment, cwd=box.cwd)
     assert done.returncode == 0, done.stderr
     check_flat(done.stdout)
@@ -778,7 +786,7 @@ def test_a_claude_that_was_installed_with_the_dialect_speaks_it(box):
     path, _ = install_drop_in(
         str(box.bin), "claude", {"vendor": "demo", "dialect": "yume"}, force=False
     )
-    environment = box.environment(SHIM_BIN=box.fake(["out", ANSWER]))
+    environment = box.environment(SHIM_BIN=box.create_fake(["out", ANSWER]))
     check_flat(run(path, *ASK, env=environment, cwd=box.cwd).stdout)
     other = run(path, *ASK, "--shim-dialect", "claude", env=environment, cwd=box.cwd)
     assert b'"type":"assistant"' in other.stdout
@@ -793,7 +801,7 @@ def test_translate_speaks_it_too(box):
 
 
 def test_what_is_drawn_for_a_person_does_not_depend_on_it(box):
-    environment = box.environment(SHIM_DIALECT="yume", SHIM_BIN=box.fake(["out", ANSWER]))
+    environment = box.environment(SHIM_DIALECT="yume", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert b"Hello." in box.shim("run", "-v", "demo", "hi", environment=environment).stdout
 
 
@@ -809,7 +817,7 @@ def test_the_modules_of_yume_are_imported_only_for_yume(box):
         "except SystemExit: pass\n"
         "sys.stderr.write(' '.join(sorted(m for m in sys.modules if m.startswith('shim.core.yume.'))))"
     )
-    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     done = run(sys.executable, "-c", code, "claude", *ASK, env=environment, cwd=os.getcwd())
     assert done.stderr == b""
     environment["SHIM_DIALECT"] = "yume"
@@ -819,7 +827,7 @@ def test_the_modules_of_yume_are_imported_only_for_yume(box):
 
 @pytest.mark.parametrize("base", ["http://127.0.0.1:9/v1", ""])
 def test_another_address_of_the_api_goes_where_the_vendor_reads_it(box, base):
-    child = box.fake(["record", str(box.recording)], ["cat", _fixture("qwen/0.24.4-text")])
+    child = box.create_fake(["record", str(box.recording)], ["cat", _fixture("qwen/0.24.4-text")])
     words = ("--api-base", base) if base else ()
     start(box, "--provider", "qwen", "--prompt", "x", *words, child=child)
     assert box.record()["environment"].get("OPENAI_BASE_URL", "") == base

@@ -275,7 +275,11 @@ def test_a_program_of_the_settings_goes_before_the_file_that_was_replaced(box, b
 def test_node_runs_it_as_a_module_and_as_a_script(box, cli, kind):
     cli.with_name("package.json").write_text(json.dumps({"type": kind}))
     install_into(str(cli), DEMO)
-    environment = {"DEMO": "x", "SHIM_BIN": box.fake(["out", ANSWER]), "PATH": os.environ["PATH"]}
+    environment = {
+        "DEMO": "x",
+        "SHIM_BIN": box.create_fake(["out", ANSWER]),
+        "PATH": os.environ["PATH"],
+    }
     done = run([NODE, str(cli), *ASK], box, **environment)
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout.splitlines()[0])["shim"]["vendor"] == "demo"
@@ -288,7 +292,7 @@ def test_node_runs_it_as_a_module_and_as_a_script(box, cli, kind):
 def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
     install_into(str(cli), DEMO)
     cli.write_text(re.sub(r"(?m)^if \(typeof", f"{without}if (typeof", cli.read_text()))
-    vendor = box.fake(["out", format_ndjson(START, build_text_event("Hello."))], ["hang"])
+    vendor = box.create_fake(["out", format_ndjson(START, build_text_event("Hello."))], ["hang"])
     environment = box.environment(SHIM_BIN=vendor, PATH=os.environ["PATH"])
     with subprocess.Popen(
         [str(NODE), str(cli), *ASK],

@@ -28,7 +28,7 @@ def waiting_session(desk):
         ["hear", "more"],
         ["out", format_ndjson(INIT, says("More."), result("More."))],
     )
-    desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": desk.box.fake(*plan)}
+    desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": desk.box.create_fake(*plan)}
     one = desk.start("go", vendor="qwen", name="asker")
     return desk.wait_until(one, lambda now: now.metadata["waitingFor"])
 

@@ -59,7 +59,7 @@ def test_the_whole_command_is_shown(run_explain):
 def test_it_is_the_command_that_a_turn_starts(box, run_explain):
     flags = ("-p", "do it now", "--shim-vendor", "pi", "--model", "m1", "--permission-mode", "plan")
     found = run_explain(*flags)
-    child = box.fake(["read"], ["record", str(box.recording)])
+    child = box.create_fake(["read"], ["record", str(box.recording)])
     box.claude(*flags, SHIM_BIN=child)
     ran = box.record()
     assert found["argv"][1:] == ran["arguments"]
@@ -193,7 +193,7 @@ def test_what_is_printed_cannot_command_a_terminal(box):
         "x\x1b]0;owned\x07",
         "--shim-explain",
         SHIM_VENDOR="pi",
-        SHIM_BIN=box.fake(["out", ANSWER]),
+        SHIM_BIN=box.create_fake(["out", ANSWER]),
     )
     assert done.status == 0 and b"\x1b" not in done.stdout
 
@@ -204,7 +204,7 @@ def test_the_turn_is_not_explained_where_the_words_are_the_prompt(box):
         "--",
         "--shim-explain",
         SHIM_VENDOR="demo",
-        SHIM_BIN=box.fake(["read"], ["out", ANSWER]),
+        SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]),
     )
     assert done.status == 0 and b"Hello." in done.stdout
 

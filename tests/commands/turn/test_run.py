@@ -49,7 +49,7 @@ def test_ctrl_c_interrupts_a_turn_of_the_demo(keyboard):
 
 def test_one_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
     lifeline = box.lifeline()
-    child = box.fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
+    child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
         terminal.until("Hello.")
         terminal.type(CTRL_C)
@@ -62,7 +62,7 @@ def test_one_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
 
 def test_a_second_ctrl_c_ends_at_once(box, keyboard):
     lifeline = box.lifeline()
-    child = box.fake(
+    child = box.create_fake(
         ["ignore", "SIGINT", "SIGTERM"], ["say", lifeline.path, "up"], ["out", HELD], ["hang"]
     )
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
@@ -81,7 +81,7 @@ def test_a_second_ctrl_c_ends_at_once(box, keyboard):
 
 def test_ctrl_c_before_the_vendor_has_said_anything_leaves_nothing(box, keyboard):
     lifeline = box.lifeline()
-    child = box.fake(["say", lifeline.path, "up"], ["hang"])
+    child = box.create_fake(["say", lifeline.path, "up"], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
         lifeline.wait_for("up")
         terminal.type(CTRL_C)
@@ -100,7 +100,7 @@ def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(
     box, keyboard, name, status
 ):
     lifeline = box.lifeline()
-    child = box.fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
+    child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
         terminal.until("Hello.")
         terminal.process.send_signal(getattr(signal, name))
@@ -110,7 +110,7 @@ def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(
 
 def test_a_reader_that_has_seen_enough_ends_the_turn(box):
     lifeline = box.lifeline()
-    child = box.fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
+    child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     options = {"cwd": box.cwd, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
     with start_shim(
         ["run", "-v", "demo", "hi"], env=box.environment(SHIM_BIN=child), **options
@@ -134,7 +134,7 @@ def build_asking_child(box, command="touch x", *, again=()):
         ["out", format_ndjson(INIT, calls(command=command), asks(command=command))],
     ]
     steps += [["hear", '"control_response"'], *again, ["record", str(box.recording)]]
-    return box.fake(
+    return box.create_fake(
         *steps, ["out", format_ndjson(returns("ok"), says("Done."), result())], ["hear", "never"]
     )
 
@@ -189,7 +189,7 @@ def test_what_was_typed_before_the_question_is_no_answer(box, keyboard):
 
 def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
     gate = box.gate()
-    child = box.fake(["hear", '"user"'], ["out", format_ndjson(INIT, says("I look."))], ["wait", gate.path],
+    child = box.create_fake(["hear", '"user"'], ["out", format_ndjson(INIT, says("I look."))], ["wait", gate.path],
                      ["out", format_ndjson(says("Done."), result("Done."))])  # fmt: skip
     with keyboard("run", "-v", "qwen", "go", SHIM_BIN=child) as terminal:
         terminal.until("I look.")
@@ -200,7 +200,7 @@ def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
 
 
 def test_a_terminal_without_echo_has_no_echo_after_the_turn(box, keyboard):
-    child = box.fake(
+    child = box.create_fake(
         ["hear", '"user"'], ["out", format_ndjson(INIT, says("Done."), result("Done."))]
     )
     with keyboard("run", "-v", "qwen", "go", echo=False, SHIM_BIN=child) as terminal:
@@ -222,7 +222,7 @@ def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
         ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", '"interrupt"'],
     ]
-    child = box.fake(*steps, ["out", CANCELLED], ["hear", "never"])
+    child = box.create_fake(*steps, ["out", CANCELLED], ["hear", "never"])
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=child) as terminal:
         terminal.until("n = no")
         terminal.type(CTRL_C)
@@ -268,7 +268,7 @@ def test_a_rule_of_the_command_line_spares_the_question(box):
 
 
 def test_the_installed_vendor_answers(box):
-    child = box.fake(["read"], ["out", ANSWER])
+    child = box.create_fake(["read"], ["out", ANSWER])
     environment = box.environment(SHIM_BIN=child)
     assert (
         box.shim(
@@ -281,7 +281,7 @@ def test_the_installed_vendor_answers(box):
 
 
 def test_the_installed_vendor_answers_also_where_path_does_not_find_it(box):
-    environment = box.environment(SHIM_BIN=box.fake(["read"], ["out", ANSWER]))
+    environment = box.environment(SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
     assert box.shim("install", "--vendor", "demo", environment=environment).status == 0
     assert box.shim("run", "hi", environment=environment).status == 0
 
@@ -289,7 +289,7 @@ def test_the_installed_vendor_answers_also_where_path_does_not_find_it(box):
 def test_a_session_goes_on(box):
     answer = format_ndjson(START | {"session": "s1"}, build_text_event("Hello."), END)
     environment = box.environment(
-        SHIM_BIN=box.fake(["read"], ["record", str(box.recording)], ["out", answer])
+        SHIM_BIN=box.create_fake(["read"], ["record", str(box.recording)], ["out", answer])
     )
     assert box.shim("run", "-v", "demo", "one", environment=environment).status == 0
     (session,) = (box.state / "sessions").iterdir()
@@ -299,7 +299,7 @@ def test_a_session_goes_on(box):
 
 
 def test_a_run_is_recorded_where_it_is_said(box):
-    environment = box.environment(SHIM_BIN=box.fake(["read"], ["out", ANSWER]))
+    environment = box.environment(SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
     assert (
         box.shim(
             "run", "-v", "demo", "--record", str(box.path / "a.cast"), "hi", environment=environment
@@ -337,7 +337,7 @@ def test_a_turn_that_cannot_begin_says_why_once_and_draws_no_time(box, words):
 
 
 def test_an_error_of_the_vendor_is_said_once(box):
-    child = box.fake(["complain", "no key is set\n"], ["leave", 3])
+    child = box.create_fake(["complain", "no key is set\n"], ["leave", 3])
     done = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=child))
     assert done.status == 1
     assert (done.stdout.decode() + done.stderr).count("no key is set") == 1

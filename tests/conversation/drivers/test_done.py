@@ -128,7 +128,7 @@ def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
         memory_box.lifeline(),
         memory_box.gate(),
     )
-    child = memory_box.fake(
+    child = memory_box.create_fake(
         ["read"],
         ["out", (PI_HEAD + pi_delta("hi") + pi_end("hi") + PI_TAIL).decode()],
         ["wait", done_for_now.path],
@@ -160,7 +160,7 @@ def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
         ["out", words.decode()],
         ["hang"],
     ]
-    done = box.claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.fake(*steps))
+    done = box.claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.create_fake(*steps))
     assert lifeline.gone()
     assert (done.result["result"], done.cause, done.status) == ("hi", "clean", 0)
 
@@ -176,7 +176,7 @@ def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(memory_box):
             END,
         )
     )
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.fake(["cat", str(path)])}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.create_fake(["cat", str(path)])}
     with memory_box.running(*ASK, stdout=subprocess.PIPE, environment=environment) as running:
         running.read_until(b"init")
         running.pass_time(1000)

@@ -273,7 +273,7 @@ def build_valid_vendor(box):
     said = format_ndjson(START, build_text_event(f"```json\n{GOOD}\n```"), END)
     return {
         "SHIM_VENDOR": "demo",
-        "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", said]),
+        "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", said]),
     }
 
 
@@ -291,14 +291,14 @@ def test_contract_f11_text_output_is_the_object_alone(box):
 
 
 def test_an_answer_that_does_not_fit_is_exit_1(box):
-    standin = box.fake(["read"], ["out", ANSWER])
+    standin = box.create_fake(["read"], ["out", ANSWER])
     done = box.claude(*ASK, "--json-schema", SCHEMA, SHIM_VENDOR="demo", SHIM_BIN=standin)
     assert (done.status, done.result["is_error"]) == (1, True)
 
 
 @pytest.mark.parametrize("vendor", ["demo", "qwen"])
 def test_contract_11_a_broken_schema_is_refused_before_anything_starts(box, vendor):
-    standin = box.fake(["record", str(box.recording)])
+    standin = box.create_fake(["record", str(box.recording)])
     done = box.claude(*ASK, "--json-schema", "{bad", SHIM_VENDOR=vendor, SHIM_BIN=standin)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(
@@ -309,7 +309,7 @@ def test_contract_11_a_broken_schema_is_refused_before_anything_starts(box, vend
 
 def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box):
     said = format_ndjson(START | {"session": "5" * 8}, build_text_event(GOOD), END)
-    standin = box.fake(["read"], ["record", str(box.recording)], ["out", said])
+    standin = box.create_fake(["read"], ["record", str(box.recording)], ["out", said])
     message = (
         json.dumps({"type": "user", "message": {"role": "user", "content": "and now?"}}).encode()
         + b"\n"
@@ -330,7 +330,7 @@ def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box)
 
 
 def test_a_vendor_that_keeps_to_schemas_itself_is_given_the_flag(box):
-    standin = box.fake(["read"], ["record", str(box.recording)])
+    standin = box.create_fake(["read"], ["record", str(box.recording)])
     box.claude(*ASK, "--json-schema", SCHEMA, SHIM_VENDOR="qwen", SHIM_BIN=standin)
     record = box.record()
     assert record["stdin"] == "hi"

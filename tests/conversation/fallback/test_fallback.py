@@ -93,7 +93,7 @@ def test_the_next_vendor_answers_where_one(several, how):
     ],
 )
 def test_the_next_vendor_answers_where_one_dies_at_once(several, steps, cause):
-    several.box.fake(*steps, name="ant")
+    several.box.create_fake(*steps, name="ant")
     several.answers("bee")
     done = several.box.claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.init)) == (
@@ -131,7 +131,7 @@ def test_the_next_vendor_answers_where_one_cannot_be_executed(real_several):
 
 
 def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_itself(several):
-    several.box.fake(["read"], ["out", ANSWER], name="demo")
+    several.box.create_fake(["read"], ["out", ANSWER], name="demo")
     several.answers("ant", "bee")
     several.settings("ant", "demo", "bee")
     done = several.box.claude(*ASK, "--permission-mode", "plan")
@@ -142,7 +142,7 @@ def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_it
 
 def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
     several.settings("ant", "demo", "bee")
-    several.box.fake(["read"], ["out", ANSWER], name="demo")
+    several.box.create_fake(["read"], ["out", ANSWER], name="demo")
     several.answers("ant", "bee")
     given = json.dumps({"permissions": {"defaultMode": "plan"}})
     done = several.box.claude(*ASK, "--settings", given)
@@ -209,7 +209,9 @@ def test_an_answer_without_a_word_is_an_answer(several):
 
 def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(several):
     several.settings("cursor", "ant")
-    several.box.fake(["complain", "Workspace Trust Required\n"], ["leave", 1], name="cursor-agent")
+    several.box.create_fake(
+        ["complain", "Workspace Trust Required\n"], ["leave", 1], name="cursor-agent"
+    )
     several.answers("ant")
     done = several.box.claude(*ASK)
     assert (done.status, get_answering_vendor(done), done.cause) == (1, "cursor", "refused")
@@ -305,7 +307,7 @@ def test_a_list_that_was_installed_is_a_list(real_several):
 
 def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
     several.answers("bee")
-    other = several.box.fake(["out", format_ndjson(UNAUTHORIZED)])
+    other = several.box.create_fake(["out", format_ndjson(UNAUTHORIZED)])
     done = several.box.claude(*ASK, SHIM_BIN=other, SHIM_ARGS="--only-of-ant")
     assert get_answering_vendor(done) == "bee"
     assert "--only-of-ant" not in json.loads(several.recording("bee").read_text())["arguments"]
@@ -400,7 +402,7 @@ def test_who_asks_nobody_is_not_asked_for_one_whose_calls_were_to_wait(several):
         ["hear", '"user"'],
         ["out", format_ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
     ]
-    several.box.fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
+    several.box.create_fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
     several.answers("bee", "cow")
     done = converse(several, *FRAMES, SHIM_DIALECT="yume")
     assert list_attempts(done.lines[0]) == [("qwen", "auth"), ("bee", "refused")]
@@ -411,7 +413,7 @@ def test_calls_that_are_to_wait_are_asked_about_by_the_next_vendor_that_can(seve
     several.settings("ant", "qwen")
     several.unattended("ant")
     several.answers("ant")
-    several.box.fake(
+    several.box.create_fake(
         HELLO, ["hear", '"user"'], ["out", QWEN], ["hear", "nothing more"], name="qwen"
     )
     done = converse(several, *FRAMES, SHIM_DIALECT="yume")
@@ -493,7 +495,7 @@ def test_a_vendor_that_lacks_the_first_mode_answers_if_the_frontend_chooses_anot
 
 def test_the_next_vendor_answers_a_message_in_a_mode_that_the_first_one_lacks(several):
     several.settings("ant", "demo", "bee")
-    several.box.fake(["read"], ["out", ANSWER], name="demo")
+    several.box.create_fake(["read"], ["out", ANSWER], name="demo")
     several.answers("ant", "bee")
     done = converse(
         several, control("1", "initialize"), user("one"), flags=["--permission-mode=auto"]
@@ -555,7 +557,7 @@ def test_a_vendor_that_stays_is_passed_over_like_any_other(several):
         ["hear", '"user"'],
         ["out", format_ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
     ]
-    several.box.fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
+    several.box.create_fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
     several.answers("bee")
     done = converse(several, user("one"), user("two"))
     assert vendors(done) == ["bee"] * 4 and list_attempts(results(done)[0]) == [("qwen", "auth")]
@@ -565,7 +567,7 @@ def test_a_vendor_that_stays_may_answer_for_one_that_does_not(several):
     several.settings("ant", "qwen")
     several.prints("ant", LIMITED, code=1)
     turn = [["hear", '"user"'], ["out", QWEN]]
-    several.box.fake(HELLO, *turn, *turn, ["hear", "nothing more"], name="qwen")
+    several.box.create_fake(HELLO, *turn, *turn, ["hear", "nothing more"], name="qwen")
     done = converse(several, user("one"), user("two"), flags=("--permission-prompt-tool", "stdio"))
     assert vendors(done) == ["qwen"] * 4 and list_attempts(results(done)[0]) == [
         ("ant", "rate_limit")
@@ -582,7 +584,7 @@ def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(real_se
         "out",
         format_ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]")),
     ]
-    real_several.box.fake(
+    real_several.box.create_fake(
         ["hold", 30], HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen"
     )
     done = converse(real_several, user("one"), user("two"), user("three"))
@@ -649,14 +651,14 @@ def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
 
 def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several):
     gate = several.box.gate()
-    several.box.fake(
+    several.box.create_fake(
         ["out", format_ndjson(hello("ants session"))],
         ["wait", gate.path],
         ["out", format_ndjson(LIMITED)],
         name="ant",
     )
     later = several.box.gate()
-    several.box.fake(
+    several.box.create_fake(
         ["out", format_ndjson(hello("b-1"), say("I am bee."))],
         ["wait", later.path],
         ["out", format_ndjson(BYE)],
@@ -676,7 +678,7 @@ def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several
 
 def test_without_a_list_the_first_line_waits_for_nobody(several):
     gate = several.box.gate()
-    several.box.fake(
+    several.box.create_fake(
         ["out", format_ndjson(hello("a-1"))],
         ["wait", gate.path],
         ["out", format_ndjson(BYE)],
@@ -692,7 +694,7 @@ def test_the_last_of_a_list_is_not_waited_for_either(several):
     gate = several.box.gate()
     several.prints("ant", UNAUTHORIZED, code=1)
     several.settings("ant", "bee")
-    several.box.fake(
+    several.box.create_fake(
         ["out", format_ndjson(hello("b-1"))],
         ["wait", gate.path],
         ["out", format_ndjson(BYE)],
@@ -712,7 +714,7 @@ def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
     several, number, cause, status
 ):
     lifeline = several.box.lifeline()
-    several.box.fake(
+    several.box.create_fake(
         ["out", format_ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"], name="ant"
     )
     several.answers("bee")
@@ -744,7 +746,7 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
 
 def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_several):
     gate = impatient_several.box.gate()
-    impatient_several.box.fake(
+    impatient_several.box.create_fake(
         ["out", format_ndjson(hello("a-1"))],
         ["wait", gate.path],
         ["out", format_ndjson(LIMITED)],
@@ -764,7 +766,7 @@ def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_
 def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(impatient_several):
     lifeline = impatient_several.box.lifeline()
     waits = {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded"}
-    impatient_several.box.fake(
+    impatient_several.box.create_fake(
         ["out", format_ndjson(hello("a-1"), waits)],
         ["say", lifeline.path, "there"],
         ["hang"],
@@ -784,7 +786,7 @@ def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(i
 def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
     lifeline = impatient_several.box.lifeline()
     words = "Attempt 1 failed with status 429. Retrying with backoff...\n"
-    impatient_several.box.fake(
+    impatient_several.box.create_fake(
         ["complain", words], ["say", lifeline.path, "there"], ["hang"], name="ant"
     )
     impatient_several.answers("bee")
@@ -806,7 +808,7 @@ def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
         ["wait", gate.path],
         ["out", format_ndjson(LIMITED)],
     ]
-    several.box.fake(*plan, name="ant")
+    several.box.create_fake(*plan, name="ant")
     several.answers("bee")
     with several.box.running(*ASK) as running:
         running.read_until(b'"vendor":"ant"')
@@ -872,7 +874,9 @@ def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several
 def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_several, words):
     real_several.settings("qwen", "bee")
     error = qwen_result(error="[API Error: 401 Unauthorized]")
-    real_several.box.fake(["read"], ["out", format_ndjson(INIT, error)], ["leave", 1], name="qwen")
+    real_several.box.create_fake(
+        ["read"], ["out", format_ndjson(INIT, error)], ["leave", 1], name="qwen"
+    )
     real_several.answers("bee")
     cast = str(real_several.box.path / "run.cast")
     assert (
@@ -907,7 +911,9 @@ def test_a_recording_of_a_child_that_stayed_and_failed_says_the_same_again(real_
         "out",
         format_ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]")),
     ]
-    real_several.box.fake(HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
+    real_several.box.create_fake(
+        HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen"
+    )
     cast = str(real_several.box.path / "run.cast")
     done = converse(real_several, user("one"), user("two"), SHIM_RECORD=cast)
     assert [list_attempts(line) for line in results(done)] == [[("ant", "rate_limit")]] * 2

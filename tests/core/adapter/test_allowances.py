@@ -86,7 +86,7 @@ def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
          "error": {"type": "policy_violation", "message": "denied by policy"}},
         {"type": "result", "status": "success", "stats": {}},
     ]  # fmt: skip
-    child = box.fake(["out", "".join(json.dumps(event) + "\n" for event in events)])
+    child = box.create_fake(["out", "".join(json.dumps(event) + "\n" for event in events)])
     settings = json.dumps({"sandbox": {"enabled": True}})
     words = ("--allowedTools", "Bash(git:*)", "Skill", "--settings", settings)
     done = box.claude(*ASK, *words, SHIM_VENDOR="gemini", SHIM_BIN=child)

@@ -27,7 +27,7 @@ def start_session(hosts: Hosting, box: Box) -> Callable[..., SessionRecord]:
     """Begin a session of a stand-in for qwen that does these steps once it was greeted."""
 
     def begin(*steps: object, prompt: str | None = "go", **wanted: object) -> SessionRecord:
-        child = box.fake(["hear", '"initialize"'], *steps, ["hear", "never"])
+        child = box.create_fake(["hear", '"initialize"'], *steps, ["hear", "never"])
         hosts.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
         return hosts.start(prompt, **wanted)
 
