@@ -122,7 +122,7 @@ def test_two_messages_are_two_requests_of_one_session(box, talk):
 
 def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
     """The RFC has no end of a turn: an intermediate reply stops too, with its usage."""
-    box.settings("end_grace = 0.2\n")
+    box.write_settings("end_grace = 0.2\n")
     child = box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("Looking."), says("There."))],
@@ -136,7 +136,7 @@ def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
 
 
 def test_what_follows_a_reply_that_stopped_belongs_to_its_turn(box, talk):
-    box.settings("end_grace = 30\n")
+    box.write_settings("end_grace = 30\n")
     gate = box.gate()
     steps = [
         ["hear", "one"],
@@ -220,7 +220,7 @@ def test_where_nobody_can_be_asked_the_answer_is_no(box, talk):
 
 
 def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
-    box.settings("end_grace = 30\n")
+    box.write_settings("end_grace = 30\n")
     cancelled = {
         "type": "result/cancel",
         "session_id": OWN,
@@ -274,7 +274,7 @@ def test_a_slash_command_is_declared_and_its_message_is_the_answer(box, talk):
 
 
 def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
-    box.settings("idle_timeout = 300\n[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
+    box.write_settings("idle_timeout = 300\n[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
     lifeline = box.lifeline()
     child = box.fakes(
         [
@@ -294,7 +294,7 @@ def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
 
 
 def test_silence_behind_a_heartbeat_is_a_stall_for_one_message_too(box):
-    box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
+    box.write_settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
     child = box.create_fake(["out", format_ndjson(HELLO, calls(), BEAT)], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "stall")
@@ -305,7 +305,7 @@ def test_silence_behind_a_heartbeat_is_a_stall_for_one_message_too(box):
 
 def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(box, talk):
     """It is asked a few times in each limit; the fourth answer comes well behind the first limit."""
-    box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
+    box.write_settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
     beats = [
         step
         for _ in range(4)
@@ -421,7 +421,7 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
         ["out", format_ndjson(says("Second."), FINISHED)],
         ["hear", "never"],
     )
-    real_box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
+    real_box.write_settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
     for environment in ({"SHIM_RECORD": cast}, {"SHIM_VENDOR": f"replay:{cast}"}):
         with real_talk(recorded, *ASKING, **environment) as running:
             running.say(user("one"))
@@ -439,7 +439,7 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
 
 def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
     """A silence ends the first turn; the second one's is another."""
-    box.settings("end_grace = 0.05\n")
+    box.write_settings("end_grace = 0.05\n")
     gate, heard = box.gate(), box.lifeline()
     child = box.create_fake(
         ["hear", "one"],

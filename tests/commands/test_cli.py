@@ -301,7 +301,7 @@ def test_a_version_says_whether_it_was_tried(shim, local_box, slow, monkeypatch)
 
 def test_a_program_of_the_settings_is_the_one_that_is_shown(shim, local_box, slow):
     path = local_box.program("my-qwen", "echo 0.24.4\n", folder=local_box.path / "own")
-    local_box.settings(f'[vendors.qwen]\nbin = "{path}"\ndriver = "one-way"\n')
+    local_box.write_settings(f'[vendors.qwen]\nbin = "{path}"\ndriver = "one-way"\n')
     rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
     assert (rows["qwen"]["program"], rows["qwen"]["version"]) == (path, "0.24.4")
     assert rows["qwen"]["driven"] == "one process a message"
@@ -326,7 +326,7 @@ def test_the_table_fits_a_terminal(local_box, slow, monkeypatch, capsys, columns
 
 
 def test_settings_that_are_wrong_break_no_table(shim, local_box):
-    local_box.settings("vendor = 7\n")
+    local_box.write_settings("vendor = 7\n")
     status, said, complaint = shim("vendors", "--json")
     assert status == 0 and len(json.loads(said)) == len(VENDORS)
     assert "vendor is 7" in complaint
@@ -423,7 +423,7 @@ def test_install_takes_a_list_of_vendors_as_the_variable_does(shim, local_box):
 
 
 def test_install_says_what_is_wrong_in_the_settings(shim, local_box):
-    local_box.settings('vendr = "qwen"\n')
+    local_box.write_settings('vendr = "qwen"\n')
     status, said, _ = shim("install", "--vendor", "demo", "--to", str(local_box.bin))
     assert (
         status == 0
@@ -433,7 +433,7 @@ def test_install_says_what_is_wrong_in_the_settings(shim, local_box):
 
 
 def test_uninstall_twice_is_no_error_and_says_what_is_left(shim, local_box):
-    local_box.settings("")
+    local_box.write_settings("")
     assert shim("install", "--vendor", "demo", "--to", str(local_box.bin))[0] == 0
     status, said, _ = shim("uninstall", "--to", str(local_box.bin))
     assert (
@@ -455,7 +455,7 @@ def test_uninstall_leaves_a_foreign_file_alone(shim, local_box):
 
 
 def test_purge_removes_what_is_ours_and_nothing_beside_it(shim, local_box):
-    local_box.settings("")
+    local_box.write_settings("")
     (local_box.config.parent / "vendors").mkdir()
     (local_box.state / "sessions").mkdir(parents=True)
     (local_box.state / "sessions" / "a.json").touch()

@@ -294,7 +294,7 @@ def test_an_agent_that_dies_while_it_asks_has_one_result_that_says_so(talk):
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_an_agent_that_is_silent_at_any_step_is_ended_and_the_result_says_why(box, talk, count):
     lifeline = box.lifeline()
-    box.settings(f"[vendors.opencode.timeouts]\nfirst_byte = {ALIVE}\nidle = {ALIVE}\n")
+    box.write_settings(f"[vendors.opencode.timeouts]\nfirst_byte = {ALIVE}\nidle = {ALIVE}\n")
     silent = box.create_fake(["say", lifeline.path, "agent"], *PROMPTED[:count], ["hang"])
     with talk(program=silent) as running:
         done = one_turn(running)

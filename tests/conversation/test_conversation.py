@@ -326,7 +326,7 @@ def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, 
     """C6; pi keeps no session of a reply that it did not finish, so the next message begins
     another.
     """
-    box.settings(ONE_WAY)
+    box.write_settings(ONE_WAY)
     model = {"role": "assistant", "model": "m1"}
     word = {"type": "text_delta", "contentIndex": 0, "delta": "I am "}
     whole = model | {"content": [{"type": "text", "text": "Hello."}], "stopReason": "stop"}
@@ -818,7 +818,7 @@ PI_ANSWER = format_ndjson(
 
 def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(box, talk):
     """pi writes its session with its first whole reply: an earlier id is one that it does not find."""
-    box.settings(ONE_WAY)
+    box.write_settings(ONE_WAY)
     cut = [["out", PI + format_ndjson({"type": "message_start", "message": PI_SAYS})], ["hang"]]
     fresh = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
     with talk(box.fakes(HELP, cut, fresh), "--session-id", U, SHIM_VENDOR="pi") as running:
@@ -900,7 +900,7 @@ PI_CALLING = format_ndjson(
 
 
 def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk):
-    box.settings(ONE_WAY)
+    box.write_settings(ONE_WAY)
     gate = box.gate()
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
     next_one = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
@@ -920,7 +920,7 @@ def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk
 
 
 def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(box, talk):
-    box.settings(ONE_WAY)
+    box.write_settings(ONE_WAY)
     gate = box.gate()
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
     with talk(box.fakes(HELP, calling), "--session-id", U, SHIM_VENDOR="pi") as running:
@@ -936,7 +936,7 @@ def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(bo
 
 def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, talk):
     """copilot says no id of its own: the second child had none of ours either."""
-    box.settings('[vendors.copilot]\ndriver = "one-way"\n')
+    box.write_settings('[vendors.copilot]\ndriver = "one-way"\n')
     delta = {"type": "assistant.message_delta", "data": {"messageId": "m", "deltaContent": "I am "}}
     lifeline = box.lifeline()
     silent, cut = (

@@ -45,7 +45,7 @@ def test_the_vendor_is_named_by_the_first_that_says(local_box, monkeypatch, firs
         words += ["--model", f"{NAMES['model']}:m1"]
     if "environment" in speaking:
         monkeypatch.setenv("SHIM_VENDOR", NAMES["environment"])
-    local_box.settings(f'vendor = "{NAMES["settings"]}"\n')
+    local_box.write_settings(f'vendor = "{NAMES["settings"]}"\n')
     installed = {"vendor": NAMES["installed"]} if "installed" in speaking else {}
     assert resolve_vendor(*words, installed=installed)[0] == NAMES[first]
 
@@ -71,7 +71,7 @@ def test_a_model_may_name_the_vendor_before_a_colon(local_box, monkeypatch, mode
 
 def test_of_a_list_of_vendors_the_first_that_is_there_is_taken(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
-    local_box.settings('vendor = ["qwen", "pi", "cursor"]\n')
+    local_box.write_settings('vendor = ["qwen", "pi", "cursor"]\n')
     local_box.program("cursor-agent", "exit 0\n")
     assert resolve_vendor() == ("cursor", None)
     local_box.program("pi", "exit 0\n")
@@ -99,25 +99,25 @@ def test_a_flag_names_one_vendor(local_box):
 
 
 def test_a_list_is_not_longer_than_anybody_waits_for(local_box):
-    local_box.settings(f"vendor = {list(VENDORS)[:9]}")
+    local_box.write_settings(f"vendor = {list(VENDORS)[:9]}")
     with pytest.raises(FrontendError, match="the list has 9 vendors; at most 8 are allowed"):
         resolve_vendor()
 
 
 def test_a_name_in_a_list_that_is_no_vendor_is_refused_though_another_could_answer(local_box):
-    local_box.settings('vendor = ["demo", "nobody"]')
+    local_box.write_settings('vendor = ["demo", "nobody"]')
     with pytest.raises(FrontendError, match='vendor is "nobody", it must be one of'):
         resolve_vendor()
 
 
 def test_a_vendor_that_is_listed_twice_is_asked_once(local_box):
-    local_box.settings('vendor = ["demo", "demo"]')
+    local_box.write_settings('vendor = ["demo", "demo"]')
     assert resolve_vendor(*STREAM) == ("demo", None)
 
 
 def test_a_model_is_that_of_the_first_vendor_of_a_list(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
-    local_box.settings('vendor = ["qwen", "demo"]')
+    local_box.write_settings('vendor = ["qwen", "demo"]')
     assert resolve_vendor("--model", "m1") == ("demo", None)
     local_box.program("qwen", "exit 0\n")
     assert resolve_vendor("--model", "m1") == ("qwen", "m1")
@@ -133,13 +133,13 @@ def test_a_model_that_is_one_vendors_is_given_to_no_other(local_box, capfd):
 
 def test_a_model_prefix_names_one_vendor_whatever_list_there_is(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
-    local_box.settings('vendor = ["pi", "demo"]')
+    local_box.write_settings('vendor = ["pi", "demo"]')
     assert resolve_vendor("--model", "qwen:m1") == ("qwen", "m1")
 
 
 def test_an_empty_name_says_nothing(local_box, monkeypatch):
     monkeypatch.setenv("SHIM_VENDOR", "")
-    local_box.settings('vendor = "qwen"\n')
+    local_box.write_settings('vendor = "qwen"\n')
     assert resolve_vendor() == ("qwen", None)
 
 

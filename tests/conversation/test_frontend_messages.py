@@ -410,7 +410,7 @@ def test_the_exit_status_is_1_when_no_line_could_be_read(box, lines, status):
 
 def test_a_message_of_a_session_over_its_budget_is_not_sent(box, talk):
     """pi's fixture reports a cost."""
-    box.settings('[vendors.pi]\ndriver = "one-way"\n')
+    box.write_settings('[vendors.pi]\ndriver = "one-way"\n')
     printed = str(FIXTURES / "pi" / "1.5.2-plain" / "vendor.ndjson")
     child = box.create_fake(["read"], ["record", str(box.recording)], ["cat", printed])
     with talk(child, "--max-budget-usd", "0.0000001", vendor="pi") as running:

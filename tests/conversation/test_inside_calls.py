@@ -192,7 +192,7 @@ def test_a_frontend_that_hangs_up_in_the_middle_of_a_call_ends_all_of_it(box, pr
 
 
 def test_a_frontend_that_never_answers_is_an_error_for_the_vendor(box, program):
-    box.settings("tool_timeout = 1\n")
+    box.write_settings("tool_timeout = 1\n")
     with program(vendor(box, build_tool_call()), "--dangerously-skip-permissions") as running:
         frontend = Program(running)
         running.say(user("go"))
@@ -223,7 +223,7 @@ def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, progra
 
 
 def test_a_vendor_behind_a_launcher_is_not_told_and_the_frontend_is(box, program):
-    box.settings('[vendors.qwen]\nlauncher = ["/usr/bin/env"]\n')
+    box.write_settings('[vendors.qwen]\nlauncher = ["/usr/bin/env"]\n')
     child = box.create_fake(
         HELLO, ["hear", "go"], ["out", format_ndjson(INIT, result("x"))], ["hear", "never"]
     )

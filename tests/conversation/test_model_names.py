@@ -29,7 +29,7 @@ def box(quick_box):
 
 def start_vendor(box, vendor, *words, out=PI, settings=""):
     """What a vendor was started with, and the init line."""
-    box.settings(settings)
+    box.write_settings(settings)
     program = box.create_fake(["serve"], ["record", str(box.recording)], ["out", out])
     done = box.claude(*ASK, *words, SHIM_VENDOR=vendor, SHIM_BIN=program)
     assert done.stderr == ""
@@ -86,7 +86,7 @@ def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_other
     program = box.create_fake(
         ["read"], ["record", str(box.recording)], ["out", format_ndjson(stream)]
     )
-    box.settings('[models]\nsonnet = "big"\n')
+    box.write_settings('[models]\nsonnet = "big"\n')
     box.claude(*ASK, "--model", "sonnet", SHIM_VENDOR="claude", SHIM_BIN=program)
     assert (
         "--model=sonnet" in box.record()["arguments"]
@@ -114,7 +114,9 @@ def test_the_models_to_fall_back_to_are_mapped_too(box):
 
 def test_each_vendor_of_a_list_has_its_own_map(box):
     """The first one is not there; a name that is not Claude's would have been its alone."""
-    box.settings('[vendors.pi]\nmodels = { sonnet = "own" }\n[vendors.qwen]\nbin = "/nowhere"\n')
+    box.write_settings(
+        '[vendors.pi]\nmodels = { sonnet = "own" }\n[vendors.qwen]\nbin = "/nowhere"\n'
+    )
     program = box.create_fake(["read"], ["record", str(box.recording)], ["out", PI], name="pi")
     path = {"SHIM_VENDOR": "qwen,pi", "PATH": program.rpartition("/")[0] + ":/usr/bin:/bin"}
     done = box.claude(*ASK, "--model", "sonnet", **path)
@@ -124,7 +126,7 @@ def test_each_vendor_of_a_list_has_its_own_map(box):
 
 @pytest.mark.parametrize("text_of", ["--evil", "", 7, "a\nb"])
 def test_what_cannot_be_a_model_is_a_mistake_in_the_settings(box, text_of):
-    box.settings(f"[vendors.pi.models]\nsonnet = {json.dumps(text_of)}\n")
+    box.write_settings(f"[vendors.pi.models]\nsonnet = {json.dumps(text_of)}\n")
     done = box.claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN="/bin/true")
     assert done.status == 1
     assert "vendors.pi.models.sonnet" in done.stderr and "config.toml" in done.stderr
@@ -132,7 +134,7 @@ def test_what_cannot_be_a_model_is_a_mistake_in_the_settings(box, text_of):
 
 def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
     """C7: the answer, the arguments of the next child and its init line agree."""
-    box.settings('[models]\nsonnet = "big"\n')
+    box.write_settings('[models]\nsonnet = "big"\n')
     silent = format_ndjson(
         {name: fact for name, fact in START.items() if name != "model"},
         build_text_event("Hello."),
@@ -166,7 +168,7 @@ def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
 
 def test_a_frontend_is_told_the_names_that_are_mapped_and_the_vendors_own_list(box):
     """C3: the list is remembered from when a person asked; no vendor is started for it."""
-    box.settings('[models]\nsonnet = "a/big"\n')
+    box.write_settings('[models]\nsonnet = "a/big"\n')
     program = box.program("pi", "echo 'mock      m-1  128K     4.1K'\n")
     vendor = {"SHIM_VENDOR": "pi", "SHIM_BIN": program}
 

@@ -286,7 +286,7 @@ CALLING = {
 )
 def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason):
     lifeline = box.lifeline()
-    box.settings("idle_timeout = 2\ntool_timeout = 2\n")
+    box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     with talk(
         box.create_fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])
     ) as running:
@@ -307,7 +307,7 @@ def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason)
 def test_one_question_less_is_no_reason_to_hurry_about_the_other(
     memory_box, memory_talk, cancelled
 ):
-    memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
+    memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     asked = "".join(
         f'{{"type":"control_request","request_id":"{identity}","request":{{"subtype":"can_use_tool"}}}}\n'
         for identity in ("q1", "q2")
@@ -339,7 +339,7 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(
     "asked", [False, True], ids=["between two turns", "while a person is asked"]
 )
 def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, asked):
-    memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
+    memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     question = '{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}\n'
     first = format_ndjson(INIT, CALLING) + question if asked else TURN
     mark = "control_response" if asked else "two"
@@ -466,7 +466,7 @@ def test_a_line_that_is_too_long_passes_in_several(box, talk):
 
 def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
     lifeline = box.lifeline()
-    box.settings("end_grace = 0.2\n")
+    box.write_settings("end_grace = 0.2\n")
     steps = [
         ["say", lifeline.path, "child"],
         ["ignore", "SIGTERM"],
@@ -514,7 +514,7 @@ def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
     memory_box, memory_talk
 ):
     lifeline = memory_box.lifeline()
-    memory_box.settings("end_grace = 0.1\n")
+    memory_box.write_settings("end_grace = 0.1\n")
     # more than two pipes hold
     many = format_ndjson(*[LATE | {"uuid": f"u{number}"} for number in range(1500)])
     steps = [

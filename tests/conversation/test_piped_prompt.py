@@ -80,7 +80,7 @@ def test_a_silent_open_pipe_does_not_hang_the_turn(box, monkeypatch):
 
 
 def test_yumes_dialect_runs_the_same_child_for_a_prompt_on_stdin_under_a_rule(real_box):
-    real_box.settings('[tools]\ndeny = ["Bash(rm:*)"]\n')
+    real_box.write_settings('[tools]\ndeny = ["Bash(rm:*)"]\n')
     done = start(real_box, "--provider", "qwen", child=two_way(real_box), stdin=b"go\n")
     assert done.status == 0, done.stderr
     assert prompts(real_box) == ["go"]

@@ -182,14 +182,14 @@ def test_what_needs_no_promise_runs_unattended(box, answer, words):
 
 def test_late_denials_need_no_promise_in_bypass(box):
     install(box, WRAPPER)
-    box.settings("[vendors.qwen]\nlate_denials = true\n")
+    box.write_settings("[vendors.qwen]\nlate_denials = true\n")
     box.claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
     assert has_started(box)
 
 
 def test_trust_version_keeps_the_promises_of_any_version(box):
     install(box, WRAPPER)
-    box.settings("[vendors.qwen]\ntrust_version = true\n")
+    box.write_settings("[vendors.qwen]\ntrust_version = true\n")
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert (
         has_started(box)
@@ -332,7 +332,7 @@ def test_a_version_line_is_found_between_other_lines(box, answer):
 def test_a_launcher_that_prints_its_own_version_is_not_recognised(box):
     install(box, "echo 0.24.4")
     launcher = box.program("launcher", "echo launcher 7.1\n")
-    box.settings(f'[vendors.qwen]\nlauncher = ["{launcher}"]\n')
+    box.write_settings(f'[vendors.qwen]\nlauncher = ["{launcher}"]\n')
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert done.cause == "refused" and "launcher 7.1" in done.result["errors"][0]
 
@@ -502,7 +502,7 @@ def test_a_version_that_ran_a_denied_call_is_not_trusted_until_doctor_runs(box):
 
 def test_a_broken_promise_overrides_trust_version(box):
     install_liar(box)
-    box.settings("[vendors.qwen]\ntrust_version = true\n")
+    box.write_settings("[vendors.qwen]\ntrust_version = true\n")
     converse(box)
     refused = converse(box, *STDIO)
     assert refused.cause == "refused"

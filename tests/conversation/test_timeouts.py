@@ -44,7 +44,7 @@ def box(quick_box):
 )
 def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, said, name, words):
     lifeline = box.lifeline()
-    box.settings(f"{name} = 0.3\n")
+    box.write_settings(f"{name} = 0.3\n")
     deaf = [["ignore", "SIGINT"]] if words else []
     child = box.create_fake(["say", lifeline.path, "child"], *deaf, ["out", said], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
@@ -67,7 +67,7 @@ def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
         "subtype": "interrupted",
         "duration_ms": 7,
     }
-    box.settings("tool_timeout = 0.3\n")
+    box.write_settings("tool_timeout = 0.3\n")
     lifeline = box.lifeline()
     start = {"type": "task_start", "session_id": "s"}
     call = {
@@ -92,7 +92,7 @@ def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
 @pytest.mark.parametrize("obeys", [True, False])
 def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
     """Its own way to be interrupted is a line on its stdin; its group ends whether it obeys or not."""
-    box.settings("idle_timeout = 0.3\n")
+    box.write_settings("idle_timeout = 0.3\n")
     lifeline = box.lifeline()
     told = (
         [["hear", '"interrupt"'], ["out", format_ndjson(says("Well.")) + CANCELLED]]
@@ -110,7 +110,7 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
 
 
 def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(box):
-    box.settings("first_byte_timeout = 30\nidle_timeout = 0.05\nend_grace = 0.5\n")
+    box.write_settings("first_byte_timeout = 30\nidle_timeout = 0.05\nend_grace = 0.5\n")
     child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("Hello."), END)], ["hang"]
     )
@@ -120,7 +120,7 @@ def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(bo
 
 def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
     """Backpressure: the child waits for us because we wait for the frontend."""
-    memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
+    memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     words = "x" * 1000
     child = memory_box.create_fake(
         ["out", format_ndjson(START, *[build_text_event(words)] * 2000, END)]
@@ -159,7 +159,7 @@ def test_nothing_is_invented_while_nothing_arrives(memory_box):
 
 def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(box):
     """Contract 5.12: it may have background work to do, and says another result then."""
-    box.settings("idle_timeout = 0.2\n")
+    box.write_settings("idle_timeout = 0.2\n")
     init = {
         "type": "system",
         "subtype": "init",
@@ -181,7 +181,7 @@ def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(bo
 
 def test_each_silence_has_its_own_length(box):
     gate = box.gate()
-    box.settings("idle_timeout = 0.1\n[vendors.demo.timeouts]\nfirst_byte = 30\ntool = 30\n")
+    box.write_settings("idle_timeout = 0.1\n[vendors.demo.timeouts]\nfirst_byte = 30\ntool = 30\n")
     steps = [["out", format_ndjson(START, CALL)], ["wait", gate.path]]
     steps += [
         [
@@ -199,7 +199,7 @@ def test_each_silence_has_its_own_length(box):
 
 
 def test_the_environment_is_heard_before_the_settings(box):
-    box.settings("idle_timeout = 500\n")
+    box.write_settings("idle_timeout = 500\n")
     child = box.create_fake(["out", format_ndjson(START, build_text_event("I am "))], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_IDLE_TIMEOUT="0.2")
     assert "0.2 s (idle_timeout)" in done.result["errors"][0]
@@ -210,7 +210,7 @@ def test_the_environment_is_heard_before_the_settings(box):
 
 
 def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
-    memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
+    memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     child = memory_box.create_fake(
         HELLO,
         ["hear", "go"],
@@ -287,7 +287,7 @@ def test_a_vendor_that_is_known_to_be_silent_has_time_for_it(vendor, seconds):
 @pytest.mark.parametrize("value", ["0", "-1", '"soon"', "true", "nan", "inf"])
 @pytest.mark.parametrize("key", ["idle_timeout = {}", "[vendors.qwen.timeouts]\nidle = {}"])
 def test_a_limit_that_is_no_time_is_refused(box, key, value):
-    box.settings(key.format(value) + "\n")
+    box.write_settings(key.format(value) + "\n")
     with pytest.raises(
         FrontendError, match=r"idle\w* is .*, it must be a number of seconds above 0"
     ):

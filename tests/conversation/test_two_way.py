@@ -297,7 +297,7 @@ def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk)
 
 
 def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk):
-    box.settings("permission_timeout = 0.3\n")
+    box.write_settings("permission_timeout = 0.3\n")
     child = asking_child(box, returns("refused", True))
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -709,7 +709,7 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
 
 
 def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
-    box.settings('[vendors.qwen]\ndriver = "one-way"\n')
+    box.write_settings('[vendors.qwen]\ndriver = "one-way"\n')
     child = box.create_fake(
         ["read"],
         ["record", str(box.recording)],
@@ -721,7 +721,7 @@ def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
     assert box.record()["stdin"] == "two"
     assert "--input-format" not in box.record()["arguments"]
-    box.settings('[vendors.qwen]\ndriver = "sideways"\n')
+    box.write_settings('[vendors.qwen]\ndriver = "sideways"\n')
     with talk(child) as running:
         assert "it must be one of two-way, one-way" in running.hang_up().stderr
 
@@ -1031,7 +1031,7 @@ def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(bo
 
 def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_result(box, talk):
     lifeline = box.lifeline()
-    box.settings('[vendors.qwen]\ndriver = "one-way"\n')
+    box.write_settings('[vendors.qwen]\ndriver = "one-way"\n')
     child = box.create_fake(
         ["out_on", "SIGINT", format_ndjson(INIT) + CANCELLED, 130],
         ["say", lifeline.path, "there"],
@@ -1047,7 +1047,7 @@ def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_resu
 
 
 def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
-    box.settings("first_byte_timeout = 0.5\n")
+    box.write_settings("first_byte_timeout = 0.5\n")
     child = box.create_fake(
         HELLO,
         ["hear", "one"],

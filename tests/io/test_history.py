@@ -66,7 +66,7 @@ def test_a_hook_is_told_where_the_transcript_is(box, demo):
 
 
 def test_a_setting_turns_them_off(box, demo):
-    box.settings("transcripts = false\n")
+    box.write_settings("transcripts = false\n")
     assert box.claude(*ASK, **demo).status == 0
     assert files(box) == []
 

@@ -405,7 +405,7 @@ def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts
     box, own_session, say, cause
 ):
     lifeline = box.lifeline()
-    box.settings("end_grace = 0.2\n")
+    box.write_settings("end_grace = 0.2\n")
     plan = (["spawn", lifeline.path, own_session], ["out", say], ["leave", 0])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
     assert (done.cause, done.status) == (cause, int(cause != "clean"))
@@ -418,7 +418,7 @@ def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts
 )
 def test_a_child_that_closes_stdout_and_runs_on_is_ended(box, say, cause):
     lifeline = box.lifeline()
-    box.settings("end_grace = 0.2\n")
+    box.write_settings("end_grace = 0.2\n")
     plan = (["say", lifeline.path, "child"], ["out", say], ["close", 1], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
     assert (done.cause, done.status) == (cause, int(cause != "clean"))

@@ -22,7 +22,7 @@ LONG = build_text_event("x" * 3 * LIMIT)
 
 @pytest.fixture
 def limited_box(box):
-    box.settings(f"max_inbound_bytes = {LIMIT}")
+    box.write_settings(f"max_inbound_bytes = {LIMIT}")
     return box
 
 

@@ -75,13 +75,13 @@ def claude(local_box, monkeypatch):
     """
     for name in STAND_INS:
         local_box.program(name, "exit 1\n")
-    local_box.settings("[vendors.codex]\ntrust = true\n")
+    local_box.write_settings("[vendors.codex]\ntrust = true\n")
 
     def run(column: str, words: Sequence[str], calls: Sequence[Call]) -> set[Call] | None:
         started: list[StandIn] = []
         vendor, asks = column.removesuffix(ASKING), column.endswith(ASKING)
         if asks:
-            local_box.settings(f'[vendors.{vendor}]\ndriver = "two-way"\n')
+            local_box.write_settings(f'[vendors.{vendor}]\ndriver = "two-way"\n')
 
         def start(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> StandIn:
             program = (CONVERSATIONS if asks else STAND_INS)[vendor](
@@ -282,5 +282,5 @@ def test_a_rule_that_applies_too_late_needs_late_denials(local_box, claude):
     deny = (*BYPASS, "--disallowedTools", "Bash(touch:*)")
     call = Call("Bash", "touch made", "made")
     assert claude("pi", deny, [call]) is None
-    local_box.settings("[vendors.pi]\nlate_denials = true\n")
+    local_box.write_settings("[vendors.pi]\nlate_denials = true\n")
     assert claude("pi", deny, [call]) == {call}, "the call runs, and the turn is stopped afterwards"

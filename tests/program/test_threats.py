@@ -226,12 +226,12 @@ def test_a_program_in_the_working_directory_is_not_found(box, entry):
 
 def test_a_launcher_in_the_working_directory_is_not_found_either(box):
     box.program("ssh", f"touch {box.path}/pwned\n", folder=box.cwd)
-    box.settings('[vendors.demo]\nlauncher = ["ssh", "box"]\n')
+    box.write_settings('[vendors.demo]\nlauncher = ["ssh", "box"]\n')
     done = box.claude(*ASK, SHIM_VENDOR="demo", PATH=f".:{box.cwd}:/nowhere")
     assert (done.status, done.cause) == (1, "not_found")
     assert "the launcher ssh was not found" in done.stderr
     assert not (box.path / "pwned").exists()
-    box.settings('[vendors.demo]\nlauncher = ["./ssh"]\n')
+    box.write_settings('[vendors.demo]\nlauncher = ["./ssh"]\n')
     assert box.claude(*ASK, SHIM_VENDOR="demo").cause == "refused"
     assert not (box.path / "pwned").exists()
 

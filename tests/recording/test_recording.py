@@ -242,7 +242,7 @@ def test_every_output_format_is_recorded(box, ask, casts, words):
 )
 def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, words):
     """Although our own signal ended the child: it had said all and did not go."""
-    box.settings("end_grace = 0.2\n")
+    box.write_settings("end_grace = 0.2\n")
     ask(box.create_fake(["out", ANSWER], ["hang"]), "-p", "hi", *words)
     (cast,) = casts()
     (note,) = cast.notes("result")
@@ -414,7 +414,7 @@ def test_a_run_that_is_refused_is_recorded_too(box, folder, casts, words, enviro
 def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
     child = box.create_fake(["out", format_ndjson(START, {"type": "call", "id": "c1", "name": "Bash", "input": {}})],
                      ["out", format_ndjson({"type": "result", "id": "c1", "output": "x" * 200_000})], ["hang"])  # fmt: skip
-    box.settings(f'record = "{folder}/"\nidle_timeout = 0.2\n')
+    box.write_settings(f'record = "{folder}/"\nidle_timeout = 0.2\n')
     box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     (cast,) = casts()
     assert cast.notes("spill")[0]["characters"] == 200_000
@@ -430,7 +430,7 @@ def test_first_that_says_where_the_flag_the_environment_the_installation_the_set
 ):
     child = box.create_fake(["out", ANSWER])
     home = box.home / "from settings"
-    box.settings('record = "~/from settings/"\n')
+    box.write_settings('record = "~/from settings/"\n')
     baked = ["--installed", f"record={tmp_path / 'baked'}/", "claude", *ASK]
 
     def run(*words, **environment):
@@ -460,7 +460,7 @@ def test_a_file_is_that_file_and_a_relative_one_begins_where_we_are(box, ask):
 
 @pytest.mark.parametrize("value", ["casts/", "./one.cast"])
 def test_settings_have_no_working_directory(box, value):
-    box.settings(f'record = "{value}"\n')
+    box.write_settings(f'record = "{value}"\n')
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert done.status == 1 and "record is" in done.stderr and "an absolute path" in done.stderr
 
@@ -500,7 +500,7 @@ def test_a_folder_that_cannot_be_written_costs_the_recording_and_not_the_turn(bo
 
 
 def test_a_strict_recording_that_cannot_begin_ends_the_turn_before_it_does(box, ask):
-    box.settings("record_strict = true\n")
+    box.write_settings("record_strict = true\n")
     path = box.path / "one.cast"
     path.write_text("mine")
     done = ask(box.create_fake(["record", str(box.recording)]), SHIM_RECORD=str(path))
@@ -509,7 +509,7 @@ def test_a_strict_recording_that_cannot_begin_ends_the_turn_before_it_does(box, 
 
 
 def test_a_name_that_no_file_has_costs_the_recording_and_not_the_turn(box):
-    box.settings(f'record = "{box.path}/a\\u0000\\u001b[31m"\n')
+    box.write_settings(f'record = "{box.path}/a\\u0000\\u001b[31m"\n')
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert done.status == 0 and done.result["result"] == "Hello."
     assert (
@@ -608,7 +608,7 @@ def _small_disk():
 def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wanted(
     box, folder, strict
 ):
-    box.settings(f"record_strict = {str(strict).lower()}\ntranscripts = false\n")
+    box.write_settings(f"record_strict = {str(strict).lower()}\ntranscripts = false\n")
     gate = box.gate()
     child = box.create_fake(["out", format_ndjson(START)], ["repeat", format_ndjson(build_text_event("word ")), 3000], ["wait", gate.path],
                      ["out", format_ndjson(END)])  # fmt: skip
@@ -636,7 +636,7 @@ def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wa
 
 def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, folder):
     """The disk is full when the last of it is written: the turn has its result by then."""
-    box.settings("record_strict = true\n")
+    box.write_settings("record_strict = true\n")
     code = (
         "from shim.core.cast import encoder as cast\n"
         "def full(chain): raise OSError(28, 'No space left on device')\n"
@@ -654,7 +654,7 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
 
 
 def test_a_cast_is_not_larger_than_it_may_become(box, ask, casts):
-    box.settings("record_max_bytes = 30000\n")
+    box.write_settings("record_max_bytes = 30000\n")
     done = ask(
         box.create_fake(
             ["out", format_ndjson(START)],

@@ -188,10 +188,10 @@ def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recordin
         "-p", *STREAM, "hi", "--model", f"replay:{path}", SHIM_VENDOR="demo", SHIM_BIN=box.demo()
     )
     assert "replay" not in done.result["shim"]
-    box.settings(f'vendor = "replay:{path}"')
+    box.write_settings(f'vendor = "replay:{path}"')
     done = box.claude("-p", *STREAM, "hi")
     assert done.status == 1 and "SHIM_VENDOR or --shim-vendor only" in done.stderr
-    box.settings("")
+    box.write_settings("")
     done = box.shim("--installed", f"vendor=replay:{path}", "claude", "-p", *STREAM, "hi")
     assert done.status == 1 and "SHIM_VENDOR or --shim-vendor only" in done.stderr
     assert box.shim("install", "--vendor", f"replay:{path}").status == 1

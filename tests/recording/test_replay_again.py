@@ -124,7 +124,7 @@ def test_a_run_with_a_permission_is_recorded_again(box):
 
 
 def test_a_run_that_was_interrupted_is_recorded_again(box):
-    box.settings('[vendors.pi]\ndriver = "one-way"\n')
+    box.write_settings('[vendors.pi]\ndriver = "one-way"\n')
     said = case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
     box.create_fake(["cat", str(said)], ["hang"], name="pi")
     into = box.path / "recorded"

@@ -29,7 +29,7 @@ def test_without_a_file_everything_has_its_default(box):
 
 
 def test_every_key_of_the_file_is_read(box):
-    box.settings("""
+    box.write_settings("""
         vendor = ["qwen", "pi"]
         dialect = "claude"
         terminator = "none"
@@ -65,7 +65,7 @@ def test_every_key_of_the_file_is_read(box):
 
 
 def test_a_vendors_own_timeout_goes_before_the_one_for_all(box):
-    box.settings("idle_timeout = 900\n[vendors.qwen]\ntimeouts = {idle = 3}")
+    box.write_settings("idle_timeout = 900\n[vendors.qwen]\ntimeouts = {idle = 3}")
     settings = load_box_config(box)
     assert [settings.resolve_timeout_s("idle_timeout", vendor) for vendor in ("qwen", "pi")] == [
         3,
@@ -74,14 +74,14 @@ def test_a_vendors_own_timeout_goes_before_the_one_for_all(box):
 
 
 def test_keys_of_later_chapters_are_known(box):
-    box.settings(
+    box.write_settings(
         'record = "/tmp/casts/"\nrecord_strict = true\nmax_line_bytes = 100000\nidle_timeout = 900.5\n'
     )
     assert load_box_config(box).vendor == ()
 
 
 def test_a_flag_beats_the_environment_and_the_environment_beats_the_file(box):
-    box.settings('terminator = "none"\nlog = "debug"\n')
+    box.write_settings('terminator = "none"\nlog = "debug"\n')
     assert load_box_config(box).terminator == "none"
     assert load_box_config(box, SHIM_TERMINATOR="dollar", SHIM_LOG="info")[2:5:2] == (
         "dollar",
@@ -151,7 +151,7 @@ def test_another_file_may_be_chosen(box, by_flag):
     ],
 )
 def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, said):
-    box.settings(toml + "\n")
+    box.write_settings(toml + "\n")
     with pytest.raises(FrontendError) as refused:
         load_box_config(box)
     file, line, mistake = str(refused.value).removeprefix(str(box.config)).split(":", 2)
@@ -173,7 +173,7 @@ def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, said):
     ],
 )
 def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(box, toml, said):
-    box.settings(toml + "\n")
+    box.write_settings(toml + "\n")
     with pytest.raises(FrontendError) as refused:
         load_box_config(box)
     assert str(refused.value).startswith(said.replace("FILE", str(box.config)))
@@ -185,14 +185,14 @@ def test_a_grace_that_is_no_number_of_seconds_is_a_mistake(box, value):
     """With nan no deadline ever passes; with inf the grace has no bound (house: every wait has a
     bound).
     """
-    box.settings(f"end_grace = {value}\n")
+    box.write_settings(f"end_grace = {value}\n")
     with pytest.raises(FrontendError, match="end_grace"):
         load_box_config(box)
 
 
 @pytest.mark.parametrize("place", ["flag", "environment", "file"])
 def test_a_choice_that_does_not_exist_is_named_with_its_place(box, place):
-    box.settings('terminator = "bell"\n' if place == "file" else "")
+    box.write_settings('terminator = "bell"\n' if place == "file" else "")
     words = ("--shim-terminator=bell",) if place == "flag" else ()
     with pytest.raises(FrontendError, match="bell"):
         load_box_config(box, *words, SHIM_TERMINATOR="bell" if place == "environment" else None)
@@ -200,20 +200,20 @@ def test_a_choice_that_does_not_exist_is_named_with_its_place(box, place):
 
 @pytest.mark.parametrize("data", [b"vendor = ", b"\xff\xfe", b"= 1\n" * 3])
 def test_a_file_that_is_no_toml_is_named(box, data):
-    box.settings("")
+    box.write_settings("")
     box.config.write_bytes(data)
     with pytest.raises(FrontendError, match=r"config\.toml is not (TOML|UTF-8).*line 1"):
         load_box_config(box)
 
 
 def test_a_file_that_is_nested_too_deep_is_a_mistake(box):
-    box.settings("a = " + "[" * 50_000)
+    box.write_settings("a = " + "[" * 50_000)
     with pytest.raises(FrontendError, match="nested too deep"):
         load_box_config(box)
 
 
 def test_a_file_that_is_too_large_is_a_mistake(box):
-    box.settings("#" * (1024 * 1024 + 1))
+    box.write_settings("#" * (1024 * 1024 + 1))
     with pytest.raises(FrontendError, match="larger than"):
         load_box_config(box)
 
@@ -272,13 +272,13 @@ def test_the_tables_of_keys_are_those_of_the_surface():
     ("toml", "bytes_"), [("", MAX_LINE_BYTES), ("max_inbound_bytes = 300000000", 300_000_000)]
 )
 def test_what_comes_in_has_a_limit_of_its_own(box, toml, bytes_):
-    box.settings(toml)
+    box.write_settings(toml)
     assert load_box_config(box).max_inbound_bytes == bytes_
 
 
 @pytest.mark.parametrize("value", ["0", "9999", "-1", "true", '"much"'])
 def test_a_limit_that_lets_nothing_in_is_a_mistake(box, value):
-    box.settings(f"max_inbound_bytes = {value}")
+    box.write_settings(f"max_inbound_bytes = {value}")
     with pytest.raises(FrontendError, match="max_inbound_bytes is"):
         load_box_config(box)
 
@@ -300,7 +300,7 @@ def test_what_is_redacted_is_what_was_chosen_or_what_is_usual_in_the_dialect(
         load_box_config(box, SHIM_DIALECT=dialect, SHIM_REDACT=chosen).resolve_redaction()
         == redaction
     )
-    box.settings("" if chosen is None else f'redact = "{chosen}"\n')
+    box.write_settings("" if chosen is None else f'redact = "{chosen}"\n')
     assert load_box_config(box, SHIM_DIALECT=dialect).resolve_redaction() == redaction
 
 
@@ -309,6 +309,6 @@ def test_a_wrong_word_for_what_is_redacted_is_named(box):
         FrontendError, match="SHIM_REDACT is 'everything', it must be one of casts, all, none"
     ):
         load_box_config(box, SHIM_REDACT="everything")
-    box.settings("redact = true\n")
+    box.write_settings("redact = true\n")
     with pytest.raises(FrontendError, match="redact is true, it must be a string"):
         load_box_config(box)

@@ -362,7 +362,7 @@ class Box:
             base["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return {name: value for name, value in (base | extra).items() if value is not None}
 
-    def settings(self, toml: str) -> None:
+    def write_settings(self, toml: str) -> None:
         """Write config.toml."""
         self.config.parent.mkdir(parents=True, exist_ok=True)
         self.config.write_text(toml, encoding="utf-8")

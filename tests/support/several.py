@@ -122,7 +122,7 @@ class Several:
 
     def settings(self, *names: str, more: str = "") -> None:
         """The list, and what else stands in the settings."""
-        self.box.settings(f"vendor = {list(names or self.names)}\n{more}")
+        self.box.write_settings(f"vendor = {list(names or self.names)}\n{more}")
 
     def _profile(self, name: str) -> Path:
         return self.box.config.parent / "vendors" / f"{name}.toml"

@@ -544,7 +544,7 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hos
 
 
 def test_the_bridge_is_switched_on_in_the_settings_too(hosting_box):
-    hosting_box.box.settings("bridge = true\n")
+    hosting_box.box.write_settings("bridge = true\n")
     with talk(hosting_box) as running:
         running.say(user("one"))
         running.hang_up()

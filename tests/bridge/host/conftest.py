@@ -29,7 +29,7 @@ def host_runtime(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
     monkeypatch.setattr(life, "MAX_TICK_INTERVAL_S", life.MIN_TICK_INTERVAL_S)
     # it would change the process of the tests
     monkeypatch.setattr(life, "preload_modules", lambda *_: None)
-    local_box.settings("bridge_idle = 0.01\n")
+    local_box.write_settings("bridge_idle = 0.01\n")
     one = hosts.start("go")
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     monkeypatch.setenv("SHIM_BIN", "/bin/true")

@@ -262,7 +262,7 @@ def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box, report, hello
 def test_nothing_of_who_checks_is_read_or_written(box, report, hello):
     data = hello
     before = sorted(box.home.rglob("*"))
-    box.settings('vendor = "nonsense"\nmax_line_bytes = 10000\n')
+    box.write_settings('vendor = "nonsense"\nmax_line_bytes = 10000\n')
     kept_before = {*before, *box.home.rglob("*")}
     assert report(write_recording(box, data))[0] == 0
     assert set(box.home.rglob("*")) <= kept_before

@@ -266,7 +266,7 @@ def test_a_bad_argument_is_exit_1_and_nothing_on_stdout(box):
 
 
 def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
-    box.settings("terminator = 3\n")
+    box.write_settings("terminator = 3\n")
     done = run_refused_turn(box, *ASK, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused")
     assert f"{box.config}:1: terminator is 3, it must be a string" in done.stderr
@@ -289,7 +289,7 @@ def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
     ],
 )
 def test_a_typo_in_the_settings_refuses_the_turn_with_file_and_line(box, toml, said):
-    box.settings(toml + "\n")
+    box.write_settings(toml + "\n")
     done = run_refused_turn(
         box, *ASK, SHIM_VENDOR="acai", SHIM_BIN=box.create_fake(["out", ANSWER])
     )
@@ -651,7 +651,7 @@ def test_a_vendor_that_cannot_be_kept_from_a_denied_tool_is_refused(box, vendor)
 
 
 def test_a_denied_tool_of_the_settings_is_never_listed(box):
-    box.settings(
+    box.write_settings(
         '[tools]\ndeny = ["Bash"]\nhide = ["Write"]\n[vendors.cursor]\nlate_denials = true\n'
     )
     words = (*ASK, "--permission-mode", "bypassPermissions")
@@ -710,7 +710,7 @@ def test_both_halves_of_a_hidden_call_are_left_out_everywhere(box, vendor, parti
         if block["type"] == "tool_use"
     }
     assert names
-    box.settings(f"[tools]\nhide = {json.dumps(sorted(names))}\n")
+    box.write_settings(f"[tools]\nhide = {json.dumps(sorted(names))}\n")
     done = box.claude(*ASK, *flags, **environment)
     assert done.status == shown.status == 0
     kinds = [block["type"] for line in done.lines for block in _blocks(line)]
@@ -728,7 +728,7 @@ def _blocks(line):
 
 
 def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
-    box.settings('[tools]\ndeny = ["Bash"]\n')
+    box.write_settings('[tools]\ndeny = ["Bash"]\n')
     box.create_fake(["record", str(box.recording)], name="claude")
     box.claude(*ASK, "--disallowedTools=Read", SHIM_VENDOR="claude")
     assert {"--disallowedTools=Read", "--disallowedTools=Bash"} <= set(box.record()["arguments"])
@@ -738,7 +738,7 @@ def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
 
 
 def test_what_the_settings_add_to_a_launch_is_added(box, demo):
-    box.settings('[vendors.demo]\nargs = ["--a"]\nenv = {FROM = "settings"}\n')
+    box.write_settings('[vendors.demo]\nargs = ["--a"]\nenv = {FROM = "settings"}\n')
     box.claude("-p", "hi", SHIM_ARGS="--b 'c d'", **demo)
     facts = box.record()
     assert facts["arguments"] == ["--a", "--b", "c d"]
@@ -747,7 +747,7 @@ def test_what_the_settings_add_to_a_launch_is_added(box, demo):
 
 def test_a_launcher_stands_in_front_of_the_program(box, demo):
     launcher = box.program("launcher", f'echo "$@" > {box.path}/launched; exec "$@"\n')
-    box.settings(f'[vendors.demo]\nlauncher = ["{launcher}"]\n')
+    box.write_settings(f'[vendors.demo]\nlauncher = ["{launcher}"]\n')
     assert box.claude("-p", "hi", **demo).status == 0
     assert (box.path / "launched").read_text(encoding="utf-8").strip() == demo["SHIM_BIN"]
 
@@ -759,7 +759,7 @@ def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_ma
         "launcher", f"shift; {TELL_VERSION}echo started > {box.path}/launched; exit 3\n"
     )
     gemini = box.program("gemini", "exit 3\n")
-    box.settings(f'[vendors.gemini]\nbin = "{gemini}"\nlauncher = ["{launcher}"]\n')
+    box.write_settings(f'[vendors.gemini]\nbin = "{gemini}"\nlauncher = ["{launcher}"]\n')
     done = box.claude(*ASK, "--permission-mode", mode, SHIM_VENDOR="gemini")
     assert done.status == 1 and done.result["is_error"]
     assert (box.path / "launched").exists() is (mode == "bypassPermissions")
@@ -776,7 +776,7 @@ def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
         box.program("gemini", f"{TELL_VERSION}echo started > {box.path}/started; exit 3\n"),
     )
     policies.mkdir()
-    box.settings(f'[vendors.own]\nbin = "{gemini}"\n')
+    box.write_settings(f'[vendors.own]\nbin = "{gemini}"\n')
     vendors = box.config.parent / "vendors"
     vendors.mkdir()
     places = ", ".join(f'{system} = "{policies}"' for system in ("linux", "darwin"))
@@ -801,7 +801,7 @@ def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, 
     """
     codex = box.program("codex", f"{TELL_VERSION}echo started > {box.path}/started; exit 3\n")
     file = box.path / "requirements.toml"
-    box.settings(f'[vendors.own]\nbin = "{codex}"\n')
+    box.write_settings(f'[vendors.own]\nbin = "{codex}"\n')
     vendors = box.config.parent / "vendors"
     vendors.mkdir()
     places = ", ".join(f'{system} = ["{file}"]' for system in ("linux", "darwin"))

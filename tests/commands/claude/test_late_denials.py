@@ -12,7 +12,7 @@ from shared_ids import OTHER, STREAMS
 @pytest.mark.parametrize("identity", ["same", ""], ids=["same", "empty"])
 @pytest.mark.parametrize("vendor", ["cursor", "kimi", "gemini", "pi", "cake"])
 def test_a_forbidden_second_call_stops_the_child(box, vendor, identity):
-    box.settings(f"[vendors.{vendor}]\nlate_denials = true\n")
+    box.write_settings(f"[vendors.{vendor}]\nlate_denials = true\n")
     calls, _ = STREAMS[vendor](identity)
     printed = "".join(json.dumps(event) + "\n" for event in calls)
     lifeline, gate = box.lifeline(), box.gate()

@@ -108,7 +108,7 @@ def test_a_turn_through_the_door_of_claude(box):
 
 
 def test_the_dialect_may_stand_in_the_settings(box):
-    box.settings('dialect = "yume"\nvendor = "demo"\n')
+    box.write_settings('dialect = "yume"\nvendor = "demo"\n')
     check_flat(box.claude(*ASK, SHIM_BIN=box.create_fake(["out", ANSWER])).stdout)
 
 
@@ -290,7 +290,7 @@ def test_a_program_that_is_not_there_ends_in_a_result(box):
 
 
 def test_broken_settings_end_in_a_result(box):
-    box.settings("vendor = [")
+    box.write_settings("vendor = [")
     check_flat(start(box, "--prompt", "x").stdout)
 
 
@@ -534,7 +534,7 @@ def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
 
 
 def test_a_mode_that_a_vendor_cannot_honour_refuses_the_turns_that_follow(box):
-    box.settings('[vendors.pi]\ndriver = "one-way"\n')
+    box.write_settings('[vendors.pi]\ndriver = "one-way"\n')
     child = box.prints("pi", "pi/1.5.2-plain")
     with start_with_open_stdin(box, child, vendor="pi") as running:
         running.say({"type": "set_permission_mode", "mode": "interactive"}, user("x"))

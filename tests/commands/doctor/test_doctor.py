@@ -164,7 +164,7 @@ def test_a_program_that_is_not_there_fails_for_who_asked_for_it(machine, doctor)
     level, text = get_finding(report, "no program called codex was found on PATH", "codex")
     assert level == "problem" and "[vendors.codex] bin" in text
     machine.program("qwen", "echo 0.24.4\n")
-    machine.settings('vendor = "qwen"\n')
+    machine.write_settings('vendor = "qwen"\n')
     status, report = doctor()
     assert status == 0 and get_finding(report, "no program called codex", "codex")[0] == "note"
 
@@ -215,7 +215,7 @@ def test_a_program_for_one_run_is_that_of_who_answers_and_of_nobody_else(
 
 def test_a_launcher_that_is_missing_is_named(machine, doctor):
     machine.program("qwen", "echo 0.24.4\n")
-    machine.settings('[vendors.qwen]\nlauncher = ["no-such-launcher", "box"]\n')
+    machine.write_settings('[vendors.qwen]\nlauncher = ["no-such-launcher", "box"]\n')
     status, report = doctor("qwen")
     assert status == 1
     assert (
@@ -264,7 +264,7 @@ def test_a_trust_gate_is_said_with_what_would_open_it(machine, doctor):
         level == "note"
         and "`trust = true` under [vendors.codex] adds --skip-git-repo-check" in text
     )
-    machine.settings("[vendors.codex]\ntrust = true\n")
+    machine.write_settings("[vendors.codex]\ntrust = true\n")
     level, text = get_finding(doctor("codex")[1], "every folder is trusted", "codex")
     assert level == "note" and "remove `trust`" in text
 
@@ -406,7 +406,7 @@ def test_only_the_newest_recordings_are_read(recordings, doctor, monkeypatch, li
 )
 def test_a_mistake_in_the_settings_must_be_fixed(machine, doctor, settings, words):
     machine.program("qwen", "echo 0.24.4\n")
-    machine.settings(settings)
+    machine.write_settings(settings)
     status, report = doctor()
     assert status == 1 and get_finding(report, words)[0] == "problem"
 
@@ -428,16 +428,16 @@ def test_what_would_refuse_a_turn_is_found_by_what_a_turn_does(machine, doctor):
 
 
 def test_a_log_that_cannot_be_opened_is_found_and_none_is_left_behind(machine, doctor):
-    machine.settings(f'log = "debug:{machine.path}/none/log"\n')
+    machine.write_settings(f'log = "debug:{machine.path}/none/log"\n')
     status, report = doctor()
     assert (status, get_finding(report, "/none/log cannot be written")[0]) == (1, "problem")
-    machine.settings(f'log = "debug:{machine.path}/log"\n')
+    machine.write_settings(f'log = "debug:{machine.path}/log"\n')
     assert get_finding(doctor()[1], "the log goes to")[0] == "ok"
     assert not (machine.path / "log").exists()
 
 
 def test_no_mark_of_a_good_check_stands_before_a_mistake_in_the_settings(machine, doctor):
-    machine.settings('log = "verbose"\n')
+    machine.write_settings('log = "verbose"\n')
     about = [level for level, text in findings(doctor()[1]) if str(machine.config) in text]
     assert about == ["problem"]
 
@@ -455,7 +455,7 @@ def test_an_installed_claude_that_does_not_start_must_be_fixed(machine, doctor):
 
 def test_a_variant_that_there_is_not_is_told_of(machine, doctor):
     machine.program("acai", "echo acai 0.1.0\n")
-    machine.settings('[vendors.acai]\nvariant = "x"')
+    machine.write_settings('[vendors.acai]\nvariant = "x"')
     assert (
         "auto, instruct, stream-json"
         in get_finding(doctor("acai")[1], 'vendors.acai.variant is "x"', "acai")[1]
@@ -524,11 +524,11 @@ def test_an_installed_claude_whose_python_is_gone_must_be_fixed(machine, doctor)
 
 def test_a_folder_of_recordings_that_cannot_be_made_is_told_of(machine, doctor):
     (machine.path / "file").touch()
-    machine.settings(f'record = "{machine.path}/file/casts/"\n')
+    machine.write_settings(f'record = "{machine.path}/file/casts/"\n')
     assert get_finding(doctor()[1], "runs cannot be recorded in")[0] == "warning"
-    machine.settings(f'record = "{machine.path}/file/casts/"\nrecord_strict = true\n')
+    machine.write_settings(f'record = "{machine.path}/file/casts/"\nrecord_strict = true\n')
     assert get_finding(doctor()[1], "runs cannot be recorded in")[0] == "problem"
-    machine.settings(f'record = "{machine.path}/casts/"\n')
+    machine.write_settings(f'record = "{machine.path}/casts/"\n')
     assert get_finding(doctor()[1], "runs are recorded in")[0] == "ok"
 
 
@@ -551,13 +551,13 @@ def test_vendors_of_which_none_is_chosen_are_listed(machine, doctor):
 
 def test_who_is_chosen_has_to_work(machine, doctor, monkeypatch):
     machine.program("qwen", "echo 0.24.4\n")
-    machine.settings('vendor = "pi"\n')
+    machine.write_settings('vendor = "pi"\n')
     assert doctor()[0] == 1
-    machine.settings('vendor = ["pi", "qwen"]\n')
+    machine.write_settings('vendor = ["pi", "qwen"]\n')
     status, report = doctor()
     assert status == 0, "of a list the next one answers"
     assert get_finding(report, "no program called pi", "pi")[0] == "warning"
-    machine.settings('vendor = ["pi", "codex"]\n')
+    machine.write_settings('vendor = ["pi", "codex"]\n')
     assert doctor()[0] == 1
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     assert doctor()[0] == 0
@@ -599,7 +599,7 @@ def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(
     folder.mkdir()
     (folder / "evil.cast").write_bytes(failed_login(BAD))
     monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
-    machine.settings(f'[vendors.codex]\ndriver = "{json.dumps(BAD)[1:-1]}"\n')
+    machine.write_settings(f'[vendors.codex]\ndriver = "{json.dumps(BAD)[1:-1]}"\n')
     printed = shim("doctor")[1].decode()
     assert obeyed(printed) == []
     assert any(form in printed for form in SEEN)

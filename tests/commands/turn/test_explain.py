@@ -80,7 +80,7 @@ def test_it_is_the_command_that_a_turn_starts(box, run_explain):
 def test_the_place_that_names_the_vendor_is_said(
     box, run_explain, place, arguments, environment, toml
 ):
-    box.settings(toml)
+    box.write_settings(toml)
     found = run_explain("-p", "x", *arguments, **environment)
     assert (found["vendor"], found["named_by"]) == ("qwen", place)
     assert found["settings"]["file"] == str(box.config) and found["settings"]["file_exists"]
@@ -210,6 +210,6 @@ def test_the_turn_is_not_explained_where_the_words_are_the_prompt(box):
 
 
 def test_a_variable_that_is_named_like_a_secret_has_no_value(box, run_explain):
-    box.settings('[vendors.qwen]\nenv = { MY_TOKEN = "hush", PLAIN = "shown" }\n')
+    box.write_settings('[vendors.qwen]\nenv = { MY_TOKEN = "hush", PLAIN = "shown" }\n')
     given = run_explain("-p", "x", "--shim-vendor", "qwen")["environment"]["set"]
     assert (given["MY_TOKEN"], given["PLAIN"]) == ("[REDACTED:variable]", "shown")

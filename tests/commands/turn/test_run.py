@@ -245,7 +245,7 @@ def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
 
 def test_a_call_that_a_rule_denies_is_named_without_a_rule_that_would_not_help(box):
     environment = box.environment(SHIM_BIN=build_asking_child(box))
-    box.settings('[tools]\ndeny = ["Bash(touch:*)"]\n')
+    box.write_settings('[tools]\ndeny = ["Bash(touch:*)"]\n')
     shown = box.shim("run", "-v", "qwen", "hi", environment=environment).stdout.decode()
     assert "Bash was denied: Bash(touch:*)" in shown and "to allow it" not in shown
 

@@ -22,7 +22,7 @@ def own_screen(box):
     program.chmod(0o755)
 
     def start(*words, tui="vendor", more="", **environment):
-        box.settings(f'tui = "{tui}"\n{more}' if tui else more)
+        box.write_settings(f'tui = "{tui}"\n{more}' if tui else more)
         env = {"SHIM_VENDOR": "pi", "SHIM_BIN": str(program), "CLAUDECODE": "1"} | environment
         return on_terminal([*SHIM, "claude", *words], env=box.environment(**env), cwd=str(box.cwd))
 

@@ -122,7 +122,7 @@ def test_a_python_sdk_up_to_0_1_39_is_an_old_reader(version, old):
 
 
 def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
-    memory_box.settings("end_grace = 1\n")
+    memory_box.write_settings("end_grace = 1\n")
     done_for_now, compacting, compacted = (
         memory_box.gate(),
         memory_box.lifeline(),
@@ -151,7 +151,7 @@ def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
 
 def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
     lifeline = box.lifeline()
-    box.settings("end_grace = 0.2\n")
+    box.write_settings("end_grace = 0.2\n")
     words = PI_HEAD + pi_end("hi") + PI_TAIL
     steps = [
         ["say", lifeline.path, "child"],
@@ -166,7 +166,7 @@ def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
 
 
 def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(memory_box):
-    memory_box.settings("first_byte_timeout = 30\nidle_timeout = 0.6\nend_grace = 0.1\n")
+    memory_box.write_settings("first_byte_timeout = 30\nidle_timeout = 0.6\nend_grace = 0.1\n")
     words = "word " * 300_000
     path = memory_box.path / "words"
     path.write_text(

@@ -300,7 +300,7 @@ def test_a_prefix_names_the_one_vendor_that_is_asked(several):
 def test_a_list_that_was_installed_is_a_list(real_several):
     real_several.prints("ant", UNAUTHORIZED, code=1)
     real_several.answers("bee")
-    real_several.box.settings("")
+    real_several.box.write_settings("")
     done = real_several.box.shim("--installed", "vendor=ant,bee", "claude", *ASK)
     assert (get_answering_vendor(done), list_attempts(done.result)) == ("bee", [("ant", "auth")])
 

@@ -159,7 +159,7 @@ def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_befo
     box, help_text, speaks
 ):
     program = box.program("gemini", f"#!/bin/sh\necho '{help_text}'\n")
-    box.settings(f'[vendors.gemini]\nbin = "{program}"\n')
+    box.write_settings(f'[vendors.gemini]\nbin = "{program}"\n')
     for vendor in json.loads(box.shim("vendors", "--json").stdout):
         if vendor["name"] == "gemini":
             assert (vendor["lacks"], vendor["driven"]) == (
@@ -172,7 +172,7 @@ def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_befo
 
 def test_a_frontend_that_wants_to_be_asked_gets_no_version_that_asks_nobody(box):
     program = box.program("opencode", "#!/bin/sh\necho 'usage: opencode run'\n")
-    box.settings(f'[vendors.opencode]\nbin = "{program}"\n')
+    box.write_settings(f'[vendors.opencode]\nbin = "{program}"\n')
     box.shim("vendors", "--json")
     done = box.claude(
         "-p", "hi", "--output-format", "stream-json", "--verbose", *ASKING, SHIM_VENDOR="opencode"
