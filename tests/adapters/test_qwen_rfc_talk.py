@@ -79,13 +79,13 @@ def box(quick_box):
 
 @pytest.fixture
 def talk(box):
-    return partial(box.talk, vendor="qwen-rfc")
+    return partial(box.start_conversation, vendor="qwen-rfc")
 
 
 @pytest.fixture
 def real_talk(real_box):
     """The same with real processes."""
-    return partial(real_box.talk, vendor="qwen-rfc")
+    return partial(real_box.start_conversation, vendor="qwen-rfc")
 
 
 def texts(done):
@@ -137,7 +137,7 @@ def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
 
 def test_what_follows_a_reply_that_stopped_belongs_to_its_turn(box, talk):
     box.write_settings("end_grace = 30\n")
-    gate = box.gate()
+    gate = box.create_gate()
     steps = [
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("Looking."), BEAT)],
@@ -440,7 +440,7 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
 def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
     """A silence ends the first turn; the second one's is another."""
     box.write_settings("end_grace = 0.05\n")
-    gate, heard = box.gate(), box.lifeline()
+    gate, heard = box.create_gate(), box.lifeline()
     child = box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("First."))],

@@ -71,7 +71,7 @@ def talk(box):
         child = program or box.create_fake(
             *PROMPTED, *steps, ["record", str(box.recording)], ["hear", "never"]
         )
-        return box.talk(child, *flags, vendor="opencode")
+        return box.start_conversation(child, *flags, vendor="opencode")
 
     return start
 

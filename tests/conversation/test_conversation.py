@@ -103,7 +103,7 @@ def converse(box):
 
 @pytest.fixture
 def talk(box):
-    return partial(box.talk, vendor="demo")
+    return partial(box.start_conversation, vendor="demo")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def real_converse(real_box):
 @pytest.fixture
 def real_talk(real_box):
     """The same with real processes and pipes."""
-    return partial(real_box.talk, vendor="demo")
+    return partial(real_box.start_conversation, vendor="demo")
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_an_end_of_stdin_without_a_message_says_nothing(box, converse):
 
 def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(real_box, real_talk):
     """P15"""
-    gate = real_box.gate()
+    gate = real_box.create_gate()
     child = real_box.create_fake(
         ["out", TALKING],
         ["wait", gate.path],
@@ -365,7 +365,7 @@ def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, t
 
 def test_a_message_that_is_taken_back_while_it_waits_is_never_said(box, talk):
     """C8"""
-    gate = box.gate()
+    gate = box.create_gate()
     child = box.fakes(
         [
             ["out", TALKING],
@@ -901,7 +901,7 @@ PI_CALLING = format_ndjson(
 
 def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk):
     box.write_settings(ONE_WAY)
-    gate = box.gate()
+    gate = box.create_gate()
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
     next_one = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
     hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["h"]}]}
@@ -921,7 +921,7 @@ def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk
 
 def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(box, talk):
     box.write_settings(ONE_WAY)
-    gate = box.gate()
+    gate = box.create_gate()
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
     with talk(box.fakes(HELP, calling), "--session-id", U, SHIM_VENDOR="pi") as running:
         running.say(user("one"))

@@ -52,7 +52,7 @@ def box(quick_box):
 
 @pytest.fixture
 def talk(box):
-    return partial(box.talk, vendor="qwen")
+    return partial(box.start_conversation, vendor="qwen")
 
 
 def two_turns(box):

@@ -555,7 +555,7 @@ def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(local_box, cap
 
 
 def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
-    first, second = box.gate(), box.gate()
+    first, second = box.create_gate(), box.create_gate()
     steps = (
         ["out", TALKING],
         ["wait", first.path],

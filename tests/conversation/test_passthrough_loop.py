@@ -48,19 +48,19 @@ def box(quick_box):
 
 @pytest.fixture
 def talk(box):
-    return partial(box.talk, vendor="claude")
+    return partial(box.start_conversation, vendor="claude")
 
 
 @pytest.fixture
 def real_talk(real_box):
     """The same with real processes and pipes."""
-    return partial(real_box.talk, vendor="claude")
+    return partial(real_box.start_conversation, vendor="claude")
 
 
 @pytest.fixture
 def memory_talk(memory_box):
     """The same in memory, where time can pass (`pass_time`)."""
-    return partial(memory_box.talk, vendor="claude")
+    return partial(memory_box.start_conversation, vendor="claude")
 
 
 def test_both_directions_pass_byte_for_byte(box, talk):

@@ -136,7 +136,7 @@ def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
 
 def test_nothing_is_invented_while_nothing_arrives(memory_box):
     """No sign of life that the vendor did not give; contract S12."""
-    gate = memory_box.gate()
+    gate = memory_box.create_gate()
     steps = [
         ["out", format_ndjson(START, build_text_event("I am "))],
         ["wait", gate.path],
@@ -180,7 +180,7 @@ def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(bo
 
 
 def test_each_silence_has_its_own_length(box):
-    gate = box.gate()
+    gate = box.create_gate()
     box.write_settings("idle_timeout = 0.1\n[vendors.demo.timeouts]\nfirst_byte = 30\ntool = 30\n")
     steps = [["out", format_ndjson(START, CALL)], ["wait", gate.path]]
     steps += [

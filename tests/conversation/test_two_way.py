@@ -131,13 +131,13 @@ def box(quick_box):
 
 @pytest.fixture
 def talk(box):
-    return partial(box.talk, vendor="qwen")
+    return partial(box.start_conversation, vendor="qwen")
 
 
 @pytest.fixture
 def real_talk(real_box):
     """The same with real processes and pipes."""
-    return partial(real_box.talk, vendor="qwen")
+    return partial(real_box.start_conversation, vendor="qwen")
 
 
 def question(running):
@@ -853,7 +853,7 @@ def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
 
 def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
     """C11"""
-    gate = box.gate()
+    gate = box.create_gate()
     child = box.create_fake(
         HELLO,
         ["hear", "go"],
@@ -939,7 +939,7 @@ def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
 
 
 def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box, talk):
-    gate = box.gate()
+    gate = box.create_gate()
     leaving = [
         HELLO,
         ["hear", "one"],
@@ -959,7 +959,7 @@ def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box
 
 
 def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
-    gate, said = box.gate(), box.lifeline()
+    gate, said = box.create_gate(), box.lifeline()
     child = box.create_fake(
         HELLO,
         ["hear", "one"],
@@ -1122,7 +1122,7 @@ def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
 
 
 def test_a_question_between_two_turns_is_refused(box, talk):
-    gate, said = box.gate(), box.lifeline()
+    gate, said = box.create_gate(), box.lifeline()
     child = box.create_fake(
         HELLO,
         ["hear", "one"],
@@ -1167,7 +1167,7 @@ def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
 
 
 def test_half_a_line_of_a_child_that_left_is_no_part_of_the_next_ones_first(box, talk):
-    gate = box.gate()
+    gate = box.create_gate()
     leaving = [HELLO, ["hear", "one"], ["out", TURN[1] + '{"type":"sys'], ["wait", gate.path]]
     with talk(box.fakes(leaving, [HELLO, ["hear", "two"], TURN])) as running:
         running.say(user("one"))

@@ -64,7 +64,7 @@ def halfway(hosting: Hosting, box: Box) -> Callable[[str], Gate]:
     """Have each turn stand still behind its first event of a kind, until the gate is opened for it."""
 
     def stand_still(kind: str) -> Gate:
-        gate, code = box.gate(), box.path / "stands_still.py"
+        gate, code = box.create_gate(), box.path / "stands_still.py"
         code.write_text(STANDS_STILL.format(kind=kind, gate=gate.path))
         hosting.environment["SHIM_BIN"] = box.program(
             "demo-child", f'exec {sys.executable} -P {code} "$@"\n'

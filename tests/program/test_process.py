@@ -131,7 +131,7 @@ def test_flags_that_do_not_go_together_are_refused_and_start_nothing(box, demo, 
 
 def test_every_line_is_written_as_soon_as_it_is_known(box):
     """P8: nothing waits in a buffer for what comes later."""
-    gate = box.gate()
+    gate = box.create_gate()
     child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("One."), *USE)],
         ["wait", gate.path],
@@ -352,7 +352,7 @@ def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box)
 
 def test_a_message_that_comes_in_the_middle_of_a_turn_waits_for_its_own(box):
     """C16"""
-    gate = box.gate()
+    gate = box.create_gate()
     busy = [
         ["out", TALKING],
         ["wait", gate.path],

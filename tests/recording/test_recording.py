@@ -129,7 +129,9 @@ def ask(box, folder):
 @pytest.fixture
 def talk(box, folder):
     """Return what starts a recorded conversation."""
-    return partial(box.talk, vendor="demo", SHIM_REDACT="none", SHIM_RECORD=f"{folder}/")
+    return partial(
+        box.start_conversation, vendor="demo", SHIM_REDACT="none", SHIM_RECORD=f"{folder}/"
+    )
 
 
 # -- what happened ---------------------------------------------------------------------------------
@@ -609,7 +611,7 @@ def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wa
     box, folder, strict
 ):
     box.write_settings(f"record_strict = {str(strict).lower()}\ntranscripts = false\n")
-    gate = box.gate()
+    gate = box.create_gate()
     child = box.create_fake(["out", format_ndjson(START)], ["repeat", format_ndjson(build_text_event("word ")), 3000], ["wait", gate.path],
                      ["out", format_ndjson(END)])  # fmt: skip
     environment = {

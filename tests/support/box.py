@@ -420,7 +420,7 @@ class Box:
         code = f"{play}; it.PAUSE *= {pace}; it.THOUGHT *= {pace}; it.main()"
         return self.program("demo-child", f'exec {sys.executable} -P -c "{code}" "$@"\n')
 
-    def gate(self) -> Gate:
+    def create_gate(self) -> Gate:
         """A new gate."""
         self._gates.append(Gate(self.path / f"gate{len(self._gates)}"))
         return self._gates[-1]
@@ -452,7 +452,7 @@ class Box:
             "claude", *arguments, environment=self.environment(**environment), stdin=stdin
         )
 
-    def talk(
+    def start_conversation(
         self,
         child: str,
         *flags: str,

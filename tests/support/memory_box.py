@@ -398,7 +398,7 @@ class MemoryBox(Box):
     def prints(self, name: str, case: str) -> str:
         return self.create_fake(["cat", str(ROOT / "fixtures" / case / "vendor.ndjson")], name=name)
 
-    def gate(self) -> Any:
+    def create_gate(self) -> Any:
         self._count += 1
         return MemoryGate(f"gate{self._count}", self)
 

@@ -474,7 +474,7 @@ def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(hosting_box)
 
 
 def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(hosting_box):
-    gate = hosting_box.box.gate()
+    gate = hosting_box.box.create_gate()
     first = (
         HELLO,
         ["hear", "one"],
@@ -593,7 +593,7 @@ def test_a_narrower_mode_is_told_though_the_host_has_only_answered(hosting_box, 
 
 
 def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began_in(hosting_box):
-    gate = hosting_box.box.gate()
+    gate = hosting_box.box.create_gate()
     slow = (
         ["hear", "two"],
         ["out", format_ndjson(INIT, says("Begun."))],

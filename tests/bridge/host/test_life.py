@@ -191,7 +191,7 @@ def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(
 
 def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, start_qwen_session):
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
-    gate = box.gate()
+    gate = box.create_gate()
     one = start_qwen_session(
         box.create_fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
     )
@@ -353,7 +353,7 @@ def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
 
 
 def test_the_facts_of_a_session_follow_its_turns(box, hosts, start_qwen_session):
-    gate = box.gate()
+    gate = box.create_gate()
     one = start_qwen_session(
         box.create_fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
     )
@@ -389,7 +389,7 @@ def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, start_qwen
     second.
     """
     settings(hosts, "permission_timeout = 0.3\n")
-    gate, (hello, go, *rest) = box.gate(), asking_steps(box, returns("no", failed=True))
+    gate, (hello, go, *rest) = box.create_gate(), asking_steps(box, returns("no", failed=True))
     one = start_qwen_session(box.create_fake(hello, go, ["wait", gate.path], *rest))
     with hosts.link(one) as link:
         gate.open()

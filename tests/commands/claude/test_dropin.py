@@ -662,7 +662,7 @@ def test_a_denied_tool_of_the_settings_is_never_listed(box):
 
 
 def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
-    lifeline, gate = box.lifeline(), box.gate()
+    lifeline, gate = box.lifeline(), box.create_gate()
     call = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "rm -rf /"}}
     events = ANSWER.splitlines(keepends=True)
     forged = "".join([events[0], json.dumps(call) + "\n"])
@@ -867,7 +867,7 @@ def test_an_info_log_has_none_of_that(box, demo):
 
 
 def test_two_turns_at_once_do_not_wait_for_each_other(box):
-    gate = box.gate()
+    gate = box.create_gate()
     waiting = box.create_fake(["wait", gate.path], ["out", ANSWER])
     with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": waiting}) as slow:
         assert (

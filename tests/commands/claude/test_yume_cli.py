@@ -88,7 +88,7 @@ def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
 
 
 def test_every_line_is_flushed_when_it_comes(box):
-    gate = box.gate()
+    gate = box.create_gate()
     child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("now"))],
         ["wait", gate.path],

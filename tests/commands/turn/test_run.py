@@ -188,7 +188,7 @@ def test_what_was_typed_before_the_question_is_no_answer(box, keyboard):
 
 
 def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
-    gate = box.gate()
+    gate = box.create_gate()
     child = box.create_fake(["hear", '"user"'], ["out", format_ndjson(INIT, says("I look."))], ["wait", gate.path],
                      ["out", format_ndjson(says("Done."), result("Done."))])  # fmt: skip
     with keyboard("run", "-v", "qwen", "go", SHIM_BIN=child) as terminal:

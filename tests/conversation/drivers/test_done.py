@@ -124,9 +124,9 @@ def test_a_python_sdk_up_to_0_1_39_is_an_old_reader(version, old):
 def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
     memory_box.write_settings("end_grace = 1\n")
     done_for_now, compacting, compacted = (
-        memory_box.gate(),
+        memory_box.create_gate(),
         memory_box.lifeline(),
-        memory_box.gate(),
+        memory_box.create_gate(),
     )
     child = memory_box.create_fake(
         ["read"],

@@ -650,14 +650,14 @@ def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
 
 
 def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several):
-    gate = several.box.gate()
+    gate = several.box.create_gate()
     several.box.create_fake(
         ["out", format_ndjson(hello("ants session"))],
         ["wait", gate.path],
         ["out", format_ndjson(LIMITED)],
         name="ant",
     )
-    later = several.box.gate()
+    later = several.box.create_gate()
     several.box.create_fake(
         ["out", format_ndjson(hello("b-1"), say("I am bee."))],
         ["wait", later.path],
@@ -677,7 +677,7 @@ def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several
 
 
 def test_without_a_list_the_first_line_waits_for_nobody(several):
-    gate = several.box.gate()
+    gate = several.box.create_gate()
     several.box.create_fake(
         ["out", format_ndjson(hello("a-1"))],
         ["wait", gate.path],
@@ -691,7 +691,7 @@ def test_without_a_list_the_first_line_waits_for_nobody(several):
 
 
 def test_the_last_of_a_list_is_not_waited_for_either(several):
-    gate = several.box.gate()
+    gate = several.box.create_gate()
     several.prints("ant", UNAUTHORIZED, code=1)
     several.settings("ant", "bee")
     several.box.create_fake(
@@ -745,7 +745,7 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
 
 
 def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_several):
-    gate = impatient_several.box.gate()
+    gate = impatient_several.box.create_gate()
     impatient_several.box.create_fake(
         ["out", format_ndjson(hello("a-1"))],
         ["wait", gate.path],
@@ -798,7 +798,7 @@ def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
 
 
 def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
-    gate = several.box.gate()
+    gate = several.box.create_gate()
     waits = format_ndjson(
         {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded " + "x" * 500}
     )

@@ -214,7 +214,7 @@ def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(
 def test_keys_that_are_typed_when_a_question_comes_are_a_message(
     start_session, attach_terminal, box, hosts
 ):
-    gate = box.gate()
+    gate = box.create_gate()
     steps = [
         ["hear", "go"],
         ["out", format_ndjson(INIT, says("I look."))],
@@ -373,7 +373,7 @@ def test_a_terminal_that_stands_still_goes_on_where_it_was(
     start_session, attach_terminal, hosts, box
 ):
     """It is dropped from what the host holds for it, and reads the log instead."""
-    gate = box.gate()
+    gate = box.create_gate()
     words = []
     for number in range(200):
         words += [

@@ -117,7 +117,7 @@ def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(
     """With each word that is an answer; "a" comes last, because later calls would not be asked
     about.
     """
-    steps, gates = [], {word: box.gate() for word in WORDS}
+    steps, gates = [], {word: box.create_gate() for word in WORDS}
     for word in WORDS:
         question = format_ndjson(calls(word), asks(word, question=f"q-{word}"))
         steps += [["wait", gates[word].path], ["out", question], ["hear", "control_response"]]
