@@ -275,7 +275,7 @@ def test_a_slash_command_is_declared_and_its_message_is_the_answer(box, talk):
 
 def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
     box.write_settings("idle_timeout = 300\n[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.fakes(
         [
             ["say", lifeline.path, "child"],
@@ -440,7 +440,7 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
 def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
     """A silence ends the first turn; the second one's is another."""
     box.write_settings("end_grace = 0.05\n")
-    gate, heard = box.create_gate(), box.lifeline()
+    gate, heard = box.create_gate(), box.create_lifeline()
     child = box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("First."))],
@@ -506,7 +506,7 @@ def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, tal
 
 
 def test_a_session_that_never_began_was_told_no_system_prompt(box, talk):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     answering = [
         ["hear", "two"],
         ["record", str(box.recording)],

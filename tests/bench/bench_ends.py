@@ -111,7 +111,7 @@ def kill_to_gone(how: str, what: int | None) -> float:
     has left.
     """
     with open_box() as box:
-        lifeline = box.lifeline()
+        lifeline = box.create_lifeline()
         environment = build_tree(box, lifeline, how, reachable=what != signal.SIGKILL)
         words, stdin = (
             (ASK, subprocess.DEVNULL) if how == "one message" else (CONVERSE, subprocess.PIPE)

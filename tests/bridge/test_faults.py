@@ -56,7 +56,7 @@ def chatty(box, hosts):
     """A host of a vendor that says `count` things in a turn, and what holds its processes."""
 
     def begin(count, **wanted):
-        held = box.lifeline()
+        held = box.create_lifeline()
         child = box.create_fake(
             ["say", held.path, "vendor"], HELLO, ["hear", "go"], ["out", format_ndjson(INIT)], ["repeat", format_ndjson(SAYS), count],
             ["out", format_ndjson(result())], ["hear", "again"], ["repeat", format_ndjson(SAYS), count], ["out", format_ndjson(result())],

@@ -293,7 +293,7 @@ def test_an_agent_that_dies_while_it_asks_has_one_result_that_says_so(talk):
 
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_an_agent_that_is_silent_at_any_step_is_ended_and_the_result_says_why(box, talk, count):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     box.write_settings(f"[vendors.opencode.timeouts]\nfirst_byte = {ALIVE}\nidle = {ALIVE}\n")
     silent = box.create_fake(["say", lifeline.path, "agent"], *PROMPTED[:count], ["hang"])
     with talk(program=silent) as running:
@@ -305,7 +305,7 @@ def test_an_agent_that_is_silent_at_any_step_is_ended_and_the_result_says_why(bo
 
 
 def test_an_agent_that_never_obeys_an_interrupt_is_ended(box, talk):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     with talk(["say", lifeline.path, "agent"], out(says("Hel")), ["hang"]) as running:
         running.say(user("one"))
         running.read_until(b'"type":"system"')

@@ -300,7 +300,7 @@ def test_every_request_is_answered_an_unknown_one_with_an_error(box, converse):
 
 def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
     """C6"""
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.fakes(
         [["say", lifeline.path, "child"], ["out", TALKING], ["hang"]], [["out", IDLE]]
     )
@@ -583,7 +583,7 @@ def test_an_idle_conversation_that_is_terminated_says_nothing(box, talk):
 
 def test_a_turn_that_is_terminated_is_closed_and_its_child_ended(box, talk):
     """P18, S18"""
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with talk(child, "--include-partial-messages", **EMIT) as running:
         running.say(user("go"))
@@ -610,7 +610,7 @@ def test_a_sigint_ends_the_turn_and_the_conversation(box, talk):
 
 def test_a_frontend_that_crashes_takes_a_silent_child_with_it(real_box, real_talk):
     """P18, P19"""
-    lifeline = real_box.lifeline()
+    lifeline = real_box.create_lifeline()
     child = real_box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
@@ -625,7 +625,7 @@ def test_a_frontend_that_crashes_takes_a_silent_child_with_it(real_box, real_tal
 
 
 def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(real_box):
-    lifeline = real_box.lifeline()
+    lifeline = real_box.create_lifeline()
     child = real_box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     flags = ("-p", "go", "--output-format", "stream-json", "--include-partial-messages")
     with real_box.running(
@@ -658,7 +658,7 @@ USING = format_ndjson(
 @pytest.mark.parametrize("end", ["interrupt", "SIGTERM", "EOF", "crash"])
 def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end):
     """P18"""
-    lifeline = real_box.lifeline()
+    lifeline = real_box.create_lifeline()
     child = real_box.create_fake(
         ["read"],
         ["out", USING],
@@ -685,7 +685,7 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
 
 
 def test_what_a_finished_conversation_left_running_is_ended(real_box, real_converse):
-    lifeline = real_box.lifeline()
+    lifeline = real_box.create_lifeline()
     child = real_box.create_fake(
         ["out", USING],
         ["daemon", lifeline.path],
@@ -696,7 +696,7 @@ def test_what_a_finished_conversation_left_running_is_ended(real_box, real_conve
 
 
 def test_one_message_may_leave_a_server_running(real_box):
-    lifeline = real_box.lifeline()
+    lifeline = real_box.create_lifeline()
     child = real_box.create_fake(
         ["out", USING],
         ["daemon", lifeline.path],
@@ -708,7 +708,7 @@ def test_one_message_may_leave_a_server_running(real_box):
 
 def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box, talk):
     """P16"""
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     deaf = [["say", lifeline.path, "child"], ["ignore", "SIGTERM", "SIGINT"]]
     child = box.create_fake(*deaf, ["hear", "initialize"], ["hear", "go"], ["out", QWEN], ["hang"])
     with talk(child, SHIM_VENDOR="qwen") as running:
@@ -720,7 +720,7 @@ def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box, ta
 
 def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_talk):
     """P18"""
-    lifeline = real_box.lifeline()
+    lifeline = real_box.create_lifeline()
     child = real_box.create_fake(
         ["say", lifeline.path, "child"], ["out", TALKING], ["fill", 100_000_000]
     )
@@ -733,7 +733,7 @@ def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_t
 
 def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(box, talk):
     """C11"""
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "child"], ["out", USING], ["hang"])
     hooks = {"PreToolUse": [{"hookCallbackIds": ["h0"]}]}
     with talk(child) as running:
@@ -755,7 +755,7 @@ def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(b
 @pytest.mark.parametrize("converses", [True, False], ids=["conversation", "one-message"])
 def test_a_silent_child_and_its_group_end_when_we_are_killed(real_box, converses):
     """P18: a vendor that waits for a tool reads and writes nothing."""
-    lifeline = real_box.lifeline()
+    lifeline = real_box.create_lifeline()
     child = real_box.create_fake(["spawn", lifeline.path, False], ["out", TALKING], ["hang"])
     flags = CONVERSE if converses else ("-p", "go", "--output-format", "stream-json")
     flags = (*flags, "--include-partial-messages")
@@ -938,7 +938,7 @@ def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, ta
     """copilot says no id of its own: the second child had none of ours either."""
     box.write_settings('[vendors.copilot]\ndriver = "one-way"\n')
     delta = {"type": "assistant.message_delta", "data": {"messageId": "m", "deltaContent": "I am "}}
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     silent, cut = (
         [["say", lifeline.path, "child"], ["hang"]],
         [["out", format_ndjson(delta)], ["hang"]],

@@ -174,7 +174,7 @@ async def test_an_end_without_a_word_is_an_error_that_quotes_stderr(play):
 
 @pytest.mark.anyio
 async def test_a_finished_child_that_never_exits_is_ended_and_stays_a_success(play, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", ANSWER], ["hang"])
     status, paper = await play(*plan, end_grace=0.1)
     assert status == 0
@@ -184,7 +184,7 @@ async def test_a_finished_child_that_never_exits_is_ended_and_stays_a_success(pl
 
 @pytest.mark.anyio
 async def test_cursors_result_counts_although_it_hangs_behind_it(play, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     events = [
         {"type": "system", "subtype": "init", "session_id": "s", "cwd": "/repo", "model": "Auto"},
         {
@@ -210,7 +210,7 @@ async def test_cursors_result_counts_although_it_hangs_behind_it(play, box):
 async def test_a_finished_child_that_ignores_signals_is_killed_and_stays_a_success(
     play, box, impatient
 ):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     plan = (
         ["ignore", "SIGINT", "SIGTERM"],
         ["say", lifeline.path, "child"],
@@ -225,7 +225,7 @@ async def test_a_finished_child_that_ignores_signals_is_killed_and_stays_a_succe
 
 @pytest.mark.anyio
 async def test_a_grandchild_in_the_group_that_holds_stdout_ends_with_the_turn(play, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     status, paper = await play(["out", ANSWER], ["spawn", lifeline.path, False], ["leave", 0])
     assert status == 0
     assert paper.result["result"] == "Hello."
@@ -234,7 +234,7 @@ async def test_a_grandchild_in_the_group_that_holds_stdout_ends_with_the_turn(pl
 
 @pytest.mark.anyio
 async def test_a_grandchild_in_a_session_of_its_own_that_holds_stdout_is_not_waited_for(play, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     status, paper = await play(
         ["spawn", lifeline.path, True], ["out", ANSWER], ["leave", 0], end_grace=0.1
     )
@@ -245,7 +245,7 @@ async def test_a_grandchild_in_a_session_of_its_own_that_holds_stdout_is_not_wai
 
 @pytest.mark.anyio
 async def test_a_grandchild_that_holds_stdout_does_not_make_a_cut_turn_a_success(play, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     status, paper = await play(
         ["out", TALKING], ["spawn", lifeline.path, True], ["leave", 0], end_grace=0.1
     )
@@ -255,7 +255,7 @@ async def test_a_grandchild_that_holds_stdout_does_not_make_a_cut_turn_a_success
 
 @pytest.mark.anyio
 async def test_a_child_that_closes_stdout_and_lives_on_is_ended(play, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", ANSWER], ["close", 1], ["hang"])
     status, paper = await play(*plan, end_grace=0.1)
     assert status == 0
@@ -304,7 +304,7 @@ def build_broken_translation(*names):
 
 @pytest.mark.anyio
 async def test_a_mistake_of_ours_ends_in_one_result_that_names_it(play, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     status, paper = await play(*plan, translation=build_broken_translation("feed"))
     assert status == 1
@@ -331,7 +331,7 @@ async def test_a_mistake_before_there_is_a_child_ends_in_one_result_too():
 
 @pytest.mark.anyio
 async def test_a_mistake_in_the_last_words_still_ends_the_child(play, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with contextlib.suppress(Exception):  # the drop-in says what is left to say
         await play(*plan, translation=build_broken_translation("feed", "close"))
@@ -340,7 +340,7 @@ async def test_a_mistake_in_the_last_words_still_ends_the_child(play, box):
 
 @pytest.mark.anyio
 async def test_a_frontend_that_left_ends_the_child_and_is_no_error(play, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     status, _ = await play(*plan, output=FakeOutput(is_disconnected=True))
     assert status == 0
@@ -353,7 +353,7 @@ def test_a_mistake_between_the_child_and_the_loop_ends_the_child(local_box, capf
     def broken(*_):
         raise ZeroDivisionError("a bug of ours")
 
-    lifeline = local_box.lifeline()
+    lifeline = local_box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["hang"])
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setenv("SHIM_BIN", local_box.create_fake(*plan))
@@ -365,7 +365,7 @@ def test_a_mistake_between_the_child_and_the_loop_ends_the_child(local_box, capf
 
 
 def test_a_stdout_that_is_closed_from_the_start_leaves_no_child(box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*plan)}
     with box.running(*PARTIAL, environment=environment, preexec_fn=lambda: os.close(1)) as dropin:
@@ -376,7 +376,7 @@ def test_a_stdout_that_is_closed_from_the_start_leaves_no_child(box):
 
 def test_a_reader_that_closes_our_stdout_ends_the_child(box):
     """P19"""
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with box.running(
         *PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*plan)}
@@ -394,7 +394,7 @@ def test_a_reader_that_closes_our_stdout_ends_the_child(box):
 @pytest.fixture
 def talking_dropin(box):
     """A drop-in whose child has said half a sentence and holds a lifeline, with its grandchild."""
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     steps = (
         ["out", TALKING],
         ["spawn", lifeline.path, False],
@@ -448,7 +448,7 @@ def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(
 
 
 def test_told_to_go_after_an_interrupt_it_goes(box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     steps = (
         ["ignore", "SIGINT", "SIGTERM"],
         ["out", TALKING],
@@ -470,7 +470,7 @@ def test_told_to_go_after_an_interrupt_it_goes(box):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_told_to_go_while_nobody_reads_it_goes_all_the_same(box, number):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     steps = (["say", lifeline.path, "child"], ["out", TALKING], ["fill", 500_000], ["hang"])
     reader, writer = os.pipe()
     try:
@@ -504,7 +504,7 @@ async def test_told_to_go_while_the_last_words_wait_for_a_reader_it_goes(play):
 
 @pytest.mark.anyio
 async def test_told_to_go_in_the_grace_of_a_finished_child_it_goes(play, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     steps = (["out", ANSWER], ["close", 1], ["say", lifeline.path, "child"], ["hang"])
 
     async def stop(paper):

@@ -172,7 +172,7 @@ def test_a_single_message_has_its_terminator_where_a_state_follows_the_result(bo
 
 def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
     """It has no handler for the signal yet, and says nothing."""
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     with talk(
         box.create_fake(["hear", "one"], ["say", lifeline.path, "child"], ["hang"])
     ) as running:
@@ -196,7 +196,7 @@ def test_what_the_child_says_on_stderr_is_passed_on(real_box, real_talk):
 
 def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
     """P18"""
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.create_fake(
         ["say", lifeline.path, "child"],
         ["hear", "one"],
@@ -215,7 +215,7 @@ def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
 
 def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
     """P18"""
-    lifeline = real_box.lifeline()
+    lifeline = real_box.create_lifeline()
     child = real_box.create_fake(
         ["say", lifeline.path, "child"],
         ["hear", "one"],
@@ -285,7 +285,7 @@ CALLING = {
     ids=["nothing at all", "in a turn", "in the next turn", "with a call open"],
 )
 def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     with talk(
         box.create_fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])
@@ -314,7 +314,7 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(
     )
     cancel = '{"type":"control_cancel_request","request_id":"q1"}\n'
     first = format_ndjson(INIT, CALLING) + asked + (cancel if cancelled else "")
-    there = memory_box.lifeline()
+    there = memory_box.create_lifeline()
     child = memory_box.create_fake(
         ["say", there.path, "child"],
         ["hear", "one"],
@@ -343,7 +343,7 @@ def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, as
     question = '{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}\n'
     first = format_ndjson(INIT, CALLING) + question if asked else TURN
     mark = "control_response" if asked else "two"
-    there = memory_box.lifeline()
+    there = memory_box.create_lifeline()
     steps = [
         ["say", there.path, "child"],
         ["hear", "one"],
@@ -376,7 +376,7 @@ def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(
     def bug(*_):
         raise ZeroDivisionError("a bug of ours")
 
-    lifeline = real_box.lifeline()
+    lifeline = real_box.create_lifeline()
     monkeypatch.setattr(*((StreamTranslation, "read") if name == "read" else (Child, "say")), bug)
     monkeypatch.setenv("SHIM_VENDOR", "claude")
     monkeypatch.setenv(
@@ -465,7 +465,7 @@ def test_a_line_that_is_too_long_passes_in_several(box, talk):
 
 
 def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
     steps = [
         ["say", lifeline.path, "child"],
@@ -492,7 +492,7 @@ def test_a_message_that_a_child_leaves_without_a_word_gets_an_error(box, talk):
 def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_talk):
     """The Python SDK reads no more than a hundred lines before `initialize` is answered."""
     new = format_ndjson({"type": "unheard-of", "x": 1})
-    lifeline = real_box.lifeline()
+    lifeline = real_box.create_lifeline()
     steps = [
         ["out", new],
         ["drained"],
@@ -513,7 +513,7 @@ def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_
 def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
     memory_box, memory_talk
 ):
-    lifeline = memory_box.lifeline()
+    lifeline = memory_box.create_lifeline()
     memory_box.write_settings("end_grace = 0.1\n")
     # more than two pipes hold
     many = format_ndjson(*[LATE | {"uuid": f"u{number}"} for number in range(1500)])

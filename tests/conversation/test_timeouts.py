@@ -43,7 +43,7 @@ def box(quick_box):
     ],
 )
 def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, said, name, words):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     box.write_settings(f"{name} = 0.3\n")
     deaf = [["ignore", "SIGINT"]] if words else []
     child = box.create_fake(["say", lifeline.path, "child"], *deaf, ["out", said], ["hang"])
@@ -68,7 +68,7 @@ def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
         "duration_ms": 7,
     }
     box.write_settings("tool_timeout = 0.3\n")
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     start = {"type": "task_start", "session_id": "s"}
     call = {
         "type": "function_call",
@@ -93,7 +93,7 @@ def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
 def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
     """Its own way to be interrupted is a line on its stdin; its group ends whether it obeys or not."""
     box.write_settings("idle_timeout = 0.3\n")
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     told = (
         [["hear", '"interrupt"'], ["out", format_ndjson(says("Well.")) + CANCELLED]]
         if obeys

@@ -522,7 +522,7 @@ def test_an_interrupt_takes_an_open_question_back_first(box, talk):
 
 
 def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     deaf = [
         HELLO,
         ["say", lifeline.path, "child"],
@@ -631,7 +631,7 @@ def test_a_forbidden_call_is_refused_where_the_vendor_asks_and_the_turn_goes_on(
 
 
 def test_a_forbidden_call_that_ran_unasked_ends_the_turn(box, talk):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.create_fake(
         ["say", lifeline.path, "child"],
         HELLO,
@@ -763,7 +763,7 @@ def test_contract_11_a_broken_schema_ends_a_conversation_before_it_begins(box, t
 
 
 def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_session(box, talk):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     starting = [["say", lifeline.path, "child"], ["hang"]]
     fresh = [
         HELLO,
@@ -815,7 +815,7 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
 
 def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(real_box, real_talk):
     """The next child's pipes get the numbers of the last one's: nobody may still wait for them."""
-    lifeline = real_box.lifeline()
+    lifeline = real_box.create_lifeline()
     count = 4
     plans = []
     for number in range(count):
@@ -959,7 +959,7 @@ def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box
 
 
 def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
-    gate, said = box.create_gate(), box.lifeline()
+    gate, said = box.create_gate(), box.create_lifeline()
     child = box.create_fake(
         HELLO,
         ["hear", "one"],
@@ -1004,7 +1004,7 @@ def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box,
 
 
 def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(box, talk):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.create_fake(
         HELLO,
         ["hear", "one"],
@@ -1030,7 +1030,7 @@ def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(bo
 
 
 def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_result(box, talk):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     box.write_settings('[vendors.qwen]\ndriver = "one-way"\n')
     child = box.create_fake(
         ["out_on", "SIGINT", format_ndjson(INIT) + CANCELLED, 130],
@@ -1063,7 +1063,7 @@ def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
 
 
 def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box, talk):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     leaving = [
         HELLO,
         ["hear", "one"],
@@ -1087,7 +1087,7 @@ def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box,
 
 def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(real_box, real_talk):
     """C6: the first result is still on its way when it is heard."""
-    long, said = "x" * 90_000, real_box.lifeline()
+    long, said = "x" * 90_000, real_box.create_lifeline()
     child = real_box.create_fake(
         HELLO,
         ["hear", "one"],
@@ -1122,7 +1122,7 @@ def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
 
 
 def test_a_question_between_two_turns_is_refused(box, talk):
-    gate, said = box.create_gate(), box.lifeline()
+    gate, said = box.create_gate(), box.create_lifeline()
     child = box.create_fake(
         HELLO,
         ["hear", "one"],

@@ -169,7 +169,7 @@ async def test_it_leads_a_group_of_its_own_in_the_working_directory(start, box):
 
 
 async def test_what_is_left_of_its_group_ends_with_it(start, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = start(["say", lifeline.path, "child"], ["spawn", lifeline.path, False], ["leave", 0])
     with anyio.fail_after(PATIENCE):
         assert await child.wait_for_exit() == ChildExit(code=0)
@@ -177,7 +177,7 @@ async def test_what_is_left_of_its_group_ends_with_it(start, box):
 
 
 async def test_a_child_that_obeys_is_asked_once(start, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = start(["exit_on", "SIGINT", 130], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
     with anyio.fail_after(PATIENCE):
@@ -188,7 +188,7 @@ async def test_a_child_that_obeys_is_asked_once(start, box):
 
 async def test_a_child_that_ignores_the_interrupt_is_terminated(start, box, monkeypatch):
     monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", 0.05)
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = start(["ignore", "SIGINT"], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
     with anyio.fail_after(PATIENCE):
@@ -197,7 +197,7 @@ async def test_a_child_that_ignores_the_interrupt_is_terminated(start, box, monk
 
 
 async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, box, impatient):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = start(
         ["ignore", "SIGINT", "SIGTERM"],
         ["spawn", lifeline.path, False],
@@ -213,7 +213,7 @@ async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, b
 
 
 async def test_a_grandchild_that_left_the_group_does_not_outlive_a_stop(start, box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = start(["spawn", lifeline.path, True], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
     assert os.getpgid(lifeline.wait_for("grandchild")) != lifeline.pids["child"]
@@ -223,7 +223,7 @@ async def test_a_grandchild_that_left_the_group_does_not_outlive_a_stop(start, b
 
 
 async def test_an_abandoned_child_that_is_gone_already_takes_its_group_along(box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     steps = (["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["leave", 0])
     process = spawn_child([box.create_fake(*steps)], box.environment(), str(box.cwd), feed=False)
     lifeline.wait_for("grandchild")
@@ -234,7 +234,7 @@ async def test_an_abandoned_child_that_is_gone_already_takes_its_group_along(box
 
 
 async def test_stopping_is_not_cut_short_by_a_cancellation(start, box, impatient):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = start(["ignore", "SIGTERM"], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
     with anyio.fail_after(PATIENCE):
@@ -279,7 +279,7 @@ async def test_no_signal_is_sent_to_a_group_that_is_gone(start, monkeypatch):
 
 def test_a_guard_stands_before_anybody_serves_the_child(box):
     """We may be killed while anyio is imported: a silent child would notice nothing."""
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     program = box.create_fake(["say", lifeline.path, "child"], ["out", "here"], ["hang"])
     code = f"""
 import os, signal

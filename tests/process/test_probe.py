@@ -74,7 +74,7 @@ def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_fla
     box, probe, monkeypatch
 ):
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.3)
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     fake = box.create_fake(
         ["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"]
     )
@@ -215,7 +215,7 @@ def test_why_there_is_no_version_is_known(monkeypatch, probe, script, failure):
 def test_what_a_program_leaves_behind_is_not_waited_for(box, monkeypatch):
     """An updater in the background holds its stdout for as long as it likes; then it goes too."""
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 30)
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     path = box.program("program", f"echo 1.2.3; (exec 3> {lifeline.path}; exec sleep 300) &\n")
     assert ProgramProbe([path], box.environment(), box.environment()).ask_version(HOW) == "1.2.3"
     assert lifeline.never_or_gone()

@@ -94,7 +94,7 @@ def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, n
     of it listens.
     """
     status, cause = ENDS[number]
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     ignored = (
         ["ignore", "SIGINT", "SIGTERM", "SIGHUP"]
         if number == signal.SIGTERM
@@ -158,7 +158,7 @@ sys.stdin.read()
 )
 def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
     """P18, P19: it could close nothing; with a full pipe we are in the middle of a write."""
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     long = "x" * 90_000
     flood = {
         "two way": format_ndjson(INIT, *[build_assistant_message(long)] * 12),
@@ -332,7 +332,7 @@ def test_a_child_obeys_an_interrupt_though_we_inherited_it_as_ignored(box):
     """A shell's background job ignores SIGINT, and so does all that it starts: a vendor would never
     hear of one.
     """
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.program("vendor", f"exec {sys.executable} -I -S -c '{ASKS}' {lifeline.path}\n")
     ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
@@ -350,7 +350,7 @@ with open(sys.argv[1], "w") as file:
 
 @pytest.mark.parametrize("how", WAYS)
 def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     environment, words = standin(box, how, ["say", lifeline.path, "child"])
     with box.running(*words, stdin=subprocess.PIPE, environment=environment) as running:
         if how == "one message":
@@ -369,7 +369,7 @@ def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
 @pytest.mark.parametrize("call", [False, True], ids=["with no call open", "with a call open"])
 def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
     """Two forks and a session of its own: it belongs to nobody but us, its subreaper."""
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     say = format_ndjson(START, build_text_event("I am "), *([CALL] if call else []))
     environment, words = standin(box, how, ["daemon", lifeline.path], say=say)
     with box.running(*words, stdin=subprocess.PIPE, environment=environment) as running:
@@ -387,7 +387,7 @@ def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
     """A shell gets that far in a few milliseconds: nobody else may have become the parent of its
     orphans by then.
     """
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     server = f"exec 9>{lifeline.path}; echo daemon $$ >&9; exec sleep 60 0<&- 1>&- 2>&-"
     child = box.program("vendor", f"(setsid sh -c '{server}' &)\nexec sleep 60\n")
     with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
@@ -404,7 +404,7 @@ def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
 def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts(
     box, own_session, say, cause
 ):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
     plan = (["spawn", lifeline.path, own_session], ["out", say], ["leave", 0])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
@@ -417,7 +417,7 @@ def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts
     ("say", "cause"), [(ANSWER, "clean"), (TALKING, "truncated")], ids=["after its result", "cut"]
 )
 def test_a_child_that_closes_stdout_and_runs_on_is_ended(box, say, cause):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
     plan = (["say", lifeline.path, "child"], ["out", say], ["close", 1], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))

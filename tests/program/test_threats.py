@@ -985,7 +985,7 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
 
 def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
     """SIGKILL leaves us no word: a child that writes notices by its closed pipes."""
-    lifeline, gate = box.lifeline(), box.create_gate()
+    lifeline, gate = box.create_lifeline(), box.create_gate()
     steps = (
         ["say", lifeline.path, "child"],
         ["out", format_ndjson(START)],

@@ -425,7 +425,7 @@ class Box:
         self._gates.append(Gate(self.path / f"gate{len(self._gates)}"))
         return self._gates[-1]
 
-    def lifeline(self) -> Lifeline:
+    def create_lifeline(self) -> Lifeline:
         """A new FIFO."""
         self._lifelines.append(Lifeline(self.path / f"lifeline{len(self._lifelines)}"))
         return self._lifelines[-1]

@@ -402,7 +402,7 @@ class MemoryBox(Box):
         self._count += 1
         return MemoryGate(f"gate{self._count}", self)
 
-    def lifeline(self) -> Any:
+    def create_lifeline(self) -> Any:
         self._count += 1
         return MemoryLifeline(f"lifeline{self._count}", self)
 

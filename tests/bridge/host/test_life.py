@@ -109,7 +109,7 @@ def test_without_a_wish_to_be_asked_nobody_is(box, hosts, start_qwen_session):
 def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(
     box, hosts, start_qwen_session, number
 ):
-    held = box.lifeline()
+    held = box.create_lifeline()
     child = box.create_fake(["say", held.path, "vendor"], *ASKING)
     one = start_qwen_session(child)
     held.wait_for("vendor")
@@ -179,7 +179,7 @@ def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeyp
 def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(
     box, hosts, start_qwen_session
 ):
-    held = box.lifeline()
+    held = box.create_lifeline()
     one = start_qwen_session(box.create_fake(["say", held.path, "vendor"], *ASKING))
     with hosts.link(one) as link:
         until(link, "question")

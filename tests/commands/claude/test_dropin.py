@@ -662,7 +662,7 @@ def test_a_denied_tool_of_the_settings_is_never_listed(box):
 
 
 def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
-    lifeline, gate = box.lifeline(), box.create_gate()
+    lifeline, gate = box.create_lifeline(), box.create_gate()
     call = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "rm -rf /"}}
     events = ANSWER.splitlines(keepends=True)
     forged = "".join([events[0], json.dumps(call) + "\n"])

@@ -15,7 +15,7 @@ def test_a_forbidden_second_call_stops_the_child(box, vendor, identity):
     box.write_settings(f"[vendors.{vendor}]\nlate_denials = true\n")
     calls, _ = STREAMS[vendor](identity)
     printed = "".join(json.dumps(event) + "\n" for event in calls)
-    lifeline, gate = box.lifeline(), box.create_gate()
+    lifeline, gate = box.create_lifeline(), box.create_gate()
     child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
     words = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
     with box.running(*words, environment={"SHIM_VENDOR": vendor, "SHIM_BIN": child}) as dropin:
@@ -55,7 +55,7 @@ def test_a_forbidden_call_that_a_nested_agent_ran_stops_the_child(box):
         event("assistant", "task", call),
         event("user", "task", done),
     ]
-    lifeline, gate = box.lifeline(), box.create_gate()
+    lifeline, gate = box.create_lifeline(), box.create_gate()
     printed = "".join(json.dumps(each) + "\n" for each in events)
     child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
     words = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")

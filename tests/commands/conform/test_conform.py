@@ -522,7 +522,7 @@ def check_command(command, patience=0.1, **options):
 
 def test_a_command_that_hangs_is_given_up_soon_and_ended(local_box, monkeypatch):
     monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.1)
-    lifeline = local_box.lifeline()
+    lifeline = local_box.create_lifeline()
     findings = check_command(
         program(local_box, f"exec 9>{lifeline.path}; trap '' TERM; while :; do sleep 30; done\n")
     )
@@ -597,7 +597,7 @@ def test_what_cannot_be_read_breaks_a_rule_and_not_us(see, defect):
 def test_what_a_run_started_is_ended_with_it(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
     monkeypatch.setattr(conform_process, "DRAIN_TIMEOUT_S", 0.1)
-    lifeline = local_box.lifeline()
+    lifeline = local_box.create_lifeline()
     check_command(
         program(
             local_box, f"(exec 9>{lifeline.path}; exec sleep 60) &\necho '2.1.0 (Claude Code)'\n"
@@ -741,7 +741,7 @@ def test_a_wrong_call_is_exit_2(box, words):
 
 
 def test_ctrl_c_ends_what_runs(box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     command = box.program(
         "claude",
         f"exec 9>{lifeline.path}; echo up $$ >&9; trap '' INT; while :; do sleep 30; done\n",
@@ -759,7 +759,7 @@ def test_ctrl_c_ends_what_runs(box):
 
 def test_what_runs_is_ended_though_it_ignores_sigterm_when_we_are_cancelled(local_box, monkeypatch):
     monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.1)
-    lifeline = local_box.lifeline()
+    lifeline = local_box.create_lifeline()
     script = (
         f"exec 9>{lifeline.path}; trap '' INT TERM; echo up $$ >&9; while :; do sleep 30; done\n"
     )

@@ -48,7 +48,7 @@ def test_ctrl_c_interrupts_a_turn_of_the_demo(keyboard):
 
 
 def test_one_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
         terminal.until("Hello.")
@@ -61,7 +61,7 @@ def test_one_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
 
 
 def test_a_second_ctrl_c_ends_at_once(box, keyboard):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.create_fake(
         ["ignore", "SIGINT", "SIGTERM"], ["say", lifeline.path, "up"], ["out", HELD], ["hang"]
     )
@@ -80,7 +80,7 @@ def test_a_second_ctrl_c_ends_at_once(box, keyboard):
 
 
 def test_ctrl_c_before_the_vendor_has_said_anything_leaves_nothing(box, keyboard):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "up"], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
         lifeline.wait_for("up")
@@ -99,7 +99,7 @@ def test_ctrl_c_before_the_vendor_has_said_anything_leaves_nothing(box, keyboard
 def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(
     box, keyboard, name, status
 ):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
         terminal.until("Hello.")
@@ -109,7 +109,7 @@ def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(
 
 
 def test_a_reader_that_has_seen_enough_ends_the_turn(box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     options = {"cwd": box.cwd, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
     with start_shim(

@@ -125,7 +125,7 @@ def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
     memory_box.write_settings("end_grace = 1\n")
     done_for_now, compacting, compacted = (
         memory_box.create_gate(),
-        memory_box.lifeline(),
+        memory_box.create_lifeline(),
         memory_box.create_gate(),
     )
     child = memory_box.create_fake(
@@ -150,7 +150,7 @@ def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
 
 
 def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
-    lifeline = box.lifeline()
+    lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
     words = PI_HEAD + pi_end("hi") + PI_TAIL
     steps = [

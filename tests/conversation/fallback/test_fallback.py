@@ -713,7 +713,7 @@ def test_the_last_of_a_list_is_not_waited_for_either(several):
 def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
     several, number, cause, status
 ):
-    lifeline = several.box.lifeline()
+    lifeline = several.box.create_lifeline()
     several.box.create_fake(
         ["out", format_ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"], name="ant"
     )
@@ -729,7 +729,7 @@ def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
 def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_is_asked_again(
     several,
 ):
-    lifeline = several.box.lifeline()
+    lifeline = several.box.create_lifeline()
     hangs = [["out", format_ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"]]
     several.box.fakes(hangs, [["out", answer("ant")]], name="ant")
     several.answers("bee")
@@ -764,7 +764,7 @@ def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_
 
 
 def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(impatient_several):
-    lifeline = impatient_several.box.lifeline()
+    lifeline = impatient_several.box.create_lifeline()
     waits = {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded"}
     impatient_several.box.create_fake(
         ["out", format_ndjson(hello("a-1"), waits)],
@@ -784,7 +784,7 @@ def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(i
 
 
 def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
-    lifeline = impatient_several.box.lifeline()
+    lifeline = impatient_several.box.create_lifeline()
     words = "Attempt 1 failed with status 429. Retrying with backoff...\n"
     impatient_several.box.create_fake(
         ["complain", words], ["say", lifeline.path, "there"], ["hang"], name="ant"
