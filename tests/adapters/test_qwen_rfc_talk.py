@@ -285,7 +285,9 @@ def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
         ],
         [["out", format_ndjson(HELLO, says("Once more."), FINISHED)]],
     )
-    done = box.claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
+    done = box.run_claude(
+        *CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen-rfc", SHIM_BIN=child
+    )
     assert lifeline.gone()
     (line,) = results(done)
     assert (done.status, line["shim"]["cause"]) == (1, "stall")
@@ -296,7 +298,7 @@ def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
 def test_silence_behind_a_heartbeat_is_a_stall_for_one_message_too(box):
     box.write_settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
     child = box.create_fake(["out", format_ndjson(HELLO, calls(), BEAT)], ["hang"])
-    done = box.claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
+    done = box.run_claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "stall")
     assert done.result["errors"] == [
         "qwen-rfc said nothing for 0.3 s (heartbeat_timeout) while these calls were open: Bash"
@@ -379,7 +381,7 @@ def test_one_message_is_asked_and_answered_by_one_process(box):
         ["record", str(box.recording)],
         ["out", format_ndjson(HELLO, says("Looking."), says("There."))],
     )
-    done = box.claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
+    done = box.run_claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
     assert (done.status, done.result["result"], done.init["tools"]) == (0, "There.", ["Bash"])
     (request,) = read_child_stdin(box)
     assert request["input"] == {

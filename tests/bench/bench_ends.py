@@ -230,7 +230,7 @@ def run_messages(box: Box, turns: int) -> tuple[int, set[str]]:
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child, "TMPDIR": str(temporary)}
 
     def one(_: int) -> int:
-        done = box.claude(*ASK, **environment)
+        done = box.run_claude(*ASK, **environment)
         return done.status or (len(done.stderr) > 0)
 
     with ThreadPoolExecutor(2) as pool:

@@ -620,7 +620,7 @@ def test_the_error_says_why_a_state_folder_cannot_be_created(box):
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": box.create_fake(["out", ANSWER]),
     }
-    assert box.claude(*ASK, **environment).status == 0
+    assert box.run_claude(*ASK, **environment).status == 0
     for words in (("doctor",), ("bridge", "token"), ("claude", "--bg", "hi")):
         done = box.shim(*words, environment=box.environment(**environment))
         said = done.stdout.decode() + done.stderr

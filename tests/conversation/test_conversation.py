@@ -91,7 +91,7 @@ def converse_in(box):
 
     def run(child, *lines, flags=(), **environment):
         environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child} | environment
-        return box.claude(*CONVERSE, *flags, stdin=stdin(*lines), **environment)
+        return box.run_claude(*CONVERSE, *flags, stdin=stdin(*lines), **environment)
 
     return run
 
@@ -518,13 +518,13 @@ def test_the_states_around_one_message_of_the_command_line_are_said_too(box):
         "--include-partial-messages",
     )
     child = box.create_fake(["read"], ["out", IDLE])
-    done = box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=child, **EMIT)
+    done = box.run_claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=child, **EMIT)
     assert [line["state"] for line in done.lines if "state" in line] == ["running", "idle"]
     assert (done.lines[0]["state"], done.lines[-1]["state"]) == ("running", "idle")
     assert {line["session_id"] for line in done.lines if "session_id" in line} == {
         done.init["session_id"]
     }
-    silent = box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=child)
+    silent = box.run_claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert len(silent.lines) == len(done.lines) - 2
 
 
@@ -563,7 +563,9 @@ def test_lines_that_say_nothing_to_us_are_ignored(box, converse):
 def test_the_last_line_may_lack_its_newline(box):
     """C13"""
     child = box.create_fake(["out", IDLE])
-    done = box.claude(*CONVERSE, stdin=stdin(user("one"))[:-1], SHIM_VENDOR="demo", SHIM_BIN=child)
+    done = box.run_claude(
+        *CONVERSE, stdin=stdin(user("one"))[:-1], SHIM_VENDOR="demo", SHIM_BIN=child
+    )
     assert done.result["is_error"] is False
 
 
@@ -702,7 +704,7 @@ def test_one_message_may_leave_a_server_running(real_box):
         ["daemon", lifeline.path],
         ["out", format_ndjson(build_text_event("done"), END)],
     )
-    assert real_box.claude("-p", "go", SHIM_VENDOR="demo", SHIM_BIN=child).status == 0
+    assert real_box.run_claude("-p", "go", SHIM_VENDOR="demo", SHIM_BIN=child).status == 0
     os.kill(lifeline.wait_for("daemon"), 0)
 
 
@@ -846,9 +848,9 @@ def test_a_session_that_holds_nothing_yet_can_be_resumed(box):
     fresh = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
     child = box.fakes(HELP, cut, fresh)
     flags = ("-p", "hi there", "--output-format", "stream-json")
-    first = box.claude(*flags, "--session-id", U, SHIM_VENDOR="pi", SHIM_BIN=child)
+    first = box.run_claude(*flags, "--session-id", U, SHIM_VENDOR="pi", SHIM_BIN=child)
     assert first.status == 1
-    again = box.claude(*flags, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child)
+    again = box.run_claude(*flags, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child)
     assert (again.status, again.result["session_id"]) == (0, U)
     assert "--session" not in box.record()["arguments"]
 
@@ -966,5 +968,5 @@ def test_what_was_made_for_a_child_that_cannot_be_started_is_removed(box, talk, 
             running.say(user("one"), user("two"))
             running.hang_up()
     else:
-        box.claude("-p", "one", SHIM_VENDOR="copilot", SHIM_BIN=broken)
+        box.run_claude("-p", "one", SHIM_VENDOR="copilot", SHIM_BIN=broken)
     assert list((box.state / "spill").rglob("*")) == []

@@ -324,7 +324,7 @@ def test_a_byte_order_mark_before_a_line_is_skipped(box):
         for text in ("one", "two")
     )
     child = box.create_fake(["read"], ["out", IDLE])
-    done = box.claude(*CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=child, stdin=stdin)
+    done = box.run_claude(*CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=child, stdin=stdin)
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."], results(done)
     assert (done.status, done.stderr) == (0, "")
 
@@ -378,7 +378,7 @@ def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, place):
         (box.home / ".claude").mkdir(exist_ok=True)
         (box.home / ".claude" / "settings.json").write_text('{"outputStyle": "Explanatory"}')
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", IDLE])}
-    done = box.claude(
+    done = box.run_claude(
         *CONVERSE, *flags, stdin=stdin(control("i", "initialize"), user("hi")), **environment
     )
     assert done.init["output_style"] == "Explanatory"
@@ -402,7 +402,7 @@ def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, place):
     ],
 )
 def test_the_exit_status_is_1_when_no_line_could_be_read(box, lines, status):
-    done = box.claude(
+    done = box.run_claude(
         *CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["read"]), stdin=lines
     )
     assert (done.status, done.stdout) == (status, b"")

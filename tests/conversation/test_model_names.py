@@ -31,7 +31,7 @@ def start_vendor(box, vendor, *words, out=PI, settings=""):
     """What a vendor was started with, and the init line."""
     box.write_settings(settings)
     program = box.create_fake(["serve"], ["record", str(box.recording)], ["out", out])
-    done = box.claude(*ASK, *words, SHIM_VENDOR=vendor, SHIM_BIN=program)
+    done = box.run_claude(*ASK, *words, SHIM_VENDOR=vendor, SHIM_BIN=program)
     assert done.stderr == ""
     return box.record()["arguments"], done.init
 
@@ -87,7 +87,7 @@ def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_other
         ["read"], ["record", str(box.recording)], ["out", format_ndjson(stream)]
     )
     box.write_settings('[models]\nsonnet = "big"\n')
-    box.claude(*ASK, "--model", "sonnet", SHIM_VENDOR="claude", SHIM_BIN=program)
+    box.run_claude(*ASK, "--model", "sonnet", SHIM_VENDOR="claude", SHIM_BIN=program)
     assert (
         "--model=sonnet" in box.record()["arguments"]
         or flag(box.record()["arguments"], "--model") == "sonnet"
@@ -119,7 +119,7 @@ def test_each_vendor_of_a_list_has_its_own_map(box):
     )
     program = box.create_fake(["read"], ["record", str(box.recording)], ["out", PI], name="pi")
     path = {"SHIM_VENDOR": "qwen,pi", "PATH": program.rpartition("/")[0] + ":/usr/bin:/bin"}
-    done = box.claude(*ASK, "--model", "sonnet", **path)
+    done = box.run_claude(*ASK, "--model", "sonnet", **path)
     assert done.init["shim"]["vendor"] == "pi"
     assert flag(box.record()["arguments"], "--model") == "own"
 
@@ -127,7 +127,7 @@ def test_each_vendor_of_a_list_has_its_own_map(box):
 @pytest.mark.parametrize("text_of", ["--evil", "", 7, "a\nb"])
 def test_what_cannot_be_a_model_is_a_mistake_in_the_settings(box, text_of):
     box.write_settings(f"[vendors.pi.models]\nsonnet = {json.dumps(text_of)}\n")
-    done = box.claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN="/bin/true")
+    done = box.run_claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN="/bin/true")
     assert done.status == 1
     assert "vendors.pi.models.sonnet" in done.stderr and "config.toml" in done.stderr
 
@@ -178,7 +178,7 @@ def test_a_frontend_is_told_the_names_that_are_mapped_and_the_vendors_own_list(b
             "request_id": "i",
             "request": {"subtype": "initialize"},
         }
-        done = box.claude(*CONVERSE, stdin=json.dumps(request).encode() + b"\n", **vendor)
+        done = box.run_claude(*CONVERSE, stdin=json.dumps(request).encode() + b"\n", **vendor)
         (answer,) = [
             line["response"]["response"]
             for line in done.lines

@@ -166,7 +166,7 @@ def test_a_single_message_has_its_terminator_where_a_state_follows_the_result(bo
         {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
     )
     child = box.create_fake(["read"], ["out", TURN + state], ["leave", 0])
-    done = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=child)
+    done = box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=child)
     assert done.stdout.decode() == TURN + state + STOP
 
 

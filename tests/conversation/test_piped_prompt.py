@@ -47,13 +47,15 @@ def prompts(box):
     ],
 )
 def test_the_text_of_stdin_reaches_a_vendor_that_asks(box, flags):
-    done = box.claude("-p", "explain", *flags, stdin=LOG, SHIM_VENDOR="qwen", SHIM_BIN=two_way(box))
+    done = box.run_claude(
+        "-p", "explain", *flags, stdin=LOG, SHIM_VENDOR="qwen", SHIM_BIN=two_way(box)
+    )
     assert done.status == 0, done.stderr
     assert prompts(box) == [EXPLAINED]
 
 
 def test_the_text_of_stdin_reaches_a_vendor_of_one_message(box):
-    done = box.claude("-p", "explain", stdin=LOG, SHIM_VENDOR="demo", SHIM_BIN=one_shot(box))
+    done = box.run_claude("-p", "explain", stdin=LOG, SHIM_VENDOR="demo", SHIM_BIN=one_shot(box))
     assert done.status == 0 and box.record()["stdin"] == EXPLAINED
 
 

@@ -38,7 +38,7 @@ def count_version_calls(box):
 
 def converse(box, *words):
     line = json.dumps({"type": "user", "message": {"role": "user", "content": "go"}}) + "\n"
-    return box.claude(*CONVERSE, *words, SHIM_VENDOR="qwen", stdin=line.encode())
+    return box.run_claude(*CONVERSE, *words, SHIM_VENDOR="qwen", stdin=line.encode())
 
 
 # -- which versions keep their promises ------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_reported_version_lines_are_read_or_not_recognised(answer, version):
 )
 def test_what_needs_a_promise_is_refused_by_name(box, line, words, named):
     install(box, f"echo '{line}'")
-    done = box.claude(*ASK, *words, SHIM_VENDOR="qwen")
+    done = box.run_claude(*ASK, *words, SHIM_VENDOR="qwen")
     (error,) = done.result["errors"]
     assert (done.status, done.cause, has_started(box)) == (1, "refused", False)
     assert named in error and line in error and "trust_version = true" in error
@@ -161,7 +161,7 @@ UNRECOGNISED = (
 @pytest.mark.parametrize("line", UNRECOGNISED)
 def test_a_line_that_only_resembles_a_version_is_not_recognised(box, line):
     install(box, f"echo '{line}'")
-    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert done.cause == "refused" and line in done.result["errors"][0] and not has_started(box)
 
 
@@ -171,7 +171,7 @@ def test_a_line_that_only_resembles_a_version_is_not_recognised(box, line):
 @pytest.mark.parametrize("answer", [WRAPPER, "echo 2.0.0", "exit 1", "true"])
 def test_what_needs_no_promise_runs_unattended(box, answer, words):
     install(box, answer, "pi")
-    done = box.claude(*ASK, *words, SHIM_VENDOR="pi")
+    done = box.run_claude(*ASK, *words, SHIM_VENDOR="pi")
     assert has_started(box)
     assert (
         done.init["shim"]["unattended"] is True
@@ -183,14 +183,14 @@ def test_what_needs_no_promise_runs_unattended(box, answer, words):
 def test_late_denials_need_no_promise_in_bypass(box):
     install(box, WRAPPER)
     box.write_settings("[vendors.qwen]\nlate_denials = true\n")
-    box.claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
+    box.run_claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
     assert has_started(box)
 
 
 def test_trust_version_keeps_the_promises_of_any_version(box):
     install(box, WRAPPER)
     box.write_settings("[vendors.qwen]\ntrust_version = true\n")
-    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert (
         has_started(box)
         and done.init["shim"]["unattended"] is False
@@ -200,7 +200,7 @@ def test_trust_version_keeps_the_promises_of_any_version(box):
 
 def test_a_newer_version_of_the_same_major_is_named_and_keeps_its_promises(box):
     install(box, "echo 0.77.0")
-    shim = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen").init["shim"]
+    shim = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen").init["shim"]
     assert has_started(box) and shim["unattended"] is False
     assert "newer than tested" in shim["version_note"] and shim["vendor_version"] == "0.77.0"
 
@@ -243,7 +243,7 @@ def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
 
 def test_the_real_claude_of_another_major_is_no_exception(box):
     path = install(box, "echo '1.0.128 (Claude Code)'", "claude")
-    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="claude", SHIM_BIN=path)
+    done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="claude", SHIM_BIN=path)
     assert done.status == 1 and not has_started(box)
     assert "another major version" in done.stdout.decode() + done.stderr
 
@@ -254,7 +254,7 @@ def test_the_init_line_of_another_real_claude_says_that_it_is_unattended(box):
     end = {"type": "result", "subtype": "success", "is_error": False, "result": "x", **session}
     (box.path / "lines").write_text(format_ndjson(init, end), encoding="utf-8")
     path = install(box, "echo '1.0.128 (Claude Code)'", "claude", f"cat {box.path}/lines")
-    shim = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=path).init["shim"]
+    shim = box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=path).init["shim"]
     assert shim["unattended"] is True and "1.0.128" in shim["unattended_reason"]
 
 
@@ -264,10 +264,10 @@ def test_the_init_line_of_another_real_claude_says_that_it_is_unattended(box):
 def test_the_version_is_asked_for_once_and_again_after_an_update(box):
     install(box, "echo 0.24.4")
     for _ in range(3):
-        box.claude(*ASK, SHIM_VENDOR="qwen")
+        box.run_claude(*ASK, SHIM_VENDOR="qwen")
     assert count_version_calls(box) == 1
     install(box, "echo '1.24.4'")
-    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert count_version_calls(box) == 2 and "1.24.4" in done.result["errors"][0]
 
 
@@ -275,12 +275,12 @@ def test_a_program_of_the_same_time_and_size_is_asked_again(box):
     """Package managers and `cp -p` restore the time of a file."""
     path = install(box, "echo 0.24.4")
     before = os.stat(path)
-    box.claude(*ASK, SHIM_VENDOR="qwen")
+    box.run_claude(*ASK, SHIM_VENDOR="qwen")
     (box.path / "started").unlink()
     install(box, "echo 9.24.4")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert os.stat(path).st_size == before.st_size
-    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert done.cause == "refused" and "9.24.4" in done.result["errors"][0] and not has_started(box)
 
 
@@ -289,7 +289,7 @@ def test_a_failure_is_not_remembered(box):
     path = install(
         box, f"[ -e {box.path}/node ] && echo 0.24.4 || {{ echo 'SyntaxError: x'; exit 1; }}"
     )
-    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert (
         done.cause == "refused"
         and "SyntaxError" in done.result["errors"][0]
@@ -297,16 +297,16 @@ def test_a_failure_is_not_remembered(box):
     )
     (box.path / "node").touch()
     before = os.stat(path)
-    box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert has_started(box) and os.stat(path).st_mtime_ns == before.st_mtime_ns
 
 
 def test_a_remembered_version_is_used_if_the_program_hangs_later(box):
     install(box, f"[ -e {box.path}/gone ] && exit 1; echo 0.24.4")
-    box.claude(*ASK, SHIM_VENDOR="qwen")
+    box.run_claude(*ASK, SHIM_VENDOR="qwen")
     (box.path / "gone").touch()
     (box.path / "started").unlink()
-    box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert has_started(box) and count_version_calls(box) == 1
 
 
@@ -325,7 +325,7 @@ def test_a_remembered_version_is_used_if_the_program_hangs_later(box):
 )
 def test_a_version_line_is_found_between_other_lines(box, answer):
     install(box, answer)
-    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert has_started(box) and not done.init["shim"]["unattended"]
 
 
@@ -333,7 +333,7 @@ def test_a_launcher_that_prints_its_own_version_is_not_recognised(box):
     install(box, "echo 0.24.4")
     launcher = box.program("launcher", "echo launcher 7.1\n")
     box.write_settings(f'[vendors.qwen]\nlauncher = ["{launcher}"]\n')
-    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert done.cause == "refused" and "launcher 7.1" in done.result["errors"][0]
 
 
@@ -362,7 +362,7 @@ def test_a_users_profile_is_checked_against_its_tested_versions(box, probe, runs
     (box.config.parent / "vendors" / "own.toml").write_text(
         OWN.replace("PROBE", probe), encoding="utf-8"
     )
-    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="own")
+    done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="own")
     assert has_started(box) is runs and (done.cause == "refused") is not runs
 
 
@@ -371,7 +371,7 @@ def test_a_users_profile_is_checked_against_its_tested_versions(box, probe, runs
 
 def test_explain_says_what_a_turn_would_be_refused_for(box):
     install(box, WRAPPER)
-    box.claude(*ASK, SHIM_VENDOR="qwen")
+    box.run_claude(*ASK, SHIM_VENDOR="qwen")
     words = ("explain", "--json", "--", "-p", "x", "--permission-mode")
     environment = box.environment(SHIM_VENDOR="qwen")
     plan = json.loads(box.shim(*words, "plan", environment=environment).stdout)
@@ -403,7 +403,7 @@ def test_the_list_of_vendors_says_that_a_version_promises_nothing(box):
 
 def test_explain_does_not_call_an_unrecognised_version_forgotten(box):
     install(box, WRAPPER)
-    box.claude(*ASK, SHIM_VENDOR="qwen")
+    box.run_claude(*ASK, SHIM_VENDOR="qwen")
     for mode in ("plan", "default"):
         words = ("explain", "--", "-p", "x", "--permission-mode", mode)
         text = box.shim(*words, environment=box.environment(SHIM_VENDOR="qwen")).stdout
@@ -421,7 +421,7 @@ def test_the_doctor_reports_a_version_that_promises_nothing_once(box, answer):
 
 def test_an_older_version_of_the_same_major_is_named_and_keeps_its_promises(box):
     install(box, "echo 0.10.0")
-    shim = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen").init["shim"]
+    shim = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen").init["shim"]
     assert has_started(box) and shim["unattended"] is False
     assert "older than tested" in shim["version_note"] and shim["vendor_version"] == "0.10.0"
 
@@ -430,7 +430,7 @@ def test_an_older_version_of_the_same_major_is_named_and_keeps_its_promises(box)
 def test_a_background_session_says_that_it_needs_permission_prompts(box, flags):
     """The user did not type --permission-prompt-tool: every background session has it."""
     install(box, WRAPPER)
-    done = box.claude("--bg", "hi", *flags, SHIM_VENDOR="qwen")
+    done = box.run_claude("--bg", "hi", *flags, SHIM_VENDOR="qwen")
     assert done.status == 1 and not has_started(box)
     assert (
         "a permission prompt (--permission-prompt-tool; background sessions always have it)"
@@ -443,13 +443,13 @@ def test_a_background_session_of_a_newer_kimi_is_checked_by_its_own_profile(box)
     session.
     """
     install(box, "echo 3.0.0", "kimi")
-    done = box.claude("--bg", "hi", *PLAN, SHIM_VENDOR="kimi")
+    done = box.run_claude("--bg", "hi", *PLAN, SHIM_VENDOR="kimi")
     assert done.status == 1 and "version 3.0.0 of kimi-code is another major version" in done.stderr
 
 
 def test_the_hint_says_what_runs_with_any_version(box):
     install(box, WRAPPER)
-    done = box.claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
+    done = box.run_claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
     assert "the rule Bash (--disallowedTools) cannot be guaranteed" in done.stderr
     assert (
         "without rules, hooks and prompts any version runs in default or bypassPermissions"
@@ -532,7 +532,7 @@ def test_a_denied_call_that_failed_breaks_no_promise(box):
 def test_two_programs_of_one_name_are_told_apart_by_their_version_line(box, line, vendor):
     install(box, f"echo '{line}'", "kimi")
     for _ in range(2):
-        done = box.claude(*ASK, SHIM_VENDOR="kimi")
+        done = box.run_claude(*ASK, SHIM_VENDOR="kimi")
         assert (
             done.init["shim"]["vendor"] == vendor and "unattended_reason" not in done.init["shim"]
         )

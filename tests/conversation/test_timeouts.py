@@ -47,7 +47,7 @@ def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, said, name,
     box.write_settings(f"{name} = 0.3\n")
     deaf = [["ignore", "SIGINT"]] if words else []
     child = box.create_fake(["say", lifeline.path, "child"], *deaf, ["out", said], ["hang"])
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert lifeline.never_or_gone()  # before its first byte it may not even have started
     assert (done.status, done.cause) == (1, "stall")
     assert done.result["errors"] == [f"demo said nothing for 0.3 s ({name}){words}"]
@@ -81,7 +81,7 @@ def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
         ["out_on", "SIGINT", format_ndjson(said), 130],
         ["out", format_ndjson(start, call)],
     ]
-    done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fake(*steps, ["hang"]))
+    done = box.run_claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fake(*steps, ["hang"]))
     assert lifeline.gone()
     assert (done.status, done.cause, done.result["duration_ms"]) == (1, "stall", 7)
     assert done.result["errors"] == [
@@ -101,7 +101,7 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
     )
     steps = [["say", lifeline.path, "child"], ["ignore", "SIGINT"], HELLO, ["hear", "go"]]
     child = box.create_fake(*steps, ["out", format_ndjson(INIT, says("Hm"))], *told, ["hang"])
-    done = box.claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen", SHIM_BIN=child)
+    done = box.run_claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen", SHIM_BIN=child)
     assert lifeline.gone()
     (line,) = results(done)
     assert (b"Well." in done.stdout) is obeys
@@ -114,7 +114,7 @@ def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(bo
     child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("Hello."), END)], ["hang"]
     )
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert (done.status, done.cause, done.result["result"]) == (0, "clean", "Hello.")
 
 
@@ -175,7 +175,7 @@ def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(bo
         "session_id": "s",
     }
     child = box.create_fake(["out", format_ndjson(init, good)], ["hang"])
-    done = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=child)
+    done = box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=child)
     assert (done.status, done.result["result"]) == (0, "Hello.")
 
 
@@ -201,11 +201,11 @@ def test_each_silence_has_its_own_length(box):
 def test_the_environment_is_heard_before_the_settings(box):
     box.write_settings("idle_timeout = 500\n")
     child = box.create_fake(["out", format_ndjson(START, build_text_event("I am "))], ["hang"])
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_IDLE_TIMEOUT="0.2")
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_IDLE_TIMEOUT="0.2")
     assert "0.2 s (idle_timeout)" in done.result["errors"][0]
     assert (
         "SHIM_IDLE_TIMEOUT is 'soon'"
-        in box.claude(*ASK, SHIM_VENDOR="demo", SHIM_IDLE_TIMEOUT="soon").stderr
+        in box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_IDLE_TIMEOUT="soon").stderr
     )
 
 

@@ -26,14 +26,14 @@ def read_texts(file):
 @pytest.mark.parametrize("arguments", [ASK, ("-p", "hi"), ("-p", "hi", "--output-format", "json")])
 def test_a_turn_leaves_a_transcript_whatever_is_printed(box, demo, arguments):
     """F12"""
-    done = box.claude(*arguments, **demo)
+    done = box.run_claude(*arguments, **demo)
     assert (done.status, done.stderr) == (0, "")
     (file,) = files(box)
     assert read_texts(file) == ["hi", "Hello."]
 
 
 def test_the_transcript_has_the_sessions_id(box, demo):
-    done = box.claude(*ASK, **demo)
+    done = box.run_claude(*ASK, **demo)
     (file,) = files(box)
     assert file.name == f"{done.init['session_id']}.jsonl"
 
@@ -43,7 +43,7 @@ def test_a_conversation_is_one_transcript(box, demo):
         {"type": "user", "message": {"role": "user", "content": words}} for words in ("one", "two")
     ]
     arguments = ("-p", "--input-format", "stream-json", *STREAM, "--replay-user-messages")
-    box.claude(*arguments, stdin=format_ndjson(*asked).encode(), **demo)
+    box.run_claude(*arguments, stdin=format_ndjson(*asked).encode(), **demo)
     (file,) = files(box)
     assert [words for words in read_texts(file) if words in ("one", "two")] == ["one", "two"]
 
@@ -57,7 +57,7 @@ def test_a_hook_is_told_where_the_transcript_is(box, demo):
         "request": {"subtype": "initialize", "hooks": hooks},
     }
     asked = {"type": "user", "message": {"role": "user", "content": "hi"}}
-    done = box.claude(
+    done = box.run_claude(
         "--input-format", "stream-json", *STREAM, stdin=format_ndjson(start, asked).encode(), **demo
     )
     (told,) = [line["request"]["input"] for line in done.lines if line["type"] == "control_request"]
@@ -67,24 +67,24 @@ def test_a_hook_is_told_where_the_transcript_is(box, demo):
 
 def test_a_setting_turns_them_off(box, demo):
     box.write_settings("transcripts = false\n")
-    assert box.claude(*ASK, **demo).status == 0
+    assert box.run_claude(*ASK, **demo).status == 0
     assert files(box) == []
 
 
 def test_a_session_that_is_not_to_be_kept_has_none(box, demo):
-    assert box.claude(*ASK, "--no-session-persistence", **demo).status == 0
+    assert box.run_claude(*ASK, "--no-session-persistence", **demo).status == 0
     assert files(box) == []
 
 
 def test_a_real_claude_writes_its_own(box):
     program = box.prints("standin", "claude/2.1.327-text")
-    assert box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=program).status == 0
+    assert box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=program).status == 0
     assert files(box) == []
 
 
 def test_where_none_can_be_written_the_turn_is_none_the_worse(box, demo):
     os.makedirs(box.home, exist_ok=True)
     (box.home / ".claude").write_text("", encoding="utf-8")
-    done = box.claude(*ASK, **demo)
+    done = box.run_claude(*ASK, **demo)
     assert (done.status, done.result["is_error"]) == (0, False)
     assert done.stderr.count("no transcript is written to ") == 1

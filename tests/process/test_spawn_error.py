@@ -53,7 +53,7 @@ def script(box, text, mode=0o755):
 )
 def test_a_file_that_is_no_program_is_named_with_its_fault(box, text, mode, reason, hint):
     path = script(box, text, mode)
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=path)
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=path)
     assert (done.status, done.cause) == (1, "not_found")
     assert f"{path} could not be started: {reason}" in done.result["errors"][0]
     assert hint in done.stderr and len(done.stderr.splitlines()) == 2
@@ -99,13 +99,13 @@ def test_a_long_system_prompt_goes_with_the_prompt_where_the_vendor_has_no_flag_
     box, vendor, flag
 ):
     child = box.create_fake(["read"], ["record", str(box.recording)])
-    box.claude(*ASK, *given_by_file(box, flag), SHIM_VENDOR=vendor, SHIM_BIN=child)
+    box.run_claude(*ASK, *given_by_file(box, flag), SHIM_VENDOR=vendor, SHIM_BIN=child)
     assert box.record()["stdin"] == ("hi" if vendor == "demo" else f"{LONG}\n\nhi")
 
 
 @pytest.mark.parametrize("flag", ["--system-prompt", "--append-system-prompt"])
 def test_pi_is_given_a_long_system_prompt_as_a_file_of_ours(box, flag):
-    box.claude(
+    box.run_claude(
         *ASK,
         *given_by_file(box, flag),
         SHIM_VENDOR="pi",
@@ -130,9 +130,9 @@ def test_qwen_is_given_a_long_system_prompt_as_a_file_of_ours(box, listens):
             {"type": "user", "message": {"role": "user", "content": "hi"}},
         ]
         stdin = "".join(json.dumps(line) + "\n" for line in said).encode()
-        box.claude("--input-format", "stream-json", *STREAM, stdin=stdin, **environment)
+        box.run_claude("--input-format", "stream-json", *STREAM, stdin=stdin, **environment)
     else:
-        box.claude(*ASK, *given_by_file(box, "--system-prompt"), **environment)
+        box.run_claude(*ASK, *given_by_file(box, "--system-prompt"), **environment)
     facts = box.record()
     assert "--system-prompt" not in facts["arguments"]
     with open(facts["environment"]["QWEN_SYSTEM_MD"], encoding="utf-8") as file:
@@ -142,7 +142,7 @@ def test_qwen_is_given_a_long_system_prompt_as_a_file_of_ours(box, listens):
 def test_a_real_claude_reads_its_own_files(box):
     words = given_by_file(box, "--append-system-prompt")
     child = box.create_fake(["record", str(box.recording)])
-    box.claude(*ASK, *words, SHIM_VENDOR="claude", SHIM_BIN=child)
+    box.run_claude(*ASK, *words, SHIM_VENDOR="claude", SHIM_BIN=child)
     assert f"{words[0]}={words[1]}" in box.record()["arguments"]
 
 
@@ -150,7 +150,7 @@ def test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size(box):
     """One that is not even started, and why, not "Argument list too long"."""
     child = box.create_fake(["record", str(box.recording)])
     words = given_by_file(box, "--append-system-prompt")
-    done = box.claude(*ASK, *words, SHIM_VENDOR="qwen", SHIM_BIN=child)
+    done = box.run_claude(*ASK, *words, SHIM_VENDOR="qwen", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "refused")
     assert f"{len(LONG)} of them in --append-system-prompt" in done.result["errors"][0]
     assert "shorten" in done.stderr
@@ -163,14 +163,14 @@ def test_a_prompt_that_is_longer_than_an_argument_may_be_reaches_every_vendor(bo
     child = box.create_fake(["read"], ["record", str(box.recording)])
     # a vendor that is asked leaves its stdin open for the answers
     alone = "--dangerously-skip-permissions"
-    box.claude("-p", *STREAM, alone, stdin=prompt, SHIM_VENDOR=vendor, SHIM_BIN=child)
+    box.run_claude("-p", *STREAM, alone, stdin=prompt, SHIM_VENDOR=vendor, SHIM_BIN=child)
     assert box.record()["stdin"].encode() == prompt
 
 
 def test_an_environment_of_two_megabytes_is_passed_on(box):
     held = {f"HELD{number}": "v" * 100_000 for number in range(18)}
     child = box.create_fake(["record", str(box.recording)], ["out", ANSWER])
-    assert box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, **held).status == 0
+    assert box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, **held).status == 0
     assert held.items() <= box.record()["environment"].items()
 
 

@@ -223,7 +223,7 @@ def night(box):
 
 def test_a_run_has_the_numbers_of_its_file_and_leaves_nothing_behind(box):
     night(box)
-    done = box.claude(*ASK, SHIM_VENDOR="parrot")
+    done = box.run_claude(*ASK, SHIM_VENDOR="parrot")
     check_turns(done.stdout, False)
     assert done.result["usage"]["output_tokens"] == 10 and done.result["total_cost_usd"] == 0.5
     assert done.status == 0 and folders(box) == []
@@ -232,13 +232,13 @@ def test_a_run_has_the_numbers_of_its_file_and_leaves_nothing_behind(box):
 def test_a_recording_has_what_was_read_and_a_replay_says_the_same(box):
     night(box)
     cast = box.cwd / "one.cast"
-    done = box.claude(*ASK, "--shim-record", str(cast), SHIM_VENDOR="parrot")
+    done = box.run_claude(*ASK, "--shim-record", str(cast), SHIM_VENDOR="parrot")
     _, records = read_cast(cast.read_bytes())
     (note,) = (
         record for record in records if record.code == "n" and record.fields["kind"] == "report"
     )
     assert note.fields["report"] == {"nests": TOLD["nests"]}, "nothing else of the file is kept"
-    again = box.claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
+    again = box.run_claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
     assert again.result["usage"] == done.result["usage"] and again.result["total_cost_usd"] == 0.5
     assert folders(box) == []
 

@@ -19,24 +19,24 @@ def fake(box):
 
 
 def test_a_vendor_is_named_and_found_by_variables_of_the_second_name(box, fake):
-    done = box.claude(*ASK, SHIM_VENDOR=None, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake)
+    done = box.run_claude(*ASK, SHIM_VENDOR=None, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake)
     assert (done.status, done.init["shim"]["vendor"]) == (0, "demo")
 
 
 def test_the_first_name_goes_before_the_second(box, fake):
-    done = box.claude(
+    done = box.run_claude(
         *ASK, SHIM_VENDOR="demo", SHIM_BIN=fake, CLAUDE_SHIM_VENDOR="pi", CLAUDE_SHIM_BIN="/nowhere"
     )
     assert (done.status, done.init["shim"]["vendor"]) == (0, "demo")
 
 
 def test_a_child_sees_neither_name(box, fake):
-    box.claude(*ASK, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake, CLAUDE_SHIM_ANYTHING="x")
+    box.run_claude(*ASK, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake, CLAUDE_SHIM_ANYTHING="x")
     assert [name for name in box.record()["environment"] if "SHIM_" in name] == ["SHIM_DEPTH"]
 
 
 def test_the_guard_against_endless_recursion_has_both_names(box, fake):
-    done = box.claude(
+    done = box.run_claude(
         *ASK, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake, CLAUDE_SHIM_DEPTH=str(MAX_DEPTH)
     )
     assert done.status == 1 and "inside itself" in done.stderr
@@ -61,7 +61,7 @@ def test_what_is_said_of_a_missing_program_names_the_settings_file(box, chosen):
     if chosen:
         path = box.path / chosen
         path.write_text("")
-    done = box.claude(
+    done = box.run_claude(
         *ASK, SHIM_VENDOR="codex", SHIM_BIN=None, PATH="/nowhere", SHIM_CONFIG=chosen and str(path)
     )
     assert done.status == 1

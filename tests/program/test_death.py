@@ -407,7 +407,7 @@ def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts
     lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
     plan = (["spawn", lifeline.path, own_session], ["out", say], ["leave", 0])
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
     assert (done.cause, done.status) == (cause, int(cause != "clean"))
     check_turns(done.stdout, False)
     lifeline.wait_for("grandchild")
@@ -420,7 +420,7 @@ def test_a_child_that_closes_stdout_and_runs_on_is_ended(box, say, cause):
     lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
     plan = (["say", lifeline.path, "child"], ["out", say], ["close", 1], ["hang"])
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
     assert (done.cause, done.status) == (cause, int(cause != "clean"))
     assert lifeline.gone()
 
@@ -488,7 +488,7 @@ def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(b
         box.state.symlink_to(box.path / "elsewhere")
     else:
         environment["SHIM_STATE"] = "/dev/null/shim"
-    done = box.claude(*ASK, **environment)
+    done = box.run_claude(*ASK, **environment)
     check_turns(done.stdout, False)
     assert (done.status, done.result["result"]) == (0, "Hello.")
     assert len(done.stderr.splitlines()) == 1 and "state is not kept" in done.stderr

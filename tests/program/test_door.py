@@ -144,7 +144,9 @@ def test_a_vendors_program_is_started_before_anything_is_loaded_that_its_launch_
     program = box.program("standin", f"{TELL_VERSION}head -c 1 > /dev/null\n")
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": program}
     arguments = (*ASK, "--output-format", "text")
-    box.claude(*arguments, **environment)  # stores the checked profile and the program's version
+    box.run_claude(
+        *arguments, **environment
+    )  # stores the checked profile and the program's version
     modules = look("claude", *arguments, wrapper=AT_THE_START, **environment)
     assert ours(modules) - BEFORE_THE_CHILD == OF_THE_VENDOR[vendor] - BEFORE_THE_CHILD
     assert not (LATE | HEAVY) & modules

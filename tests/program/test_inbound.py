@@ -38,14 +38,14 @@ def test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on(limited_box
             format_ndjson(START, build_text_event("One. "), LONG, build_text_event("Two."), END),
         ]
     )
-    done = limited_box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
+    done = limited_box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     assert (done.status, done.result["result"], long_line(done)) == (0, "One. Two.", 1)
 
 
 def test_a_line_below_the_limit_is_not_skipped(limited_box):
     words = "x" * (LIMIT - 100)
     fake = limited_box.create_fake(["out", format_ndjson(START, build_text_event(words), END)])
-    done = limited_box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
+    done = limited_box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     assert (done.result["result"], long_line(done)) == (words, None)
 
 
@@ -103,7 +103,7 @@ def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited_box):
 
 
 def test_a_longer_prompt_is_refused(limited_box):
-    done = limited_box.claude("-p", *ASK[2:], stdin=b"word " * LIMIT, SHIM_VENDOR="demo")
+    done = limited_box.run_claude("-p", *ASK[2:], stdin=b"word " * LIMIT, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused")
     assert f"larger than {LIMIT} bytes" in done.stderr and "max_inbound_bytes" in done.stderr
 
@@ -115,7 +115,7 @@ def test_one_large_line_is_whole_in_lines_that_are_short(box, name):
     with path.open("wb") as file:
         file.writelines(LINES[name](1))
     fake = box.program("fake", f"exec cat {path}\n")
-    done = box.claude(*ASK, SHIM_VENDOR=name.partition("-")[0], SHIM_BIN=fake)
+    done = box.run_claude(*ASK, SHIM_VENDOR=name.partition("-")[0], SHIM_BIN=fake)
     check_turns(done.stdout + b'{"type":"message_stop"}\n' * (done.terminator is None), False)
     assert max(map(len, done.stdout.split(b"\n"))) <= 100_000
     if name == "qwen-tool":
@@ -133,7 +133,9 @@ def test_a_text_of_five_megabytes_is_whole(box):
     path = box.path / "stream"
     with path.open("wb") as file:
         file.writelines(LINES["pi"](5))
-    done = box.claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.program("fake", f"exec cat {path}\n"))
+    done = box.run_claude(
+        *ASK, SHIM_VENDOR="pi", SHIM_BIN=box.program("fake", f"exec cat {path}\n")
+    )
     blocks = [line["message"]["content"][0] for line in done.lines if line["type"] == "assistant"]
     assert sum(len(block["text"]) for block in blocks) == 5_000_000
     assert (done.status, done.result["shim"]["repairs"]) == (0, {})

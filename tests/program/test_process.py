@@ -43,9 +43,9 @@ def test_print_mode_needs_no_flag(box, demo):
     """P3: neither SDK passes -p; a stdout that is no terminal is enough, and so is stream-json
     input.
     """
-    assert box.claude("hi", **demo).stdout == b"Hello.\n"
-    assert box.claude("hi", *STREAM, **demo).result["result"] == "Hello."
-    assert box.claude(*CONVERSE, stdin=stdin(user("hi")), **demo).result["result"] == "Hello."
+    assert box.run_claude("hi", **demo).stdout == b"Hello.\n"
+    assert box.run_claude("hi", *STREAM, **demo).result["result"] == "Hello."
+    assert box.run_claude(*CONVERSE, stdin=stdin(user("hi")), **demo).result["result"] == "Hello."
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["in front", "behind"])
@@ -60,7 +60,7 @@ def test_values_may_be_joined_repeated_and_empty_in_any_order(box, demo, first):
         "Read",
     ]
     flags += ["--system-prompt", "", "--tools", "", f"--session-id={U}"]
-    done = box.claude(*(["hi"] * first), *flags, *(["--", "hi"] * (not first)), **demo)
+    done = box.run_claude(*(["hi"] * first), *flags, *(["--", "hi"] * (not first)), **demo)
     assert (done.status, done.stderr) == (0, "")
     assert (done.init["session_id"], done.init["tools"]) == (U, [])
     assert box.record()["stdin"] == "hi"
@@ -72,7 +72,7 @@ def test_values_may_be_joined_repeated_and_empty_in_any_order(box, demo, first):
 )
 def test_a_flag_that_nobody_knows_is_no_failure_and_no_vendor_sees_it(box, demo, words):
     """P5"""
-    done = box.claude("-p", "hi", *words, *STREAM, **demo)
+    done = box.run_claude("-p", "hi", *words, *STREAM, **demo)
     assert (done.status, done.result["result"]) == (0, "Hello.")
     assert done.stderr.startswith("warning: ") and words[0].partition("=")[0] in done.stderr
     assert done.stderr.count("\n") == 1
@@ -81,15 +81,15 @@ def test_a_flag_that_nobody_knows_is_no_failure_and_no_vendor_sees_it(box, demo,
 
 def test_a_flag_written_with_equals_swallows_no_prompt(box, demo):
     """P6"""
-    done = box.claude("--disallowedTools=Bash", "hi", **demo)
+    done = box.run_claude("--disallowedTools=Bash", "hi", **demo)
     assert (done.status, done.stdout) == (0, b"Hello.\n")
-    assert box.claude("hi", "--disallowedTools", "Bash", "Edit", **demo).stdout == b"Hello.\n"
-    assert box.claude("--disallowedTools", "Bash", "--", "hi", **demo).stdout == b"Hello.\n"
+    assert box.run_claude("hi", "--disallowedTools", "Bash", "Edit", **demo).stdout == b"Hello.\n"
+    assert box.run_claude("--disallowedTools", "Bash", "--", "hi", **demo).stdout == b"Hello.\n"
 
 
 def test_a_second_positional_means_nothing(box, demo):
     """P7"""
-    assert box.claude("first", "second", **demo).status == 0
+    assert box.run_claude("first", "second", **demo).status == 0
     assert box.record()["stdin"] == "first"
 
 
@@ -120,7 +120,7 @@ def test_a_second_positional_means_nothing(box, demo):
 )
 def test_flags_that_do_not_go_together_are_refused_and_start_nothing(box, demo, words, complaint):
     """F3, F6, contract 11"""
-    done = box.claude(*words, **demo)
+    done = box.run_claude(*words, **demo)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(complaint)
     assert not box.recording.exists()
@@ -170,7 +170,7 @@ def test_what_a_vendor_breaks_is_whole_on_our_stdout(box):
     )
     for partial in (False, True):
         flags = ["--include-partial-messages"] * partial
-        done = box.claude(
+        done = box.run_claude(
             *ASK, *flags, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["cat", str(path)])
         )
         (turn,) = check_turns(done.stdout, partial)
@@ -209,7 +209,7 @@ def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limi
     )
     flags = ["--include-partial-messages"] * partial
     child = box.create_fake(["cat", str(path)])
-    done = box.claude(*ASK, *flags, SHIM_VENDOR="demo", SHIM_BIN=child, **environment)
+    done = box.run_claude(*ASK, *flags, SHIM_VENDOR="demo", SHIM_BIN=child, **environment)
     assert done.status == 0
     assert max(map(len, done.stdout.split(b"\n"))) < limit < MAX_CHARACTERS
     blocks = [
@@ -261,7 +261,7 @@ def test_the_exit_status_and_the_last_result_agree(box, steps, entrypoint):
     """P13, P14, S16b: exit 1 comes with an error result in front, and an SDK gets nothing behind
     that result.
     """
-    done = box.claude(
+    done = box.run_claude(
         *ASK,
         CLAUDE_CODE_ENTRYPOINT=entrypoint,
         SHIM_VENDOR="demo",
@@ -317,7 +317,7 @@ def test_what_an_idle_child_is_given_to_end_stays_inside_the_sdks_patience():
 def test_every_line_has_its_own_random_uuid(box, demo):
     """S3"""
     for flags in ((), ("--include-partial-messages",)):
-        done = box.claude("hi", *STREAM, *flags, **demo)
+        done = box.run_claude("hi", *STREAM, *flags, **demo)
         found = [uuid.UUID(line["uuid"]) for line in done.lines]
         assert {one.version for one in found} == {4}
         assert len(set(found)) == len(done.lines)
@@ -335,7 +335,7 @@ def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box)
         user("two"),
         request("c", "initialize"),
     )
-    done = box.claude(*CONVERSE, stdin=stdin(*lines), SHIM_VENDOR="demo", SHIM_BIN=child)
+    done = box.run_claude(*CONVERSE, stdin=stdin(*lines), SHIM_VENDOR="demo", SHIM_BIN=child)
     bodies = [responses(done)[identity]["response"] for identity in "abc"]
     assert all(
         {"commands", "agents", "models", "account", "output_style"} <= body.keys()
@@ -377,7 +377,7 @@ def test_a_message_that_comes_in_the_middle_of_a_turn_waits_for_its_own(box):
 def test_every_answer_has_the_envelope_of_the_real_one(box):
     """C4"""
     lines = (request("good", "mcp_status"), request("bad", "no_such"))
-    done = box.claude(*CONVERSE, stdin=stdin(*lines), SHIM_VENDOR="demo", SHIM_BIN="/bin/true")
+    done = box.run_claude(*CONVERSE, stdin=stdin(*lines), SHIM_VENDOR="demo", SHIM_BIN="/bin/true")
     assert done.lines == [
         {
             "type": "control_response",
@@ -436,7 +436,7 @@ def test_init_lists_what_can_run_and_nothing_else(box, demo, words, tools):
     """F8: the real one adds tools of its own to some of these lists; a vendor has no such tools, so
     none are added.
     """
-    done = box.claude("hi", *STREAM, *words, "--permission-mode", "plan", **demo)
+    done = box.run_claude("hi", *STREAM, *words, "--permission-mode", "plan", **demo)
     assert done.init["tools"] == tools
     assert done.init["permissionMode"] == "plan"
 
@@ -448,7 +448,7 @@ def test_a_model_passes_through_and_the_vendors_own_name_for_it_is_shown(box):
         child = box.create_fake(
             ["read"], ["out", format_ndjson(start, build_text_event("Hello."), END)]
         )
-        done = box.claude("hi", *STREAM, "--model", "zzz", SHIM_VENDOR="demo", SHIM_BIN=child)
+        done = box.run_claude("hi", *STREAM, "--model", "zzz", SHIM_VENDOR="demo", SHIM_BIN=child)
         assert (done.status, done.init["model"]) == (0, model)
 
 
@@ -461,7 +461,7 @@ def test_a_limit_of_turns_ends_what_would_go_on(box, limit, reached):
     child = box.create_fake(
         ["read"], ["out", format_ndjson(START, *replies, build_text_event("Done."), END)]
     )
-    done = box.claude("hi", *STREAM, "--max-turns", limit, SHIM_VENDOR="demo", SHIM_BIN=child)
+    done = box.run_claude("hi", *STREAM, "--max-turns", limit, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert done.status == int(reached)
     if reached:
         assert (done.result["subtype"], done.result["is_error"]) == ("error_max_turns", True)
@@ -497,5 +497,7 @@ def test_what_can_be_told_by_its_first_characters_begins_with_its_type(box):
         request("p", "set_permission_mode", mode="plan"),
         user("hi"),
     )
-    done = box.claude(*CONVERSE, "--include-partial-messages", stdin=stdin(*lines), **environment)
+    done = box.run_claude(
+        *CONVERSE, "--include-partial-messages", stdin=stdin(*lines), **environment
+    )
     assert all(re.match(rb'\{"type":"[a-z_]+"', line) for line in done.stdout.splitlines())

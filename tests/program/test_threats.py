@@ -82,7 +82,7 @@ def test_our_flags_are_taken_in_option_position_only(words):
 
 
 def test_what_was_baked_in_cannot_be_said_by_a_frontend(box, demo):
-    done = box.claude("--installed", "vendor=nobody", *ASK, **demo)
+    done = box.run_claude("--installed", "vendor=nobody", *ASK, **demo)
     assert done.result["shim"]["vendor"] == "demo"
 
 
@@ -93,7 +93,7 @@ def test_what_was_baked_in_cannot_be_said_by_a_frontend(box, demo):
     "prompt", ["-x", "@/etc/passwd", "$(touch pwned) `touch pwned`; touch pwned\n'\"", "a\u2028b"]
 )
 def test_a_prompt_is_only_ever_text(box, demo, prompt):
-    assert box.claude("-p", *BARE, "--", prompt, **demo).status == 0
+    assert box.run_claude("-p", *BARE, "--", prompt, **demo).status == 0
     assert box.record()["stdin"] == prompt
     assert os.listdir(box.cwd) == []
 
@@ -103,19 +103,19 @@ def test_a_prompt_in_an_argument_meets_no_shell(box):
     fake = box.create_fake(
         ["record", str(box.recording)], ["cat", _fixture("cursor/shape-2026.08-text-thinking")]
     )
-    assert box.claude("-p", prompt, *BARE, SHIM_VENDOR="cursor", SHIM_BIN=fake).status == 0
+    assert box.run_claude("-p", prompt, *BARE, SHIM_VENDOR="cursor", SHIM_BIN=fake).status == 0
     assert box.record()["arguments"][-1] == prompt
     assert os.listdir(box.cwd) == []
 
 
 def test_a_prompt_of_a_megabyte_arrives(box, demo):
     prompt = b"word " * 200_000
-    assert box.claude("-p", *BARE, stdin=prompt, **demo).status == 0
+    assert box.run_claude("-p", *BARE, stdin=prompt, **demo).status == 0
     assert box.record()["stdin"].encode() == prompt
 
 
 def test_a_prompt_with_nul_is_refused_with_a_sentence(box, demo):
-    done = box.claude("-p", *BARE, stdin=b"a\0b", **demo)
+    done = box.run_claude("-p", *BARE, stdin=b"a\0b", **demo)
     assert (done.status, done.cause) == (1, "refused")
     assert "NUL" in done.stderr
     assert not box.recording.exists()
@@ -124,7 +124,7 @@ def test_a_prompt_with_nul_is_refused_with_a_sentence(box, demo):
 def test_a_system_prompt_with_nul_is_an_error_and_no_crash(box):
     path = box.path / "system"
     path.write_bytes(b"a\0b")
-    done = box.claude(
+    done = box.run_claude(
         *ASK,
         "--system-prompt-file",
         str(path),
@@ -152,7 +152,7 @@ def test_a_system_prompt_with_nul_is_an_error_and_no_crash(box):
 def test_ids_and_names_are_no_paths_and_no_flags(box, demo, words, said):
     if words[0] == "--shim-vendor":
         del demo["SHIM_VENDOR"]
-    done = box.claude(*ASK, *words, **demo)
+    done = box.run_claude(*ASK, *words, **demo)
     assert (done.status, done.cause) == (1, "refused")
     assert said in done.stderr
     assert not box.recording.exists()
@@ -160,7 +160,7 @@ def test_ids_and_names_are_no_paths_and_no_flags(box, demo, words, said):
 
 @pytest.mark.parametrize("identity", ["../../evil", "--yolo", "x" * 36, "", U[:-1]])
 def test_a_session_id_that_is_no_uuid_is_refused(box, demo, identity):
-    done = box.claude(*ASK, f"--session-id={identity}", **demo)
+    done = box.run_claude(*ASK, f"--session-id={identity}", **demo)
     assert (done.status, done.stdout) == (1, b"")
     assert "Must be a valid UUID" in done.stderr
 
@@ -184,11 +184,11 @@ def test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument(box, ident
         },
     ]
     box.create_fake(["record", str(box.recording)], ["out", format_ndjson(*events)], name="cake")
-    first = box.claude(*ASK, "--session-id", U, SHIM_VENDOR="cake")
+    first = box.run_claude(*ASK, "--session-id", U, SHIM_VENDOR="cake")
     check_turns(first.stdout, False)
     kept = list((box.state / "sessions").iterdir()) if (box.state / "sessions").exists() else []
     assert kept == []
-    box.claude(*ASK, "--resume", U, SHIM_VENDOR="cake")
+    box.run_claude(*ASK, "--resume", U, SHIM_VENDOR="cake")
     assert str(identity) not in box.record()["arguments"]
     assert sorted(os.listdir(box.cwd)) == []
 
@@ -219,7 +219,7 @@ def test_a_program_in_the_working_directory_is_not_found(box, entry):
     link = box.path / "link"
     link.symlink_to(box.cwd / "bin")
     path = entry.format(cwd=box.cwd, link=link)
-    done = box.claude(*ASK, SHIM_VENDOR="qwen", PATH=f"{path}:/usr/bin:/bin")
+    done = box.run_claude(*ASK, SHIM_VENDOR="qwen", PATH=f"{path}:/usr/bin:/bin")
     assert (done.status, done.cause) == (1, "not_found")
     assert not (box.path / "pwned").exists()
 
@@ -227,18 +227,18 @@ def test_a_program_in_the_working_directory_is_not_found(box, entry):
 def test_a_launcher_in_the_working_directory_is_not_found_either(box):
     box.program("ssh", f"touch {box.path}/pwned\n", folder=box.cwd)
     box.write_settings('[vendors.demo]\nlauncher = ["ssh", "box"]\n')
-    done = box.claude(*ASK, SHIM_VENDOR="demo", PATH=f".:{box.cwd}:/nowhere")
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", PATH=f".:{box.cwd}:/nowhere")
     assert (done.status, done.cause) == (1, "not_found")
     assert "the launcher ssh was not found" in done.stderr
     assert not (box.path / "pwned").exists()
     box.write_settings('[vendors.demo]\nlauncher = ["./ssh"]\n')
-    assert box.claude(*ASK, SHIM_VENDOR="demo").cause == "refused"
+    assert box.run_claude(*ASK, SHIM_VENDOR="demo").cause == "refused"
     assert not (box.path / "pwned").exists()
 
 
 def test_a_relative_path_in_a_setting_is_refused(box):
     box.program("evil", f"touch {box.path}/pwned\n", folder=box.cwd)
-    done = box.claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN="./evil")
+    done = box.run_claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN="./evil")
     assert (done.status, done.cause) == (1, "refused")
     assert not (box.path / "pwned").exists()
 
@@ -251,7 +251,7 @@ def test_settings_in_the_working_directory_are_not_read(box, demo, name):
     path = box.cwd / name
     path.parent.mkdir(exist_ok=True)
     path.write_text('vendor = "qwen"\nbroken = ', encoding="utf-8")
-    done = box.claude(*ASK, **demo)
+    done = box.run_claude(*ASK, **demo)
     assert (done.status, done.result["shim"]["vendor"]) == (0, "demo")
 
 
@@ -259,7 +259,7 @@ def test_a_relative_settings_folder_is_not_the_working_directorys(box, demo):
     evil = box.cwd / "evil" / "shim"
     evil.mkdir(parents=True)
     (evil / "config.toml").write_text("broken = ", encoding="utf-8")
-    assert box.claude(*ASK, XDG_CONFIG_HOME="evil", **demo).status == 0
+    assert box.run_claude(*ASK, XDG_CONFIG_HOME="evil", **demo).status == 0
 
 
 @pytest.mark.parametrize("where", [
@@ -279,13 +279,13 @@ def test_a_pipe_in_the_place_of_a_file_of_settings_is_not_waited_for(box, demo, 
         else {}
     )
     vendor = {"SHIM_VENDOR": "own"} if where == "vendors/own.toml" else {}
-    done = box.claude(*ASK, *words, **demo | vendor | variables)
+    done = box.run_claude(*ASK, *words, **demo | vendor | variables)
     assert done.status == 1 and str(pipe) in done.stderr
     assert not box.recording.exists()
 
 
 def test_the_null_device_is_a_file_without_settings(box, demo):
-    assert box.claude(*ASK, "--shim-config", os.devnull, **demo).status == 0
+    assert box.run_claude(*ASK, "--shim-config", os.devnull, **demo).status == 0
 
 
 def test_modules_in_the_working_directory_are_not_imported(box, demo):
@@ -324,7 +324,9 @@ def _link_to(folder, box):
 
 def test_a_state_folder_that_is_a_link_is_not_used(box):
     elsewhere = _link_to(box.state / "sessions", box)
-    done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text"))
+    done = box.run_claude(
+        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text")
+    )
     assert done.status == 0
     assert os.listdir(elsewhere) == []
 
@@ -335,7 +337,9 @@ def test_a_state_folder_that_others_may_enter_is_not_used_and_one_line_says_so(b
     sessions = box.state / "sessions"
     sessions.mkdir()
     sessions.chmod(mode)
-    done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text"))
+    done = box.run_claude(
+        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text")
+    )
     assert done.status == 0
     assert list(sessions.iterdir()) == []
     assert stat.S_IMODE(sessions.stat().st_mode) == mode
@@ -346,7 +350,9 @@ def test_a_state_folder_that_others_may_enter_is_not_used_and_one_line_says_so(b
 def test_the_folder_that_is_to_be_changed_is_the_one_that_is_named(box):
     (box.state / "sessions").mkdir(parents=True, mode=0o700)
     box.state.chmod(0o755)
-    done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text"))
+    done = box.run_claude(
+        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text")
+    )
     assert f"{box.state} " in done.stderr
     assert list((box.state / "sessions").iterdir()) == []
 
@@ -385,7 +391,7 @@ def test_what_is_kept_is_for_us_alone(box):
 @pytest.mark.parametrize("home", ["/dev/null", "a file"])
 def test_a_turn_goes_on_where_the_home_is_no_folder(box, demo, home):
     (box.path / "a file").touch()
-    done = box.claude(
+    done = box.run_claude(
         *ASK, **demo, HOME=str(box.path / home), XDG_CONFIG_HOME=None, SHIM_STATE=None
     )
     check_turns(done.stdout, False)
@@ -396,7 +402,9 @@ def test_a_turn_goes_on_where_the_home_is_no_folder(box, demo, home):
 def test_a_turn_goes_on_where_no_state_can_be_kept(box):
     box.state.parent.mkdir(parents=True)
     box.state.write_text("a file\n", encoding="utf-8")
-    done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text"))
+    done = box.run_claude(
+        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text")
+    )
     assert done.status == 0
     check_turns(done.stdout, False)
 
@@ -439,7 +447,7 @@ def test_a_line_glued_to_tool_output_is_not_believed(box, forged, vendor):
         before + b"total 4 drwxr-xr-x " + json.dumps(forged).encode() + b"\n" + after
     )
     standin = box.program("standin", f"exec cat {stream}\n")
-    done = box.claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=standin)
+    done = box.run_claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=standin)
     assert done.status == 0
     assert b"pwned" not in done.stdout.replace(b'"first":', b"")
     assert not any(line["type"].startswith("control") for line in done.lines)
@@ -468,7 +476,7 @@ def test_a_forged_result_does_not_make_a_turn_that_was_cut_a_success(box, vendor
         + b"\n"
     )
     standin = box.program("standin", f"exec cat {stream}\n")
-    done = box.claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=standin)
+    done = box.run_claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=standin)
     assert done.status == 1
     assert done.cause == "truncated"
 
@@ -554,7 +562,7 @@ def test_what_never_ends_is_bounded(box, hostile):
         + format_ndjson(build_text_event("Hello."), END),
         encoding="utf-8",
     )
-    done = box.claude(
+    done = box.run_claude(
         *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.program("standin", f"exec cat {stream}\n")
     )
     (turn,) = check_turns(done.stdout, False)
@@ -566,7 +574,7 @@ def test_what_never_ends_is_bounded(box, hostile):
 
 
 def test_a_flood_of_stderr_is_bounded(box):
-    done = box.claude(
+    done = box.run_claude(
         *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["fill", 2_000_000, 2], ["leave", 1])
     )
     assert done.status == 1
@@ -599,9 +607,9 @@ def test_what_a_person_watches_obeys_nothing(box):
 
 def test_an_error_obeys_nothing(box):
     fake = box.program("fake", f"printf '{ESCAPES}' >&2; exit 1\n")
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     visible(done.result["errors"][0])
-    refused = box.claude("-p", "hi", f"--shim-vendor={ESCAPES}")
+    refused = box.run_claude("-p", "hi", f"--shim-vendor={ESCAPES}")
     visible(refused.stderr)
     drawn = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=fake))
     visible(drawn.stdout.decode())
@@ -637,7 +645,7 @@ SECRETS = {
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "demo", "pi", "qwen"])
 def test_a_vendor_does_not_see_what_is_claudes_or_ours(box, vendor):
     fake = box.create_fake(["record", str(box.recording)])
-    box.claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=fake, OPENAI_API_KEY="theirs", **SECRETS)
+    box.run_claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=fake, OPENAI_API_KEY="theirs", **SECRETS)
     seen = box.record()["environment"]
     leaked = [
         name
@@ -651,7 +659,7 @@ def test_a_vendor_does_not_see_what_is_claudes_or_ours(box, vendor):
 
 def test_a_real_claude_keeps_its_own(box):
     fake = box.create_fake(["record", str(box.recording)])
-    box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=fake, **SECRETS)
+    box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=fake, **SECRETS)
     seen = box.record()["environment"]
     assert seen["ANTHROPIC_API_KEY"] == "k" and seen["CLAUDE_CODE_OAUTH_TOKEN"] == "t"
     assert [name for name in seen if name.startswith(("SHIM_", "CLAUDE_SHIM_"))] == ["SHIM_DEPTH"]
@@ -665,7 +673,7 @@ def test_a_vendor_is_told_the_folder_that_it_is_started_in(box, vendor):
         f"#!{sys.executable} -I\nimport os\nprint(os.environ['PWD'], file=open({str(noted)!r}, 'a'))\n"
     )
     program.chmod(0o755)
-    box.claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=str(program), PWD="/usr")
+    box.run_claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=str(program), PWD="/usr")
     # of each start, also of one that only asks for help
     assert set(noted.read_text().splitlines()) == {str(box.cwd)}
 
@@ -686,14 +694,14 @@ def install_over_claude(box):
 
 def test_what_was_there_before_is_what_vendor_claude_runs(box):
     install_over_claude(box)
-    done = box.claude(*ASK, SHIM_VENDOR="claude")
+    done = box.run_claude(*ASK, SHIM_VENDOR="claude")
     assert done.status == 0
     assert (box.path / "real").exists()
 
 
 def test_the_drop_in_never_finds_itself(box):
     os.unlink(install_over_claude(box))
-    done = box.claude(*ASK, SHIM_VENDOR="claude", PATH=f"{box.bin}:/nowhere")
+    done = box.run_claude(*ASK, SHIM_VENDOR="claude", PATH=f"{box.bin}:/nowhere")
     assert (done.status, done.cause) == (1, "not_found")
 
 
@@ -702,7 +710,7 @@ def test_a_link_to_the_drop_in_is_the_drop_in(box):
     other = box.path / "other"
     other.mkdir()
     (other / "claude").symlink_to(box.bin / "claude")
-    done = box.claude(*ASK, SHIM_VENDOR="claude", PATH=f"{other}:/nowhere")
+    done = box.run_claude(*ASK, SHIM_VENDOR="claude", PATH=f"{other}:/nowhere")
     assert (done.status, done.cause) == (1, "not_found")
 
 
@@ -710,7 +718,7 @@ def test_a_link_to_the_drop_in_is_the_drop_in(box):
     ("depth", "status"), [("0", 0), ("1", 0), ("2", 0), ("3", 1), ("99", 1), ("-1", 1), ("x", 1)]
 )
 def test_a_fourth_of_us_is_refused(box, demo, depth, status):
-    done = box.claude(*ASK, SHIM_DEPTH=depth, **demo)
+    done = box.run_claude(*ASK, SHIM_DEPTH=depth, **demo)
     assert done.status == status
     if status:
         assert done.cause == "refused" and "inside itself" in done.stderr
@@ -722,7 +730,7 @@ def test_a_drop_in_that_starts_itself_for_ever_comes_to_an_end(box):
     endless = box.path / "claude"
     endless.write_bytes(build_drop_in({"vendor": "claude"}))
     endless.chmod(0o755)
-    done = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=str(endless))
+    done = box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=str(endless))
     assert done.status == 1
     assert done.result["is_error"] is True
 
@@ -755,16 +763,16 @@ def secret_in(said):
 )
 def test_a_secret_is_nowhere_in_what_is_printed(box, words):
     demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", LEAKS])}
-    plain = box.claude("-p", "hi", *words, **demo)
+    plain = box.run_claude("-p", "hi", *words, **demo)
     assert secret_in(plain.stdout), "unless it is asked for, the stream is what the vendor said"
-    done = box.claude("-p", "hi", *words, SHIM_REDACT="all", **demo)
+    done = box.run_claude("-p", "hi", *words, SHIM_REDACT="all", **demo)
     assert done.status == 0
     assert not secret_in(done.stdout + done.stderr.encode())
     assert b"[REDACTED:" in done.stdout
 
 
 def test_what_was_redacted_is_counted_in_the_result(box):
-    done = box.claude(
+    done = box.run_claude(
         *ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", LEAKS])
     )
     counted = done.result["shim"]["redacted"]
@@ -786,16 +794,16 @@ def test_a_secret_never_reaches_a_log(box, redact):
         ),
     }
     log = box.path / "shim.log"
-    box.claude(*ASK, SHIM_LOG=f"info:{log}", SHIM_REDACT=redact, **demo)
+    box.run_claude(*ASK, SHIM_LOG=f"info:{log}", SHIM_REDACT=redact, **demo)
     assert MARK in log.read_text(encoding="utf-8")
     assert GITHUB[:12] not in log.read_text(encoding="utf-8")
-    box.claude(*ASK, SHIM_LOG=f"info:{log}", SHIM_REDACT="none", **demo)
+    box.run_claude(*ASK, SHIM_LOG=f"info:{log}", SHIM_REDACT="none", **demo)
     assert GITHUB in log.read_text(encoding="utf-8"), "unless it is wanted there"
 
 
 def test_a_secret_never_reaches_a_transcript_where_all_is_redacted(box):
     demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", LEAKS])}
-    assert box.claude("-p", f"use {GITHUB}", *STREAM, SHIM_REDACT="all", **demo).status == 0
+    assert box.run_claude("-p", f"use {GITHUB}", *STREAM, SHIM_REDACT="all", **demo).status == 0
     (written,) = (box.home / ".claude" / "projects").glob("*/*.jsonl")
     said = written.read_text(encoding="utf-8")
     assert not secret_in(said)
@@ -830,7 +838,7 @@ def test_a_secret_in_a_name_an_id_or_a_folder_is_said_nowhere_where_all_is_redac
 def test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted(box):
     script = f"echo 'fatal: {GITHUB}' >&2; printf '{KEY}' | tr ' ' '\\n' >&2; exit 3\n"
     demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("leaky", script)}
-    done = box.claude(*ASK, SHIM_REDACT="all", **demo)
+    done = box.run_claude(*ASK, SHIM_REDACT="all", **demo)
     assert (done.status, done.cause) == (1, "exit_code")
     assert not secret_in(done.stdout + done.stderr.encode())
     assert f"fatal: {MARK}" in done.result["errors"][0]
@@ -839,7 +847,7 @@ def test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted(box):
 def test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted(box):
     large = {"type": "result", "id": "t", "output": "line\n" * 60_000 + GITHUB + "\nline" * 10_000}
     said = format_ndjson(START, SHELL, large, build_text_event("done"), END)
-    done = box.claude(
+    done = box.run_claude(
         *ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", said])
     )
     assert done.status == 0
@@ -1021,7 +1029,7 @@ def test_a_bug_of_ours_ends_in_a_result(local_box, capfd, monkeypatch):
 def test_a_bug_in_a_translator_costs_one_event(box):
     events = [{"type": "call"}, {"type": "text"}, {"type": "reply", "usage": 7}, {"type": "start"}]
     fake = box.create_fake(["out", format_ndjson(START, *events, build_text_event("Hello."), END)])
-    done = box.claude("-p", "hi", *STREAM, SHIM_VENDOR="demo", SHIM_BIN=fake)
+    done = box.run_claude("-p", "hi", *STREAM, SHIM_VENDOR="demo", SHIM_BIN=fake)
     check_turns(done.stdout, False)
     assert done.result["result"] == "Hello."
     assert done.result["shim"]["repairs"]["malformed_event"] >= 3

@@ -32,7 +32,7 @@ PLAIN, UNICODE, BASH = "pi/1.5.2-plain", "pi/1.5.2-unicode", "pi/1.5.2-bash"
 
 def said_by(box, path, prompt, *words):
     """One turn of the drop-in that plays what is at a path."""
-    return box.claude(
+    return box.run_claude(
         "-p", *STREAM, *words, prompt, SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0"
     )
 
@@ -83,13 +83,13 @@ def test_a_session_that_goes_on_plays_the_next_one_of_the_same_prompt(box):
 def test_a_session_of_a_replay_needs_the_recording_again(box):
     path = folder(box, ("a", PLAIN))
     session = said_by(box, path, "a").init["session_id"]
-    done = box.claude("-p", *STREAM, "b", "--resume", session)
+    done = box.run_claude("-p", *STREAM, "b", "--resume", session)
     assert done.status == 1 and "SHIM_VENDOR=replay:PATH" in done.stderr
 
 
 def test_a_session_of_a_vendors_own_is_not_taken_over(box):
     box.prints("pi", "pi/1.5.2-plain")
-    session = box.claude("-p", *STREAM, "hi", SHIM_VENDOR="pi").init["session_id"]
+    session = box.run_claude("-p", *STREAM, "hi", SHIM_VENDOR="pi").init["session_id"]
     done = said_by(box, folder(box, ("a", PLAIN)), "a", "--resume", session)
     assert done.status == 1 and "belongs to pi" in done.stderr
 

@@ -121,7 +121,7 @@ def ask(box, folder):
 
     def run(child, *words, vendor="demo", **environment):
         environment = {"SHIM_REDACT": "none", "SHIM_RECORD": f"{folder}/"} | environment
-        return box.claude(*(words or ASK), SHIM_VENDOR=vendor, SHIM_BIN=child, **environment)
+        return box.run_claude(*(words or ASK), SHIM_VENDOR=vendor, SHIM_BIN=child, **environment)
 
     return run
 
@@ -263,7 +263,7 @@ def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, wo
 
 
 def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):
-    done = box.claude("-p", stdin=b"from a pipe", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]),
+    done = box.run_claude("-p", stdin=b"from a pipe", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]),
                       SHIM_RECORD=f"{folder}/")  # fmt: skip
     (cast,) = casts()
     assert (cast.stream("i"), cast.stream("I"), cast.stream("O")) == (
@@ -356,7 +356,7 @@ def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts)
 
 
 def test_what_is_answered_before_the_loop_runs_is_recorded(box, folder, casts):
-    done = box.claude(*CONVERSE, stdin=json.dumps(control("c1", "initialize")).encode() + b"\n", SHIM_VENDOR="demo",
+    done = box.run_claude(*CONVERSE, stdin=json.dumps(control("c1", "initialize")).encode() + b"\n", SHIM_VENDOR="demo",
                       SHIM_BIN=box.create_fake(["hang"]), SHIM_RECORD=f"{folder}/")  # fmt: skip
     (cast,) = casts()
     assert b'"control_response"' in done.stdout and cast.stream("O") == done.stdout
@@ -407,7 +407,7 @@ def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
     ],
 )
 def test_a_run_that_is_refused_is_recorded_too(box, folder, casts, words, environment):
-    done = box.claude(*words, SHIM_RECORD=f"{folder}/", **environment)
+    done = box.run_claude(*words, SHIM_RECORD=f"{folder}/", **environment)
     (cast,) = casts()
     assert done.status == 1 and cast.stream("O") == done.stdout and not cast.facts("s")
     assert cast.header.argv == words and cast.notes("refused")[0]["text"] in done.stderr
@@ -417,7 +417,7 @@ def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
     child = box.create_fake(["out", format_ndjson(START, {"type": "call", "id": "c1", "name": "Bash", "input": {}})],
                      ["out", format_ndjson({"type": "result", "id": "c1", "output": "x" * 200_000})], ["hang"])  # fmt: skip
     box.write_settings(f'record = "{folder}/"\nidle_timeout = 0.2\n')
-    box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
+    box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     (cast,) = casts()
     assert cast.notes("spill")[0]["characters"] == 200_000
     assert cast.notes("timeout") == [{"kind": "timeout", "name": "idle_timeout", "seconds": 0.2}]
@@ -463,7 +463,7 @@ def test_a_file_is_that_file_and_a_relative_one_begins_where_we_are(box, ask):
 @pytest.mark.parametrize("value", ["casts/", "./one.cast"])
 def test_settings_have_no_working_directory(box, value):
     box.write_settings(f'record = "{value}"\n')
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert done.status == 1 and "record is" in done.stderr and "an absolute path" in done.stderr
 
 
@@ -512,7 +512,7 @@ def test_a_strict_recording_that_cannot_begin_ends_the_turn_before_it_does(box, 
 
 def test_a_name_that_no_file_has_costs_the_recording_and_not_the_turn(box):
     box.write_settings(f'record = "{box.path}/a\\u0000\\u001b[31m"\n')
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert done.status == 0 and done.result["result"] == "Hello."
     assert (
         "cannot be recorded" in done.stderr
@@ -710,7 +710,7 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
         "ANTHROPIC_API_KEY": SECRET,
         "TERM": SECRET,
     }
-    box.claude("-p", f"do {SECRET}", *STREAM, "--settings", '{"apiKey": "1"}', stdin="".join(prompts).encode(),
+    box.run_claude("-p", f"do {SECRET}", *STREAM, "--settings", '{"apiKey": "1"}', stdin="".join(prompts).encode(),
                SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_RECORD=f"{folder}/", **environment)  # fmt: skip
     (cast,) = [Recorded(path) for path in folder.iterdir()]
     texts = [

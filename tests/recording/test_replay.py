@@ -144,7 +144,7 @@ def ask(box: Box, data: bytes, *words: str, stdin: bytes = b"", **environment: s
         "SHIM_REPLAY_SPEED": "0",
         **environment,
     }
-    return box.claude("-p", *STREAM, *words, stdin=stdin, **chosen)
+    return box.run_claude("-p", *STREAM, *words, stdin=stdin, **chosen)
 
 
 @over([case(name) for name in ("demo/session", "pi/1.5.2-bash", "qwen/0.24.4-text")])
@@ -184,12 +184,12 @@ def test_no_vendor_is_started_whatever_the_model_says(box):
 
 def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recording(box):
     path = write_recording(box, cast_of_case(HELLO))
-    done = box.claude(
+    done = box.run_claude(
         "-p", *STREAM, "hi", "--model", f"replay:{path}", SHIM_VENDOR="demo", SHIM_BIN=box.demo()
     )
     assert "replay" not in done.result["shim"]
     box.write_settings(f'vendor = "replay:{path}"')
-    done = box.claude("-p", *STREAM, "hi")
+    done = box.run_claude("-p", *STREAM, "hi")
     assert done.status == 1 and "SHIM_VENDOR or --shim-vendor only" in done.stderr
     box.write_settings("")
     done = box.shim("--installed", f"vendor=replay:{path}", "claude", "-p", *STREAM, "hi")
@@ -199,7 +199,7 @@ def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recordin
 
 def test_our_own_flag_names_one_and_stands_above_the_environment(box):
     path = write_recording(box, cast_of_case(HELLO))
-    done = box.claude(
+    done = box.run_claude(
         "-p",
         *STREAM,
         "hi",
@@ -209,14 +209,14 @@ def test_our_own_flag_names_one_and_stands_above_the_environment(box):
         SHIM_REPLAY_SPEED="0",
     )
     assert done.init["shim"] == {"vendor": "demo", "unattended": False, "replay": True}
-    done = box.claude("-p", *STREAM, "hi", "--shim-vendor", "pi", SHIM_VENDOR=f"replay:{path}")
+    done = box.run_claude("-p", *STREAM, "hi", "--shim-vendor", "pi", SHIM_VENDOR=f"replay:{path}")
     assert done.cause == "not_found" and "pi" in done.stderr
 
 
 @pytest.mark.parametrize("named", ["", "/nowhere.cast", "/dev/zero", "~/x.cast", "pipe", "."])
 def test_a_path_that_is_no_recording_is_refused_in_a_result(box, named):
     os.mkfifo(box.cwd / "pipe")
-    done = box.claude("-p", *STREAM, "hi", SHIM_VENDOR=f"replay:{named}")
+    done = box.run_claude("-p", *STREAM, "hi", SHIM_VENDOR=f"replay:{named}")
     assert done.status == 1 and done.result["is_error"] and "hint:" in done.stderr
 
 

@@ -53,7 +53,7 @@ def streams(data: bytes) -> tuple[bytes, bytes, object]:
 
 def record_replay(box: Box, data: bytes, *words: str) -> bytes:
     """The cast of a one-message run that plays another."""
-    box.claude("-p", *STREAM, *words, "hi", **environment(box, data))
+    box.run_claude("-p", *STREAM, *words, "hi", **environment(box, data))
     return take_recording(box)
 
 
@@ -175,11 +175,11 @@ def test_a_recording_without_its_secrets_is_found_and_is_the_same_today(box):
     prompt = f"my key is {BARE['anthropic-key'][0]}, use it"
     box.prints("pi", "pi/1.5.2-bash")
     words = ("-p", *STREAM, prompt)
-    first = box.claude(*words, SHIM_VENDOR="pi", SHIM_RECORD=str(into))
+    first = box.run_claude(*words, SHIM_VENDOR="pi", SHIM_RECORD=str(into))
     assert BARE["anthropic-key"][0].encode() not in b"".join(
         path.read_bytes() for path in into.iterdir()
     )
-    second = box.claude(*words, SHIM_VENDOR=f"replay:{into}", SHIM_REPLAY_SPEED="0")
+    second = box.run_claude(*words, SHIM_VENDOR=f"replay:{into}", SHIM_REPLAY_SPEED="0")
     assert second.result["result"] == first.result["result"] != ""
     done = box.shim("replay", str(into), "--check")
     assert done.status == 0, done.stdout

@@ -164,7 +164,7 @@ def test_a_home_that_is_no_folder_has_no_settings():
 
 def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):
     """Contract 11"""
-    done = box.claude(
+    done = box.run_claude(
         *ASK, "--settings", "{bad", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
     )
     assert (done.status, done.stdout) == (1, b"")
@@ -176,7 +176,7 @@ def test_a_denied_tool_is_not_listed_and_stops_the_turn(box):
     first, *rest = ANSWER.splitlines(keepends=True)
     child = box.create_fake(["read"], ["out", first + format_ndjson(call) + "".join(rest)])
     settings = json.dumps({"permissions": {"deny": ["Bash(rm *)", "Read"]}})
-    done = box.claude("hi", *STREAM, "--settings", settings, SHIM_VENDOR="demo", SHIM_BIN=child)
+    done = box.run_claude("hi", *STREAM, "--settings", settings, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert done.init["tools"] == ["Bash"]
     assert (done.status, done.cause) == (1, "denied")
 
@@ -184,14 +184,14 @@ def test_a_denied_tool_is_not_listed_and_stops_the_turn(box):
 def test_a_mode_that_the_vendor_cannot_honour_is_refused(box):
     child = box.create_fake(["record", str(box.recording)])
     settings = json.dumps({"permissions": {"defaultMode": "plan"}})
-    done = box.claude(*ASK, "--settings", settings, SHIM_VENDOR="acai", SHIM_BIN=child)
+    done = box.run_claude(*ASK, "--settings", settings, SHIM_VENDOR="acai", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "refused")
     assert not box.recording.exists()
 
 
 def test_a_sandbox_that_is_not_there_is_said(box):
     child = box.create_fake(["out", ANSWER])
-    done = box.claude(
+    done = box.run_claude(
         *ASK, "--settings", '{"sandbox":{"enabled":true}}', SHIM_VENDOR="demo", SHIM_BIN=child
     )
     assert (done.status, done.stderr.count("\n")) == (0, 1)
@@ -201,7 +201,7 @@ def test_a_sandbox_that_is_not_there_is_said(box):
 def test_a_real_claude_reads_its_own(box):
     box.create_fake(["record", str(box.recording)], name="claude")
     settings = json.dumps(DENY)
-    box.claude(*ASK, "--settings", settings, SHIM_VENDOR="claude")
+    box.run_claude(*ASK, "--settings", settings, SHIM_VENDOR="claude")
     assert f"--settings={settings}" in box.record()["arguments"]
     assert not [word for word in box.record()["arguments"] if word.startswith("--disallowedTools")]
 

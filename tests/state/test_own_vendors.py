@@ -121,7 +121,7 @@ def forgotten():
 def test_a_vendor_is_added_without_a_line_of_python(box):
     write(box)
     box.create_fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
-    done = box.claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
+    done = box.run_claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
     check_turns(done.stdout, False)
     assert brief(done.lines) == [
         "init",
@@ -182,7 +182,7 @@ def test_an_effort_is_told_in_the_words_of_the_profile_or_not_at_all(
     levels = '\nefforts = ["low", "high"]\n' if word else "\n"
     write(box, PARROT.replace(model, model + added).replace("[launch]\n", f"[launch]{levels}"))
     box.create_fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
-    done = box.claude(*ASK, "--effort", asked, SHIM_VENDOR="parrot")
+    done = box.run_claude(*ASK, "--effort", asked, SHIM_VENDOR="parrot")
     assert box.record()["arguments"] == ["talk", "--calm", *told]
     assert (complaint in done.stderr) and (complaint or "no effect" not in done.stderr)
 
@@ -195,7 +195,7 @@ def test_a_model_that_nobody_can_be_told_is_not_said_to_answer(box):
         ),
     )
     box.create_fake(["out", NIGHT], name="parrot")
-    done = box.claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
+    done = box.run_claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
     assert done.init["model"] == "unknown"
     assert "--model has no effect: parrot has no flag for it" in done.stderr
 
@@ -203,8 +203,8 @@ def test_a_model_that_nobody_can_be_told_is_not_said_to_answer(box):
 def test_its_session_goes_on_under_its_own_id(box):
     write(box)
     box.create_fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
-    session = box.claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
-    done = box.claude("-p", "and now?", *ASK[2:], "--resume", session)
+    session = box.run_claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
+    done = box.run_claude("-p", "and now?", *ASK[2:], "--resume", session)
     assert done.init["session_id"] == session
     assert box.record()["arguments"] == ["talk", "--calm", "--perch", "perch-7", "and now?"]
 
@@ -220,7 +220,7 @@ def test_a_prompt_in_a_file_is_ours_alone_and_goes_with_the_child(box):
     recorded = box.path / "heard"
     script = f'path=$4; ls -l "$path" > {recorded}; cat "$path" >> {recorded}; echo "$path $CAGE" >> {recorded}\n'
     box.program("parrot", script + f"cat <<'END'\n{NIGHT}END\n")
-    done = box.claude(*ASK, SHIM_VENDOR="parrot", CAGE="open")
+    done = box.run_claude(*ASK, SHIM_VENDOR="parrot", CAGE="open")
     assert done.result["result"] == "Only seeds."
     mode, heard = recorded.read_text().splitlines()
     assert mode.startswith("-rw-------") and heard.startswith("hi") and heard.endswith(".txt ")
@@ -232,7 +232,7 @@ def test_a_prompt_in_a_file_goes_too_when_nobody_is_there_to_read_it(box):
     write(box, file.replace('"{prompt}"', '"--tune", "{prompt_file}"'))
     path = box.program("parrot", "")
     Path(path).write_text("#!/nowhere/at/all\n")
-    done = box.claude(*ASK, SHIM_VENDOR="parrot")
+    done = box.run_claude(*ASK, SHIM_VENDOR="parrot")
     assert done.result["is_error"] and list(box.state.rglob("*.txt")) == []
 
 
@@ -245,7 +245,7 @@ printf '{{"type":"squawk","sound":"%s"}}\\n' $word
 echo '{end}'
 """
     box.program("parrot", script)
-    done = box.claude("-p", "say something", *ASK[2:], SHIM_VENDOR="parrot")
+    done = box.run_claude("-p", "say something", *ASK[2:], SHIM_VENDOR="parrot")
     assert done.result["result"] == ("yes" if is_pipe else "no")
 
 
@@ -255,16 +255,16 @@ def test_an_id_that_is_not_as_the_profile_says_never_becomes_an_argument(box):
     box.create_fake(
         ["record", str(box.recording)], ["out", NIGHT.replace("perch-7", "evil:7")], name="parrot"
     )
-    session = box.claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
+    session = box.run_claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
     os.unlink(box.recording)
-    done = box.claude("-p", "and now?", *ASK[2:], "--resume", session)
+    done = box.run_claude("-p", "and now?", *ASK[2:], "--resume", session)
     assert "is no session id of parrot" in done.result["errors"][0]
     assert not box.recording.exists(), "nothing was started"
 
 
 def test_a_mode_that_it_does_not_name_is_refused(box):
     write(box)
-    done = box.claude(*ASK, "--permission-mode", "plan", SHIM_VENDOR="parrot")
+    done = box.run_claude(*ASK, "--permission-mode", "plan", SHIM_VENDOR="parrot")
     assert done.status == 1 and "plan" in done.result["errors"][0] and done.cause == "refused"
 
 
@@ -287,7 +287,7 @@ def test_a_saved_stream_of_it_is_translated(box):
 
 def test_a_wrong_profile_is_refused_with_file_line_and_key(box):
     path = write(box, PARROT.replace('emit = "usage"', 'emit = "usages"'))
-    done = box.claude(*ASK, SHIM_VENDOR="parrot")
+    done = box.run_claude(*ASK, SHIM_VENDOR="parrot")
     line = PARROT.splitlines().index('emit = "usage"') + 1
     assert done.status == 1
     assert (
@@ -302,13 +302,13 @@ def test_a_wrong_profile_is_told_of_and_the_other_vendors_are_shown(box):
     names = [row["name"] for row in json.loads(done.stdout)]
     assert done.status == 0 and "parrot" not in names and "qwen" in names
     assert f"{path}:2: schema is 9, it must be 1" in done.stderr
-    done = box.claude(*ASK, SHIM_VENDOR=None)
+    done = box.run_claude(*ASK, SHIM_VENDOR=None)
     assert "no vendor was chosen" in done.result["errors"][0]
 
 
 def test_a_file_that_is_no_toml_is_refused_with_its_line(box):
     path = write(box, "schema = 1\nid = \n")
-    done = box.claude(*ASK, SHIM_VENDOR="parrot")
+    done = box.run_claude(*ASK, SHIM_VENDOR="parrot")
     assert (
         f"{path} is not TOML" in done.result["errors"][0] and "line 2" in done.result["errors"][0]
     )
@@ -322,7 +322,7 @@ def test_a_profile_is_beside_the_settings_that_were_named(box):
     (elsewhere / "config.toml").write_text('vendor = "parrot"\n')
     box.create_fake(["out", NIGHT], name="parrot")
     assert (
-        box.claude(*ASK, SHIM_CONFIG=str(elsewhere / "config.toml")).result["result"]
+        box.run_claude(*ASK, SHIM_CONFIG=str(elsewhere / "config.toml")).result["result"]
         == "Only seeds."
     )
 
@@ -334,8 +334,8 @@ def test_the_working_directory_gives_no_vendor_and_no_adapter(box):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "crow.toml").write_text(PARROT.replace('"parrot"', '"crow"'))
         (folder / "beak.py").write_text("raise SystemExit('the working directory ran')\n")
-    assert "unknown vendor 'crow'" in box.claude(*ASK, SHIM_VENDOR="crow").stderr
-    done = box.claude(*ASK, SHIM_VENDOR="parrot")
+    assert "unknown vendor 'crow'" in box.run_claude(*ASK, SHIM_VENDOR="crow").stderr
+    done = box.run_claude(*ASK, SHIM_VENDOR="parrot")
     assert "a module beside the profile" in done.result["errors"][0]
 
 
@@ -352,7 +352,7 @@ def test_an_adapter_beside_the_profile_is_asked_first(box):
         "        return False\n"
     )
     box.create_fake(["out", NIGHT], name="parrot")
-    assert box.claude(*ASK, SHIM_VENDOR="parrot").result["result"] == "ONLY SEEDS."
+    assert box.run_claude(*ASK, SHIM_VENDOR="parrot").result["result"] == "ONLY SEEDS."
 
 
 @each(
@@ -422,7 +422,9 @@ def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
             ],
             name="parrot",
         )
-        done = box.claude(*ASK, *said and ["--resume", said[0]["session_id"]], SHIM_VENDOR="parrot")
+        done = box.run_claude(
+            *ASK, *said and ["--resume", said[0]["session_id"]], SHIM_VENDOR="parrot"
+        )
         said.append(done.result)
     used = [(one["usage"]["input_tokens"], one["usage"]["cache_read_input_tokens"]) for one in said]
     assert used == [(80, 20), (140, 20)]

@@ -446,7 +446,7 @@ class Box:
         environment = self.environment() if environment is None else environment
         return run_shim(arguments, stdin=stdin, env=environment, cwd=self.cwd)
 
-    def claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
+    def run_claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
         """`shim claude ARGUMENTS`, to its end."""
         return self.shim(
             "claude", *arguments, environment=self.environment(**environment), stdin=stdin

@@ -34,7 +34,7 @@ class HostingBox:
 
     def claude(self, *arguments: str, **environment: str | None) -> Done:
         """The drop-in, to its end."""
-        return self.box.claude(*arguments, **{**self.environment, **environment})
+        return self.box.run_claude(*arguments, **{**self.environment, **environment})
 
     def sessions(self) -> list[SessionRecord]:
         return registry.list_sessions(self.variables)

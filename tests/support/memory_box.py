@@ -406,7 +406,7 @@ class MemoryBox(Box):
         self._count += 1
         return MemoryLifeline(f"lifeline{self._count}", self)
 
-    def claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
+    def run_claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
         with self.running(*arguments, stdin=subprocess.PIPE, environment=environment) as running:
             running.write(stdin)
             return running.hang_up()

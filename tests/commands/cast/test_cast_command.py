@@ -318,7 +318,7 @@ def test_a_run_that_was_recorded_is_cut_into_its_fixture(box, name):
         ["cat", str(one.folder / "vendor.ndjson")], ["complain", one.stderr], ended
     )
     record = ("--shim-record", str(path))
-    box.claude(
+    box.run_claude(
         "-p", "hi", *STREAM, *record, SHIM_VENDOR=one.vendor, SHIM_BIN=fake, SHIM_REDACT="none"
     )
     assert box.shim("cast", "verify", str(path)).status == 0
@@ -530,7 +530,7 @@ def test_an_unreadable_entry_of_a_folder_is_reported_and_left_out(box, folder):
     for words in (("cast", "list"), ("cast", "stats"), ("show",)):
         done = box.shim(*words, str(folder))
         assert done.status == 0 and done.stdout, done
-    played = box.claude("-p", "hi", SHIM_VENDOR="replay", SHIM_REPLAY=str(folder))
+    played = box.run_claude("-p", "hi", SHIM_VENDOR="replay", SHIM_REPLAY=str(folder))
     assert "Too many levels" not in played.stdout.decode()
 
 

@@ -26,7 +26,7 @@ def record_cast(box, data, *words, stdin=b""):
         "SHIM_VENDOR": f"replay:{write_recording(box, data, 'before.cast')}",
         "SHIM_REPLAY_SPEED": "0",
     }
-    done = box.claude(*words, stdin=stdin, **environment)
+    done = box.run_claude(*words, stdin=stdin, **environment)
     moments = [
         (one.time_s, one.code, one.data if one.code in STREAMS else one.fields) for one in records
     ]

@@ -42,7 +42,7 @@ def demo(box):
 def run_refused_turn(box, *words, **environment):
     """A turn that must not start: the stand-in of every vendor would leave a file."""
     trap = box.program("trap", f"touch {box.path}/started\n")
-    done = box.claude(*words, **({"SHIM_BIN": trap} | environment))
+    done = box.run_claude(*words, **({"SHIM_BIN": trap} | environment))
     assert not (box.path / "started").exists(), "a vendor was started"
     return done
 
@@ -53,7 +53,9 @@ def run_refused_turn(box, *words, **environment):
 @pytest.mark.parametrize("vendor", STANDINS)
 def test_a_turn_of_every_vendor_is_a_turn_of_claude(box, vendor):
     """P21"""
-    done = box.claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=box.prints("standin", STANDINS[vendor]))
+    done = box.run_claude(
+        *ASK, SHIM_VENDOR=vendor, SHIM_BIN=box.prints("standin", STANDINS[vendor])
+    )
     (turn,) = check_turns(done.stdout, False, passthrough=vendor == "claude")
     assert (done.status, done.stderr) == (0, "")
     assert turn[0]["subtype"] == "init"
@@ -78,7 +80,7 @@ def test_the_demo_vendor_plays_a_whole_session(capsys, monkeypatch):
 
 def test_partial_messages_come_as_they_are_asked_for(box):
     standin = box.prints("standin", "qwen/0.24.4-text-partial")
-    done = box.claude(*ASK, "--include-partial-messages", SHIM_VENDOR="qwen", SHIM_BIN=standin)
+    done = box.run_claude(*ASK, "--include-partial-messages", SHIM_VENDOR="qwen", SHIM_BIN=standin)
     check_turns(done.stdout, True)
     assert any(line["type"] == "stream_event" for line in done.lines)
 
@@ -88,21 +90,21 @@ def test_partial_messages_come_as_they_are_asked_for(box):
 
 def test_json_is_one_object_and_a_newline(box, demo):
     """F1"""
-    done = box.claude("-p", "hi", "--output-format", "json", **demo)
+    done = box.run_claude("-p", "hi", "--output-format", "json", **demo)
     assert done.stdout.count(b"\n") == 1 and done.stdout.endswith(b"}\n")
     assert json.loads(done.stdout)["result"] == "Hello."
 
 
 def test_verbose_json_is_one_array_without_a_newline(box, demo):
     """F1"""
-    done = box.claude("-p", "hi", "--output-format", "json", "--verbose", **demo)
+    done = box.run_claude("-p", "hi", "--output-format", "json", "--verbose", **demo)
     assert not done.stdout.endswith(b"\n")
     assert [line["type"] for line in json.loads(done.stdout)] == ["system", "assistant", "result"]
 
 
 def test_text_is_the_answer_and_a_newline(box, demo):
     """F1"""
-    done = box.claude("-p", "hi", **demo)
+    done = box.run_claude("-p", "hi", **demo)
     assert (done.stdout, done.stderr, done.status) == (b"Hello.\n", "", 0)
 
 
@@ -111,7 +113,7 @@ def test_text_is_the_answer_and_a_newline(box, demo):
 )
 def test_an_error_is_exit_1_in_every_format(box, words):
     failing = box.create_fake(["leave", 3])
-    done = box.claude("-p", "hi", *words, SHIM_VENDOR="demo", SHIM_BIN=failing)
+    done = box.run_claude("-p", "hi", *words, SHIM_VENDOR="demo", SHIM_BIN=failing)
     assert done.status == 1
     assert b"exited with code 3" in done.stdout
 
@@ -119,7 +121,7 @@ def test_an_error_is_exit_1_in_every_format(box, words):
 @pytest.mark.parametrize("number", [9, 15])
 def test_a_vendor_that_is_killed_is_exit_1(box, number):
     standin = box.program("standin", f"kill -{number} $$\n")
-    done = box.claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN=standin)
+    done = box.run_claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN=standin)
     assert (done.status, done.cause) == (1, "signal")
 
 
@@ -147,7 +149,9 @@ def test_output_that_nobody_wants_is_no_failure(box, demo):
 @pytest.mark.parametrize("found", [True, False], ids=["a turn", "a refusal"])
 def test_the_terminator_follows_the_result(box, demo, words, environment, expected, found):
     """S16b"""
-    done = box.claude(*words, **(demo | environment | ({} if found else {"SHIM_BIN": "/nowhere"})))
+    done = box.run_claude(
+        *words, **(demo | environment | ({} if found else {"SHIM_BIN": "/nowhere"}))
+    )
     assert done.status == (0 if found else 1)
     result = done.stdout.index(b'{"type":"result"')
     assert done.stdout[done.stdout.index(b"\n", result) + 1 :] == expected
@@ -157,7 +161,7 @@ def test_the_terminator_follows_the_result(box, demo, words, environment, expect
 
 
 def test_a_vendor_that_is_not_there_is_a_result_and_exit_1(box):
-    done = box.claude(*ASK, SHIM_VENDOR="qwen")
+    done = box.run_claude(*ASK, SHIM_VENDOR="qwen")
     assert (done.status, done.cause) == (1, "not_found")
     assert done.result["shim"]["vendor"] == "qwen"
     assert "no program called qwen" in done.result["errors"][0]
@@ -165,7 +169,7 @@ def test_a_vendor_that_is_not_there_is_a_result_and_exit_1(box):
 
 
 def test_with_text_output_it_is_exit_127(box):
-    done = box.claude("-p", "hi", SHIM_VENDOR="qwen")
+    done = box.run_claude("-p", "hi", SHIM_VENDOR="qwen")
     assert (done.status, done.stdout) == (127, b"")
     assert "no program called qwen" in done.stderr
 
@@ -173,7 +177,7 @@ def test_with_text_output_it_is_exit_127(box):
 def test_a_file_that_cannot_be_started_is_not_found_too(box):
     path = box.path / "qwen"
     path.write_text("no program\n", encoding="utf-8")
-    done = box.claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN=str(path))
+    done = box.run_claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN=str(path))
     assert (done.status, done.cause) == (1, "not_found")
 
 
@@ -343,7 +347,7 @@ def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_
 
 
 def test_another_unknown_flag_is_a_warning_and_the_turn_runs(box, demo):
-    done = box.claude(*ASK, "--verbos", **demo)
+    done = box.run_claude(*ASK, "--verbos", **demo)
     assert done.status == 0 and not done.result["is_error"]
     assert (
         done.stderr
@@ -383,7 +387,9 @@ def test_servers_that_can_be_read_are_not_refused(box):
     (box.cwd / "there.json").write_text('{"mcpServers":{"own":{"command":"own"}}}')
     configs = ("there.json", '{"mcpServers":{}}', "")
     assert (
-        box.claude(*ASK, "--mcp-config", *configs, SHIM_VENDOR="demo", SHIM_BIN=box.demo()).status
+        box.run_claude(
+            *ASK, "--mcp-config", *configs, SHIM_VENDOR="demo", SHIM_BIN=box.demo()
+        ).status
         == 0
     )
 
@@ -393,12 +399,12 @@ def test_servers_that_can_be_read_are_not_refused(box):
     [("qwen/0.24.4-http500", True), ("qwen/0.24.4-noauth", False), (STANDINS["qwen"], False)],
 )
 def test_whose_error_it_is_is_said_to_a_person_where_the_words_do_not_say_it(box, case, told):
-    done = box.claude("-p", "hi", SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", case))
+    done = box.run_claude("-p", "hi", SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", case))
     assert ("the error comes from qwen, or from the API that it asks" in done.stderr) is told
 
 
 def test_a_session_of_another_vendor_is_refused(box):
-    first = box.claude(
+    first = box.run_claude(
         *ASK, "--session-id", U, SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", STANDINS["qwen"])
     )
     assert first.status == 0
@@ -438,12 +444,12 @@ def test_a_working_directory_that_is_gone_still_ends_in_a_result(box, demo):
 
 def test_stdin_follows_the_positional(box, demo):
     """P7"""
-    assert box.claude("-p", "first", stdin=b"second\n", **demo).status == 0
+    assert box.run_claude("-p", "first", stdin=b"second\n", **demo).status == 0
     assert box.record()["stdin"] == "first\nsecond\n"
 
 
 def test_the_prompt_may_come_from_stdin_alone(box, demo):
-    assert box.claude("-p", stdin="grüße".encode(), **demo).status == 0
+    assert box.run_claude("-p", stdin="grüße".encode(), **demo).status == 0
     assert box.record()["stdin"] == "grüße"
 
 
@@ -528,12 +534,12 @@ def test_a_session_goes_on_under_the_vendors_own_id(box):
         "cake",
         f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
     )
-    first = box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
+    first = box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     assert first.result["session_id"] == U
     stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
     own = stored["vendor_session"]
     assert stored["vendor"] == "cake" and own != U
-    again = box.claude(*ASK, "--resume", U)
+    again = box.run_claude(*ASK, "--resume", U)
     assert (again.status, again.result["session_id"]) == (0, U)
     calls = (box.path / "calls").read_text(encoding="utf-8").splitlines()
     assert "--resume" not in calls[0]
@@ -546,9 +552,9 @@ def test_a_session_that_was_forked_has_an_id_of_its_own(box):
         "cake",
         f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
     )
-    box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
-    forked = box.claude(*ASK, "--resume", U, "--fork-session")
-    chosen = box.claude(*ASK, "--resume", U, "--fork-session", "--session-id", V)
+    box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
+    forked = box.run_claude(*ASK, "--resume", U, "--fork-session")
+    chosen = box.run_claude(*ASK, "--resume", U, "--fork-session", "--session-id", V)
     assert forked.status == chosen.status == 0
     assert forked.result["session_id"] not in (U, V)
     assert chosen.result["session_id"] == V
@@ -557,8 +563,8 @@ def test_a_session_that_was_forked_has_an_id_of_its_own(box):
 
 def test_a_vendor_that_cannot_fork_says_so(box):
     box.prints("cursor-agent", "cursor/handmade-multiturn-2")
-    box.claude(*ASK, "--session-id", U, "--shim-vendor", "cursor")
-    done = box.claude(*ASK, "--resume", U, "--fork-session")
+    box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cursor")
+    done = box.run_claude(*ASK, "--resume", U, "--fork-session")
     assert (done.status, done.cause) == (1, "refused")
     assert "cannot fork" in done.stderr
 
@@ -569,8 +575,8 @@ def test_the_last_session_of_the_directory_goes_on_with_the_vendor_that_made_it(
         "cake",
         f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
     )
-    box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
-    again = box.claude(*ASK, "--continue", SHIM_VENDOR="demo")
+    box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
+    again = box.run_claude(*ASK, "--continue", SHIM_VENDOR="demo")
     assert again.result["session_id"] == U
     assert "--resume" in (box.path / "calls").read_text(encoding="utf-8").splitlines()[1]
 
@@ -581,7 +587,7 @@ def test_where_no_session_was_held_continue_begins_one(box):
         "cake",
         f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
     )
-    done = box.claude(*ASK, "--continue", "--shim-vendor", "cake")
+    done = box.run_claude(*ASK, "--continue", "--shim-vendor", "cake")
     assert done.status == 0
     assert "--continue" not in (box.path / "calls").read_text(encoding="utf-8")
 
@@ -593,16 +599,17 @@ def test_an_unknown_session_is_said_at_once_and_starts_nothing(box):
         (("--resume", U), f"No conversation found with session ID: {U}"),
         (("--resume=nonsense",), 'Provided value "nonsense" is not a UUID'),
     ):
-        done = box.claude(*ASK, *flags, SHIM_VENDOR="pi", SHIM_BIN=child)
+        done = box.run_claude(*ASK, *flags, SHIM_VENDOR="pi", SHIM_BIN=child)
         assert done.status == 1
         assert error in done.stderr and error in done.result["errors"][0]
         assert (done.result["subtype"], done.result["num_turns"]) == ("error_during_execution", 0)
         assert [line["type"] for line in done.lines if line["type"] != "message_stop"] == ["result"]
     assert (
-        box.claude(*ASK, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child).result["session_id"] == U
+        box.run_claude(*ASK, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child).result["session_id"]
+        == U
     )
     for output_format in ("text", "json"):
-        said = box.claude(
+        said = box.run_claude(
             "-p",
             "hi",
             "--output-format",
@@ -619,15 +626,15 @@ def test_an_unknown_session_is_said_at_once_and_starts_nothing(box):
 def test_a_session_id_that_is_taken_is_refused(box):
     """F6"""
     box.prints("cake", STANDINS["cake"])
-    box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
-    done = box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
+    box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
+    done = box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     assert (done.status, done.stdout) == (1, b"")
     assert f"Error: Session ID {U} is already in use." in done.stderr
 
 
 def test_an_id_that_a_frontend_spells_in_capitals_is_the_same_session(box):
     box.prints("cake", STANDINS["cake"])
-    box.claude(*ASK, "--session-id", U.upper(), "--shim-vendor", "cake")
+    box.run_claude(*ASK, "--session-id", U.upper(), "--shim-vendor", "cake")
     assert (box.state / "sessions" / f"{U}.json").exists()
 
 
@@ -637,7 +644,9 @@ def test_an_id_that_a_frontend_spells_in_capitals_is_the_same_session(box):
 @pytest.mark.parametrize("vendor", ["pi", "qwen"])
 def test_a_denied_tool_is_never_listed(box, vendor):
     standin = box.prints("standin", STANDINS[vendor])
-    done = box.claude(*ASK, "--disallowedTools=Bash,Write", SHIM_VENDOR=vendor, SHIM_BIN=standin)
+    done = box.run_claude(
+        *ASK, "--disallowedTools=Bash,Write", SHIM_VENDOR=vendor, SHIM_BIN=standin
+    )
     assert done.status == 0
     assert done.init["tools"] and not {"Bash", "Write"} & set(done.init["tools"])
 
@@ -645,7 +654,9 @@ def test_a_denied_tool_is_never_listed(box, vendor):
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor"])
 def test_a_vendor_that_cannot_be_kept_from_a_denied_tool_is_refused(box, vendor):
     standin = box.prints("standin", STANDINS[vendor])
-    done = box.claude(*ASK, "--disallowedTools=Bash,Write", SHIM_VENDOR=vendor, SHIM_BIN=standin)
+    done = box.run_claude(
+        *ASK, "--disallowedTools=Bash,Write", SHIM_VENDOR=vendor, SHIM_BIN=standin
+    )
     assert (done.status, done.cause) == (1, "refused")
     assert f"{vendor} cannot be kept to Bash (--disallowedTools)" in done.result["errors"][0]
 
@@ -655,7 +666,7 @@ def test_a_denied_tool_of_the_settings_is_never_listed(box):
         '[tools]\ndeny = ["Bash"]\nhide = ["Write"]\n[vendors.cursor]\nlate_denials = true\n'
     )
     words = (*ASK, "--permission-mode", "bypassPermissions")
-    done = box.claude(
+    done = box.run_claude(
         *words, SHIM_VENDOR="cursor", SHIM_BIN=box.prints("standin", STANDINS["cursor"])
     )
     assert "Read" in done.init["tools"] and not {"Bash", "Write"} & set(done.init["tools"])
@@ -684,7 +695,7 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
 @pytest.mark.parametrize("rule", ["Bash", "Bash(*)", "Bash(:*)", "Bash()"])
 def test_a_tool_that_is_denied_as_a_whole_is_kept_from_a_vendor_with_filters(box, rule):
     box.create_fake(["record", str(box.recording)], name="qwen")
-    box.claude(*ASK, f"--disallowedTools={rule}", SHIM_VENDOR="qwen")
+    box.run_claude(*ASK, f"--disallowedTools={rule}", SHIM_VENDOR="qwen")
     assert "--exclude-tools=run_shell_command" in box.record()["arguments"]
 
 
@@ -702,7 +713,7 @@ def test_both_halves_of_a_hidden_call_are_left_out_everywhere(box, vendor, parti
     flags = ["--include-partial-messages"] * partial
     standin = box.prints("standin", HIDDEN[vendor])
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": standin}
-    shown = box.claude(*ASK, *flags, **environment)
+    shown = box.run_claude(*ASK, *flags, **environment)
     names = {
         block["name"]
         for line in shown.lines
@@ -711,7 +722,7 @@ def test_both_halves_of_a_hidden_call_are_left_out_everywhere(box, vendor, parti
     }
     assert names
     box.write_settings(f"[tools]\nhide = {json.dumps(sorted(names))}\n")
-    done = box.claude(*ASK, *flags, **environment)
+    done = box.run_claude(*ASK, *flags, **environment)
     assert done.status == shown.status == 0
     kinds = [block["type"] for line in done.lines for block in _blocks(line)]
     assert "tool_use" not in kinds and "tool_result" not in kinds
@@ -730,7 +741,7 @@ def _blocks(line):
 def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
     box.write_settings('[tools]\ndeny = ["Bash"]\n')
     box.create_fake(["record", str(box.recording)], name="claude")
-    box.claude(*ASK, "--disallowedTools=Read", SHIM_VENDOR="claude")
+    box.run_claude(*ASK, "--disallowedTools=Read", SHIM_VENDOR="claude")
     assert {"--disallowedTools=Read", "--disallowedTools=Bash"} <= set(box.record()["arguments"])
 
 
@@ -739,7 +750,7 @@ def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
 
 def test_what_the_settings_add_to_a_launch_is_added(box, demo):
     box.write_settings('[vendors.demo]\nargs = ["--a"]\nenv = {FROM = "settings"}\n')
-    box.claude("-p", "hi", SHIM_ARGS="--b 'c d'", **demo)
+    box.run_claude("-p", "hi", SHIM_ARGS="--b 'c d'", **demo)
     facts = box.record()
     assert facts["arguments"] == ["--a", "--b", "c d"]
     assert facts["environment"]["FROM"] == "settings"
@@ -748,7 +759,7 @@ def test_what_the_settings_add_to_a_launch_is_added(box, demo):
 def test_a_launcher_stands_in_front_of_the_program(box, demo):
     launcher = box.program("launcher", f'echo "$@" > {box.path}/launched; exec "$@"\n')
     box.write_settings(f'[vendors.demo]\nlauncher = ["{launcher}"]\n')
-    assert box.claude("-p", "hi", **demo).status == 0
+    assert box.run_claude("-p", "hi", **demo).status == 0
     assert (box.path / "launched").read_text(encoding="utf-8").strip() == demo["SHIM_BIN"]
 
 
@@ -760,7 +771,7 @@ def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_ma
     )
     gemini = box.program("gemini", "exit 3\n")
     box.write_settings(f'[vendors.gemini]\nbin = "{gemini}"\nlauncher = ["{launcher}"]\n')
-    done = box.claude(*ASK, "--permission-mode", mode, SHIM_VENDOR="gemini")
+    done = box.run_claude(*ASK, "--permission-mode", mode, SHIM_VENDOR="gemini")
     assert done.status == 1 and done.result["is_error"]
     assert (box.path / "launched").exists() is (mode == "bypassPermissions")
     assert (done.result["shim"]["cause"] == "refused") is (mode != "bypassPermissions")
@@ -785,10 +796,10 @@ def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
     )
     (vendors / "own.toml").write_text(profile, encoding="utf-8")
     words = (*ASK, "--permission-mode", mode)
-    assert box.claude(*words, SHIM_VENDOR="own").status == 1 and (box.path / "started").exists()
+    assert box.run_claude(*words, SHIM_VENDOR="own").status == 1 and (box.path / "started").exists()
     (box.path / "started").unlink()
     (policies / "their.toml").touch()
-    done = box.claude(*words, SHIM_VENDOR="own")
+    done = box.run_claude(*words, SHIM_VENDOR="own")
     assert (box.path / "started").exists() is (mode == "bypassPermissions")
     assert (done.result["shim"]["cause"] == "refused") is (mode != "bypassPermissions")
     assert (str(policies) in done.result["errors"][0]) is (mode != "bypassPermissions")
@@ -810,11 +821,11 @@ def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, 
     )
     (vendors / "own.toml").write_text(profile, encoding="utf-8")
     words = (*ASK, "--permission-mode", mode)
-    box.claude(*words, SHIM_VENDOR="own")
+    box.run_claude(*words, SHIM_VENDOR="own")
     assert (box.path / "started").exists()
     (box.path / "started").unlink()
     file.touch()
-    done = box.claude(*words, SHIM_VENDOR="own")
+    done = box.run_claude(*words, SHIM_VENDOR="own")
     assert (box.path / "started").exists() is (mode == "bypassPermissions")
     assert (f"{file} goes before our file" in done.result["errors"][0]) is (
         mode != "bypassPermissions"
@@ -825,7 +836,7 @@ def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, 
 def test_the_log_never_touches_stdout(box, demo, to_file):
     """P8"""
     log = box.path / "shim.log"
-    done = box.claude(*ASK, SHIM_LOG=f"info:{log}" if to_file else "info", **demo)
+    done = box.run_claude(*ASK, SHIM_LOG=f"info:{log}" if to_file else "info", **demo)
     check_turns(done.stdout, False)
     said = log.read_text(encoding="utf-8") if to_file else done.stderr
     assert [json.loads(line)["event"] for line in said.splitlines()] == [
@@ -843,7 +854,7 @@ def read_log_events(done):
 def test_a_debug_log_has_the_command_the_times_the_end_of_stderr_and_what_chose_the_vendor(box):
     child = box.create_fake(["read"], ["complain", "deep trouble\n"], ["out", ANSWER])
     environment = {"SHIM_VENDOR": "pi", "SHIM_BIN": child, "SHIM_ARGS": "--api-key hush"}
-    done = box.claude(*ASK, "--shim-log", "debug", **environment)
+    done = box.run_claude(*ASK, "--shim-log", "debug", **environment)
     found = read_log_events(done)
     assert (
         found["vendor chosen"]["place"] == "SHIM_VENDOR"
@@ -860,7 +871,7 @@ def test_a_debug_log_has_the_command_the_times_the_end_of_stderr_and_what_chose_
 
 
 def test_an_info_log_has_none_of_that(box, demo):
-    assert set(read_log_events(box.claude(*ASK, "--shim-log", "info", **demo))) == {
+    assert set(read_log_events(box.run_claude(*ASK, "--shim-log", "info", **demo))) == {
         "child started",
         "turn ended",
     }
@@ -871,7 +882,7 @@ def test_two_turns_at_once_do_not_wait_for_each_other(box):
     waiting = box.create_fake(["wait", gate.path], ["out", ANSWER])
     with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": waiting}) as slow:
         assert (
-            box.claude(
+            box.run_claude(
                 "-p", "hi", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
             ).status
             == 0

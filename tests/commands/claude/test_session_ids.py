@@ -22,7 +22,7 @@ def run(box):
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE]),
     }
-    return lambda *flags: box.claude(*CONVERSE, *flags, stdin=stdin(user("hi")), **environment)
+    return lambda *flags: box.run_claude(*CONVERSE, *flags, stdin=stdin(user("hi")), **environment)
 
 
 def transcripts(box):

@@ -103,17 +103,17 @@ def test_every_line_is_flushed_when_it_comes(box):
 def test_a_turn_through_the_door_of_claude(box):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
     for flags, more in ((("--shim-dialect", "yume"), {}), ((), {"SHIM_DIALECT": "yume"})):
-        done = box.claude(*ASK, *flags, **environment, **more)
+        done = box.run_claude(*ASK, *flags, **environment, **more)
         assert short(check_flat(done.stdout)[0])[1] == "text Hello."
 
 
 def test_the_dialect_may_stand_in_the_settings(box):
     box.write_settings('dialect = "yume"\nvendor = "demo"\n')
-    check_flat(box.claude(*ASK, SHIM_BIN=box.create_fake(["out", ANSWER])).stdout)
+    check_flat(box.run_claude(*ASK, SHIM_BIN=box.create_fake(["out", ANSWER])).stdout)
 
 
 def test_claudes_dialect_has_no_flat_line(box):
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert [line["type"] for line in done.lines] == [
         "system",
         "assistant",
@@ -295,7 +295,7 @@ def test_broken_settings_end_in_a_result(box):
 
 
 def test_a_flag_that_claude_refuses_ends_in_a_result_where_yume_was_chosen(box):
-    done = box.claude("--input-format", "nonsense", SHIM_DIALECT="yume", SHIM_VENDOR="demo")
+    done = box.run_claude("--input-format", "nonsense", SHIM_DIALECT="yume", SHIM_VENDOR="demo")
     assert done.status == 1
     check_flat(done.stdout)
 
@@ -313,10 +313,10 @@ def test_r15_an_unknown_mode_is_the_default_and_never_fatal(box):
     done = start(box, "--permission-mode", "yolo", "--prompt", "x")
     assert (done.status, done.init["permissionMode"]) == (0, "default")
     assert "is not known: default" in done.stderr
-    through = box.claude(*ASK, "--permission-mode", "yolo", SHIM_DIALECT="yume", SHIM_VENDOR="demo",
+    through = box.run_claude(*ASK, "--permission-mode", "yolo", SHIM_DIALECT="yume", SHIM_VENDOR="demo",
                          SHIM_BIN=box.create_fake(["out", ANSWER]))  # fmt: skip
     assert through.status == 0
-    assert box.claude(*ASK, "--permission-mode", "yolo", SHIM_VENDOR="demo").status == 1, (
+    assert box.run_claude(*ASK, "--permission-mode", "yolo", SHIM_VENDOR="demo").status == 1, (
         "Claude's dialect refuses it"
     )
 
@@ -406,7 +406,7 @@ def test_r11_so_it_is_through_the_door_of_claude(box):
             ]
         ],
     )
-    done = box.claude(*ASK, SHIM_DIALECT="yume", SHIM_VENDOR="demo", SHIM_BIN=child)
+    done = box.run_claude(*ASK, SHIM_DIALECT="yume", SHIM_VENDOR="demo", SHIM_BIN=child)
     assert short(check_flat(done.stdout)[0])[1:3] == ["text one ", "text two"]
 
 
@@ -426,7 +426,7 @@ def test_r11_a_call_that_was_seen_is_never_made_again(box):
 
 def test_r11_claudes_dialect_asks_for_nothing_again(box):
     child = box.fakes([["out", HALF]], [["out", ANSWER]])
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
+    done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "truncated")
 
 

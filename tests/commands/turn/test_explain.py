@@ -60,7 +60,7 @@ def test_it_is_the_command_that_a_turn_starts(box, run_explain):
     flags = ("-p", "do it now", "--shim-vendor", "pi", "--model", "m1", "--permission-mode", "plan")
     found = run_explain(*flags)
     child = box.create_fake(["read"], ["record", str(box.recording)])
-    box.claude(*flags, SHIM_BIN=child)
+    box.run_claude(*flags, SHIM_BIN=child)
     ran = box.record()
     assert found["argv"][1:] == ran["arguments"]
     assert found["environment"]["set"].items() <= ran["environment"].items()
@@ -177,7 +177,9 @@ def test_of_a_list_each_vendor_that_is_passed_over_is_named(box, run_explain):
 def test_the_dropin_says_it_as_text_and_starts_nothing(box):
     program = box.program("program", f"touch {box.path}/started\n")
     flags = ("-p", "do it", "--session-id", U, "--shim-explain")
-    done = box.claude(*flags, SHIM_BIN=program, SHIM_VENDOR="pi", SHIM_RECORD=f"{box.path}/casts/")
+    done = box.run_claude(
+        *flags, SHIM_BIN=program, SHIM_VENDOR="pi", SHIM_RECORD=f"{box.path}/casts/"
+    )
     said = done.stdout.decode()
     assert done.status == 0 and not done.stderr
     assert said.startswith("This is what would be started. Nothing was.\n")
@@ -188,7 +190,7 @@ def test_the_dropin_says_it_as_text_and_starts_nothing(box):
 
 
 def test_what_is_printed_cannot_command_a_terminal(box):
-    done = box.claude(
+    done = box.run_claude(
         "-p",
         "x\x1b]0;owned\x07",
         "--shim-explain",
@@ -199,7 +201,7 @@ def test_what_is_printed_cannot_command_a_terminal(box):
 
 
 def test_the_turn_is_not_explained_where_the_words_are_the_prompt(box):
-    done = box.claude(
+    done = box.run_claude(
         "-p",
         "--",
         "--shim-explain",

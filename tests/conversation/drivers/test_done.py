@@ -160,7 +160,7 @@ def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
         ["out", words.decode()],
         ["hang"],
     ]
-    done = box.claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.create_fake(*steps))
+    done = box.run_claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.create_fake(*steps))
     assert lifeline.gone()
     assert (done.result["result"], done.cause, done.status) == ("hi", "clean", 0)
 

@@ -278,7 +278,7 @@ def build_valid_vendor(box):
 
 
 def test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result(box):
-    done = box.claude(*ASK, "--json-schema", SCHEMA, **build_valid_vendor(box))
+    done = box.run_claude(*ASK, "--json-schema", SCHEMA, **build_valid_vendor(box))
     assert (done.status, done.result["structured_output"]) == (0, VALUE)
     assert "StructuredOutput" in done.init["tools"]
     asked = box.record()["stdin"]
@@ -286,20 +286,20 @@ def test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result(box):
 
 
 def test_contract_f11_text_output_is_the_object_alone(box):
-    done = box.claude("-p", "hi", "--json-schema", SCHEMA, **build_valid_vendor(box))
+    done = box.run_claude("-p", "hi", "--json-schema", SCHEMA, **build_valid_vendor(box))
     assert (done.status, done.stdout) == (0, b'{"answer":"42","n":7}\n')
 
 
 def test_an_answer_that_does_not_fit_is_exit_1(box):
     standin = box.create_fake(["read"], ["out", ANSWER])
-    done = box.claude(*ASK, "--json-schema", SCHEMA, SHIM_VENDOR="demo", SHIM_BIN=standin)
+    done = box.run_claude(*ASK, "--json-schema", SCHEMA, SHIM_VENDOR="demo", SHIM_BIN=standin)
     assert (done.status, done.result["is_error"]) == (1, True)
 
 
 @pytest.mark.parametrize("vendor", ["demo", "qwen"])
 def test_contract_11_a_broken_schema_is_refused_before_anything_starts(box, vendor):
     standin = box.create_fake(["record", str(box.recording)])
-    done = box.claude(*ASK, "--json-schema", "{bad", SHIM_VENDOR=vendor, SHIM_BIN=standin)
+    done = box.run_claude(*ASK, "--json-schema", "{bad", SHIM_VENDOR=vendor, SHIM_BIN=standin)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(
         "Error: --json-schema is not valid JSON: JSON Parse error: Expected '}'\n"
@@ -323,7 +323,7 @@ def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box)
         "--json-schema",
         SCHEMA,
     )
-    done = box.claude(*words, stdin=message * 2, SHIM_VENDOR="demo", SHIM_BIN=standin)
+    done = box.run_claude(*words, stdin=message * 2, SHIM_VENDOR="demo", SHIM_BIN=standin)
     results = [line for line in done.lines if line["type"] == "result"]
     assert [result["structured_output"] for result in results] == [VALUE, VALUE]
     assert box.record()["stdin"].startswith("and now?\n\n")
@@ -331,7 +331,7 @@ def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box)
 
 def test_a_vendor_that_keeps_to_schemas_itself_is_given_the_flag(box):
     standin = box.create_fake(["read"], ["record", str(box.recording)])
-    box.claude(*ASK, "--json-schema", SCHEMA, SHIM_VENDOR="qwen", SHIM_BIN=standin)
+    box.run_claude(*ASK, "--json-schema", SCHEMA, SHIM_VENDOR="qwen", SHIM_BIN=standin)
     record = box.record()
     assert record["stdin"] == "hi"
     assert record["arguments"][record["arguments"].index("--json-schema") + 1] == SCHEMA

@@ -70,7 +70,7 @@ def test_the_next_vendor_answers_where_one(several, how):
     cause, events = REFUSED[how]
     several.prints("ant", *events, code=1)
     several.answers("bee", "cow")
-    done = several.box.claude(*ASK)
+    done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.init)) == (
         0,
         "bee",
@@ -95,7 +95,7 @@ def test_the_next_vendor_answers_where_one(several, how):
 def test_the_next_vendor_answers_where_one_dies_at_once(several, steps, cause):
     several.box.create_fake(*steps, name="ant")
     several.answers("bee")
-    done = several.box.claude(*ASK)
+    done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.init)) == (
         0,
         "bee",
@@ -105,7 +105,7 @@ def test_the_next_vendor_answers_where_one_dies_at_once(several, steps, cause):
 
 def test_the_next_vendor_answers_where_one_is_not_there(several):
     several.answers("cow")
-    done = several.box.claude(*ASK)
+    done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done)) == (0, "cow")
     assert list_attempts(done.init) == [("ant", "not_found"), ("bee", "not_found")]
     assert "no program called ant was found on PATH" in done.init["shim"]["tried"][0]["reason"]
@@ -118,7 +118,7 @@ def test_the_next_vendor_answers_where_one_cannot_be_executed(real_several):
     )
     assert os.access(broken, os.X_OK)
     real_several.answers("bee")
-    done = real_several.box.claude(*ASK)
+    done = real_several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.init)) == (
         0,
         "bee",
@@ -134,7 +134,7 @@ def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_it
     several.box.create_fake(["read"], ["out", ANSWER], name="demo")
     several.answers("ant", "bee")
     several.settings("ant", "demo", "bee")
-    done = several.box.claude(*ASK, "--permission-mode", "plan")
+    done = several.box.run_claude(*ASK, "--permission-mode", "plan")
     assert (get_answering_vendor(done), list_attempts(done.init)) == ("demo", [("ant", "refused")])
     assert done.init["permissionMode"] == "plan"
     assert not several.recording("ant").exists() and not several.recording("bee").exists()
@@ -145,14 +145,14 @@ def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
     several.box.create_fake(["read"], ["out", ANSWER], name="demo")
     several.answers("ant", "bee")
     given = json.dumps({"permissions": {"defaultMode": "plan"}})
-    done = several.box.claude(*ASK, "--settings", given)
+    done = several.box.run_claude(*ASK, "--settings", given)
     assert (get_answering_vendor(done), list_attempts(done.init)) == ("demo", [("ant", "refused")])
     assert done.init["permissionMode"] == "plan"
 
 
 def test_a_mode_that_no_vendor_of_the_list_can_honour_is_refused(several):
     several.answers("ant", "bee", "cow")
-    done = several.box.claude(*ASK, "--permission-mode", "plan")
+    done = several.box.run_claude(*ASK, "--permission-mode", "plan")
     assert (done.status, done.cause, list_attempts(done.result)) == (
         1,
         "refused",
@@ -193,7 +193,7 @@ def test_no_other_vendor_is_asked_where_one_fails(several, when):
     events, code = OTHERWISE[when]
     several.prints("ant", *events, code=code)
     several.answers("bee")
-    done = several.box.claude(*ASK)
+    done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.result)) == (1, "ant", [])
     assert not several.recording("bee").exists()
 
@@ -201,7 +201,7 @@ def test_no_other_vendor_is_asked_where_one_fails(several, when):
 def test_an_answer_without_a_word_is_an_answer(several):
     several.prints("ant", hello("a-1"), BYE)
     several.answers("bee")
-    done = several.box.claude(*ASK)
+    done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done)) == (0, "ant") and not several.recording(
         "bee"
     ).exists()
@@ -213,7 +213,7 @@ def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(sever
         ["complain", "Workspace Trust Required\n"], ["leave", 1], name="cursor-agent"
     )
     several.answers("ant")
-    done = several.box.claude(*ASK)
+    done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), done.cause) == (1, "cursor", "refused")
 
 
@@ -223,7 +223,7 @@ def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(sever
 def test_when_nobody_answers_the_one_result_names_each_and_why(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.prints("cow", LIMITED, code=1)
-    done = several.box.claude(*ASK)
+    done = several.box.run_claude(*ASK)
     assert done.status == 1 and get_answering_vendor(done) == "cow"
     assert list_attempts(done.result) == [("ant", "auth"), ("bee", "not_found")]
     assert (done.cause, done.result["is_error"]) == ("rate_limit", True)
@@ -236,11 +236,11 @@ def test_when_nobody_answers_the_one_result_names_each_and_why(several):
 
 
 def test_when_none_is_there_the_status_says_so_in_text(several):
-    done = several.box.claude("-p", "hi")
+    done = several.box.run_claude("-p", "hi")
     assert (done.status, done.stdout) == (127, b"")
     assert [line.split(" cannot")[0] for line in done.stderr.splitlines()][:2] == ["ant", "bee"]
     assert "no program called cow" in done.stderr
-    done = several.box.claude(*ASK)
+    done = several.box.run_claude(*ASK)
     assert (done.status, done.cause, list_attempts(done.result)) == (
         1,
         "not_found",
@@ -252,7 +252,7 @@ def test_when_none_is_there_the_status_says_so_in_text(several):
 def test_the_words_of_a_vendor_are_cut_and_obeyed_by_no_terminal(several):
     several.prints("ant", failed("401 Unauthorized \x1b[31m" + "\n" + "x" * 5000), code=1)
     several.answers("bee")
-    done = several.box.claude(*ASK)
+    done = several.box.run_claude(*ASK)
     (it,) = done.init["shim"]["tried"]
     assert (
         len(it["reason"]) == 300
@@ -265,8 +265,8 @@ def test_secrets_in_the_words_of_a_vendor_are_left_out_where_they_are_everywhere
     key = "sk-ant-api03-" + "abcDEF123" * 6
     several.prints("ant", failed(f"401 Unauthorized: {key}"), code=1)
     several.answers("bee")
-    assert key in several.box.claude(*ASK).stdout.decode()
-    done = several.box.claude(*ASK, SHIM_REDACT="all")
+    assert key in several.box.run_claude(*ASK).stdout.decode()
+    done = several.box.run_claude(*ASK, SHIM_REDACT="all")
     assert get_answering_vendor(done) == "bee" and key not in done.stdout.decode() + done.stderr
 
 
@@ -276,7 +276,7 @@ def test_secrets_in_the_words_of_a_vendor_are_left_out_where_they_are_everywhere
 def test_a_model_that_was_meant_for_the_first_is_not_given_to_the_next(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")
-    done = several.box.claude(*ASK, "--model", "m1")
+    done = several.box.run_claude(*ASK, "--model", "m1")
     started = (
         json.loads(several.recording("ant").read_text()),
         json.loads(several.recording("bee").read_text()),
@@ -288,7 +288,7 @@ def test_a_model_that_was_meant_for_the_first_is_not_given_to_the_next(several):
 def test_a_prefix_names_the_one_vendor_that_is_asked(several):
     several.prints("bee", UNAUTHORIZED, code=1)
     several.answers("ant", "cow")
-    done = several.box.claude(*ASK, "--model", "bee:m1")
+    done = several.box.run_claude(*ASK, "--model", "bee:m1")
     assert (done.status, get_answering_vendor(done), done.cause, list_attempts(done.result)) == (
         1,
         "bee",
@@ -308,7 +308,7 @@ def test_a_list_that_was_installed_is_a_list(real_several):
 def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
     several.answers("bee")
     other = several.box.create_fake(["out", format_ndjson(UNAUTHORIZED)])
-    done = several.box.claude(*ASK, SHIM_BIN=other, SHIM_ARGS="--only-of-ant")
+    done = several.box.run_claude(*ASK, SHIM_BIN=other, SHIM_ARGS="--only-of-ant")
     assert get_answering_vendor(done) == "bee"
     assert "--only-of-ant" not in json.loads(several.recording("bee").read_text())["arguments"]
 
@@ -319,7 +319,7 @@ def test_a_program_of_the_settings_that_is_not_there_is_what_the_turn_of_the_las
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")
     several.settings(more='[vendors.bee]\nbin = "/none/bee"\n')
-    done = several.box.claude(*ASK, SHIM_VENDOR="ant,bee")
+    done = several.box.run_claude(*ASK, SHIM_VENDOR="ant,bee")
     assert (done.status, get_answering_vendor(done), list_attempts(done.result)) == (
         1,
         "bee",
@@ -334,19 +334,19 @@ def test_a_program_of_the_settings_that_is_not_there_is_what_the_turn_of_the_las
 def test_the_other_formats_have_the_answer_alone(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")
-    done = several.box.claude("-p", "hi")
+    done = several.box.run_claude("-p", "hi")
     assert (done.status, done.stdout) == (0, b"I am bee.\n")
-    done = several.box.claude("-p", "hi", "--output-format", "json")
+    done = several.box.run_claude("-p", "hi", "--output-format", "json")
     found = json.loads(done.stdout)
     assert (found["result"], list_attempts(found)) == ("I am bee.", [("ant", "auth")])
-    done = several.box.claude("-p", "hi", "--output-format", "json", "--verbose")
+    done = several.box.run_claude("-p", "hi", "--output-format", "json", "--verbose")
     assert [it["type"] for it in json.loads(done.stdout)] == ["system", "assistant", "result"]
 
 
 def test_fragments_come_from_the_one_that_answers(several):
     several.prints("ant", hello("a-1"), LIMITED, code=1)
     several.answers("bee")
-    done = several.box.claude(*ASK, "--include-partial-messages")
+    done = several.box.run_claude(*ASK, "--include-partial-messages")
     check_turns(done.stdout, True)
     assert len({line["uuid"] for line in done.lines if "uuid" in line}) == len(done.lines) - 1
 
@@ -354,7 +354,7 @@ def test_fragments_come_from_the_one_that_answers(several):
 def test_yume_is_told_of_one_turn_too(several):
     several.prints("ant", hello("a-1"), LIMITED, code=1)
     several.answers("bee")
-    done = several.box.claude(*ASK, SHIM_DIALECT="yume")
+    done = several.box.run_claude(*ASK, SHIM_DIALECT="yume")
     assert [line["type"] for line in done.lines] == [
         "system",
         "text",
@@ -427,10 +427,10 @@ def test_calls_that_are_to_wait_are_asked_about_by_the_next_vendor_that_can(seve
 def test_a_session_goes_on_with_the_vendor_that_answered(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")
-    done = several.box.claude(*ASK, "--session-id", U)
+    done = several.box.run_claude(*ASK, "--session-id", U)
     assert get_answering_vendor(done) == "bee" and done.init["session_id"] == U
     several.answers("ant")
-    done = several.box.claude("-p", "and now?", *ASK[2:], "--resume", U)
+    done = several.box.run_claude("-p", "and now?", *ASK[2:], "--resume", U)
     assert (get_answering_vendor(done), list_attempts(done.init)) == ("bee", [])
     assert json.loads(several.recording("bee").read_text())["arguments"] == [
         "--resume",
@@ -438,23 +438,23 @@ def test_a_session_goes_on_with_the_vendor_that_answered(several):
         "and now?",
     ]
     assert (
-        get_answering_vendor(several.box.claude("-p", "and again?", *ASK[2:], "--continue"))
+        get_answering_vendor(several.box.run_claude("-p", "and again?", *ASK[2:], "--continue"))
         == "bee"
     )
 
 
 def test_a_session_of_one_vendor_is_not_gone_on_with_by_another(several):
     several.answers("ant", "bee")
-    several.box.claude(*ASK, "--session-id", U)
+    several.box.run_claude(*ASK, "--session-id", U)
     several.prints("ant", LIMITED, code=1)
-    done = several.box.claude("-p", "and now?", *ASK[2:], "--resume", U)
+    done = several.box.run_claude("-p", "and now?", *ASK[2:], "--resume", U)
     assert (done.status, get_answering_vendor(done), done.cause) == (1, "ant", "rate_limit")
 
 
 def test_the_transcript_has_the_turn_of_the_one_that_answered(several):
     several.prints("ant", hello("a-1"), LIMITED, code=1)
     several.answers("bee")
-    several.box.claude(*ASK, "--session-id", U)
+    several.box.run_claude(*ASK, "--session-id", U)
     (path,) = several.box.home.glob(f".claude/projects/*/{U}.jsonl")
     said = [
         line
@@ -468,7 +468,7 @@ def test_the_transcript_has_the_turn_of_the_one_that_answered(several):
 
 
 def converse(several, *lines, flags=(), **environment):
-    return several.box.claude(*CONVERSE, *flags, stdin=stdin(*lines), **environment)
+    return several.box.run_claude(*CONVERSE, *flags, stdin=stdin(*lines), **environment)
 
 
 def vendors(done):
@@ -626,7 +626,7 @@ def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, tal
     several.settings("claude", "bee")
     several.box.prints("claude", "claude/2.1.327-api-err429")
     several.answers("bee")
-    done = converse(several, user("one")) if talks else several.box.claude(*ASK)
+    done = converse(several, user("one")) if talks else several.box.run_claude(*ASK)
     assert (done.status, vendors(done), list_attempts(done.init)) == (
         0,
         ["bee", "bee"],
@@ -642,7 +642,7 @@ def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
     done = converse(real_several, user("one"), user("two"))
     assert done.status == 0 and vendors(done) == ["claude"] * 4
     (session,) = {line["session_id"] for line in done.lines if "session_id" in line}
-    done = real_several.box.claude("-p", "and now?", *ASK[2:], "--resume", session)
+    done = real_several.box.run_claude("-p", "and now?", *ASK[2:], "--resume", session)
     assert done.status == 0 and done.init["session_id"] == session
 
 
@@ -773,7 +773,7 @@ def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(i
         name="ant",
     )
     impatient_several.answers("bee")
-    done = impatient_several.box.claude(*ASK)
+    done = impatient_several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.result)) == (
         0,
         "bee",
@@ -790,7 +790,7 @@ def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
         ["complain", words], ["say", lifeline.path, "there"], ["hang"], name="ant"
     )
     impatient_several.answers("bee")
-    done = impatient_several.box.claude(*ASK)
+    done = impatient_several.box.run_claude(*ASK)
     assert (get_answering_vendor(done), list_attempts(done.result)) == (
         "bee",
         [("ant", "rate_limit")],
@@ -828,7 +828,7 @@ def test_a_recording_shows_both_children_and_plays_the_one_that_answered(real_se
         lines = control("1", "initialize"), user("one"), user("two")
         done = converse(real_several, *lines, SHIM_RECORD=str(cast))
     else:
-        done = real_several.box.claude(*ASK, SHIM_RECORD=str(cast))
+        done = real_several.box.run_claude(*ASK, SHIM_RECORD=str(cast))
     said = [json.loads(line) for line in cast.read_text().splitlines()[1:]]
     children = [data.get("vendor", "ant") for _, code, data in said if code == "s"]
     notes = [
@@ -838,7 +838,7 @@ def test_a_recording_shows_both_children_and_plays_the_one_that_answered(real_se
     ]
     assert children == ["ant", *["cow"] * (1 + talks)] and notes == [("ant", True), ("bee", False)]
     assert real_several.box.shim("replay", "--check", str(cast)).status == 0
-    again = real_several.box.claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
+    again = real_several.box.run_claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
     assert (get_answering_vendor(again), list_attempts(again.init)) == (
         "cow",
         [("ant", "auth"), ("bee", "not_found")],
@@ -853,7 +853,7 @@ def test_a_recording_of_nobody_who_answered_says_the_same_again(real_several):
     casts = []
     for words in (("-p", "hi"), ("-p", "hi", "--output-format", "json"), ASK):
         casts.append(str(real_several.box.path / f"run{len(casts)}.cast"))
-        done = real_several.box.claude(*words, SHIM_RECORD=casts[-1])
+        done = real_several.box.run_claude(*words, SHIM_RECORD=casts[-1])
         assert done.status == 1 and b"ant did not answer either" in done.stdout, words
         assert real_several.box.shim("replay", "--check", casts[-1]).status == 0, words
     assert real_several.box.shim("show", casts[-1]).status == 0
@@ -864,7 +864,7 @@ def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several
     real_several.settings("ant", "bee")
     real_several.prints("ant", UNAUTHORIZED, code=1)
     cast = real_several.box.path / "run.cast"
-    done = real_several.box.claude(*ASK, SHIM_RECORD=str(cast))
+    done = real_several.box.run_claude(*ASK, SHIM_RECORD=str(cast))
     assert (done.cause, list_attempts(done.result)) == ("not_found", [("ant", "auth")])
     checked = real_several.box.shim("replay", "--check", str(cast))
     assert checked.status == 0 and b"no child answered in it" in checked.stdout
@@ -880,7 +880,9 @@ def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_se
     real_several.answers("bee")
     cast = str(real_several.box.path / "run.cast")
     assert (
-        real_several.box.claude(*words, "--dangerously-skip-permissions", SHIM_RECORD=cast).status
+        real_several.box.run_claude(
+            *words, "--dangerously-skip-permissions", SHIM_RECORD=cast
+        ).status
         == 0
     )
     drawn = real_several.box.shim("show", cast).stdout.decode()

@@ -174,11 +174,11 @@ def test_a_frontend_that_wants_to_be_asked_gets_no_version_that_asks_nobody(box)
     program = box.program("opencode", "#!/bin/sh\necho 'usage: opencode run'\n")
     box.write_settings(f'[vendors.opencode]\nbin = "{program}"\n')
     box.shim("vendors", "--json")
-    done = box.claude(
+    done = box.run_claude(
         "-p", "hi", "--output-format", "stream-json", "--verbose", *ASKING, SHIM_VENDOR="opencode"
     )
     assert "asks nobody: its --help does not name acp" in str(done.result)
-    wide = box.claude(
+    wide = box.run_claude(
         *(
             "-p",
             "hi",

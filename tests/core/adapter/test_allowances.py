@@ -89,7 +89,7 @@ def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
     child = box.create_fake(["out", "".join(json.dumps(event) + "\n" for event in events)])
     settings = json.dumps({"sandbox": {"enabled": True}})
     words = ("--allowedTools", "Bash(git:*)", "Skill", "--settings", settings)
-    done = box.claude(*ASK, *words, SHIM_VENDOR="gemini", SHIM_BIN=child)
+    done = box.run_claude(*ASK, *words, SHIM_VENDOR="gemini", SHIM_BIN=child)
     said = {it["what"]: it for it in done.init["shim"]["not_honoured"]}
     assert said.keys() == {"Bash(git:*)", "Skill", "sandbox"}
     assert (
@@ -97,7 +97,10 @@ def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
         and "gemini" in said["Bash(git:*)"]["reason"]
     )
     assert [it["what"] for it in done.result["shim"]["not_honoured"]] == ["Bash(git:*)"]
-    assert "not_honoured" not in box.claude(*ASK, SHIM_VENDOR="gemini", SHIM_BIN=child).init["shim"]
+    assert (
+        "not_honoured"
+        not in box.run_claude(*ASK, SHIM_VENDOR="gemini", SHIM_BIN=child).init["shim"]
+    )
 
 
 def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
