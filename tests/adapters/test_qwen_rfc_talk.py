@@ -276,7 +276,7 @@ def test_a_slash_command_is_declared_and_its_message_is_the_answer(box, talk):
 def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
     box.write_settings("idle_timeout = 300\n[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
     lifeline = box.create_lifeline()
-    child = box.fakes(
+    child = box.create_fake_sequence(
         [
             ["say", lifeline.path, "child"],
             ["hear", "go"],
@@ -331,7 +331,7 @@ def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(bo
 
 
 def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
-    child = box.fakes(
+    child = box.create_fake_sequence(
         [
             ["hear", "one"],
             ["out", format_ndjson(HELLO, says("First."), FINISHED)],
@@ -471,7 +471,7 @@ def test_an_interrupt_while_a_child_of_another_mode_is_ended_is_heard(box, talk)
         ["hang"],
     ]
     second = [["hear", "two"], ["out", format_ndjson(says("Second."), FINISHED)], ["hear", "never"]]
-    with talk(box.fakes(first, second)) as running:
+    with talk(box.create_fake_sequence(first, second)) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(control("p", "set_permission_mode", mode="plan"))
@@ -494,7 +494,7 @@ def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, tal
         ["record", str(box.recording)],
         ["out", format_ndjson(HELLO, says("Third."), FINISHED)],
     ]
-    with talk(box.fakes(first, [*second, ["hear", "never"]])) as running:
+    with talk(box.create_fake_sequence(first, [*second, ["hear", "never"]])) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(control("a", "set_model", model="model-a"), user("two"))
@@ -514,7 +514,9 @@ def test_a_session_that_never_began_was_told_no_system_prompt(box, talk):
         ["record", str(box.recording)],
         ["out", format_ndjson(HELLO, says("Hi."), FINISHED)],
     ]
-    child = box.fakes([["say", lifeline.path, "child"], ["hang"]], [*answering, ["hear", "never"]])
+    child = box.create_fake_sequence(
+        [["say", lifeline.path, "child"], ["hang"]], [*answering, ["hear", "never"]]
+    )
     with talk(child, "--append-system-prompt", "Be brief.") as running:
         running.say(user("one"))
         lifeline.wait_for("child")

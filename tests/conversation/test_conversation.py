@@ -142,7 +142,7 @@ def test_a_later_message_goes_on_with_the_vendors_own_session(box, converse):
 def test_the_session_that_goes_on_is_the_last_that_the_vendor_named(box, converse):
     other = format_ndjson(START | {"session": OTHER}, build_text_event("Hello."), END)
     last = [["read"], ["record", str(box.recording)], ["out", other]]
-    child = box.fakes([["read"], ["out", IDLE]], [["read"], ["out", other]], last)
+    child = box.create_fake_sequence([["read"], ["out", IDLE]], [["read"], ["out", other]], last)
     converse(child, user("one"), user("two"), user("three"))
     assert box.record()["arguments"] == [OTHER]
 
@@ -240,7 +240,7 @@ def test_a_vendor_without_sessions_answers_one_message_and_says_why_not_two(box,
 
 def test_an_api_error_of_one_turn_leaves_the_next_alone(box, converse):
     """P13"""
-    child = box.fakes([["out", TALKING], ["leave", 3]], [["out", IDLE]])
+    child = box.create_fake_sequence([["out", TALKING], ["leave", 3]], [["out", IDLE]])
     done = converse(child, user("one"), user("two"))
     assert [line["is_error"] for line in results(done)] == [True, False]
     assert done.status == 0
@@ -248,7 +248,7 @@ def test_an_api_error_of_one_turn_leaves_the_next_alone(box, converse):
 
 def test_the_status_is_that_of_the_last_result(box, converse):
     """P13, P14"""
-    child = box.fakes([["out", IDLE]], [["out", TALKING], ["leave", 3]])
+    child = box.create_fake_sequence([["out", IDLE]], [["out", TALKING], ["leave", 3]])
     done = converse(child, user("one"), user("two"))
     assert [line["is_error"] for line in results(done)] == [False, True]
     assert done.status == 1
@@ -301,7 +301,7 @@ def test_every_request_is_answered_an_unknown_one_with_an_error(box, converse):
 def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
     """C6"""
     lifeline = box.create_lifeline()
-    child = box.fakes(
+    child = box.create_fake_sequence(
         [["say", lifeline.path, "child"], ["out", TALKING], ["hang"]], [["out", IDLE]]
     )
     with talk(child, "--include-partial-messages") as running:
@@ -338,7 +338,9 @@ def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, 
     answer = format_ndjson(
         *began, {"type": "message_end", "message": whole}, {"type": "agent_settled"}
     )
-    child = box.fakes([["out", cut], ["hang"]], [["record", str(box.recording)], ["out", answer]])
+    child = box.create_fake_sequence(
+        [["out", cut], ["hang"]], [["record", str(box.recording)], ["out", answer]]
+    )
     with talk(child, "--include-partial-messages", SHIM_VENDOR="pi") as running:
         running.say(user("go"))
         running.read_until(b"I am ")
@@ -353,7 +355,7 @@ def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, 
 
 
 def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, talk):
-    child = box.fakes([["out", TALKING], ["hang"]], [["out", IDLE]])
+    child = box.create_fake_sequence([["out", TALKING], ["hang"]], [["out", IDLE]])
     with talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"I am ")
@@ -366,7 +368,7 @@ def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, t
 def test_a_message_that_is_taken_back_while_it_waits_is_never_said(box, talk):
     """C8"""
     gate = box.create_gate()
-    child = box.fakes(
+    child = box.create_fake_sequence(
         [
             ["out", TALKING],
             ["wait", gate.path],
@@ -403,7 +405,7 @@ def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
         build_text_event("Hello."),
         END,
     )
-    with talk(box.fakes([["out", IDLE]], [["out", silent]])) as running:
+    with talk(box.create_fake_sequence([["out", IDLE]], [["out", silent]])) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(
@@ -642,7 +644,9 @@ def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(real_box)
 
 def test_the_lines_of_a_conversation_keep_every_invariant(box, talk):
     """S1, S3, S5, S6, S9, S11"""
-    child = box.fakes([["out", IDLE]], [["out", TALKING], ["leave", 3]], [["out", IDLE]])
+    child = box.create_fake_sequence(
+        [["out", IDLE]], [["out", TALKING], ["leave", 3]], [["out", IDLE]]
+    )
     with talk(child, "--include-partial-messages", "--shim-terminator", "message_stop") as running:
         running.say(user("one"), user("two"), user("three"))
         done = running.hang_up()
@@ -823,7 +827,9 @@ def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(b
     box.write_settings(ONE_WAY)
     cut = [["out", PI + format_ndjson({"type": "message_start", "message": PI_SAYS})], ["hang"]]
     fresh = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
-    with talk(box.fakes(HELP, cut, fresh), "--session-id", U, SHIM_VENDOR="pi") as running:
+    with talk(
+        box.create_fake_sequence(HELP, cut, fresh), "--session-id", U, SHIM_VENDOR="pi"
+    ) as running:
         running.say(user("one"))
         running.read_until(b'"init"')
         running.say(request("stop", "interrupt"))
@@ -846,7 +852,7 @@ def test_a_session_that_holds_nothing_yet_can_be_resumed(box):
         ["die", "SIGKILL"],
     ]
     fresh = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
-    child = box.fakes(HELP, cut, fresh)
+    child = box.create_fake_sequence(HELP, cut, fresh)
     flags = ("-p", "hi there", "--output-format", "stream-json")
     first = box.run_claude(*flags, "--session-id", U, SHIM_VENDOR="pi", SHIM_BIN=child)
     assert first.status == 1
@@ -907,7 +913,9 @@ def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
     next_one = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
     hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["h"]}]}
-    with talk(box.fakes(HELP, calling, next_one), "--session-id", U, SHIM_VENDOR="pi") as running:
+    with talk(
+        box.create_fake_sequence(HELP, calling, next_one), "--session-id", U, SHIM_VENDOR="pi"
+    ) as running:
         running.say(request("i", "initialize", hooks=hooks), user("one"))
         running.read_until(b'"init"')
         gate.open()
@@ -925,7 +933,9 @@ def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(bo
     box.write_settings(ONE_WAY)
     gate = box.create_gate()
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
-    with talk(box.fakes(HELP, calling), "--session-id", U, SHIM_VENDOR="pi") as running:
+    with talk(
+        box.create_fake_sequence(HELP, calling), "--session-id", U, SHIM_VENDOR="pi"
+    ) as running:
         running.say(user("one"))
         running.read_until(b'"init"')
         gate.open()
@@ -945,7 +955,9 @@ def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, ta
         [["say", lifeline.path, "child"], ["hang"]],
         [["out", format_ndjson(delta)], ["hang"]],
     )
-    child = box.fakes(silent, cut, [["record", str(box.recording)], ["out", format_ndjson(delta)]])
+    child = box.create_fake_sequence(
+        silent, cut, [["record", str(box.recording)], ["out", format_ndjson(delta)]]
+    )
     with talk(
         child, "--include-partial-messages", "--session-id", U, SHIM_VENDOR="copilot"
     ) as running:

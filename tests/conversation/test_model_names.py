@@ -140,7 +140,7 @@ def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
         build_text_event("Hello."),
         END,
     )
-    program = box.fakes(
+    program = box.create_fake_sequence(
         [["out", ANSWER]],
         [["record", f"{box.recording}-2"], ["out", silent]],
         [["record", f"{box.recording}-3"], ["out", ANSWER]],

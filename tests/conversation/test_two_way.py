@@ -536,7 +536,7 @@ def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
         ["record", str(box.recording)],
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     ]
-    with talk(box.fakes(deaf, fresh)) as running:
+    with talk(box.create_fake_sequence(deaf, fresh)) as running:
         running.say(user("one"))
         running.read_until(b"I am ")
         running.say(control("stop", "interrupt"))
@@ -562,7 +562,7 @@ def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
         ["record", str(box.recording)],
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     ]
-    with talk(box.fakes(dying, fresh)) as running:
+    with talk(box.create_fake_sequence(dying, fresh)) as running:
         running.say(user("one"), user("two"))
         done = running.hang_up()
     first, second = results(done)
@@ -771,7 +771,7 @@ def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_sessio
         ["record", str(box.recording)],
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     ]
-    with talk(box.fakes(starting, fresh)) as running:
+    with talk(box.create_fake_sequence(starting, fresh)) as running:
         running.say(user("one"))
         lifeline.wait_for("child")
         running.say(control("stop", "interrupt"))
@@ -823,7 +823,7 @@ def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(real_box, real_ta
         plans.append(
             [HELLO, ["hear", "go"], ["spawn", lifeline.path, True], ["out", answer], ["leave", 0]]
         )
-    with real_talk(real_box.fakes(*plans)) as running:
+    with real_talk(real_box.create_fake_sequence(*plans)) as running:
         running.say(*(user("go") for _ in range(count)))
         done = running.hang_up()
     assert done.stderr == ""
@@ -947,7 +947,7 @@ def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box
         ["wait", gate.path],
     ]
     fresh = [HELLO, ["hear", "two"], ["out", format_ndjson(INIT, says("Again."), result("Again."))]]
-    with talk(box.fakes(leaving, fresh)) as running:
+    with talk(box.create_fake_sequence(leaving, fresh)) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(user("two"))
@@ -1074,7 +1074,7 @@ def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box,
         ["hang"],
     ]
     other = [HELLO, ["hear", "two"], ["out", format_ndjson(INIT, says("Worked."))], ["hang"]]
-    with talk(box.fakes(leaving, other)) as running:
+    with talk(box.create_fake_sequence(leaving, other)) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(user("two"))
@@ -1112,7 +1112,7 @@ def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
     """C7: it has no name that could be told."""
     old = [HELLO, ["hear", "one"], TURN, ["hear", "two"], TURN, ["hear", "never"]]
     new = [HELLO, ["hear", "two"], ["record", str(box.recording)], TURN, ["hear", "never"]]
-    with talk(box.fakes(old, new)) as running:
+    with talk(box.create_fake_sequence(old, new)) as running:
         running.say(control("m", "set_model", model="other"), user("one"))
         running.read_until(b'"type":"result"')
         running.say(control("n", "set_model", model="default"), user("two"))
@@ -1169,7 +1169,7 @@ def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
 def test_half_a_line_of_a_child_that_left_is_no_part_of_the_next_ones_first(box, talk):
     gate = box.create_gate()
     leaving = [HELLO, ["hear", "one"], ["out", TURN[1] + '{"type":"sys'], ["wait", gate.path]]
-    with talk(box.fakes(leaving, [HELLO, ["hear", "two"], TURN])) as running:
+    with talk(box.create_fake_sequence(leaving, [HELLO, ["hear", "two"], TURN])) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(user("two"), control("r", "mcp_status"))

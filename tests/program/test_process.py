@@ -358,7 +358,7 @@ def test_a_message_that_comes_in_the_middle_of_a_turn_waits_for_its_own(box):
         ["wait", gate.path],
         ["out", format_ndjson(build_text_event("done."), END)],
     ]
-    child = box.fakes(busy, [["out", IDLE]])
+    child = box.create_fake_sequence(busy, [["out", IDLE]])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     with box.running(
         *CONVERSE, "--include-partial-messages", stdin=subprocess.PIPE, environment=environment

@@ -393,7 +393,7 @@ class Box:
         )
         return self.program(name or f"fake{self._count}", script)
 
-    def fakes(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
+    def create_fake_sequence(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
         """A program that does another plan each time it is started, the last one from then on; its
         path.
         """

@@ -382,9 +382,9 @@ class MemoryBox(Box):
         self.is_running = False
 
     def create_fake(self, *steps: Sequence[Any], name: str | None = None) -> str:
-        return self.fakes(steps, name=name)
+        return self.create_fake_sequence(steps, name=name)
 
-    def fakes(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
+    def create_fake_sequence(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
         """Create a program that follows the next plan at each start, finally always the last one.
         Return its path.
         """

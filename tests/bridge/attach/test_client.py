@@ -415,7 +415,7 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
     record = ["record", str(hosting_box.box.recording)]
     first = [HELLO, ["hear", "one"], turn("First."), STAYS]
     denied = ["out", format_ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
-    hosting_box.environment["SHIM_BIN"] = hosting_box.box.fakes(
+    hosting_box.environment["SHIM_BIN"] = hosting_box.box.create_fake_sequence(
         first, [*ASKING_CHILD[:4], record, denied, STAYS]
     )
     one, _ = start_session(hosting_box)
@@ -752,7 +752,7 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
     record, flags, variables = ["record", str(hosting_box.box.recording)], (), {}
     first = [HELLO, ["hear", "one"], turn("First."), STAYS]
     denied = ["out", format_ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
-    hosting_box.environment["SHIM_BIN"] = hosting_box.box.fakes(
+    hosting_box.environment["SHIM_BIN"] = hosting_box.box.create_fake_sequence(
         first, [*ASKING_CHILD[:4], record, denied, STAYS]
     )
     file = {

@@ -369,7 +369,7 @@ def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
     whole = format_ndjson(
         START | {"session": "vendor-1"}, build_text_event("one "), build_text_event("two"), END
     )
-    child = box.fakes(
+    child = box.create_fake_sequence(
         [["out", HALF]],
         [["record", str(box.recording)], ["read"], ["record", str(box.recording)], ["out", whole]],
     )
@@ -392,7 +392,7 @@ def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
 
 
 def test_r11_so_it_is_through_the_door_of_claude(box):
-    child = box.fakes(
+    child = box.create_fake_sequence(
         [["out", HALF]],
         [
             [
@@ -411,7 +411,7 @@ def test_r11_so_it_is_through_the_door_of_claude(box):
 
 
 def test_r11_it_is_asked_for_once_more_and_not_twice(box):
-    child = box.fakes([["out", HALF]], [["out", HALF]], [["out", ANSWER]])
+    child = box.create_fake_sequence([["out", HALF]], [["out", HALF]], [["out", ANSWER]])
     done = start(box, "--prompt", "hello", child=child)
     (turn,) = check_flat(done.stdout)
     assert [line["code"] for line in turn if line["type"] == "error"] == ["STREAM_DISCONNECT"]
@@ -419,13 +419,13 @@ def test_r11_it_is_asked_for_once_more_and_not_twice(box):
 
 
 def test_r11_a_call_that_was_seen_is_never_made_again(box):
-    child = box.fakes([["out", format_ndjson(START, CALL)]], [["out", ANSWER]])
+    child = box.create_fake_sequence([["out", format_ndjson(START, CALL)]], [["out", ANSWER]])
     (turn,) = check_flat(start(box, "--prompt", "hello", child=child).stdout)
     assert turn[-2]["is_error"] and "text Hello." not in short(turn)
 
 
 def test_r11_claudes_dialect_asks_for_nothing_again(box):
-    child = box.fakes([["out", HALF]], [["out", ANSWER]])
+    child = box.create_fake_sequence([["out", HALF]], [["out", ANSWER]])
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "truncated")
 
@@ -463,7 +463,7 @@ def test_r11_a_vendor_that_stays_is_told_again(box):
 def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
     begin = START | {"session": "v"}
     second = ["out", format_ndjson(begin, build_text_event("two"), END)]
-    child = box.fakes(
+    child = box.create_fake_sequence(
         [["out", format_ndjson(begin, build_text_event("one"), END)]],
         [["record", str(box.recording)], second],
     )
@@ -502,7 +502,7 @@ def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, words):
 
 
 def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
-    child = box.fakes(
+    child = box.create_fake_sequence(
         [
             ["out", format_ndjson(START | {"session": "v"}, build_text_event("half"))],
             ["exit_on", "SIGINT", 1],
@@ -860,7 +860,7 @@ def test_a_cut_answer_of_a_vendor_without_sessions_begins_no_other_one_silently(
         ["record", str(box.recording)],
         ["out", format_ndjson(init, says_other, other)],
     ]
-    with start_with_open_stdin(box, box.fakes(cut, fresh), vendor="qwen") as running:
+    with start_with_open_stdin(box, box.create_fake_sequence(cut, fresh), vendor="qwen") as running:
         running.say(user("one"))
         running.read_until(b'"message_stop"')
         running.say(user("two"))

@@ -516,7 +516,9 @@ def test_a_conversation_stays_with_the_one_that_answered(several):
 
 
 def test_once_a_vendor_has_answered_its_conversation_is_its_own(several):
-    several.box.fakes([["out", answer("ant")]], [["out", format_ndjson(LIMITED)]], name="ant")
+    several.box.create_fake_sequence(
+        [["out", answer("ant")]], [["out", format_ndjson(LIMITED)]], name="ant"
+    )
     several.answers("bee")
     done = converse(several, user("one"), user("two"))
     assert vendors(done) == ["ant"] * 4 and results(done)[1]["shim"]["cause"] == "rate_limit"
@@ -524,7 +526,9 @@ def test_once_a_vendor_has_answered_its_conversation_is_its_own(several):
 
 def test_while_none_has_answered_each_message_is_asked_of_all(several):
     several.settings("ant", "bee")
-    several.box.fakes([["out", format_ndjson(UNAUTHORIZED)]], [["out", answer("ant")]], name="ant")
+    several.box.create_fake_sequence(
+        [["out", format_ndjson(UNAUTHORIZED)]], [["out", answer("ant")]], name="ant"
+    )
     several.prints("bee", LIMITED, code=1)
     done = converse(several, user("one"), user("two"), user("three"))
     assert vendors(done) == ["bee", "bee", "ant", "ant", "ant", "ant"]
@@ -731,7 +735,7 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
 ):
     lifeline = several.box.create_lifeline()
     hangs = [["out", format_ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"]]
-    several.box.fakes(hangs, [["out", answer("ant")]], name="ant")
+    several.box.create_fake_sequence(hangs, [["out", answer("ant")]], name="ant")
     several.answers("bee")
     with several.box.running(*CONVERSE, stdin=subprocess.PIPE) as running:
         running.say(user("one"))

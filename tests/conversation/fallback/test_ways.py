@@ -56,7 +56,7 @@ def box(quick_box):
 
 
 def converse(box, steps, *flags, vendor="gemini"):
-    child = box.fakes(steps, ONE_WAY, ONE_WAY)
+    child = box.create_fake_sequence(steps, ONE_WAY, ONE_WAY)
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child}
     with box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment) as running:
         running.say(user("one"))
