@@ -351,7 +351,7 @@ def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
         running.read_until(b"Second.")
         done = running.hang_up()
     assert texts(done) == ["First.", "Second."]
-    arguments = box.record()["arguments"]
+    arguments = box.read_record()["arguments"]
     assert arguments[arguments.index("--approval-mode") + 1] == "plan"
     assert without_heartbeats(read_child_stdin(box))[0]["session_id"] == OWN
 
@@ -524,4 +524,4 @@ def test_a_session_that_never_began_was_told_no_system_prompt(box, talk):
         running.read_until(b'"type":"result"')
         running.say(user("two"))
         running.hang_up()
-    assert "Be brief." in box.record()["stdin"]
+    assert "Be brief." in box.read_record()["stdin"]

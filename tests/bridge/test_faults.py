@@ -125,7 +125,7 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
     with hosts.link(again, partial=False) as link:
         assert link.welcome["generation"] == 2
         assert until_result(link)[-1]["subtype"] == "success"
-    told = box.record()["arguments"]
+    told = box.read_record()["arguments"]
     assert INIT["session_id"] in " ".join(told), told
     now = read_log_lines(one)  # the log of a session that lives grows
     assert list(now) == list(range(1, max(now) + 1)) and max(now) > last

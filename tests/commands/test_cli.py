@@ -571,7 +571,7 @@ def test_run_takes_a_prompt_that_begins_with_a_dash(box):
     )
     done = box.shim("run", "-v", "demo", "--", "--yolo", environment=box.environment(SHIM_BIN=fake))
     assert done.status == 0
-    assert box.record()["stdin"] == "--yolo"
+    assert box.read_record()["stdin"] == "--yolo"
 
 
 def test_run_without_a_vendor_says_how_to_choose_one(box):

@@ -78,7 +78,7 @@ def talk(box):
 
 def answers(box):
     """What the agent was told about its questions, by their ids."""
-    told = [json.loads(line) for line in box.record()["stdin"].splitlines()]
+    told = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
     return {
         json.dumps(line["id"]): line["result"]["outcome"]
         for line in told
@@ -341,7 +341,7 @@ SYSTEM = ("--system-prompt", "You are a goat.", "--append-system-prompt", "Be br
 
 def prompts(box):
     """Return the texts of the prompts that the agent has received."""
-    told = [json.loads(line) for line in box.record()["stdin"].splitlines()]
+    told = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
     return [
         line["params"]["prompt"][0]["text"]
         for line in told

@@ -129,13 +129,13 @@ def test_each_message_gets_its_own_init_and_result_in_their_order(box, converse)
     assert kinds(done) == ["init", "assistant", "result"] * 3
     assert len({line["session_id"] for line in done.lines}) == 1
     assert len({line["uuid"] for line in done.lines}) == len(done.lines)
-    assert box.record()["stdin"] == "three"
+    assert box.read_record()["stdin"] == "three"
 
 
 def test_a_later_message_goes_on_with_the_vendors_own_session(box, converse):
     child = box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE])
     done = converse(child, user("one"), user("two"))
-    assert box.record()["arguments"] == [SESSION]
+    assert box.read_record()["arguments"] == [SESSION]
     assert done.lines[0]["session_id"] != SESSION
 
 
@@ -144,7 +144,7 @@ def test_the_session_that_goes_on_is_the_last_that_the_vendor_named(box, convers
     last = [["read"], ["record", str(box.recording)], ["out", other]]
     child = box.create_fake_sequence([["read"], ["out", IDLE]], [["read"], ["out", other]], last)
     converse(child, user("one"), user("two"), user("three"))
-    assert box.record()["arguments"] == [OTHER]
+    assert box.read_record()["arguments"] == [OTHER]
 
 
 def test_a_chosen_session_id_is_that_of_every_line(box, converse):
@@ -185,7 +185,7 @@ def test_a_positional_prompt_means_nothing_beside_messages(box, converse):
     child = box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE])
     done = converse(child, user("one"), flags=("--replay-user-messages", ""))
     assert len(results(done)) == 1
-    assert box.record()["stdin"] == "one"
+    assert box.read_record()["stdin"] == "one"
 
 
 def test_blocks_are_read_and_what_cannot_be_taken_is_said(box, converse):
@@ -200,7 +200,7 @@ def test_blocks_are_read_and_what_cannot_be_taken_is_said(box, converse):
         "source": {"type": "text", "media_type": "text/plain", "data": "a note"},
     }
     done = converse(child, user([{"type": "text", "text": "look"}, image, note]))
-    assert box.record()["stdin"] == "look\na note"
+    assert box.read_record()["stdin"] == "look\na note"
     (notice,) = [
         line for line in done.lines if line.get("message", {}).get("model") == "<synthetic>"
     ]
@@ -351,7 +351,7 @@ def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, 
     interrupted, answered = results(done)
     assert interrupted["subtype"] == "error_during_execution"
     assert answered["subtype"] == "success" and answered["result"] == "Hello."
-    assert "--session" not in box.record()["arguments"]
+    assert "--session" not in box.read_record()["arguments"]
 
 
 def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, talk):
@@ -841,7 +841,7 @@ def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(b
     assert [line["is_error"] for line in results(done)] == [True, False]
     assert results(done)[1]["shim"]["repairs"] == {}
     assert {line["session_id"] for line in done.lines if "session_id" in line} == {U}
-    assert "--session" not in box.record()["arguments"]
+    assert "--session" not in box.read_record()["arguments"]
     stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
     assert stored["vendor_session"] == "01a1f9bc-0000-7000-8000-000000000001"
 
@@ -858,7 +858,7 @@ def test_a_session_that_holds_nothing_yet_can_be_resumed(box):
     assert first.status == 1
     again = box.run_claude(*flags, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child)
     assert (again.status, again.result["session_id"]) == (0, U)
-    assert "--session" not in box.record()["arguments"]
+    assert "--session" not in box.read_record()["arguments"]
 
 
 # -- what comes in the gaps ------------------------------------------------------------------------
@@ -926,7 +926,7 @@ def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk
         running.read_until(b'"type":"result"')
         running.say(user("two"))
         running.hang_up()
-    assert "--session" in box.record()["arguments"]
+    assert "--session" in box.read_record()["arguments"]
 
 
 def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(box, talk):
@@ -968,7 +968,7 @@ def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, ta
         running.read_until(b"I am ")
         running.say(request("stop", "interrupt"), user("the three"))
         running.hang_up()
-    assert not any("--resume" in word for word in box.record()["arguments"])
+    assert not any("--resume" in word for word in box.read_record()["arguments"])
 
 
 @pytest.mark.parametrize("several", [True, False])

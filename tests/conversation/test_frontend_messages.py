@@ -187,7 +187,7 @@ def test_context_reaches_a_vendor_with_a_child_for_each_message(box, talk):
         running.say(context("c1"), build_user_message("go"))
         done = running.hang_up()
     assert [line["num_turns"] for line in results(done)] == [0, 1]
-    assert box.record()["stdin"] == "c1\ngo"
+    assert box.read_record()["stdin"] == "c1\ngo"
 
 
 def test_context_with_an_image_keeps_its_parts():

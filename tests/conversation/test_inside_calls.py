@@ -214,10 +214,14 @@ def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, progra
     with program(child, *ASKING) as running:
         running.say(user("go"))
         running.line_with(b'"type":"result"')
-        server = json.loads(box.record()["stdin"].splitlines()[0])["request"]["mcpServers"]["calc"]
+        server = json.loads(box.read_record()["stdin"].splitlines()[0])["request"]["mcpServers"][
+            "calc"
+        ]
         socket, ticket = server["env"].values()
         assert os.stat(os.path.dirname(socket)).st_mode & 0o777 == 0o700
-        assert ticket not in " ".join(box.record()["arguments"]) + str(box.record()["environment"])
+        assert ticket not in " ".join(box.read_record()["arguments"]) + str(
+            box.read_record()["environment"]
+        )
         running.hang_up()
     assert not os.path.exists(os.path.dirname(socket))
 

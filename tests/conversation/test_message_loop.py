@@ -284,7 +284,7 @@ async def test_a_megabyte_of_stderr_and_a_long_prompt_pass_beside_the_stream(pla
     status, paper = await play(*plan, stdin=prompt)
     assert status == 0
     assert paper.result["result"] == "Hello."
-    assert len(box.record()["stdin"]) == len(prompt)
+    assert len(box.read_record()["stdin"]) == len(prompt)
 
 
 # -- our own mistakes, and a frontend that is gone -------------------------------------------------

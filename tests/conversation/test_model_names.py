@@ -33,7 +33,7 @@ def start_vendor(box, vendor, *words, out=PI, settings=""):
     program = box.create_fake(["serve"], ["record", str(box.recording)], ["out", out])
     done = box.run_claude(*ASK, *words, SHIM_VENDOR=vendor, SHIM_BIN=program)
     assert done.stderr == ""
-    return box.record()["arguments"], done.init
+    return box.read_record()["arguments"], done.init
 
 
 def flag(arguments, name):
@@ -89,8 +89,8 @@ def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_other
     box.write_settings('[models]\nsonnet = "big"\n')
     box.run_claude(*ASK, "--model", "sonnet", SHIM_VENDOR="claude", SHIM_BIN=program)
     assert (
-        "--model=sonnet" in box.record()["arguments"]
-        or flag(box.record()["arguments"], "--model") == "sonnet"
+        "--model=sonnet" in box.read_record()["arguments"]
+        or flag(box.read_record()["arguments"], "--model") == "sonnet"
     )
 
 
@@ -121,7 +121,7 @@ def test_each_vendor_of_a_list_has_its_own_map(box):
     path = {"SHIM_VENDOR": "qwen,pi", "PATH": program.rpartition("/")[0] + ":/usr/bin:/bin"}
     done = box.run_claude(*ASK, "--model", "sonnet", **path)
     assert done.init["shim"]["vendor"] == "pi"
-    assert flag(box.record()["arguments"], "--model") == "own"
+    assert flag(box.read_record()["arguments"], "--model") == "own"
 
 
 @pytest.mark.parametrize("text_of", ["--evil", "", 7, "a\nb"])

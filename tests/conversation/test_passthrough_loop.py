@@ -86,10 +86,10 @@ def test_both_directions_pass_byte_for_byte(box, talk):
         done = running.hang_up()
     assert done.stdout.decode() == format_ndjson(ANSWER) + TURN + state + TURN
     assert done.status == 0
-    heard = box.record()["stdin"].splitlines()
+    heard = box.read_record()["stdin"].splitlines()
     assert heard == [*lines, json.dumps(user("one")), json.dumps(user("two"))]
-    assert "-p" not in box.record()["arguments"]
-    assert "stream-json" in box.record()["arguments"]
+    assert "-p" not in box.read_record()["arguments"]
+    assert "stream-json" in box.read_record()["arguments"]
 
 
 def test_the_second_result_of_background_work_passes(box, talk):
@@ -557,5 +557,5 @@ def test_a_question_that_is_longer_than_a_line_is_refused_and_never_cut(box, tal
         running.read_until(b'"type": "result"')
         done = running.hang_up()
     assert b"control_request" not in done.stdout
-    answer = json.loads(box.record()["stdin"].splitlines()[1])["response"]
+    answer = json.loads(box.read_record()["stdin"].splitlines()[1])["response"]
     assert (answer["request_id"], answer["response"]["behavior"]) == ("q", "deny")

@@ -56,7 +56,7 @@ def test_the_text_of_stdin_reaches_a_vendor_that_asks(box, flags):
 
 def test_the_text_of_stdin_reaches_a_vendor_of_one_message(box):
     done = box.run_claude("-p", "explain", stdin=LOG, SHIM_VENDOR="demo", SHIM_BIN=one_shot(box))
-    assert done.status == 0 and box.record()["stdin"] == EXPLAINED
+    assert done.status == 0 and box.read_record()["stdin"] == EXPLAINED
 
 
 def test_answers_of_a_frontend_that_sees_the_questions_still_come_through_stdin(box):
@@ -86,5 +86,5 @@ def test_yumes_dialect_runs_the_same_child_for_a_prompt_on_stdin_under_a_rule(re
     done = start(real_box, "--provider", "qwen", child=two_way(real_box), stdin=b"go\n")
     assert done.status == 0, done.stderr
     assert prompts(real_box) == ["go"]
-    arguments = real_box.record()["arguments"]
+    arguments = real_box.read_record()["arguments"]
     assert "--input-format" in arguments

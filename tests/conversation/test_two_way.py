@@ -153,7 +153,7 @@ def user_texts(done):
 
 def read_child_stdin(box):
     """What the child was told, line by line."""
-    return [json.loads(line) for line in box.record()["stdin"].splitlines()]
+    return [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
 
 
 def test_one_child_serves_every_message(box, talk):
@@ -174,7 +174,7 @@ def test_one_child_serves_every_message(box, talk):
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
     assert [line["type"] for line in read_child_stdin(box)] == ["control_request", "user", "user"]
     assert read_child_stdin(box)[0]["request"]["subtype"] == "initialize"
-    arguments = box.record()["arguments"]
+    arguments = box.read_record()["arguments"]
     assert arguments[arguments.index("--input-format") :][:2] == ["--input-format", "stream-json"]
     assert arguments[arguments.index("--session-id") + 1] == done.lines[0]["session_id"]
 
@@ -545,7 +545,7 @@ def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
         running.say(user("two"))
         done = running.hang_up()
     assert [line["is_error"] for line in results(done)] == [True, False]
-    arguments = box.record()["arguments"]
+    arguments = box.read_record()["arguments"]
     assert arguments[arguments.index("--resume") + 1] == OWN
 
 
@@ -568,7 +568,7 @@ def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
     first, second = results(done)
     assert (first["is_error"], first["shim"]["cause"]) == (True, "signal")
     assert second["is_error"] is False
-    assert OWN in box.record()["arguments"]
+    assert OWN in box.read_record()["arguments"]
     assert len({line["session_id"] for line in done.lines}) == 1
 
 
@@ -665,7 +665,7 @@ def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, ta
         running.say(user("go"))
         done = running.hang_up()
     assert done.result["subtype"] == "error_max_turns"
-    assert "--max-session-turns" not in box.record()["arguments"]
+    assert "--max-session-turns" not in box.read_record()["arguments"]
 
 
 def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
@@ -719,8 +719,8 @@ def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
         running.say(user("one"), user("two"))
         done = running.hang_up()
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
-    assert box.record()["stdin"] == "two"
-    assert "--input-format" not in box.record()["arguments"]
+    assert box.read_record()["stdin"] == "two"
+    assert "--input-format" not in box.read_record()["arguments"]
     box.write_settings('[vendors.qwen]\ndriver = "sideways"\n')
     with talk(child) as running:
         assert "it must be one of two-way, one-way" in running.hang_up().stderr
@@ -748,7 +748,7 @@ def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(
     first, second = results(done)
     assert (first["structured_output"], first["result"]) == ({"n": 7}, '{"n":7}')
     assert second["errors"][0].startswith("the answer does not fit --json-schema: it is not JSON")
-    assert "--json-schema" not in box.record()["arguments"]
+    assert "--json-schema" not in box.read_record()["arguments"]
     assert [schema in str(line) for line in read_child_stdin(box)] == [False, True, True]
     assert done.status == 1
 
@@ -781,7 +781,7 @@ def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_sessio
         done = running.hang_up()
     first, second = results(done)
     assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
-    assert not {"--resume", "--session-id"} & set(box.record()["arguments"])
+    assert not {"--resume", "--session-id"} & set(box.read_record()["arguments"])
 
 
 def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
@@ -1118,7 +1118,7 @@ def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
         running.say(control("n", "set_model", model="default"), user("two"))
         done = running.hang_up()
     assert causes(done) == ["clean", "clean"]
-    assert "other" not in box.record()["arguments"]
+    assert "other" not in box.read_record()["arguments"]
 
 
 def test_a_question_between_two_turns_is_refused(box, talk):

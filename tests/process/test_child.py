@@ -120,7 +120,7 @@ async def test_a_long_prompt_for_a_child_that_talks_first_is_no_deadlock(start, 
     child = start(["fill", 300_000], ["read"], ["record", str(box.recording)], stdin=prompt)
     said, ended = await read_all(child)
     assert (len(said), ended) == (300_000, ChildExit(code=0))
-    assert box.record()["stdin"].encode() == prompt
+    assert box.read_record()["stdin"].encode() == prompt
 
 
 async def test_a_child_that_never_reads_its_stdin_is_no_error(start):
@@ -163,7 +163,7 @@ async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
 
 async def test_it_leads_a_group_of_its_own_in_the_working_directory(start, box):
     await read_all(start(["record", str(box.recording)]))
-    facts = box.record()
+    facts = box.read_record()
     assert facts["cwd"] == str(box.cwd)
     assert facts["pid"] == facts["group"] != os.getpgrp()
 

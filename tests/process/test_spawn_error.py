@@ -100,7 +100,7 @@ def test_a_long_system_prompt_goes_with_the_prompt_where_the_vendor_has_no_flag_
 ):
     child = box.create_fake(["read"], ["record", str(box.recording)])
     box.run_claude(*ASK, *given_by_file(box, flag), SHIM_VENDOR=vendor, SHIM_BIN=child)
-    assert box.record()["stdin"] == ("hi" if vendor == "demo" else f"{LONG}\n\nhi")
+    assert box.read_record()["stdin"] == ("hi" if vendor == "demo" else f"{LONG}\n\nhi")
 
 
 @pytest.mark.parametrize("flag", ["--system-prompt", "--append-system-prompt"])
@@ -111,7 +111,7 @@ def test_pi_is_given_a_long_system_prompt_as_a_file_of_ours(box, flag):
         SHIM_VENDOR="pi",
         SHIM_BIN=box.create_fake(["record", str(box.recording)]),
     )
-    words = box.record()["arguments"]
+    words = box.read_record()["arguments"]
     path = words[words.index(flag) + 1]
     assert os.path.dirname(os.path.dirname(path)) == str(box.state / "spill")
     with open(path, encoding="utf-8") as file:
@@ -133,7 +133,7 @@ def test_qwen_is_given_a_long_system_prompt_as_a_file_of_ours(box, listens):
         box.run_claude("--input-format", "stream-json", *STREAM, stdin=stdin, **environment)
     else:
         box.run_claude(*ASK, *given_by_file(box, "--system-prompt"), **environment)
-    facts = box.record()
+    facts = box.read_record()
     assert "--system-prompt" not in facts["arguments"]
     with open(facts["environment"]["QWEN_SYSTEM_MD"], encoding="utf-8") as file:
         assert file.read() == LONG
@@ -143,7 +143,7 @@ def test_a_real_claude_reads_its_own_files(box):
     words = given_by_file(box, "--append-system-prompt")
     child = box.create_fake(["record", str(box.recording)])
     box.run_claude(*ASK, *words, SHIM_VENDOR="claude", SHIM_BIN=child)
-    assert f"{words[0]}={words[1]}" in box.record()["arguments"]
+    assert f"{words[0]}={words[1]}" in box.read_record()["arguments"]
 
 
 def test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size(box):
@@ -164,14 +164,14 @@ def test_a_prompt_that_is_longer_than_an_argument_may_be_reaches_every_vendor(bo
     # a vendor that is asked leaves its stdin open for the answers
     alone = "--dangerously-skip-permissions"
     box.run_claude("-p", *STREAM, alone, stdin=prompt, SHIM_VENDOR=vendor, SHIM_BIN=child)
-    assert box.record()["stdin"].encode() == prompt
+    assert box.read_record()["stdin"].encode() == prompt
 
 
 def test_an_environment_of_two_megabytes_is_passed_on(box):
     held = {f"HELD{number}": "v" * 100_000 for number in range(18)}
     child = box.create_fake(["record", str(box.recording)], ["out", ANSWER])
     assert box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, **held).status == 0
-    assert held.items() <= box.record()["environment"].items()
+    assert held.items() <= box.read_record()["environment"].items()
 
 
 # -- a machine that has nothing left ---------------------------------------------------------------

@@ -32,7 +32,7 @@ def test_the_first_name_goes_before_the_second(box, fake):
 
 def test_a_child_sees_neither_name(box, fake):
     box.run_claude(*ASK, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake, CLAUDE_SHIM_ANYTHING="x")
-    assert [name for name in box.record()["environment"] if "SHIM_" in name] == ["SHIM_DEPTH"]
+    assert [name for name in box.read_record()["environment"] if "SHIM_" in name] == ["SHIM_DEPTH"]
 
 
 def test_the_guard_against_endless_recursion_has_both_names(box, fake):

@@ -63,7 +63,7 @@ def test_values_may_be_joined_repeated_and_empty_in_any_order(box, demo, first):
     done = box.run_claude(*(["hi"] * first), *flags, *(["--", "hi"] * (not first)), **demo)
     assert (done.status, done.stderr) == (0, "")
     assert (done.init["session_id"], done.init["tools"]) == (U, [])
-    assert box.record()["stdin"] == "hi"
+    assert box.read_record()["stdin"] == "hi"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_flag_that_nobody_knows_is_no_failure_and_no_vendor_sees_it(box, demo,
     assert (done.status, done.result["result"]) == (0, "Hello.")
     assert done.stderr.startswith("warning: ") and words[0].partition("=")[0] in done.stderr
     assert done.stderr.count("\n") == 1
-    assert (box.record()["arguments"], box.record()["stdin"]) == ([], "hi")
+    assert (box.read_record()["arguments"], box.read_record()["stdin"]) == ([], "hi")
 
 
 def test_a_flag_written_with_equals_swallows_no_prompt(box, demo):
@@ -90,7 +90,7 @@ def test_a_flag_written_with_equals_swallows_no_prompt(box, demo):
 def test_a_second_positional_means_nothing(box, demo):
     """P7"""
     assert box.run_claude("first", "second", **demo).status == 0
-    assert box.record()["stdin"] == "first"
+    assert box.read_record()["stdin"] == "first"
 
 
 @pytest.mark.parametrize(

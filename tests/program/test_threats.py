@@ -94,7 +94,7 @@ def test_what_was_baked_in_cannot_be_said_by_a_frontend(box, demo):
 )
 def test_a_prompt_is_only_ever_text(box, demo, prompt):
     assert box.run_claude("-p", *BARE, "--", prompt, **demo).status == 0
-    assert box.record()["stdin"] == prompt
+    assert box.read_record()["stdin"] == prompt
     assert os.listdir(box.cwd) == []
 
 
@@ -104,14 +104,14 @@ def test_a_prompt_in_an_argument_meets_no_shell(box):
         ["record", str(box.recording)], ["cat", _fixture("cursor/shape-2026.08-text-thinking")]
     )
     assert box.run_claude("-p", prompt, *BARE, SHIM_VENDOR="cursor", SHIM_BIN=fake).status == 0
-    assert box.record()["arguments"][-1] == prompt
+    assert box.read_record()["arguments"][-1] == prompt
     assert os.listdir(box.cwd) == []
 
 
 def test_a_prompt_of_a_megabyte_arrives(box, demo):
     prompt = b"word " * 200_000
     assert box.run_claude("-p", *BARE, stdin=prompt, **demo).status == 0
-    assert box.record()["stdin"].encode() == prompt
+    assert box.read_record()["stdin"].encode() == prompt
 
 
 def test_a_prompt_with_nul_is_refused_with_a_sentence(box, demo):
@@ -189,7 +189,7 @@ def test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument(box, ident
     kept = list((box.state / "sessions").iterdir()) if (box.state / "sessions").exists() else []
     assert kept == []
     box.run_claude(*ASK, "--resume", U, SHIM_VENDOR="cake")
-    assert str(identity) not in box.record()["arguments"]
+    assert str(identity) not in box.read_record()["arguments"]
     assert sorted(os.listdir(box.cwd)) == []
 
 
@@ -646,7 +646,7 @@ SECRETS = {
 def test_a_vendor_does_not_see_what_is_claudes_or_ours(box, vendor):
     fake = box.create_fake(["record", str(box.recording)])
     box.run_claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=fake, OPENAI_API_KEY="theirs", **SECRETS)
-    seen = box.record()["environment"]
+    seen = box.read_record()["environment"]
     leaked = [
         name
         for name in seen
@@ -660,7 +660,7 @@ def test_a_vendor_does_not_see_what_is_claudes_or_ours(box, vendor):
 def test_a_real_claude_keeps_its_own(box):
     fake = box.create_fake(["record", str(box.recording)])
     box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=fake, **SECRETS)
-    seen = box.record()["environment"]
+    seen = box.read_record()["environment"]
     assert seen["ANTHROPIC_API_KEY"] == "k" and seen["CLAUDE_CODE_OAUTH_TOKEN"] == "t"
     assert [name for name in seen if name.startswith(("SHIM_", "CLAUDE_SHIM_"))] == ["SHIM_DEPTH"]
 
@@ -723,7 +723,7 @@ def test_a_fourth_of_us_is_refused(box, demo, depth, status):
     if status:
         assert done.cause == "refused" and "inside itself" in done.stderr
     else:
-        assert box.record()["environment"]["SHIM_DEPTH"] == str(int(depth) + 1)
+        assert box.read_record()["environment"]["SHIM_DEPTH"] == str(int(depth) + 1)
 
 
 def test_a_drop_in_that_starts_itself_for_ever_comes_to_an_end(box):

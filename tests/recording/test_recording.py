@@ -307,7 +307,7 @@ def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, cas
         done = running.hang_up()
     (cast,) = casts()
     assert cast.stream("O") == done.stdout
-    assert cast.stream("I").decode() == box.record()["stdin"]
+    assert cast.stream("I").decode() == box.read_record()["stdin"]
     assert len(cast.facts("s")) == len(cast.facts("x")) == 1
     assert (
         cast.stream("o")

@@ -202,8 +202,10 @@ def test_a_real_claude_reads_its_own(box):
     box.create_fake(["record", str(box.recording)], name="claude")
     settings = json.dumps(DENY)
     box.run_claude(*ASK, "--settings", settings, SHIM_VENDOR="claude")
-    assert f"--settings={settings}" in box.record()["arguments"]
-    assert not [word for word in box.record()["arguments"] if word.startswith("--disallowedTools")]
+    assert f"--settings={settings}" in box.read_record()["arguments"]
+    assert not [
+        word for word in box.read_record()["arguments"] if word.startswith("--disallowedTools")
+    ]
 
 
 HOOK = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}}

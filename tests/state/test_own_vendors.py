@@ -148,7 +148,7 @@ def test_a_vendor_is_added_without_a_line_of_python(box):
         140,
         10,
     )
-    record = box.record()
+    record = box.read_record()
     assert (
         record["arguments"] == ["talk", "--calm", "--voice", "grey-1"] and record["stdin"] == "hi"
     )
@@ -183,7 +183,7 @@ def test_an_effort_is_told_in_the_words_of_the_profile_or_not_at_all(
     write(box, PARROT.replace(model, model + added).replace("[launch]\n", f"[launch]{levels}"))
     box.create_fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
     done = box.run_claude(*ASK, "--effort", asked, SHIM_VENDOR="parrot")
-    assert box.record()["arguments"] == ["talk", "--calm", *told]
+    assert box.read_record()["arguments"] == ["talk", "--calm", *told]
     assert (complaint in done.stderr) and (complaint or "no effect" not in done.stderr)
 
 
@@ -206,7 +206,7 @@ def test_its_session_goes_on_under_its_own_id(box):
     session = box.run_claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
     done = box.run_claude("-p", "and now?", *ASK[2:], "--resume", session)
     assert done.init["session_id"] == session
-    assert box.record()["arguments"] == ["talk", "--calm", "--perch", "perch-7", "and now?"]
+    assert box.read_record()["arguments"] == ["talk", "--calm", "--perch", "perch-7", "and now?"]
 
 
 def test_a_prompt_in_a_file_is_ours_alone_and_goes_with_the_child(box):

@@ -430,7 +430,7 @@ class Box:
         self._lifelines.append(Lifeline(self.path / f"lifeline{len(self._lifelines)}"))
         return self._lifelines[-1]
 
-    def record(self) -> dict[str, Any]:
+    def read_record(self) -> dict[str, Any]:
         """What a fake child recorded under `recording`."""
         facts: dict[str, Any] = json.loads(self.recording.read_text(encoding="utf-8"))
         return facts

@@ -714,7 +714,7 @@ def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_wi
         capture_output=True,
     )
     assert done.returncode == 0 and b"without the bridge: no host; do this" in done.stderr, done
-    assert "plan" in hosting_box.box.record()["arguments"]
+    assert "plan" in hosting_box.box.read_record()["arguments"]
 
 
 def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_names_it(hosting_box):

@@ -89,8 +89,8 @@ def test_a_question_waits_for_whoever_answers_it(box, hosts, start_qwen_session)
         )
         assert until_result(first)[-1]["result"] == "After."
     assert (
-        '"behavior": "allow"' in box.record()["stdin"]
-        or '"behavior":"allow"' in box.record()["stdin"]
+        '"behavior": "allow"' in box.read_record()["stdin"]
+        or '"behavior":"allow"' in box.read_record()["stdin"]
     )
     hosts.wait_until(
         one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("done", "idle")
@@ -401,7 +401,7 @@ def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, start_qwen
             "timeout",
         )
         until_result(link)
-    assert '"deny"' in box.record()["stdin"]
+    assert '"deny"' in box.read_record()["stdin"]
 
 
 def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, start_qwen_session):
@@ -454,7 +454,7 @@ def lives_of_a_real_claude(box, hosts, *, says, **wanted):
             link.send_frame_blocking({"kind": "end", "id": "e"})
             until(link, "bye")
         ended = hosts.ended(one)
-        found.append(box.record()["arguments"])
+        found.append(box.read_record()["arguments"])
         box.recording.unlink()
         one = (
             respawn_session(ended, hosts.environment, {"role": "user", "content": "go"})
@@ -493,7 +493,7 @@ def test_settings_that_are_said_as_json_are_no_word_of_a_real_claudes_command(bo
     one = hosts.start("go", arguments=("--settings", said))
     hosts.wait_until(one, lambda now: box.recording.exists())
     file = os.path.join(one.folder, registry.FLAG_SETTINGS_FILE)
-    assert f"--settings={file}" in box.record()["arguments"]
+    assert f"--settings={file}" in box.read_record()["arguments"]
     with open(file, encoding="utf-8") as kept:
         assert kept.read() == said
     assert os.stat(file).st_mode & 0o777 == 0o600

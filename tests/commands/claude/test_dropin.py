@@ -445,12 +445,12 @@ def test_a_working_directory_that_is_gone_still_ends_in_a_result(box, demo):
 def test_stdin_follows_the_positional(box, demo):
     """P7"""
     assert box.run_claude("-p", "first", stdin=b"second\n", **demo).status == 0
-    assert box.record()["stdin"] == "first\nsecond\n"
+    assert box.read_record()["stdin"] == "first\nsecond\n"
 
 
 def test_the_prompt_may_come_from_stdin_alone(box, demo):
     assert box.run_claude("-p", stdin="grüße".encode(), **demo).status == 0
-    assert box.record()["stdin"] == "grüße"
+    assert box.read_record()["stdin"] == "grüße"
 
 
 LESS_PATIENT = """
@@ -473,7 +473,7 @@ def test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end(box
         assert process.stderr.read().startswith(
             b"Warning: no stdin data received in 3s, proceeding without it."
         )
-    assert box.record()["stdin"] == "hi"
+    assert box.read_record()["stdin"] == "hi"
 
 
 # -- doors that start nothing ----------------------------------------------------------------------
@@ -696,7 +696,7 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
 def test_a_tool_that_is_denied_as_a_whole_is_kept_from_a_vendor_with_filters(box, rule):
     box.create_fake(["record", str(box.recording)], name="qwen")
     box.run_claude(*ASK, f"--disallowedTools={rule}", SHIM_VENDOR="qwen")
-    assert "--exclude-tools=run_shell_command" in box.record()["arguments"]
+    assert "--exclude-tools=run_shell_command" in box.read_record()["arguments"]
 
 
 HIDDEN = {
@@ -742,7 +742,9 @@ def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
     box.write_settings('[tools]\ndeny = ["Bash"]\n')
     box.create_fake(["record", str(box.recording)], name="claude")
     box.run_claude(*ASK, "--disallowedTools=Read", SHIM_VENDOR="claude")
-    assert {"--disallowedTools=Read", "--disallowedTools=Bash"} <= set(box.record()["arguments"])
+    assert {"--disallowedTools=Read", "--disallowedTools=Bash"} <= set(
+        box.read_record()["arguments"]
+    )
 
 
 # -- settings and the log --------------------------------------------------------------------------
@@ -751,7 +753,7 @@ def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
 def test_what_the_settings_add_to_a_launch_is_added(box, demo):
     box.write_settings('[vendors.demo]\nargs = ["--a"]\nenv = {FROM = "settings"}\n')
     box.run_claude("-p", "hi", SHIM_ARGS="--b 'c d'", **demo)
-    facts = box.record()
+    facts = box.read_record()
     assert facts["arguments"] == ["--a", "--b", "c d"]
     assert facts["environment"]["FROM"] == "settings"
 

@@ -57,20 +57,20 @@ def test_a_turn_with_its_prompt_in_argv(box):
     (turn,) = check_flat(done.stdout)
     assert short(turn) == ["init", "text Hello.", "usage", "result success", "message_stop"]
     assert done.init["session_id"] == U
-    assert box.record()["stdin"] == "hi there"
+    assert box.read_record()["stdin"] == "hi there"
 
 
 def test_a_turn_with_its_prompt_on_stdin(box):
     done = start(box, stdin=b'{"not": "a frame"}\nbut a prompt\n')
     assert done.status == 0 and len(check_flat(done.stdout)) == 1
-    assert box.record()["stdin"] == '{"not": "a frame"}\nbut a prompt'
+    assert box.read_record()["stdin"] == '{"not": "a frame"}\nbut a prompt'
 
 
 def test_the_child_works_in_the_given_folder(box):
     folder = box.path / "a b" / "project"
     folder.mkdir(parents=True)
     start(box, "--prompt", "x", "--cwd", str(folder))
-    assert box.record()["cwd"] == str(folder)
+    assert box.read_record()["cwd"] == str(folder)
 
 
 def test_a_prompt_with_nobody_behind_stdin(box):
@@ -135,10 +135,10 @@ def test_a_real_claude_goes_on_with_its_own_session(box):
         ["record", str(box.recording)], ["cat", _fixture("claude/2.1.327-text")]
     )
     first = start(box, "--provider", "claude", "--prompt", "x", child=child)
-    assert "--include-partial-messages" in box.record()["arguments"]
+    assert "--include-partial-messages" in box.read_record()["arguments"]
     session = first.init["session_id"]
     start(box, "--provider", "claude", "--prompt", "y", "--resume", session, child=child)
-    assert f"--resume={session}" in box.record()["arguments"]
+    assert f"--resume={session}" in box.read_record()["arguments"]
 
 
 def _fixture(name):
@@ -167,7 +167,7 @@ def test_a_huge_result_is_cut_with_the_whole_in_a_file(box):
 
 def read_child_args(box):
     """The id with which the last child was told to go on."""
-    return box.record()["arguments"]
+    return box.read_record()["arguments"]
 
 
 def test_the_tabs_id_is_known_again_with_every_turn(box):
@@ -383,7 +383,7 @@ def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
         "result success",
         "message_stop",
     ]
-    assert (done.status, box.record()["arguments"], box.record()["stdin"]) == (
+    assert (done.status, box.read_record()["arguments"], box.read_record()["stdin"]) == (
         0,
         ["vendor-1"],
         "hello",
@@ -476,7 +476,7 @@ def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
     assert (done.status, done.stderr) == (0, "")
     assert short(first) == ["init", "text one", "usage", "result success", "message_stop"]
     assert short(second) == ["text two", "usage", "result success", "message_stop"]
-    assert first[0]["session_id"] == "tab-1" and box.record()["arguments"] == ["v"]
+    assert first[0]["session_id"] == "tab-1" and box.read_record()["arguments"] == ["v"]
 
 
 def test_frames_that_are_there_before_we_are_are_heard(box):
@@ -570,7 +570,7 @@ def test_an_approved_call_runs(box, prompt):
     assert short(turn)[:4] == ["init", "call call_1 Bash", "result call_1 made it", "text After."]
     (answer,) = (
         json.loads(line)
-        for line in box.record()["stdin"].splitlines()
+        for line in box.read_record()["stdin"].splitlines()
         if "control_response" in line
     )
     assert answer["response"]["response"] == {"behavior": "allow"}
@@ -744,10 +744,10 @@ def test_a_real_claude_asks_and_is_answered(box, approved):
         (turn,) = check_flat(running.hang_up().stdout)
     (said,) = (line for line in turn if line["type"] == "tool_result")
     assert said["is_error"] is not approved
-    assert "--permission-prompt-tool=stdio" in box.record()["arguments"]
+    assert "--permission-prompt-tool=stdio" in box.read_record()["arguments"]
     (answer,) = (
         json.loads(line)
-        for line in box.record()["stdin"].splitlines()
+        for line in box.read_record()["stdin"].splitlines()
         if "control_response" in line
     )
     assert answer["response"]["response"]["behavior"] == ("allow" if approved else "deny")
@@ -830,7 +830,7 @@ def test_another_address_of_the_api_goes_where_the_vendor_reads_it(box, base):
     child = box.create_fake(["record", str(box.recording)], ["cat", _fixture("qwen/0.24.4-text")])
     words = ("--api-base", base) if base else ()
     start(box, "--provider", "qwen", "--prompt", "x", *words, child=child)
-    assert box.record()["environment"].get("OPENAI_BASE_URL", "") == base
+    assert box.read_record()["environment"].get("OPENAI_BASE_URL", "") == base
 
 
 def test_a_cut_answer_of_a_vendor_without_sessions_begins_no_other_one_silently(box):

@@ -37,7 +37,7 @@ def read_answer(desk):
     """What the vendor was told of its question."""
     (answer,) = [
         json.loads(line)["response"]["response"]
-        for line in desk.box.record()["stdin"].splitlines()
+        for line in desk.box.read_record()["stdin"].splitlines()
         if '"control_response"' in line
     ]
     return answer

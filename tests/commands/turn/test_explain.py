@@ -61,7 +61,7 @@ def test_it_is_the_command_that_a_turn_starts(box, run_explain):
     found = run_explain(*flags)
     child = box.create_fake(["read"], ["record", str(box.recording)])
     box.run_claude(*flags, SHIM_BIN=child)
-    ran = box.record()
+    ran = box.read_record()
     assert found["argv"][1:] == ran["arguments"]
     assert found["environment"]["set"].items() <= ran["environment"].items()
     assert not set(found["environment"]["removed"]) & ran["environment"].keys()

@@ -141,7 +141,7 @@ def build_asking_child(box, command="touch x", *, again=()):
 
 def read_decisions(box):
     """The answers that the vendor was given."""
-    lines = map(json.loads, box.record()["stdin"].splitlines())
+    lines = map(json.loads, box.read_record()["stdin"].splitlines())
     return [
         line["response"]["response"]["behavior"]
         for line in lines
@@ -295,7 +295,7 @@ def test_a_session_goes_on(box):
     (session,) = (box.state / "sessions").iterdir()
     for words in (("--continue",), ("--resume", session.stem)):
         assert box.shim("run", *words, "two", environment=environment).status == 0
-        assert box.record()["stdin"] == "two"
+        assert box.read_record()["stdin"] == "two"
 
 
 def test_a_run_is_recorded_where_it_is_said(box):
@@ -320,7 +320,7 @@ def test_a_permission_mode_is_given_to_the_vendor(box):
         environment=box.environment(SHIM_BIN=build_asking_child(box)),
     )
     assert done.status == 0
-    assert box.record()["arguments"].count("plan") == 1
+    assert box.read_record()["arguments"].count("plan") == 1
 
 
 # -- failures --------------------------------------------------------------------------------------

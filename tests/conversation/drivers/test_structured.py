@@ -281,7 +281,7 @@ def test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result(box):
     done = box.run_claude(*ASK, "--json-schema", SCHEMA, **build_valid_vendor(box))
     assert (done.status, done.result["structured_output"]) == (0, VALUE)
     assert "StructuredOutput" in done.init["tools"]
-    asked = box.record()["stdin"]
+    asked = box.read_record()["stdin"]
     assert asked.startswith("hi\n\n") and '"required":["answer","n"]' in asked
 
 
@@ -326,13 +326,13 @@ def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box)
     done = box.run_claude(*words, stdin=message * 2, SHIM_VENDOR="demo", SHIM_BIN=standin)
     results = [line for line in done.lines if line["type"] == "result"]
     assert [result["structured_output"] for result in results] == [VALUE, VALUE]
-    assert box.record()["stdin"].startswith("and now?\n\n")
+    assert box.read_record()["stdin"].startswith("and now?\n\n")
 
 
 def test_a_vendor_that_keeps_to_schemas_itself_is_given_the_flag(box):
     standin = box.create_fake(["read"], ["record", str(box.recording)])
     box.run_claude(*ASK, "--json-schema", SCHEMA, SHIM_VENDOR="qwen", SHIM_BIN=standin)
-    record = box.record()
+    record = box.read_record()
     assert record["stdin"] == "hi"
     assert record["arguments"][record["arguments"].index("--json-schema") + 1] == SCHEMA
 

@@ -191,7 +191,7 @@ def test_a_question_is_answered_with_a_key(start_session, attach_terminal, box):
             terminal.type(key)
             terminal.until("→ allowed after" if behaviour == "allow" else "→ denied after")
         terminal.until("After.")
-    said = [json.loads(line) for line in box.record()["stdin"].splitlines()]
+    said = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
     answers = [line["response"]["response"] for line in said if line["type"] == "control_response"]
     assert [answer["behavior"] for answer in answers] == list(behaviours.values())
 
