@@ -205,7 +205,7 @@ def test_commands_leave_nothing_to_the_next_run(
     own.mkdir(parents=True)
     (own / "mine.toml").write_text('extends = "pi"\n', encoding="utf-8")
     box.prints("qwen", "qwen/0.24.4-text")
-    box.program("pi", "exit 3\n")
+    box.write_program("pi", "exit 3\n")
     cast = str(tmp_path / "a.cast")
     before = runner.look()
     for words, status in {
@@ -315,7 +315,7 @@ def test_worker_that_was_killed_is_replaced(runner: ProgramRunner) -> None:
 
 
 def test_turn_runs_in_a_worker_unless_reuse_is_off(runner: ProgramRunner, box: Box) -> None:
-    box.program("pi", f"echo $PPID > {box.path}/parent\nexit 3\n")
+    box.write_program("pi", f"echo $PPID > {box.path}/parent\nexit 3\n")
     before = runner.pid()
     for reuse in (True, False):
         run_shim(["claude", *ASK], env=box.environment(SHIM_VENDOR="pi"), cwd=box.cwd, reuse=reuse)

@@ -392,7 +392,7 @@ def test_one_message_is_asked_and_answered_by_one_process(box):
 
 
 def test_the_list_of_vendors_says_that_no_released_program_speaks_it(real_box):
-    real_box.program("qwen", "echo 0.24.4\n")
+    real_box.write_program("qwen", "echo 0.24.4\n")
     rows = {
         row["name"]: row
         for row in json.loads(

@@ -225,7 +225,7 @@ def run_messages(box: Box, turns: int) -> tuple[int, set[str]]:
     temporary.mkdir()
     answer = box.path / "answer"
     answer.write_text(ANSWER, encoding="utf-8")
-    child = box.program("vendor", f"{ORPHAN}exec cat {answer}\n")
+    child = box.write_program("vendor", f"{ORPHAN}exec cat {answer}\n")
     before = list_leftover_files(box)
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child, "TMPDIR": str(temporary)}
 
@@ -249,7 +249,7 @@ def build_stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
         )
         return {
             "SHIM_VENDOR": "demo",
-            "SHIM_BIN": box.program("vendor", f"{ORPHAN}exec cat {answer}\n"),
+            "SHIM_BIN": box.write_program("vendor", f"{ORPHAN}exec cat {answer}\n"),
         }
     steps: list[list[Any]] = [["hear", "initialize"]] if how == "two way" else []
     for _ in range(turns):

@@ -213,7 +213,7 @@ def test_a_reader_that_leaves_early_is_no_crash(box):
 
 
 def test_the_vendors_are_json_for_a_program(shim, local_box, slow, monkeypatch):
-    qwen = local_box.program("qwen", "echo 0.24.4\n")
+    qwen = local_box.write_program("qwen", "echo 0.24.4\n")
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
     status, said, _ = shim("vendors", "--json")
     rows = {row["name"]: row for row in json.loads(said)}
@@ -233,10 +233,10 @@ def test_the_vendors_are_json_for_a_program(shim, local_box, slow, monkeypatch):
 def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_named(
     shim, local_box, slow, monkeypatch
 ):
-    local_box.program("qwen", "echo 0.24.4\n")
-    local_box.program("codex", "echo codex-cli 0.201.3\n")
-    local_box.program("pi", "echo 1.5.2\n")
-    local_box.program("kilo", "echo 7.7.9\n")
+    local_box.write_program("qwen", "echo 0.24.4\n")
+    local_box.write_program("codex", "echo codex-cli 0.201.3\n")
+    local_box.write_program("pi", "echo 1.5.2\n")
+    local_box.write_program("kilo", "echo 7.7.9\n")
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
     status, said, _ = shim("vendors")
     table, _, below = said.decode().partition("\n\n")
@@ -292,15 +292,15 @@ def test_what_each_vendor_can_do_is_what_its_command_line_says(shim):
 
 def test_a_version_says_whether_it_was_tried(shim, local_box, slow, monkeypatch):
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
-    local_box.program("codex", "echo codex-cli 0.201.3\n")
-    local_box.program("qwen", "echo 0.24.4\n")
+    local_box.write_program("codex", "echo codex-cli 0.201.3\n")
+    local_box.write_program("qwen", "echo 0.24.4\n")
     rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
     assert (rows["codex"]["version"], rows["codex"]["place"]) == ("0.201.3", "newer")
     assert (rows["qwen"]["place"], rows["pi"]["place"]) == ("tested", "unknown")
 
 
 def test_a_program_of_the_settings_is_the_one_that_is_shown(shim, local_box, slow):
-    path = local_box.program("my-qwen", "echo 0.24.4\n", folder=local_box.path / "own")
+    path = local_box.write_program("my-qwen", "echo 0.24.4\n", folder=local_box.path / "own")
     local_box.write_settings(f'[vendors.qwen]\nbin = "{path}"\ndriver = "one-way"\n')
     rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
     assert (rows["qwen"]["program"], rows["qwen"]["version"]) == (path, "0.24.4")
@@ -316,7 +316,7 @@ def test_the_table_fits_a_terminal(local_box, slow, monkeypatch, capsys, columns
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", str(columns))
-    local_box.program("codex", "echo codex-cli 0.201.3\n")
+    local_box.write_program("codex", "echo codex-cli 0.201.3\n")
     print_vendors(describe_vendors(dict(os.environ), str(local_box.cwd)), shows_all=True)
     said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert max(map(len, said.splitlines())) <= columns
@@ -354,8 +354,8 @@ def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else
 
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.1)
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
-    local_box.program("qwen", "exec sleep 30\n")
-    local_box.program("pi", "exit 1\n")
+    local_box.write_program("qwen", "exec sleep 30\n")
+    local_box.write_program("pi", "exit 1\n")
     status, said, _ = shim("vendors", "--json")
     rows = {row["name"]: row for row in json.loads(said)}
     assert (status, rows["qwen"]["version"], rows["pi"]["version"]) == (0, None, None)
@@ -396,7 +396,7 @@ def test_install_looks_at_the_vendor_and_ends_with_what_to_type_next(
     shim, local_box, slow, monkeypatch, answer, told
 ):
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
-    local_box.program("qwen", f'[ "$*" = --version ] && echo 0.24.4 || {answer}\n')
+    local_box.write_program("qwen", f'[ "$*" = --version ] && echo 0.24.4 || {answer}\n')
     status, said, _ = shim("install", "--vendor", "qwen", "--to", str(local_box.bin))
     assert status == 0 and "✓ version 0.24.4 was tested" in said.decode()
     assert said.decode().splitlines(keepends=True)[-1].startswith(told)
@@ -409,8 +409,8 @@ def test_install_without_a_vendor_names_those_that_it_found(shim, local_box, slo
     assert "`npm install -g @qwen-code/qwen-code`" in nothing and nothing.endswith(
         "next: shim install --vendor qwen\n"
     )
-    local_box.program("qwen", "echo 0.24.4\n")
-    local_box.program("pi", "echo 1.5.2\n")
+    local_box.write_program("qwen", "echo 0.24.4\n")
+    local_box.write_program("pi", "echo 1.5.2\n")
     found = shim("install", "--to", str(local_box.bin))[1].decode()
     assert "no vendor is chosen; found: pi, qwen" in found and found.endswith(
         "next: shim install --vendor pi\n"
@@ -448,7 +448,7 @@ def test_uninstall_twice_is_no_error_and_says_what_is_left(shim, local_box):
 
 
 def test_uninstall_leaves_a_foreign_file_alone(shim, local_box):
-    local_box.program("claude", "echo real\n")
+    local_box.write_program("claude", "echo real\n")
     status, said, _ = shim("uninstall", "--to", str(local_box.bin))
     assert status == 0 and b"is not a file that `shim install` wrote; it is left alone" in said
     assert "echo real" in (local_box.bin / "claude").read_text()
@@ -471,7 +471,7 @@ def test_purge_removes_what_is_ours_and_nothing_beside_it(shim, local_box):
 
 
 def test_install_warns_where_another_one_is_found_first(shim, local_box, monkeypatch):
-    other = local_box.program("claude", "", folder=local_box.path / "first")
+    other = local_box.write_program("claude", "", folder=local_box.path / "first")
     monkeypatch.setenv("PATH", f"{local_box.path}/first:{local_box.bin}")
     assert (
         f"PATH still finds {other} first" in shim("install", "--to", str(local_box.bin))[1].decode()
@@ -511,7 +511,7 @@ def test_every_run_is_recorded_into_a_folder_that_is_not_there_yet(shim, local_b
 
 
 def test_install_with_force_keeps_and_uninstall_restores(shim, local_box):
-    local_box.program("claude", "echo real\n")
+    local_box.write_program("claude", "echo real\n")
     status, _, complaint = shim("install", "--to", str(local_box.bin))
     assert status == 1 and "hint: " in complaint
     assert b"claude.before-shim" in shim("install", "--to", str(local_box.bin), "--force")[1]

@@ -433,7 +433,7 @@ def test_a_mode_that_the_vendor_lacks_is_refused_by_the_first_turn_and_not_befor
     """
     # which of two programs is kimi
     answer = "[ $# = 1 ] && [ $1 = --version ] && { echo unknown; exit 0; }\n"
-    trap = box.program("trap", f"{answer}touch {box.path}/started\n")
+    trap = box.write_program("trap", f"{answer}touch {box.path}/started\n")
     done = converse(
         trap,
         request("i", "initialize"),
@@ -973,7 +973,7 @@ def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, ta
 
 @pytest.mark.parametrize("several", [True, False])
 def test_what_was_made_for_a_child_that_cannot_be_started_is_removed(box, talk, several):
-    broken = box.program("broken", "")
+    broken = box.write_program("broken", "")
     Path(broken).write_text("#!/nowhere/interpreter\n", encoding="utf-8")
     if several:
         with talk(broken, SHIM_VENDOR="copilot") as running:

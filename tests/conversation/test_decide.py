@@ -72,24 +72,24 @@ def test_a_model_may_name_the_vendor_before_a_colon(local_box, monkeypatch, mode
 def test_of_a_list_of_vendors_the_first_that_is_there_is_taken(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     local_box.write_settings('vendor = ["qwen", "pi", "cursor"]\n')
-    local_box.program("cursor-agent", "exit 0\n")
+    local_box.write_program("cursor-agent", "exit 0\n")
     assert resolve_vendor() == ("cursor", None)
-    local_box.program("pi", "exit 0\n")
+    local_box.write_program("pi", "exit 0\n")
     assert resolve_vendor() == ("pi", None)
-    local_box.program("qwen", "exit 0\n")
+    local_box.write_program("qwen", "exit 0\n")
     assert resolve_vendor() == ("qwen", None)
 
 
 def test_a_list_may_also_be_said_in_the_environment(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     monkeypatch.setenv("SHIM_VENDOR", "qwen, pi")
-    local_box.program("pi", "exit 0\n")
+    local_box.write_program("pi", "exit 0\n")
     assert resolve_vendor() == ("pi", None)
 
 
 def test_a_list_may_also_be_said_at_the_installation(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
-    local_box.program("pi", "exit 0\n")
+    local_box.write_program("pi", "exit 0\n")
     assert resolve_vendor(installed={"vendor": "qwen,pi"}) == ("pi", None)
 
 
@@ -119,7 +119,7 @@ def test_a_model_is_that_of_the_first_vendor_of_a_list(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     local_box.write_settings('vendor = ["qwen", "demo"]')
     assert resolve_vendor("--model", "m1") == ("demo", None)
-    local_box.program("qwen", "exit 0\n")
+    local_box.write_program("qwen", "exit 0\n")
     assert resolve_vendor("--model", "m1") == ("qwen", "m1")
 
 
@@ -152,7 +152,7 @@ def test_a_name_that_is_no_vendor_is_refused(local_box, name):
 
 
 def test_without_any_vendor_the_hint_lists_what_is_on_path(local_box, monkeypatch):
-    qwen = local_box.program("qwen", "exit 0\n")
+    qwen = local_box.write_program("qwen", "exit 0\n")
     monkeypatch.setenv("PATH", str(local_box.bin))
     with pytest.raises(FrontendError, match="no vendor was chosen") as refused:
         resolve_vendor()

@@ -205,7 +205,7 @@ def test_context_with_an_image_keeps_its_parts():
 
 
 def test_context_at_the_end_of_stdin_starts_no_child(box, talk):
-    with talk(box.program("trap", f"touch {box.path}/started\n")) as running:
+    with talk(box.write_program("trap", f"touch {box.path}/started\n")) as running:
         running.say(context("c1"))
         done = running.hang_up()
     assert (done.status, kinds(done)) == (0, ["init", "result"])
@@ -246,7 +246,7 @@ def test_only_should_query_false_makes_a_message_context(box, talk, value):
 )
 @pytest.mark.parametrize("vendor", ["qwen", "demo"])
 def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, text, kind):
-    with talk(box.program("trap", f"touch {box.path}/started\n"), vendor=vendor) as running:
+    with talk(box.write_program("trap", f"touch {box.path}/started\n"), vendor=vendor) as running:
         running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         asked = running.line_with(b'"hook_callback"')
         assert (asked["request"]["input"]["prompt"], bool(asked["request"]["tool_use_id"])) == (
@@ -291,7 +291,7 @@ def test_the_message_after_a_refused_one_is_sent(box, talk):
 
 
 def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
-    with talk(box.program("trap", f"touch {box.path}/started\n")) as running:
+    with talk(box.write_program("trap", f"touch {box.path}/started\n")) as running:
         running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         running.line_with(b'"hook_callback"')
         running.say(control("stop", "interrupt"))

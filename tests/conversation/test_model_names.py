@@ -169,7 +169,7 @@ def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
 def test_a_frontend_is_told_the_names_that_are_mapped_and_the_vendors_own_list(box):
     """C3: the list is remembered from when a person asked; no vendor is started for it."""
     box.write_settings('[models]\nsonnet = "a/big"\n')
-    program = box.program("pi", "echo 'mock      m-1  128K     4.1K'\n")
+    program = box.write_program("pi", "echo 'mock      m-1  128K     4.1K'\n")
     vendor = {"SHIM_VENDOR": "pi", "SHIM_BIN": program}
 
     def models():
@@ -188,7 +188,7 @@ def test_a_frontend_is_told_the_names_that_are_mapped_and_the_vendors_own_list(b
 
     mapped = [("default", "The"), ("sonnet", "a/big")]
     assert models() == mapped
-    box.program(
+    box.write_program(
         "pi",
         "[ $1 = --version ] && echo 1.5.2\n[ $1 = --list-models ] && echo 'mock      m-1  128K     4K'\n",
     )

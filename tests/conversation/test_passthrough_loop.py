@@ -187,7 +187,7 @@ def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
 
 
 def test_what_the_child_says_on_stderr_is_passed_on(real_box, real_talk):
-    child = real_box.program(
+    child = real_box.write_program(
         "claude-standin", "echo 'a word of warning' >&2; exec cat >/dev/null\n"
     )
     with real_talk(child) as running:

@@ -24,7 +24,7 @@ def install(box, answer, name="qwen", script=""):
     `script`.
     """
     asked = f'if [ "$*" = --version ]; then echo x >> {box.path}/asked; {answer}; exit; fi\n'
-    return box.program(name, f"{asked}echo x >> {box.path}/started; {script or 'exit 3'}\n")
+    return box.write_program(name, f"{asked}echo x >> {box.path}/started; {script or 'exit 3'}\n")
 
 
 def has_started(box):
@@ -331,7 +331,7 @@ def test_a_version_line_is_found_between_other_lines(box, answer):
 
 def test_a_launcher_that_prints_its_own_version_is_not_recognised(box):
     install(box, "echo 0.24.4")
-    launcher = box.program("launcher", "echo launcher 7.1\n")
+    launcher = box.write_program("launcher", "echo launcher 7.1\n")
     box.write_settings(f'[vendors.qwen]\nlauncher = ["{launcher}"]\n')
     done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert done.cause == "refused" and "launcher 7.1" in done.result["errors"][0]

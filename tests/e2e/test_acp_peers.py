@@ -70,7 +70,7 @@ def peer(box: Box) -> StartAgent:
         folder = box.config.parent / "vendors"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "peer.toml").write_text(PROFILE.format(draft=str(draft).lower()))
-        child = box.program(
+        child = box.write_program(
             "peer", f'exec {program or f"{sys.executable} {PEERS}/agent.py"} "$@"\n'
         )
         environment = {

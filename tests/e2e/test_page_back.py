@@ -66,7 +66,7 @@ def halfway(hosting: Hosting, box: Box) -> Callable[[str], Gate]:
     def stand_still(kind: str) -> Gate:
         gate, code = box.create_gate(), box.path / "stands_still.py"
         code.write_text(STANDS_STILL.format(kind=kind, gate=gate.path))
-        hosting.environment["SHIM_BIN"] = box.program(
+        hosting.environment["SHIM_BIN"] = box.write_program(
             "demo-child", f'exec {sys.executable} -P {code} "$@"\n'
         )
         return gate

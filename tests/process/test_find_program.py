@@ -30,21 +30,21 @@ def find_vendor_program(box, name="qwen", cwd=None, settings=None, **environment
 
 def test_the_first_on_path_is_taken(box):
     first, second = box.path / "first", box.path / "second"
-    expected = box.program("qwen", "", folder=first)
-    box.program("qwen", "", folder=second)
+    expected = box.write_program("qwen", "", folder=first)
+    box.write_program("qwen", "", folder=second)
     assert find_vendor_program(box, PATH=f"/nowhere:{first}:{second}") == expected
 
 
 def test_a_program_of_several_names_is_found_under_the_first_that_is_there(box):
-    agent = box.program("agent", "")
+    agent = box.write_program("agent", "")
     assert find_vendor_program(box, "cursor") == agent
-    assert find_vendor_program(box, "cursor") != box.program("cursor-agent", "")
+    assert find_vendor_program(box, "cursor") != box.write_program("cursor-agent", "")
     assert find_vendor_program(box, "cursor").endswith("/cursor-agent")
 
 
 def test_a_file_that_cannot_be_run_is_passed_over(box):
     (box.bin / "qwen").write_text("data", encoding="utf-8")
-    expected = box.program("qwen", "", folder=box.path / "later")
+    expected = box.write_program("qwen", "", folder=box.path / "later")
     assert find_vendor_program(box, PATH=f"{box.bin}:{box.path}/later") == expected
 
 
@@ -59,7 +59,7 @@ def test_nothing_found_is_said_with_a_way_out(box):
 @pytest.mark.parametrize("by_setting", [True, False])
 @pytest.mark.parametrize("kind", ["absolute", "home", "bare"])
 def test_a_program_may_be_named(box, by_setting, kind):
-    path = box.program("my-qwen", "", folder=box.home if kind == "home" else box.bin)
+    path = box.write_program("my-qwen", "", folder=box.home if kind == "home" else box.bin)
     named = {"absolute": path, "home": "~/my-qwen", "bare": "my-qwen"}[kind]
     if by_setting:
         assert find_vendor_program(box, settings=VendorSettings(bin=named)) == path
@@ -83,13 +83,13 @@ def test_a_named_program_that_is_not_there_is_the_vendors_fault(box, named):
 
 
 def test_a_bare_name_is_not_looked_for_in_the_working_directory(box):
-    box.program("qwen", "", folder=box.cwd)
+    box.write_program("qwen", "", folder=box.cwd)
     with pytest.raises(VendorError):
         find_vendor_program(box, SHIM_BIN="qwen", PATH=f"{box.cwd}:.:")
 
 
 def test_the_home_directory_is_nobodys_checkout(box):
-    expected = box.program("qwen", "", folder=box.home / ".local" / "bin")
+    expected = box.write_program("qwen", "", folder=box.home / ".local" / "bin")
     path = f"{box.home}/.local/bin"
     assert find_vendor_program(box, cwd=box.home, PATH=path) == expected
     assert find_vendor_program(box, cwd=box.path, PATH=path) == expected
@@ -110,10 +110,10 @@ def test_only_absolute_entries_outside_of_the_working_directory_are_searched(box
 def test_our_own_file_gives_what_it_replaced(box):
     (box.bin / "claude").write_bytes(build_drop_in({}))
     (box.bin / "claude").chmod(0o755)
-    later = box.program("claude", "", folder=box.path / "later")
+    later = box.write_program("claude", "", folder=box.path / "later")
     path = f"{box.bin}:{box.path}/later"
     assert list(list_candidates("claude", box.environment(PATH=path), str(box.cwd))) == [later]
-    before = box.program("claude.before-shim", "")
+    before = box.write_program("claude.before-shim", "")
     assert list(list_candidates("claude", box.environment(PATH=path), str(box.cwd))) == [
         before,
         later,
@@ -121,7 +121,7 @@ def test_our_own_file_gives_what_it_replaced(box):
 
 
 def test_what_is_on_path_is_listed_by_vendor(box):
-    qwen, agent = box.program("qwen", ""), box.program("agent", "")
+    qwen, agent = box.write_program("qwen", ""), box.write_program("agent", "")
     vendors = {name: get_adapter(name) for name in ("cursor", "demo", "pi", "qwen")}
     found = find_programs_on_path(vendors, box.environment(PATH=str(box.bin)), str(box.cwd))
     assert found == {"cursor": agent, "qwen": qwen}

@@ -74,7 +74,7 @@ def test_a_variable_that_misleads_python_is_the_vendors_alone(box, misleading):
     path, _ = put(box, installed={"vendor": "qwen"})
     noted = box.path / "noted"
     environment = box.environment(
-        SHIM_BIN=box.program("vendor", f"env > {noted}\n"), PYTHONPATH=None
+        SHIM_BIN=box.write_program("vendor", f"env > {noted}\n"), PYTHONPATH=None
     )
     for said in (dict.fromkeys(misleading, "/elsewhere"), {}):
         subprocess.run(
@@ -166,7 +166,7 @@ def test_ours_is_replaced_without_a_word(box):
 
 
 def test_what_is_not_ours_is_left_alone(box):
-    box.program("claude", "echo real\n")
+    box.write_program("claude", "echo real\n")
     with pytest.raises(FrontendError, match="is not ours") as refused:
         put(box)
     assert "--to" in refused.value.hint
@@ -174,7 +174,7 @@ def test_what_is_not_ours_is_left_alone(box):
 
 
 def test_with_force_it_is_kept_and_comes_back(box):
-    box.program("claude", "echo real\n")
+    box.write_program("claude", "echo real\n")
     path, kept = put(box, force=True)
     assert kept == f"{path}.before-shim"
     assert "echo real" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
@@ -186,15 +186,15 @@ def test_with_force_it_is_kept_and_comes_back(box):
 
 
 def test_installing_again_with_force_does_not_keep_ours_as_the_real_one(box):
-    box.program("claude", "echo real\n")
+    box.write_program("claude", "echo real\n")
     put(box, force=True)
     assert put(box, force=True)[1] is None
     assert "echo real" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
 
 
 def test_what_was_kept_before_is_never_overwritten(box):
-    box.program("claude", "echo second\n")
-    box.program("claude.before-shim", "echo first\n")
+    box.write_program("claude", "echo second\n")
+    box.write_program("claude.before-shim", "echo first\n")
     with pytest.raises(FrontendError, match="exists already"):
         put(box, force=True)
     assert "first" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
@@ -237,7 +237,7 @@ def test_a_link_in_the_place_of_our_temporary_file_is_not_followed(box):
 @pytest.mark.parametrize("there", ["nothing", "another program"])
 def test_only_our_own_file_is_removed(box, there):
     if there != "nothing":
-        box.program("claude", "echo real\n")
+        box.write_program("claude", "echo real\n")
     path = str(box.bin / "claude")
     assert uninstall_drop_in(str(box.bin), "claude") == UninstallResult(path, was_drop_in=False)
     assert os.path.exists(path) is (there != "nothing")
@@ -262,8 +262,8 @@ def test_it_may_be_called_yume_cli(box):
 
 def test_what_the_path_finds_first_is_said(box):
     first, second = box.path / "first", box.bin
-    box.program("claude", "", folder=first)
-    box.program("claude", "", folder=second)
+    box.write_program("claude", "", folder=first)
+    box.write_program("claude", "", folder=second)
     (box.path / "empty").mkdir()
     assert find_first_on_path("claude", f"{box.path}/empty:{first}:{second}") == str(
         first / "claude"

@@ -17,7 +17,7 @@ def probe(box):
     def make(script="echo 'usage: --session-id ID'\n", *, environment=None, launcher=()):
         path = box.bin / "program"
         if script is not None:
-            box.program("program", f'echo "$@" >> {box.path}/asked\n{script}')
+            box.write_program("program", f'echo "$@" >> {box.path}/asked\n{script}')
         return ProgramProbe(
             [*launcher, str(path)], environment or box.environment(), box.environment(FROM="child")
         )
@@ -88,7 +88,7 @@ def test_one_that_could_not_answer_in_time_is_asked_again_another_day(box, monke
     """
     gate = box.path / "ready"
     script = f"[ -e {gate} ] && echo '--new' && exit; exec sleep 30\n"
-    path = box.program("program", script)
+    path = box.write_program("program", script)
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.2)
     assert not ProgramProbe([path], box.environment(), box.environment()).accepts_flag("--new")
     gate.touch()
@@ -216,7 +216,9 @@ def test_what_a_program_leaves_behind_is_not_waited_for(box, monkeypatch):
     """An updater in the background holds its stdout for as long as it likes; then it goes too."""
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 30)
     lifeline = box.create_lifeline()
-    path = box.program("program", f"echo 1.2.3; (exec 3> {lifeline.path}; exec sleep 300) &\n")
+    path = box.write_program(
+        "program", f"echo 1.2.3; (exec 3> {lifeline.path}; exec sleep 300) &\n"
+    )
     assert ProgramProbe([path], box.environment(), box.environment()).ask_version(HOW) == "1.2.3"
     assert lifeline.never_or_gone()
 

@@ -333,7 +333,9 @@ def test_a_child_obeys_an_interrupt_though_we_inherited_it_as_ignored(box):
     hear of one.
     """
     lifeline = box.create_lifeline()
-    child = box.program("vendor", f"exec {sys.executable} -I -S -c '{ASKS}' {lifeline.path}\n")
+    child = box.write_program(
+        "vendor", f"exec {sys.executable} -I -S -c '{ASKS}' {lifeline.path}\n"
+    )
     ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     with box.running(*ASK, environment=environment, preexec_fn=ignore) as running:
@@ -389,7 +391,7 @@ def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
     """
     lifeline = box.create_lifeline()
     server = f"exec 9>{lifeline.path}; echo daemon $$ >&9; exec sleep 60 0<&- 1>&- 2>&-"
-    child = box.program("vendor", f"(setsid sh -c '{server}' &)\nexec sleep 60\n")
+    child = box.write_program("vendor", f"(setsid sh -c '{server}' &)\nexec sleep 60\n")
     with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
         lifeline.wait_for("daemon")
         running.signal(signal.SIGTERM)
@@ -447,7 +449,7 @@ def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
     )
     environment = {
         "SHIM_VENDOR": "demo",
-        "SHIM_BIN": box.program("standin", f"exec cat {path}\n"),
+        "SHIM_BIN": box.write_program("standin", f"exec cat {path}\n"),
     } | NO_CACHE
     with box.running(*ASK, environment=environment, preexec_fn=small_files(size)) as running:
         done = running.finish()
@@ -471,7 +473,10 @@ def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(b
         format_ndjson(START | {"session": "own"}, CALL, back, build_text_event("Hello."), END),
         encoding="utf-8",
     )
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("standin", f"exec cat {path}\n")}
+    environment = {
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": box.write_program("standin", f"exec cat {path}\n"),
+    }
     box.state.parent.mkdir(parents=True)
     if kind == "a file":
         box.state.write_text("", encoding="utf-8")
@@ -573,7 +578,7 @@ def test_a_copy_that_cannot_be_made_does_not_cost_the_original(local_box, capfd,
     )
     monkeypatch.setattr(spill.SpillFolder, "store_text", full)
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setenv("SHIM_BIN", local_box.program("standin", f"exec cat {path}\n"))
+    monkeypatch.setenv("SHIM_BIN", local_box.write_program("standin", f"exec cat {path}\n"))
     assert dropin.main(list(ASK), {}) == 0
     check_turns(capfd.readouterr().out.encode(), False)
 

@@ -141,7 +141,7 @@ def test_a_turn_imports_nothing_for_people(box, look):
 def test_a_vendors_program_is_started_before_anything_is_loaded_that_its_launch_does_not_need(
     box, look, vendor
 ):
-    program = box.program("standin", f"{TELL_VERSION}head -c 1 > /dev/null\n")
+    program = box.write_program("standin", f"{TELL_VERSION}head -c 1 > /dev/null\n")
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": program}
     arguments = (*ASK, "--output-format", "text")
     box.run_claude(
@@ -214,7 +214,7 @@ READERS = {
 
 @pytest.mark.parametrize("vendor", READERS)
 def test_a_child_that_stays_is_started_before_what_reads_it_is_loaded(box, look, vendor):
-    program = box.program("standin", "head -c 1 > /dev/null\n")
+    program = box.write_program("standin", "head -c 1 > /dev/null\n")
     asks = ("--permission-prompt-tool", "stdio", "--output-format", "stream-json", "--verbose")
     modules = look(
         "claude", *ASK, *asks, wrapper=AT_THE_START, SHIM_VENDOR=vendor, SHIM_BIN=program

@@ -114,7 +114,7 @@ def test_one_large_line_is_whole_in_lines_that_are_short(box, name):
     path = box.path / "stream"
     with path.open("wb") as file:
         file.writelines(LINES[name](1))
-    fake = box.program("fake", f"exec cat {path}\n")
+    fake = box.write_program("fake", f"exec cat {path}\n")
     done = box.run_claude(*ASK, SHIM_VENDOR=name.partition("-")[0], SHIM_BIN=fake)
     check_turns(done.stdout + b'{"type":"message_stop"}\n' * (done.terminator is None), False)
     assert max(map(len, done.stdout.split(b"\n"))) <= 100_000
@@ -134,7 +134,7 @@ def test_a_text_of_five_megabytes_is_whole(box):
     with path.open("wb") as file:
         file.writelines(LINES["pi"](5))
     done = box.run_claude(
-        *ASK, SHIM_VENDOR="pi", SHIM_BIN=box.program("fake", f"exec cat {path}\n")
+        *ASK, SHIM_VENDOR="pi", SHIM_BIN=box.write_program("fake", f"exec cat {path}\n")
     )
     blocks = [line["message"]["content"][0] for line in done.lines if line["type"] == "assistant"]
     assert sum(len(block["text"]) for block in blocks) == 5_000_000

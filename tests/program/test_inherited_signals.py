@@ -99,7 +99,7 @@ def test_the_exit_status_of_a_vendor_is_known_below_such_a_parent(box, parent):
     """If the kernel reaps our children, the exit status is lost, and a failed vendor looks
     successful.
     """
-    vendor = box.program("vendor", f"cat {box.path}/answer\nexit 3\n")
+    vendor = box.write_program("vendor", f"cat {box.path}/answer\nexit 3\n")
     (box.path / "answer").write_text(ANSWER, encoding="utf-8")
     done = run(box, *ASK, parent=parent, SHIM_VENDOR="demo", SHIM_BIN=vendor)
     assert done.returncode == 1 and "exited with code 3" in done.stdout, done
@@ -137,7 +137,7 @@ def test_a_vendor_has_default_handlers_and_no_blocked_signals(box, parent):
         f"grep -E '^Sig(Blk|Ign)' /proc/self/status > {box.path}/signals\ncat {box.path}/answer\n"
     )
     (box.path / "answer").write_text(ANSWER, encoding="utf-8")
-    vendor = box.program("vendor", script)
+    vendor = box.write_program("vendor", script)
     done = run(box, *ASK, parent=parent, SHIM_VENDOR="demo", SHIM_BIN=vendor)
     assert (done.returncode, done.stderr, done.stdout.count('"type":"result"')) == (0, "", 1)
     sets = [int(line.split()[1], 16) for line in (box.path / "signals").read_text().splitlines()]

@@ -74,7 +74,7 @@ def claude(local_box, monkeypatch):
     refused.
     """
     for name in STAND_INS:
-        local_box.program(name, "exit 1\n")
+        local_box.write_program(name, "exit 1\n")
     local_box.write_settings("[vendors.codex]\ntrust = true\n")
 
     def run(column: str, words: Sequence[str], calls: Sequence[Call]) -> set[Call] | None:

@@ -215,7 +215,7 @@ def test_an_id_in_a_state_file_that_somebody_changed_is_not_used(box):
 )
 def test_a_program_in_the_working_directory_is_not_found(box, entry):
     for folder in (box.cwd, box.cwd / "bin"):
-        box.program("qwen", f"touch {box.path}/pwned\n", folder=folder)
+        box.write_program("qwen", f"touch {box.path}/pwned\n", folder=folder)
     link = box.path / "link"
     link.symlink_to(box.cwd / "bin")
     path = entry.format(cwd=box.cwd, link=link)
@@ -225,7 +225,7 @@ def test_a_program_in_the_working_directory_is_not_found(box, entry):
 
 
 def test_a_launcher_in_the_working_directory_is_not_found_either(box):
-    box.program("ssh", f"touch {box.path}/pwned\n", folder=box.cwd)
+    box.write_program("ssh", f"touch {box.path}/pwned\n", folder=box.cwd)
     box.write_settings('[vendors.demo]\nlauncher = ["ssh", "box"]\n')
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", PATH=f".:{box.cwd}:/nowhere")
     assert (done.status, done.cause) == (1, "not_found")
@@ -237,7 +237,7 @@ def test_a_launcher_in_the_working_directory_is_not_found_either(box):
 
 
 def test_a_relative_path_in_a_setting_is_refused(box):
-    box.program("evil", f"touch {box.path}/pwned\n", folder=box.cwd)
+    box.write_program("evil", f"touch {box.path}/pwned\n", folder=box.cwd)
     done = box.run_claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN="./evil")
     assert (done.status, done.cause) == (1, "refused")
     assert not (box.path / "pwned").exists()
@@ -446,7 +446,7 @@ def test_a_line_glued_to_tool_output_is_not_believed(box, forged, vendor):
     stream.write_bytes(
         before + b"total 4 drwxr-xr-x " + json.dumps(forged).encode() + b"\n" + after
     )
-    standin = box.program("standin", f"exec cat {stream}\n")
+    standin = box.write_program("standin", f"exec cat {stream}\n")
     done = box.run_claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=standin)
     assert done.status == 0
     assert b"pwned" not in done.stdout.replace(b'"first":', b"")
@@ -475,7 +475,7 @@ def test_a_forged_result_does_not_make_a_turn_that_was_cut_a_success(box, vendor
         + json.dumps(FORGED_RESULT | {"success": True}).encode()
         + b"\n"
     )
-    standin = box.program("standin", f"exec cat {stream}\n")
+    standin = box.write_program("standin", f"exec cat {stream}\n")
     done = box.run_claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=standin)
     assert done.status == 1
     assert done.cause == "truncated"
@@ -563,7 +563,7 @@ def test_what_never_ends_is_bounded(box, hostile):
         encoding="utf-8",
     )
     done = box.run_claude(
-        *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.program("standin", f"exec cat {stream}\n")
+        *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.write_program("standin", f"exec cat {stream}\n")
     )
     (turn,) = check_turns(done.stdout, False)
     shim = result_of(turn)["shim"]
@@ -606,7 +606,7 @@ def test_what_a_person_watches_obeys_nothing(box):
 
 
 def test_an_error_obeys_nothing(box):
-    fake = box.program("fake", f"printf '{ESCAPES}' >&2; exit 1\n")
+    fake = box.write_program("fake", f"printf '{ESCAPES}' >&2; exit 1\n")
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     visible(done.result["errors"][0])
     refused = box.run_claude("-p", "hi", f"--shim-vendor={ESCAPES}")
@@ -617,7 +617,7 @@ def test_an_error_obeys_nothing(box):
 
 def test_the_list_of_vendors_obeys_nothing(box):
     folder = box.path / "bin \x1b[31m\u202e"
-    box.program("qwen", f"printf '1.2.3 {ESCAPES}'\n", folder=folder)
+    box.write_program("qwen", f"printf '1.2.3 {ESCAPES}'\n", folder=folder)
     done = box.shim(
         "vendors", environment=box.environment(PATH=f"{folder}:/usr/bin:/bin", COLUMNS="300")
     )
@@ -683,7 +683,7 @@ def test_a_vendor_is_told_the_folder_that_it_is_started_in(box, vendor):
 
 def install_over_claude(box):
     """Our file in the place of a `claude` that was there before."""
-    real = box.program(
+    real = box.write_program(
         "claude.before-shim", f"touch {box.path}/real; exec cat {_fixture('claude/2.1.327-text')}\n"
     )
     ours = box.bin / "claude"
@@ -837,7 +837,7 @@ def test_a_secret_in_a_name_an_id_or_a_folder_is_said_nowhere_where_all_is_redac
 
 def test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted(box):
     script = f"echo 'fatal: {GITHUB}' >&2; printf '{KEY}' | tr ' ' '\\n' >&2; exit 3\n"
-    demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("leaky", script)}
+    demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.write_program("leaky", script)}
     done = box.run_claude(*ASK, SHIM_REDACT="all", **demo)
     assert (done.status, done.cause) == (1, "exit_code")
     assert not secret_in(done.stdout + done.stderr.encode())
@@ -969,7 +969,7 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
     words = box.path / "lines"
     words.write_text(lines, encoding="utf-8")
     script = f"{TELL_VERSION}read -r go; echo '{GITHUB}' >&2; cat {words}; exec cat >/dev/null\n"
-    fake = box.program("claude-standin", script)
+    fake = box.write_program("claude-standin", script)
     environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": fake}
     for redact in ("casts", "all"):
         options = {"stdin": subprocess.PIPE, "environment": environment | {"SHIM_REDACT": redact}}

@@ -25,7 +25,9 @@ U = "11111111-2222-4333-8444-555555555555"
 
 def install_heron(box):
     tell_version = 'if [ "$*" = --version ]; then echo heron 3.1; exit; fi\n'
-    box.program("heron", f'{tell_version}exec {" ".join(build_stand_in_command("heron"))} "$@"\n')
+    box.write_program(
+        "heron", f'{tell_version}exec {" ".join(build_stand_in_command("heron"))} "$@"\n'
+    )
     folder = box.config.parent / "vendors"
     folder.mkdir(parents=True)
     shutil.copy(PROFILES / "heron.toml", folder)

@@ -166,7 +166,7 @@ def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts)
 def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, monkeypatch):
     monkeypatch.setattr(probe, "PROBE_TIMEOUT_S", 30)
     said = box.path / "said"
-    program = box.program(
+    program = box.write_program(
         "own-pi", f'echo "$@" >> {said}; [ "$1" = --version ] && echo 0.87.1; exit 0\n'
     )
     ask(program, vendor="pi")
@@ -702,7 +702,7 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
     out, complaint = box.path / "out", box.path / "complaint"
     out.write_text(format_ndjson(*events, END), encoding="utf-8")
     complaint.write_text(stderr, encoding="utf-8")
-    child = box.program("vendor", f"cat >/dev/null; cat {complaint} >&2; exec cat {out}\n")
+    child = box.write_program("vendor", f"cat >/dev/null; cat {complaint} >&2; exec cat {out}\n")
     log = box.path / "log"
     environment = {
         "SHIM_LOG": f"debug:{log}",

@@ -219,7 +219,7 @@ def test_a_prompt_in_a_file_is_ours_alone_and_goes_with_the_child(box):
     )
     recorded = box.path / "heard"
     script = f'path=$4; ls -l "$path" > {recorded}; cat "$path" >> {recorded}; echo "$path $CAGE" >> {recorded}\n'
-    box.program("parrot", script + f"cat <<'END'\n{NIGHT}END\n")
+    box.write_program("parrot", script + f"cat <<'END'\n{NIGHT}END\n")
     done = box.run_claude(*ASK, SHIM_VENDOR="parrot", CAGE="open")
     assert done.result["result"] == "Only seeds."
     mode, heard = recorded.read_text().splitlines()
@@ -230,7 +230,7 @@ def test_a_prompt_in_a_file_is_ours_alone_and_goes_with_the_child(box):
 def test_a_prompt_in_a_file_goes_too_when_nobody_is_there_to_read_it(box):
     file = PARROT.replace('via = "arg"', 'via = "file"').replace("prompt_argument", "prompt_file")
     write(box, file.replace('"{prompt}"', '"--tune", "{prompt_file}"'))
-    path = box.program("parrot", "")
+    path = box.write_program("parrot", "")
     Path(path).write_text("#!/nowhere/at/all\n")
     done = box.run_claude(*ASK, SHIM_VENDOR="parrot")
     assert done.result["is_error"] and list(box.state.rglob("*.txt")) == []
@@ -244,7 +244,7 @@ def test_what_a_child_reads_whose_prompt_is_an_argument(box, stdin, is_pipe):
 printf '{{"type":"squawk","sound":"%s"}}\\n' $word
 echo '{end}'
 """
-    box.program("parrot", script)
+    box.write_program("parrot", script)
     done = box.run_claude("-p", "say something", *ASK[2:], SHIM_VENDOR="parrot")
     assert done.result["result"] == ("yes" if is_pipe else "no")
 

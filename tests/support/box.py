@@ -367,7 +367,7 @@ class Box:
         self.config.parent.mkdir(parents=True, exist_ok=True)
         self.config.write_text(toml, encoding="utf-8")
 
-    def program(self, name: str, script: str, *, folder: Path | None = None) -> str:
+    def write_program(self, name: str, script: str, *, folder: Path | None = None) -> str:
         """An executable shell script on the box's PATH; its path."""
         path = (folder or self.bin) / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -377,7 +377,7 @@ class Box:
 
     def prints(self, name: str, case: str) -> str:
         """A program that prints a fixture's bytes, whatever it is asked; its path."""
-        return self.program(
+        return self.write_program(
             name, f"{TELL_VERSION}exec cat {ROOT / 'fixtures' / case / 'vendor.ndjson'}\n"
         )
 
@@ -391,7 +391,7 @@ class Box:
         script = (
             f'{TELL_VERSION}exec {" ".join(build_stand_in_command("fake_child"))} {plan} "$@"\n'
         )
-        return self.program(name or f"fake{self._count}", script)
+        return self.write_program(name or f"fake{self._count}", script)
 
     def create_fake_sequence(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
         """A program that does another plan each time it is started, the last one from then on; its
@@ -410,7 +410,7 @@ class Box:
             shift
             exec "$program" "$@"
         """
-        return self.program(name or f"fakes{self._count}", script)
+        return self.write_program(name or f"fakes{self._count}", script)
 
     def demo(self, pace: float = 0.0) -> str:
         """The program of the demo vendor, whose pauses, three seconds in all, are `pace` of what
@@ -418,7 +418,7 @@ class Box:
         """
         play = "from shim.commands.turn import demo_child as it"
         code = f"{play}; it.PAUSE *= {pace}; it.THOUGHT *= {pace}; it.main()"
-        return self.program("demo-child", f'exec {sys.executable} -P -c "{code}" "$@"\n')
+        return self.write_program("demo-child", f'exec {sys.executable} -P -c "{code}" "$@"\n')
 
     def create_gate(self) -> Gate:
         """A new gate."""

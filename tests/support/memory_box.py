@@ -389,7 +389,7 @@ class MemoryBox(Box):
         Return its path.
         """
         self._count += 1
-        path = self.program(
+        path = self.write_program(
             name or f"fake{self._count}", "echo 'this program is in memory' >&2; exit 1\n"
         )
         self._plans[path] = list(plans)

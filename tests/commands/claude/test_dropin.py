@@ -41,7 +41,7 @@ def demo(box):
 
 def run_refused_turn(box, *words, **environment):
     """A turn that must not start: the stand-in of every vendor would leave a file."""
-    trap = box.program("trap", f"touch {box.path}/started\n")
+    trap = box.write_program("trap", f"touch {box.path}/started\n")
     done = box.run_claude(*words, **({"SHIM_BIN": trap} | environment))
     assert not (box.path / "started").exists(), "a vendor was started"
     return done
@@ -120,7 +120,7 @@ def test_an_error_is_exit_1_in_every_format(box, words):
 
 @pytest.mark.parametrize("number", [9, 15])
 def test_a_vendor_that_is_killed_is_exit_1(box, number):
-    standin = box.program("standin", f"kill -{number} $$\n")
+    standin = box.write_program("standin", f"kill -{number} $$\n")
     done = box.run_claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN=standin)
     assert (done.status, done.cause) == (1, "signal")
 
@@ -197,7 +197,7 @@ def test_every_json_format_says_why_it_cannot_start(box, words):
 
 
 def test_without_a_vendor_the_hint_lists_the_programs_on_path(box):
-    box.program("pi", "exit 0\n")
+    box.write_program("pi", "exit 0\n")
     done = run_refused_turn(box, *ASK)
     assert (done.status, done.cause) == (1, "refused")
     assert f"pi ({box.bin}/pi)" in done.stderr
@@ -220,7 +220,7 @@ def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(
     """In this process: only the refusal matters, and it is the same code."""
     from shim.commands.claude.dropin import main
 
-    trap = local_box.program("trap", f"touch {local_box.path}/started\n")
+    trap = local_box.write_program("trap", f"touch {local_box.path}/started\n")
     os.environ["SHIM_BIN"] = trap
     try:
         status = main([*ASK, "--permission-mode", mode, "--shim-vendor", vendor], {})
@@ -530,7 +530,7 @@ def test_help_lists_claudes_flags_and_starts_nothing(box):
 
 def test_a_session_goes_on_under_the_vendors_own_id(box):
     """F5: cake has ids of its own and no flag for ours; the store maps one to the other."""
-    box.program(
+    box.write_program(
         "cake",
         f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
     )
@@ -548,7 +548,7 @@ def test_a_session_goes_on_under_the_vendors_own_id(box):
 
 def test_a_session_that_was_forked_has_an_id_of_its_own(box):
     """F5"""
-    box.program(
+    box.write_program(
         "cake",
         f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
     )
@@ -571,7 +571,7 @@ def test_a_vendor_that_cannot_fork_says_so(box):
 
 def test_the_last_session_of_the_directory_goes_on_with_the_vendor_that_made_it(box):
     """F5"""
-    box.program(
+    box.write_program(
         "cake",
         f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
     )
@@ -583,7 +583,7 @@ def test_the_last_session_of_the_directory_goes_on_with_the_vendor_that_made_it(
 
 def test_where_no_session_was_held_continue_begins_one(box):
     """F5"""
-    box.program(
+    box.write_program(
         "cake",
         f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
     )
@@ -759,7 +759,7 @@ def test_what_the_settings_add_to_a_launch_is_added(box, demo):
 
 
 def test_a_launcher_stands_in_front_of_the_program(box, demo):
-    launcher = box.program("launcher", f'echo "$@" > {box.path}/launched; exec "$@"\n')
+    launcher = box.write_program("launcher", f'echo "$@" > {box.path}/launched; exec "$@"\n')
     box.write_settings(f'[vendors.demo]\nlauncher = ["{launcher}"]\n')
     assert box.run_claude("-p", "hi", **demo).status == 0
     assert (box.path / "launched").read_text(encoding="utf-8").strip() == demo["SHIM_BIN"]
@@ -768,10 +768,10 @@ def test_a_launcher_stands_in_front_of_the_program(box, demo):
 @pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
 def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_machine(box, mode):
     """Without its policy file gemini lets its model leave a mode, and says nothing (test_bundled)."""
-    launcher = box.program(
+    launcher = box.write_program(
         "launcher", f"shift; {TELL_VERSION}echo started > {box.path}/launched; exit 3\n"
     )
-    gemini = box.program("gemini", "exit 3\n")
+    gemini = box.write_program("gemini", "exit 3\n")
     box.write_settings(f'[vendors.gemini]\nbin = "{gemini}"\nlauncher = ["{launcher}"]\n')
     done = box.run_claude(*ASK, "--permission-mode", mode, SHIM_VENDOR="gemini")
     assert done.status == 1 and done.result["is_error"]
@@ -786,7 +786,7 @@ def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
     """
     policies, gemini = (
         box.path / "policies",
-        box.program("gemini", f"{TELL_VERSION}echo started > {box.path}/started; exit 3\n"),
+        box.write_program("gemini", f"{TELL_VERSION}echo started > {box.path}/started; exit 3\n"),
     )
     policies.mkdir()
     box.write_settings(f'[vendors.own]\nbin = "{gemini}"\n')
@@ -812,7 +812,7 @@ def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, 
     """codex leaves our hook out, and says nothing, where its administrator allows managed hooks
     alone.
     """
-    codex = box.program("codex", f"{TELL_VERSION}echo started > {box.path}/started; exit 3\n")
+    codex = box.write_program("codex", f"{TELL_VERSION}echo started > {box.path}/started; exit 3\n")
     file = box.path / "requirements.toml"
     box.write_settings(f'[vendors.own]\nbin = "{codex}"\n')
     vendors = box.config.parent / "vendors"

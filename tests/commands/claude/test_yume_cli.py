@@ -329,7 +329,7 @@ def test_yumes_modes_are_claudes(box, mode, meant):
 
 
 def test_r10_a_vendor_that_is_not_logged_in_is_a_system_error(box):
-    child = box.program(
+    child = box.write_program(
         "cursor-agent",
         "echo \"Error: Authentication required. Please run 'agent login'\" >&2\nexit 1\n",
     )
@@ -432,7 +432,7 @@ def test_r11_claudes_dialect_asks_for_nothing_again(box):
 
 def test_r11_a_vendor_that_cannot_start_again_says_so(box):
     path = box.path / "once"
-    child = box.program(
+    child = box.write_program(
         "once", f"[ -e {path} ] && exit 9\ntouch {path}\nprintf '%s' '{HALF}'\nchmod -x $0\n"
     )
     (turn,) = check_flat(start(box, "--prompt", "hello", child=child).stdout)

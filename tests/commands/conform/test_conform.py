@@ -512,7 +512,7 @@ def test_all_runs_that_are_made_are_fewer_than_the_bound(valid_observations):
 
 
 def program(box, script):
-    return [box.program("claude", script)]
+    return [box.write_program("claude", script)]
 
 
 def check_command(command, patience=0.1, **options):
@@ -714,7 +714,7 @@ def test_how_it_is_started_is_a_choice(run_conform, frontend, made):
 def test_what_is_asked_is_a_choice(shim, local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_outputs, conform_runs.run_ends])
     seen = local_box.path / "seen"
-    command = local_box.program("claude", f'printf "%s\n" "$@" >> {seen}; exit 1\n')
+    command = local_box.write_program("claude", f'printf "%s\n" "$@" >> {seen}; exit 1\n')
     shim(
         "conform",
         "--prompt",
@@ -742,7 +742,7 @@ def test_a_wrong_call_is_exit_2(box, words):
 
 def test_ctrl_c_ends_what_runs(box):
     lifeline = box.create_lifeline()
-    command = box.program(
+    command = box.write_program(
         "claude",
         f"exec 9>{lifeline.path}; echo up $$ >&9; trap '' INT; while :; do sleep 30; done\n",
     )

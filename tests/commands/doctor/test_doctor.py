@@ -76,7 +76,7 @@ def get_finding(report, words, vendor=None):
 def test_every_vendors_version_is_read_in_its_own_form_and_known_to_be_tested(
     machine, doctor, program
 ):
-    machine.program(program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}'\n")
+    machine.write_program(program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}'\n")
     name = "cursor" if program == "cursor-agent" else program
     status, report = doctor(name)
     (row,) = report["vendors"]
@@ -86,7 +86,7 @@ def test_every_vendors_version_is_read_in_its_own_form_and_known_to_be_tested(
 
 def test_a_version_that_was_not_tested_is_said_and_is_no_failure(machine, doctor):
     for version, place in (("0.999.1", "newer"), ("0.1.1", "older")):
-        machine.program("codex", f"echo codex-cli {version}\n")
+        machine.write_program("codex", f"echo codex-cli {version}\n")
         status, report = doctor("codex")
         assert status == 0
         assert (
@@ -101,7 +101,7 @@ def test_a_version_that_was_not_tested_is_said_and_is_no_failure(machine, doctor
 
 def test_it_asks_anew_what_was_remembered_and_remembers_the_answer(machine, doctor, shim):
     asked = machine.path / "asked"
-    machine.program("qwen", f'[ "$*" = --version ] && echo x >> {asked}; echo 0.24.4\n')
+    machine.write_program("qwen", f'[ "$*" = --version ] && echo x >> {asked}; echo 0.24.4\n')
     shim("vendors")
     shim("vendors")
     assert asked.read_text() == "x\n"
@@ -114,7 +114,7 @@ def test_it_asks_anew_what_was_remembered_and_remembers_the_answer(machine, doct
 def test_it_starts_no_turn(machine, doctor):
     log = machine.path / "log"
     for name in ("qwen", "codex", "pi"):
-        machine.program(name, f'echo "$@" >> {log}; echo {SAYS[name]}\n')
+        machine.write_program(name, f'echo "$@" >> {log}; echo {SAYS[name]}\n')
     doctor()
     questions = {
         " ".join(get_adapter(name).cli.login_probe.args) for name in ("qwen", "codex", "pi")
@@ -142,7 +142,7 @@ def test_a_program_that_does_not_say_its_version_is_told_of(
 ):
     if "sleep" in script:
         monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.2)
-    machine.program("pi", script)
+    machine.write_program("pi", script)
     status, report = doctor("pi")
     assert get_finding(report, said_of_it, "pi")[0] == ("problem" if fails else "warning")
     assert status == int(fails)
@@ -151,7 +151,7 @@ def test_a_program_that_does_not_say_its_version_is_told_of(
 def test_who_has_patience_waits_longer(machine, doctor, monkeypatch):
     """Some programs need seconds to say who they are."""
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.1)
-    machine.program("gemini", "sleep 0.5; echo 0.61.0\n")
+    machine.write_program("gemini", "sleep 0.5; echo 0.61.0\n")
     assert (
         "--wait 20" in get_finding(doctor("gemini")[1], "it did not answer in 0.1 s", "gemini")[1]
     )
@@ -163,7 +163,7 @@ def test_a_program_that_is_not_there_fails_for_who_asked_for_it(machine, doctor)
     assert status == 1 and not report["works"]
     level, text = get_finding(report, "no program called codex was found on PATH", "codex")
     assert level == "problem" and "[vendors.codex] bin" in text
-    machine.program("qwen", "echo 0.24.4\n")
+    machine.write_program("qwen", "echo 0.24.4\n")
     machine.write_settings('vendor = "qwen"\n')
     status, report = doctor()
     assert status == 0 and get_finding(report, "no program called codex", "codex")[0] == "note"
@@ -199,7 +199,7 @@ def test_a_script_whose_interpreter_is_missing_is_not_even_asked(machine, doctor
 def test_a_program_for_one_run_is_that_of_who_answers_and_of_nobody_else(
     machine, doctor, monkeypatch
 ):
-    path = machine.program("other-qwen", "echo 0.24.4\n", folder=machine.path / "elsewhere")
+    path = machine.write_program("other-qwen", "echo 0.24.4\n", folder=machine.path / "elsewhere")
     monkeypatch.setenv("SHIM_BIN", path)
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     status, report = doctor()
@@ -207,14 +207,14 @@ def test_a_program_for_one_run_is_that_of_who_answers_and_of_nobody_else(
     assert {row["name"]: row["program"] for row in report["vendors"] if row["program"]} == {
         "demo": "bundled", "qwen": path,
     }  # fmt: skip
-    machine.program("codex", "echo 0.169.0\n")
+    machine.write_program("codex", "echo 0.169.0\n")
     monkeypatch.setenv("SHIM_VENDOR", "qwen,codex")
     programs = {row["name"]: row["program"] for row in doctor()[1]["vendors"]}
     assert (programs["qwen"], programs["codex"]) == (path, f"{machine.bin}/codex")
 
 
 def test_a_launcher_that_is_missing_is_named(machine, doctor):
-    machine.program("qwen", "echo 0.24.4\n")
+    machine.write_program("qwen", "echo 0.24.4\n")
     machine.write_settings('[vendors.qwen]\nlauncher = ["no-such-launcher", "box"]\n')
     status, report = doctor("qwen")
     assert status == 1
@@ -226,7 +226,7 @@ def test_a_launcher_that_is_missing_is_named(machine, doctor):
 def test_a_program_in_the_working_directory_is_not_taken_and_that_is_said(
     machine, doctor, monkeypatch
 ):
-    machine.program("qwen", "echo 0.24.4\n", folder=machine.cwd / "bin")
+    machine.write_program("qwen", "echo 0.24.4\n", folder=machine.cwd / "bin")
     monkeypatch.setenv("PATH", f"{machine.cwd}/bin:.")
     status, report = doctor("qwen")
     assert status == 1
@@ -244,7 +244,7 @@ def test_a_program_in_the_working_directory_is_not_taken_and_that_is_said(
 
 def test_who_asks_nobody_is_said_in_plain_words(machine, doctor):
     for name in ("kilo", "qwen"):
-        machine.program(name, f"echo {SAYS[name]}\n")
+        machine.write_program(name, f"echo {SAYS[name]}\n")
     _, report = doctor()
     assert (
         get_finding(
@@ -256,7 +256,7 @@ def test_who_asks_nobody_is_said_in_plain_words(machine, doctor):
 
 
 def test_a_trust_gate_is_said_with_what_would_open_it(machine, doctor):
-    machine.program("codex", "echo codex-cli 0.169.0\n")
+    machine.write_program("codex", "echo codex-cli 0.169.0\n")
     level, text = get_finding(
         doctor("codex")[1], "it decides by itself which folders it trusts", "codex"
     )
@@ -270,7 +270,7 @@ def test_a_trust_gate_is_said_with_what_would_open_it(machine, doctor):
 
 
 def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
-    machine.program("opencode", "echo 1.18.33\n")
+    machine.write_program("opencode", "echo 1.18.33\n")
     assert get_finding(doctor("opencode")[1], "run `opencode auth login`", "opencode")[0] == "note"
 
 
@@ -303,7 +303,7 @@ def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
 def test_a_missing_login_is_found_where_asking_for_it_is_free(
     machine, doctor, program, answer, level, words
 ):
-    machine.program(
+    machine.write_program(
         program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}' || printf '{answer}\\n'\n"
     )
     status, report = doctor(program)
@@ -312,7 +312,7 @@ def test_a_missing_login_is_found_where_asking_for_it_is_free(
 
 
 def test_a_login_that_cannot_be_asked_for_is_no_check_that_passed(machine, doctor):
-    machine.program("qwen", '[ "$*" = --version ] && echo 0.24.4 || exit 7\n')
+    machine.write_program("qwen", '[ "$*" = --version ] && echo 0.24.4 || exit 7\n')
     level, text = get_finding(
         doctor("qwen")[1], "whether it is logged in shows when it runs", "qwen"
     )
@@ -335,7 +335,7 @@ def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(
     folder = machine.path / "casts"
     monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
     environment = machine.environment(SHIM_VENDOR="pi", SHIM_RECORD=f"{folder}/")
-    machine.program(
+    machine.write_program(
         "pi",
         "[ $1 = --version ] && echo 1.5.2 && exit; echo 'Error: no API key found' >&2; exit 1\n",
     )
@@ -357,7 +357,7 @@ def recordings(machine, monkeypatch):
     folder = machine.path / "casts"
     folder.mkdir()
     monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
-    machine.program("pi", "[ $1 = --version ] && echo 1.5.2; exit 1\n")
+    machine.write_program("pi", "[ $1 = --version ] && echo 1.5.2; exit 1\n")
     return folder
 
 
@@ -405,7 +405,7 @@ def test_only_the_newest_recordings_are_read(recordings, doctor, monkeypatch, li
     ],
 )
 def test_a_mistake_in_the_settings_must_be_fixed(machine, doctor, settings, words):
-    machine.program("qwen", "echo 0.24.4\n")
+    machine.write_program("qwen", "echo 0.24.4\n")
     machine.write_settings(settings)
     status, report = doctor()
     assert status == 1 and get_finding(report, words)[0] == "problem"
@@ -413,7 +413,7 @@ def test_a_mistake_in_the_settings_must_be_fixed(machine, doctor, settings, word
 
 def test_what_would_refuse_a_turn_is_found_by_what_a_turn_does(machine, doctor):
     """Claude's own settings, which deny a tool that pi cannot be told of, and a mistake in them."""
-    machine.program("pi", f"echo {SAYS['pi']}\n")
+    machine.write_program("pi", f"echo {SAYS['pi']}\n")
     assert doctor("pi")[0] == 0
     (machine.home / ".claude").mkdir()
     (machine.home / ".claude" / "settings.json").write_text("{", encoding="utf-8")
@@ -443,8 +443,8 @@ def test_no_mark_of_a_good_check_stands_before_a_mistake_in_the_settings(machine
 
 
 def test_an_installed_claude_that_does_not_start_must_be_fixed(machine, doctor):
-    file = machine.program("claude", "")
-    machine.program("broken", "echo 'no such thing' >&2; exit 3\n")
+    file = machine.write_program("claude", "")
+    machine.write_program("broken", "echo 'no such thing' >&2; exit 3\n")
     whole = build_drop_in({}).decode()
     old = shlex.split(whole.rpartition("\nexec ")[2])[0]
     Path(file).write_text(whole.replace(old, str(machine.bin / "broken")), encoding="utf-8")
@@ -454,7 +454,7 @@ def test_an_installed_claude_that_does_not_start_must_be_fixed(machine, doctor):
 
 
 def test_a_variant_that_there_is_not_is_told_of(machine, doctor):
-    machine.program("acai", "echo acai 0.1.0\n")
+    machine.write_program("acai", "echo acai 0.1.0\n")
     machine.write_settings('[vendors.acai]\nvariant = "x"')
     assert (
         "auto, instruct, stream-json"
@@ -472,12 +472,12 @@ def test_a_users_profile_that_is_wrong_is_named_and_the_others_are_looked_at(mac
     assert status == 1 and get_finding(report, "parrot.toml:")[0] == "problem"
     assert {row["name"] for row in report["vendors"]} == set(VENDORS) - {"parrot"}
     assert doctor("parrot")[0] == 1
-    machine.program("qwen", "echo 0.24.4\n")
+    machine.write_program("qwen", "echo 0.24.4\n")
     assert doctor("qwen")[0] == 0, "who asks for another vendor has nothing to do with it"
 
 
 def test_a_state_directory_that_others_may_enter_must_be_fixed(machine, doctor):
-    machine.program("qwen", "echo 0.24.4\n")
+    machine.write_program("qwen", "echo 0.24.4\n")
     machine.state.mkdir(parents=True)
     machine.state.chmod(0o755)
     status, report = doctor("qwen")
@@ -504,7 +504,7 @@ def test_a_good_state_directory_is_left_as_it_was(machine, doctor):
 
 def test_which_claude_the_path_finds_is_said(machine, doctor):
     assert get_finding(doctor()[1], "PATH finds no claude")[0] == "note"
-    other = machine.program("claude", "echo '2.1.327 (Claude Code)'\n")
+    other = machine.write_program("claude", "echo '2.1.327 (Claude Code)'\n")
     assert get_finding(doctor()[1], f"PATH finds {other}, which is not ours")[0] == "note"
     (machine.bin / "claude").write_bytes(build_drop_in({"vendor": "demo", "record": "/a folder"}))
     (machine.bin / "claude").chmod(0o755)
@@ -543,14 +543,14 @@ def test_a_machine_without_any_vendor_says_what_to_do(machine, doctor):
 
 
 def test_vendors_of_which_none_is_chosen_are_listed(machine, doctor):
-    machine.program("qwen", "echo 0.24.4\n")
+    machine.write_program("qwen", "echo 0.24.4\n")
     status, report = doctor()
     level, text = get_finding(report, "no vendor is chosen; found: qwen")
     assert (status, level) == (0, "warning") and "shim install --vendor qwen" in text
 
 
 def test_who_is_chosen_has_to_work(machine, doctor, monkeypatch):
-    machine.program("qwen", "echo 0.24.4\n")
+    machine.write_program("qwen", "echo 0.24.4\n")
     machine.write_settings('vendor = "pi"\n')
     assert doctor()[0] == 1
     machine.write_settings('vendor = ["pi", "qwen"]\n')
@@ -572,7 +572,7 @@ def test_who_is_chosen_has_to_work(machine, doctor, monkeypatch):
 
 
 def test_a_person_gets_marks_and_what_to_do(machine, shim):
-    machine.program("codex", "echo codex-cli 0.999.0\n")
+    machine.write_program("codex", "echo codex-cli 0.999.0\n")
     status, printed, _ = shim("doctor")
     text = printed.decode()
     assert status == 0 and "\x1b" not in text, "piped is plain"
@@ -594,7 +594,7 @@ def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(
         monkeypatch.setenv("FORCE_COLOR", "1")
     (machine.path / "evil").write_text(f"1.2{BAD}.3\n", encoding="utf-8")
     for name, code in (("codex", 0), ("pi", 127)):
-        machine.program(name, f"cat {machine.path}/evil; exit {code}\n")
+        machine.write_program(name, f"cat {machine.path}/evil; exit {code}\n")
     folder = machine.path / "casts"
     folder.mkdir()
     (folder / "evil.cast").write_bytes(failed_login(BAD))

@@ -265,7 +265,9 @@ def test_vendor_claude_is_the_file_that_was_replaced(box, bundled_claude):
 
 def test_a_program_of_the_settings_goes_before_the_file_that_was_replaced(box, bundled_claude):
     install_into(str(bundled_claude), {"vendor": "claude"})
-    mine = box.program("mine", """echo '{"type":"result","subtype":"success","result":"mine"}'\n""")
+    mine = box.write_program(
+        "mine", """echo '{"type":"result","subtype":"success","result":"mine"}'\n"""
+    )
     box.write_settings(f'[vendors.claude]\nbin = "{mine}"\n')
     assert b"mine" in run([str(bundled_claude), *ASK], box).stdout
 

@@ -26,7 +26,7 @@ def run_explain(box):
 
     def explain(*arguments, status=0, **environment):
         marker = box.path / "started"
-        program = box.program("program", f"touch {marker}\n")
+        program = box.write_program("program", f"touch {marker}\n")
         before = files(box)
         done = box.shim(
             "explain",
@@ -175,7 +175,7 @@ def test_of_a_list_each_vendor_that_is_passed_over_is_named(box, run_explain):
 
 
 def test_the_dropin_says_it_as_text_and_starts_nothing(box):
-    program = box.program("program", f"touch {box.path}/started\n")
+    program = box.write_program("program", f"touch {box.path}/started\n")
     flags = ("-p", "do it", "--session-id", U, "--shim-explain")
     done = box.run_claude(
         *flags, SHIM_BIN=program, SHIM_VENDOR="pi", SHIM_RECORD=f"{box.path}/casts/"

@@ -112,7 +112,7 @@ def test_the_next_vendor_answers_where_one_is_not_there(several):
 
 
 def test_the_next_vendor_answers_where_one_cannot_be_executed(real_several):
-    broken = real_several.box.program("ant", "")
+    broken = real_several.box.write_program("ant", "")
     real_several.box.path.joinpath("bin/ant").write_text(
         "#!/nowhere/interpreter\n", encoding="utf-8"
     )
@@ -382,7 +382,7 @@ def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(real_several)
 
 def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(real_several):
     real_several.settings("pi", "bee")
-    real_several.box.program("pi", "exit 0\n")
+    real_several.box.write_program("pi", "exit 0\n")
     real_several.answers("bee")
     words = "start", "--prompt", "hi", "--permission-mode", "interactive"
     done = real_several.box.shim("yume-cli", *words, environment=real_several.box.environment())
@@ -640,7 +640,7 @@ def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, tal
 
 def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
     real_several.settings("claude", "bee")
-    real_several.box.program(
+    real_several.box.write_program(
         "claude", f'exec {" ".join(build_stand_in_command("fake_claude"))} "$@"\n'
     )
     done = converse(real_several, user("one"), user("two"))

@@ -158,7 +158,7 @@ def test_one_message_goes_the_way_that_gives_text_in_pieces_if_no_less_runs_ther
 def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_before(
     box, help_text, speaks
 ):
-    program = box.program("gemini", f"#!/bin/sh\necho '{help_text}'\n")
+    program = box.write_program("gemini", f"#!/bin/sh\necho '{help_text}'\n")
     box.write_settings(f'[vendors.gemini]\nbin = "{program}"\n')
     for vendor in json.loads(box.shim("vendors", "--json").stdout):
         if vendor["name"] == "gemini":
@@ -171,7 +171,7 @@ def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_befo
 
 
 def test_a_frontend_that_wants_to_be_asked_gets_no_version_that_asks_nobody(box):
-    program = box.program("opencode", "#!/bin/sh\necho 'usage: opencode run'\n")
+    program = box.write_program("opencode", "#!/bin/sh\necho 'usage: opencode run'\n")
     box.write_settings(f'[vendors.opencode]\nbin = "{program}"\n')
     box.shim("vendors", "--json")
     done = box.run_claude(
