@@ -105,7 +105,7 @@ def test_a_file_is_translated(shim, recording):
 
 def test_stdin_is_translated(box):
     for words in ((), ("-",)):
-        done = box.shim("translate", "demo", *words, stdin=ANSWER.encode())
+        done = box.run_shim("translate", "demo", *words, stdin=ANSWER.encode())
         assert done.status == 0
         check_turns(done.stdout, False)
 
@@ -543,7 +543,7 @@ def test_a_folder_that_is_none_is_a_sentence_and_no_traceback(shim, local_box):
 
 
 def test_run_draws_a_turn_and_exits_as_it_did(box):
-    good = box.shim(
+    good = box.run_shim(
         "run",
         "-v",
         "demo",
@@ -552,7 +552,7 @@ def test_run_draws_a_turn_and_exits_as_it_did(box):
     )
     assert good.status == 0
     assert "Hello." in good.stdout.decode() and "done · " in good.stdout.decode()
-    bad = box.shim(
+    bad = box.run_shim(
         "run",
         "-v",
         "demo",
@@ -569,13 +569,15 @@ def test_run_takes_a_prompt_that_begins_with_a_dash(box):
         ["record", str(box.recording)],
         ["out", format_ndjson(START, build_text_event("x"), END)],
     )
-    done = box.shim("run", "-v", "demo", "--", "--yolo", environment=box.environment(SHIM_BIN=fake))
+    done = box.run_shim(
+        "run", "-v", "demo", "--", "--yolo", environment=box.environment(SHIM_BIN=fake)
+    )
     assert done.status == 0
     assert box.read_record()["stdin"] == "--yolo"
 
 
 def test_run_without_a_vendor_says_how_to_choose_one(box):
-    done = box.shim("run", "hi", environment=box.environment())
+    done = box.run_shim("run", "hi", environment=box.environment())
     assert done.status == 1
     assert "SHIM_VENDOR" in done.stderr
 
@@ -622,6 +624,6 @@ def test_the_error_says_why_a_state_folder_cannot_be_created(box):
     }
     assert box.run_claude(*ASK, **environment).status == 0
     for words in (("doctor",), ("bridge", "token"), ("claude", "--bg", "hi")):
-        done = box.shim(*words, environment=box.environment(**environment))
+        done = box.run_shim(*words, environment=box.environment(**environment))
         said = done.stdout.decode() + done.stderr
         assert "Not a directory" in said and "chmod 700" not in said, (words, said)

@@ -374,9 +374,9 @@ def test_explain_says_what_a_turn_would_be_refused_for(box):
     box.run_claude(*ASK, SHIM_VENDOR="qwen")
     words = ("explain", "--json", "--", "-p", "x", "--permission-mode")
     environment = box.environment(SHIM_VENDOR="qwen")
-    plan = json.loads(box.shim(*words, "plan", environment=environment).stdout)
+    plan = json.loads(box.run_shim(*words, "plan", environment=environment).stdout)
     assert "wrapper 3.1" in plan["refused"] and "trust_version" in plan["refused"]
-    default = json.loads(box.shim(*words, "default", environment=environment).stdout)
+    default = json.loads(box.run_shim(*words, "default", environment=environment).stdout)
     assert (
         default["refused"] is None
         and default["unattended"]
@@ -388,7 +388,7 @@ def test_explain_starts_nothing_to_learn_a_version(box):
     install(box, WRAPPER)
     environment = box.environment(SHIM_VENDOR="qwen")
     report = json.loads(
-        box.shim("explain", "--json", "--", "-p", "x", environment=environment).stdout
+        box.run_shim("explain", "--json", "--", "-p", "x", environment=environment).stdout
     )
     assert count_version_calls(box) == 0 and "not remembered" in report["version_note"]
 
@@ -396,7 +396,7 @@ def test_explain_starts_nothing_to_learn_a_version(box):
 def test_the_list_of_vendors_says_that_a_version_promises_nothing(box):
     install(box, WRAPPER)
     (row,) = (
-        row for row in json.loads(box.shim("vendors", "--json").stdout) if row["name"] == "qwen"
+        row for row in json.loads(box.run_shim("vendors", "--json").stdout) if row["name"] == "qwen"
     )
     assert row["unattended"] is True and row["talks"] is False and "wrapper 3.1" in row["distrust"]
 
@@ -406,7 +406,7 @@ def test_explain_does_not_call_an_unrecognised_version_forgotten(box):
     box.run_claude(*ASK, SHIM_VENDOR="qwen")
     for mode in ("plan", "default"):
         words = ("explain", "--", "-p", "x", "--permission-mode", mode)
-        text = box.shim(*words, environment=box.environment(SHIM_VENDOR="qwen")).stdout
+        text = box.run_shim(*words, environment=box.environment(SHIM_VENDOR="qwen")).stdout
         text = text if isinstance(text, str) else text.decode()
         assert "qwen (its version is not recognised)" in text and "not remembered" not in text
 
@@ -414,7 +414,7 @@ def test_explain_does_not_call_an_unrecognised_version_forgotten(box):
 @pytest.mark.parametrize("answer", [WRAPPER, "echo 1.24.4"])
 def test_the_doctor_reports_a_version_that_promises_nothing_once(box, answer):
     install(box, answer)
-    report = json.loads(box.shim("doctor", "qwen", "--json").stdout)["vendors"][0]
+    report = json.loads(box.run_shim("doctor", "qwen", "--json").stdout)["vendors"][0]
     texts = [finding["text"] for finding in report["findings"] if "version" in finding["text"]]
     assert len(texts) == 1 and "qwen" in texts[0] and "refused" in texts[0]
 
@@ -459,7 +459,7 @@ def test_the_hint_says_what_runs_with_any_version(box):
 
 def test_the_doctor_says_it_too_and_what_to_do(box):
     install(box, WRAPPER)
-    report = json.loads(box.shim("doctor", "qwen", "--json").stdout)["vendors"][0]
+    report = json.loads(box.run_shim("doctor", "qwen", "--json").stdout)["vendors"][0]
     fixes = [finding["fix"] for finding in report["findings"] if finding["level"] == "warning"]
     assert report["unattended"] and any(
         "[vendors.qwen] trust_version = true" in fix for fix in fixes
@@ -494,9 +494,9 @@ def test_a_version_that_ran_a_denied_call_is_not_trusted_until_doctor_runs(box):
     assert second.cause == "refused" and "ran a call of Bash" in second.result["errors"][0]
     assert "shim doctor qwen" in second.result["errors"][0]
     assert "ran a call of Bash that was denied" in " ".join(
-        box.shim("doctor", "qwen").stdout.decode().split()
+        box.run_shim("doctor", "qwen").stdout.decode().split()
     )
-    assert "denied" not in box.shim("doctor", "qwen").stdout.decode()
+    assert "denied" not in box.run_shim("doctor", "qwen").stdout.decode()
     assert converse(box, *PLAN).cause != "refused"
 
 

@@ -43,13 +43,13 @@ def test_the_guard_against_endless_recursion_has_both_names(box, fake):
 
 
 def test_the_installed_file_and_the_commands_for_people_read_the_second_name_too(box, fake):
-    assert box.shim("install", "--to", str(box.bin), "--vendor", "pi").status == 0
+    assert box.run_shim("install", "--to", str(box.bin), "--vendor", "pi").status == 0
     environment = {"HOME": str(box.path / "home"), "PATH": os.defpath, "CLAUDE_SHIM_VENDOR": "demo"}
     environment["CLAUDE_SHIM_BIN"] = fake
     done = subprocess.run([Path(box.bin) / "claude", *ASK], env=environment, cwd=box.cwd, capture_output=True,
                           stdin=subprocess.DEVNULL, timeout=30, check=False)  # fmt: skip
     assert json.loads(done.stdout.splitlines()[0])["shim"]["vendor"] == "demo"
-    told = box.shim(
+    told = box.run_shim(
         "doctor", environment=box.environment(SHIM_VENDOR=None, CLAUDE_SHIM_VENDOR="nobody")
     )
     assert "nobody" in told.stdout.decode()

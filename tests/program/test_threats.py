@@ -598,7 +598,7 @@ def test_what_a_person_watches_obeys_nothing(box):
             format_ndjson(*events, call, output, build_text_event("[red]not markup[/red]"), END),
         ]
     )
-    done = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=fake))
+    done = box.run_shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=fake))
     assert done.status == 0
     visible(done.stdout.decode())
     assert b"\\x1b]52;c;ZXZpbA==\\x07" in done.stdout
@@ -611,14 +611,14 @@ def test_an_error_obeys_nothing(box):
     visible(done.result["errors"][0])
     refused = box.run_claude("-p", "hi", f"--shim-vendor={ESCAPES}")
     visible(refused.stderr)
-    drawn = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=fake))
+    drawn = box.run_shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=fake))
     visible(drawn.stdout.decode())
 
 
 def test_the_list_of_vendors_obeys_nothing(box):
     folder = box.path / "bin \x1b[31m\u202e"
     box.write_program("qwen", f"printf '1.2.3 {ESCAPES}'\n", folder=folder)
-    done = box.shim(
+    done = box.run_shim(
         "vendors", environment=box.environment(PATH=f"{folder}:/usr/bin:/bin", COLUMNS="300")
     )
     assert done.status == 0

@@ -31,7 +31,7 @@ def install_heron(box):
     folder = box.config.parent / "vendors"
     folder.mkdir(parents=True)
     shutil.copy(PROFILES / "heron.toml", folder)
-    done = box.shim("install", "--vendor", "heron", "--to", str(box.path / "drop-in"))
+    done = box.run_shim("install", "--vendor", "heron", "--to", str(box.path / "drop-in"))
     assert done.status == 0, done.stderr
     assert "asks nobody" in done.stdout.decode() + done.stderr
 
@@ -60,7 +60,7 @@ class Heron:
         # without the program, and without "$@"
         installed = shlex.split(command)[len(ALONE) + 1 : -1]
         environment = self.box.environment(HERON_LOG=str(self.log), **environment)
-        return self.box.shim(*installed, *words, environment=environment, stdin=input_)
+        return self.box.run_shim(*installed, *words, environment=environment, stdin=input_)
 
     def alone(self, *words):
         """The same, by the installed file itself."""
@@ -246,7 +246,7 @@ def test_yume_has_a_turn_of_it(heron):
     words = "init think think text call result call failed text usage result message_stop"
     assert " ".join(word.split()[0] for word in short(turn)) == words
     words = "--provider", "heron", "--prompt", "look around"
-    done = heron.box.shim("yume-cli", "start", *words, environment=heron.box.environment())
+    done = heron.box.run_shim("yume-cli", "start", *words, environment=heron.box.environment())
     (again,) = check_flat(done.stdout)
     assert done.status == 0 and short(again) == short(turn)
 
@@ -254,23 +254,23 @@ def test_yume_has_a_turn_of_it(heron):
 def test_its_recording_plays(heron):
     cast = str(heron.box.path / "run.cast")
     done = heron.claude("-p", "look around", *STREAM, SHIM_RECORD=cast)
-    assert heron.box.shim("replay", "--check", cast).status == 0
+    assert heron.box.run_shim("replay", "--check", cast).status == 0
     again = heron.claude("-p", "look around", *STREAM, SHIM_VENDOR=f"replay:{cast}")
     assert brief(again.lines) == brief(done.lines) == LOOKED
     assert again.init["shim"]["vendor"] == "heron" and len(heron.read_starts()) == 1
-    assert "One is there." in heron.box.shim("show", cast).stdout.decode()
+    assert "One is there." in heron.box.run_shim("show", cast).stdout.decode()
 
 
 def test_what_it_printed_is_translated(heron):
     said = subprocess.run(
         [heron.box.bin / "heron", "fly", "--", "look"], capture_output=True, check=True
     ).stdout
-    done = heron.box.shim("translate", "heron", stdin=said)
+    done = heron.box.run_shim("translate", "heron", stdin=said)
     assert brief(done.lines) == LOOKED
 
 
 def test_the_tables_know_it(heron):
-    rows = json.loads(heron.box.shim("vendors", "--json").stdout)
+    rows = json.loads(heron.box.run_shim("vendors", "--json").stdout)
     (row,) = (row for row in rows if row["name"] == "heron")
     assert row["program"] == str(heron.box.bin / "heron") and row["unattended"]
     assert row["modes"] == ["default", "plan", "bypassPermissions"] and "resume" in row["can"]
@@ -293,7 +293,7 @@ def test_what_a_real_one_printed_is_translated(box, name):
     words = "--stable-ids", "--exit", str(facts["exit"]), "--stderr", str(stderr)
     for partial in (False, True):
         more = ["--partial"] if partial else []
-        done = box.shim(
+        done = box.run_shim(
             "translate", "grok", *words, *more, stdin=(GROK / name / "vendor.ndjson").read_bytes()
         )
         check_turns(done.stdout, partial)

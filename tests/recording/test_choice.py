@@ -129,7 +129,7 @@ def test_yume_plays_whatever_its_provider_is(box):
         "--session-id",
         "tab-1",
     ]
-    done = box.shim("yume-cli", *words, "--prompt", "a", environment=environment)
+    done = box.run_shim("yume-cli", *words, "--prompt", "a", environment=environment)
     assert done.status == 0 and b'"type":"result"' in done.stdout
 
 

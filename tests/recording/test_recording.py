@@ -370,7 +370,7 @@ def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, words):
     )
     arguments = ("start", "--provider", "demo", *words)
     said = b"" if words else b'{"type":"user","content":"hi"}\n'
-    done = box.shim("yume-cli", *arguments, environment=environment, stdin=said)
+    done = box.run_shim("yume-cli", *arguments, environment=environment, stdin=said)
     (cast,) = casts()
     assert (cast.header.dialect, cast.header.argv, cast.header.redact) == ("yume", arguments, "all")
     assert (cast.stream("O"), cast.stream("i"), cast.stream("o")) == (
@@ -383,7 +383,7 @@ def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, words):
 def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
     environment = box.environment(SHIM_BIN=box.create_fake(["read"]), SHIM_RECORD=f"{folder}/")
     words = ("start", "--provider", "qwen", "--api-base", "ftp://x", "--prompt", "hi")
-    done = box.shim("yume-cli", *words, environment=environment)
+    done = box.run_shim("yume-cli", *words, environment=environment)
     (cast,) = casts()
     assert (
         done.status == 1
@@ -436,7 +436,7 @@ def test_first_that_says_where_the_flag_the_environment_the_installation_the_set
     baked = ["--installed", f"record={tmp_path / 'baked'}/", "claude", *ASK]
 
     def run(*words, **environment):
-        box.shim(
+        box.run_shim(
             *words, environment=box.environment(SHIM_VENDOR="demo", SHIM_BIN=child, **environment)
         )
         found = {path for path in tmp_path.glob("*/") if path.is_dir() and any(path.glob("*.cast"))}

@@ -30,7 +30,7 @@ def write_recording(box: Box, data: bytes, name: str = "session.cast") -> str:
 
 def play(box: Box, data: bytes, *words: str, stdin: bytes = b"") -> Done:
     """`shim replay CAST --speed 0`, to its end."""
-    return box.shim("replay", write_recording(box, data), "--speed", "0", *words, stdin=stdin)
+    return box.run_shim("replay", write_recording(box, data), "--speed", "0", *words, stdin=stdin)
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -72,7 +72,7 @@ def test_a_child_that_was_not_there_is_a_sentence_too(box):
 
 def test_a_pipe_in_the_place_of_a_cast_is_not_waited_for(box):
     os.mkfifo(box.path / "pipe")
-    done = box.shim("replay", str(box.path / "pipe"))
+    done = box.run_shim("replay", str(box.path / "pipe"))
     assert done.status == 1 and "not a regular file" in done.stderr
 
 
@@ -192,9 +192,9 @@ def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recordin
     done = box.run_claude("-p", *STREAM, "hi")
     assert done.status == 1 and "SHIM_VENDOR or --shim-vendor only" in done.stderr
     box.write_settings("")
-    done = box.shim("--installed", f"vendor=replay:{path}", "claude", "-p", *STREAM, "hi")
+    done = box.run_shim("--installed", f"vendor=replay:{path}", "claude", "-p", *STREAM, "hi")
     assert done.status == 1 and "SHIM_VENDOR or --shim-vendor only" in done.stderr
-    assert box.shim("install", "--vendor", f"replay:{path}").status == 1
+    assert box.run_shim("install", "--vendor", f"replay:{path}").status == 1
 
 
 def test_our_own_flag_names_one_and_stands_above_the_environment(box):

@@ -119,7 +119,7 @@ def test_a_run_with_a_permission_is_recorded_again(box):
         found = take_recording(box)
         assert streams(found) == streams(data)
         data = found
-    done = box.shim("replay", write_recording(box, data), "--check")
+    done = box.run_shim("replay", write_recording(box, data), "--check")
     assert done.status == 0, done.stdout
 
 
@@ -147,7 +147,7 @@ def test_a_run_that_was_interrupted_is_recorded_again(box):
         found = take_recording(box)
         assert not data or streams(found) == streams(data)
         data = found
-    done = box.shim("replay", write_recording(box, data), "--check")
+    done = box.run_shim("replay", write_recording(box, data), "--check")
     assert done.status == 0, done.stdout
 
 
@@ -165,7 +165,7 @@ def test_a_run_that_a_signal_ended_is_the_same_today(box):
         done = running.finish()
     assert done.result["shim"]["cause"] == "interrupted"
     path = write_recording(box, take_recording(box))
-    done = box.shim("replay", path, "--check")
+    done = box.run_shim("replay", path, "--check")
     assert done.status == 0, done.stdout
 
 
@@ -181,7 +181,7 @@ def test_a_recording_without_its_secrets_is_found_and_is_the_same_today(box):
     )
     second = box.run_claude(*words, SHIM_VENDOR=f"replay:{into}", SHIM_REPLAY_SPEED="0")
     assert second.result["result"] == first.result["result"] != ""
-    done = box.shim("replay", str(into), "--check")
+    done = box.run_shim("replay", str(into), "--check")
     assert done.status == 0, done.stdout
 
 
@@ -208,5 +208,5 @@ def test_yumes_run_with_an_approval_is_the_same_today(box):
         running.read_until(b'"content":"second"')
         running.hang_up()
     path = write_recording(box, take_recording(box), "yume.cast")
-    done = box.shim("replay", path, "--check")
+    done = box.run_shim("replay", path, "--check")
     assert done.status == 0, done.stdout

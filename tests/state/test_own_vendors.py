@@ -270,7 +270,7 @@ def test_a_mode_that_it_does_not_name_is_refused(box):
 
 def test_the_drop_ins_tables_know_it(box):
     write(box)
-    rows = json.loads(box.shim("vendors", "--json").stdout)
+    rows = json.loads(box.run_shim("vendors", "--json").stdout)
     (row,) = (row for row in rows if row["name"] == "parrot")
     assert (
         row["modes"] == ["default", "bypassPermissions"]
@@ -281,7 +281,7 @@ def test_the_drop_ins_tables_know_it(box):
 
 def test_a_saved_stream_of_it_is_translated(box):
     write(box)
-    done = box.shim("translate", "parrot", "--stable-ids", stdin=NIGHT.encode())
+    done = box.run_shim("translate", "parrot", "--stable-ids", stdin=NIGHT.encode())
     assert brief(done.lines)[-2:] == ["end:success Only seeds.", "."]
 
 
@@ -298,7 +298,7 @@ def test_a_wrong_profile_is_refused_with_file_line_and_key(box):
 
 def test_a_wrong_profile_is_told_of_and_the_other_vendors_are_shown(box):
     path = write(box, PARROT.replace("schema = 1", "schema = 9"))
-    done = box.shim("vendors", "--json")
+    done = box.run_shim("vendors", "--json")
     names = [row["name"] for row in json.loads(done.stdout)]
     assert done.status == 0 and "parrot" not in names and "qwen" in names
     assert f"{path}:2: schema is 9, it must be 1" in done.stderr

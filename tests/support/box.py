@@ -439,7 +439,7 @@ class Box:
     def recording(self) -> Path:
         return self.path / "recording.json"
 
-    def shim(
+    def run_shim(
         self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: bytes = b""
     ) -> Done:
         """`shim ARGUMENTS`, to its end."""
@@ -448,7 +448,7 @@ class Box:
 
     def run_claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
         """`shim claude ARGUMENTS`, to its end."""
-        return self.shim(
+        return self.run_shim(
             "claude", *arguments, environment=self.environment(**environment), stdin=stdin
         )
 

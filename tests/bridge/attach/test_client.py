@@ -568,7 +568,7 @@ def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(hosting_box):
         "--cwd",
         str(hosting_box.box.cwd),
     )
-    said = hosting_box.box.shim(
+    said = hosting_box.box.run_shim(
         *start, "--resume", one.session_id, "--prompt", "two", environment=hosting_box.variables
     )
     assert b"has no way to join" in said.stdout and hosting_box.now(one).is_running

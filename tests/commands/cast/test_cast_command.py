@@ -94,7 +94,7 @@ def test_a_folder_without_casts_is_an_error(shim, local_box):
 
 def test_a_pipe_in_a_folder_of_casts_does_not_hang_us(box, folder):
     os.mkfifo(folder / "pipe.cast")
-    assert b"pipe.cast" not in box.shim("cast", "verify", str(folder)).stdout
+    assert b"pipe.cast" not in box.run_shim("cast", "verify", str(folder)).stdout
 
 
 # -- redact ----------------------------------------------------------------------------------------
@@ -321,9 +321,9 @@ def test_a_run_that_was_recorded_is_cut_into_its_fixture(box, name):
     box.run_claude(
         "-p", "hi", *STREAM, *record, SHIM_VENDOR=one.vendor, SHIM_BIN=fake, SHIM_REDACT="none"
     )
-    assert box.shim("cast", "verify", str(path)).status == 0
+    assert box.run_shim("cast", "verify", str(path)).status == 0
     assert (
-        box.shim(
+        box.run_shim(
             "cast", "fixture", str(path), "--to", str(box.path), "--name", "cut", "--redact", "none"
         ).status
         == 0
@@ -347,7 +347,7 @@ def run_cast(request, box):
 
     def call(*arguments: str) -> tuple[int, str]:
         if request.param == "piped":
-            done = box.shim("cast", *arguments)
+            done = box.run_shim("cast", *arguments)
             said = done.stdout.decode() + done.stderr
         else:
             status, said = on_terminal(box, "cast", *arguments)
@@ -509,7 +509,7 @@ def test_a_recording_that_is_a_pipe_or_a_device_is_not_waited_for(box, words):
     os.mkfifo(box.cwd / "pipe")
     added = ("-o", "new.cast") if words[-1] == "redact" else ()
     for path in ("pipe", "/dev/zero"):
-        done = box.shim(*words, path, *added)
+        done = box.run_shim(*words, path, *added)
         assert done.status == (0 if words[-1] in ("list", "stats") else 1)
         assert any(
             reason in done.stdout.decode() + done.stderr
@@ -521,14 +521,14 @@ def test_an_unreadable_entry_of_a_folder_is_reported_and_left_out(box, folder):
     for damaged in "bc":
         (folder / f"{damaged}.cast").unlink()
     (folder / "loop.cast").symlink_to("loop.cast")
-    done = box.shim("cast", "verify", str(folder))
+    done = box.run_shim("cast", "verify", str(folder))
     assert (done.status, done.stderr) == (
         0,
         f"{folder}/loop.cast is left out: Too many levels of symbolic links\n",
     )
     assert "intact" in done.stdout.decode() and "loop" not in done.stdout.decode()
     for words in (("cast", "list"), ("cast", "stats"), ("show",)):
-        done = box.shim(*words, str(folder))
+        done = box.run_shim(*words, str(folder))
         assert done.status == 0 and done.stdout, done
     played = box.run_claude("-p", "hi", SHIM_VENDOR="replay", SHIM_REPLAY=str(folder))
     assert "Too many levels" not in played.stdout.decode()
@@ -537,12 +537,13 @@ def test_an_unreadable_entry_of_a_folder_is_reported_and_left_out(box, folder):
 def test_a_recording_with_a_byte_order_mark_is_read(box, folder):
     path, copy = folder / "a.cast", folder / "copy"
     path.write_bytes(b"\xef\xbb\xbf" + INTACT)
-    checked = box.shim("cast", "verify", str(path))
+    checked = box.run_shim("cast", "verify", str(path))
     assert (
         checked.status == 0 and b"intact" in checked.stdout and b"byte order mark" in checked.stdout
     )
-    assert box.shim("show", str(path)).status == 0
+    assert box.run_shim("show", str(path)).status == 0
     assert (
-        box.shim("cast", "redact", str(path), "-o", str(copy), "--text", "no such text").status == 0
+        box.run_shim("cast", "redact", str(path), "-o", str(copy), "--text", "no such text").status
+        == 0
     )
     assert copy.read_bytes().startswith(b'{"shimcast"')

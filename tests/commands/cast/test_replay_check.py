@@ -134,7 +134,7 @@ def test_yume_is_called_as_it_called(box, report):
     environment = box.environment(
         SHIM_VENDOR=f"replay:{write_recording(box, cast_of_case(PI))}", SHIM_REPLAY_SPEED="0"
     )
-    done = box.shim("yume-cli", *words, environment=environment)
+    done = box.run_shim("yume-cli", *words, environment=environment)
     _, records = read_cast(cast_of_case(PI))
     moments = [(one.time_s, one.code, one.data or one.fields) for one in records if one.code != "O"]
     facts = {"argv": words, "dialect": "yume", "cwd": str(box.cwd)}
@@ -255,7 +255,7 @@ def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box, report, hello
     write_recording(box, cast_of([(0.0, "O", b"{}\n")]), "all/3.cast")
     status, found = report(str(box.path / "all"))
     assert [row["outcome"] for row in found["casts"]] == ["ok", "failed", "skipped"] and status == 1
-    done = box.shim("replay", str(box.path / "home"), "--check")
+    done = box.run_shim("replay", str(box.path / "home"), "--check")
     assert done.status == 1 and "has no casts" in done.stderr
 
 

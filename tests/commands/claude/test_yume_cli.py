@@ -27,7 +27,7 @@ def start(box, *words, child=None, stdin=b"", **environment):
         or box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
     } | environment
     flags = () if "--provider" in words else ("--provider", "demo")
-    return box.shim(
+    return box.run_shim(
         "yume-cli", "start", *flags, *words, environment=box.environment(**environment), stdin=stdin
     )
 
@@ -793,7 +793,7 @@ def test_a_claude_that_was_installed_with_the_dialect_speaks_it(box):
 
 
 def test_translate_speaks_it_too(box):
-    done = box.shim(
+    done = box.run_shim(
         "translate", "pi", _fixture("pi/1.5.2-plain"), "--dialect", "yume", "--stable-ids"
     )
     with open(_fixture("pi/1.5.2-plain").replace("vendor.ndjson", "yume.ndjson"), "rb") as golden:
@@ -802,11 +802,11 @@ def test_translate_speaks_it_too(box):
 
 def test_what_is_drawn_for_a_person_does_not_depend_on_it(box):
     environment = box.environment(SHIM_DIALECT="yume", SHIM_BIN=box.create_fake(["out", ANSWER]))
-    assert b"Hello." in box.shim("run", "-v", "demo", "hi", environment=environment).stdout
+    assert b"Hello." in box.run_shim("run", "-v", "demo", "hi", environment=environment).stdout
 
 
 def test_help_says_the_flags(box):
-    done = box.shim("yume-cli", "--help")
+    done = box.run_shim("yume-cli", "--help")
     assert done.status == 0 and b"--permission-mode" in done.stdout
 
 

@@ -735,7 +735,7 @@ def test_what_is_asked_is_a_choice(shim, local_box, monkeypatch):
      ("--prompt", "", "--", "x"), ("--tool-prompt", "-x", "--", "x")],
 )  # fmt: skip
 def test_a_wrong_call_is_exit_2(box, words):
-    done = box.shim("conform", *words)
+    done = box.run_shim("conform", *words)
     assert (done.status, done.stdout) == (2, b"")
     assert "Traceback" not in done.stderr
 

@@ -339,7 +339,7 @@ def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(
         "pi",
         "[ $1 = --version ] && echo 1.5.2 && exit; echo 'Error: no API key found' >&2; exit 1\n",
     )
-    assert machine.shim("claude", "-p", "hi", *STREAM, environment=environment).cause == "auth"
+    assert machine.run_shim("claude", "-p", "hi", *STREAM, environment=environment).cause == "auth"
     (cast,) = folder.iterdir()
     os.utime(cast, ns=(1, 1))
     level, text = get_finding(

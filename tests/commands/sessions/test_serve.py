@@ -56,7 +56,7 @@ def get(address, token, **over):
 
 @needs_web
 def test_what_is_no_terminal_gets_the_address_without_a_token(box):
-    token = box.shim("bridge", "token").stdout.decode().strip()
+    token = box.run_shim("bridge", "token").stdout.decode().strip()
     with start_server(box.environment(), box.cwd) as process:
         try:
             address = process.stdout.readline().decode().strip()
@@ -72,7 +72,7 @@ def test_what_is_no_terminal_gets_the_address_without_a_token(box):
 @needs_web
 def test_over_tls_it_answers_under_its_name_and_for_nobody_who_does_not_trust_it(box, tmp_path):
     cert, key = certified("localhost", tmp_path)
-    token = box.shim("bridge", "token").stdout.decode().strip()
+    token = box.run_shim("bridge", "token").stdout.decode().strip()
     with start_server(
         box.environment(), box.cwd, "--name", "localhost", "--tls-cert", cert, "--tls-key", key
     ) as process:
@@ -113,7 +113,7 @@ def test_an_end_with_an_open_stream_is_quick_and_quiet(desk):
 
 @needs_web
 def test_a_terminal_gets_an_address_that_lets_in_and_has_no_token(box):
-    token = box.shim("bridge", "token").stdout.decode().strip()
+    token = box.run_shim("bridge", "token").stdout.decode().strip()
     words = [*SHIM, "bridge", "serve", "--http", "127.0.0.1:0"]
     with on_terminal(words, env=box.environment(), cwd=str(box.cwd), patience=PATIENCE) as terminal:
         drawn = terminal.until("Ctrl-C ends the server")
@@ -133,11 +133,11 @@ def test_a_terminal_gets_an_address_that_lets_in_and_has_no_token(box):
 
 def test_a_token_is_shown_and_replaced(box):
     shown = [
-        box.shim("bridge", "token", *words).stdout
+        box.run_shim("bridge", "token", *words).stdout
         for words in ((), (), ("--watch",), ("--new",), ())
     ]
     assert shown[0] == shown[1] != shown[2] and shown[3] == shown[4] != shown[0]
-    assert box.shim("bridge", "token", "--watch").stdout == shown[2]
+    assert box.run_shim("bridge", "token", "--watch").stdout == shown[2]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_token_is_shown_and_replaced(box):
 )
 @needs_web
 def test_what_cannot_be_served_is_refused_with_a_sentence_and_a_hint(box, words, said):
-    done = box.shim("bridge", "serve", *words)
+    done = box.run_shim("bridge", "serve", *words)
     assert (
         done.status == 1
         and said in done.stderr

@@ -28,7 +28,7 @@ def run_explain(box):
         marker = box.path / "started"
         program = box.write_program("program", f"touch {marker}\n")
         before = files(box)
-        done = box.shim(
+        done = box.run_shim(
             "explain",
             "--json",
             "--",
@@ -87,7 +87,7 @@ def test_the_place_that_names_the_vendor_is_said(
 
 
 def test_what_was_installed_is_used_by_the_command_too(box, run_explain):
-    assert box.shim("install", "--vendor", "qwen", "--to", str(box.bin)).status == 0
+    assert box.run_shim("install", "--vendor", "qwen", "--to", str(box.bin)).status == 0
     found = run_explain("-p", "x")
     assert (found["vendor"], found["named_by"]) == ("qwen", "`shim install`")
     assert found["settings"]["installed"]["vendor"] == "qwen"

@@ -232,7 +232,7 @@ def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
 
 
 def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
-    done = box.shim(
+    done = box.run_shim(
         "run", "-v", "qwen", "hi", environment=box.environment(SHIM_BIN=build_asking_child(box))
     )
     shown = done.stdout.decode()
@@ -246,12 +246,12 @@ def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
 def test_a_call_that_a_rule_denies_is_named_without_a_rule_that_would_not_help(box):
     environment = box.environment(SHIM_BIN=build_asking_child(box))
     box.write_settings('[tools]\ndeny = ["Bash(touch:*)"]\n')
-    shown = box.shim("run", "-v", "qwen", "hi", environment=environment).stdout.decode()
+    shown = box.run_shim("run", "-v", "qwen", "hi", environment=environment).stdout.decode()
     assert "Bash was denied: Bash(touch:*)" in shown and "to allow it" not in shown
 
 
 def test_a_rule_of_the_command_line_spares_the_question(box):
-    done = box.shim(
+    done = box.run_shim(
         "run",
         "-v",
         "qwen",
@@ -271,19 +271,19 @@ def test_the_installed_vendor_answers(box):
     child = box.create_fake(["read"], ["out", ANSWER])
     environment = box.environment(SHIM_BIN=child)
     assert (
-        box.shim(
+        box.run_shim(
             "install", "--vendor", "demo", "--to", str(box.bin), environment=environment
         ).status
         == 0
     )
-    done = box.shim("run", "hi", environment=environment)
+    done = box.run_shim("run", "hi", environment=environment)
     assert done.status == 0 and "Hello." in done.stdout.decode()
 
 
 def test_the_installed_vendor_answers_also_where_path_does_not_find_it(box):
     environment = box.environment(SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
-    assert box.shim("install", "--vendor", "demo", environment=environment).status == 0
-    assert box.shim("run", "hi", environment=environment).status == 0
+    assert box.run_shim("install", "--vendor", "demo", environment=environment).status == 0
+    assert box.run_shim("run", "hi", environment=environment).status == 0
 
 
 def test_a_session_goes_on(box):
@@ -291,26 +291,26 @@ def test_a_session_goes_on(box):
     environment = box.environment(
         SHIM_BIN=box.create_fake(["read"], ["record", str(box.recording)], ["out", answer])
     )
-    assert box.shim("run", "-v", "demo", "one", environment=environment).status == 0
+    assert box.run_shim("run", "-v", "demo", "one", environment=environment).status == 0
     (session,) = (box.state / "sessions").iterdir()
     for words in (("--continue",), ("--resume", session.stem)):
-        assert box.shim("run", *words, "two", environment=environment).status == 0
+        assert box.run_shim("run", *words, "two", environment=environment).status == 0
         assert box.read_record()["stdin"] == "two"
 
 
 def test_a_run_is_recorded_where_it_is_said(box):
     environment = box.environment(SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
     assert (
-        box.shim(
+        box.run_shim(
             "run", "-v", "demo", "--record", str(box.path / "a.cast"), "hi", environment=environment
         ).status
         == 0
     )
-    assert "Hello." in box.shim("show", str(box.path / "a.cast")).stdout.decode()
+    assert "Hello." in box.run_shim("show", str(box.path / "a.cast")).stdout.decode()
 
 
 def test_a_permission_mode_is_given_to_the_vendor(box):
-    done = box.shim(
+    done = box.run_shim(
         "run",
         "-v",
         "qwen",
@@ -328,7 +328,7 @@ def test_a_permission_mode_is_given_to_the_vendor(box):
 
 @pytest.mark.parametrize("words", [("-v", "pi"), (), ("-v", "demo", "--permission-mode", "foo")])
 def test_a_turn_that_cannot_begin_says_why_once_and_draws_no_time(box, words):
-    done = box.shim("run", *words, "hi")
+    done = box.run_shim("run", *words, "hi")
     shown = done.stdout.decode()
     assert done.status == 1
     reason = done.stderr.splitlines()[0]
@@ -338,7 +338,7 @@ def test_a_turn_that_cannot_begin_says_why_once_and_draws_no_time(box, words):
 
 def test_an_error_of_the_vendor_is_said_once(box):
     child = box.create_fake(["complain", "no key is set\n"], ["leave", 3])
-    done = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=child))
+    done = box.run_shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=child))
     assert done.status == 1
     assert (done.stdout.decode() + done.stderr).count("no key is set") == 1
     assert "✗ failed: exit_code" in done.stdout.decode() and "░" not in done.stdout.decode()
@@ -353,7 +353,7 @@ def test_the_demo_ends_with_what_was_seen_and_what_to_type_next(box, agents):
         program = box.bin / name
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
-    done = box.shim("demo", environment=box.environment(PATH=str(box.bin), SHIM_BIN=box.demo()))
+    done = box.run_shim("demo", environment=box.environment(PATH=str(box.bin), SHIM_BIN=box.demo()))
     text = " ".join(done.stdout.decode().split())
     assert done.status == 0 and "You saw a turn of the bundled demo vendor." in text
     expected = (

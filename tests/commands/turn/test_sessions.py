@@ -52,12 +52,12 @@ def test_each_session_stands_with_the_line_that_goes_on_with_it(shim, sessions_b
 
 def test_the_line_goes_on_with_the_session(box):
     hasty = box.environment(SHIM_BIN=box.demo())
-    first = box.shim("run", "-v", "demo", "hi", environment=hasty)
+    first = box.run_shim("run", "-v", "demo", "hi", environment=hasty)
     assert first.status == 0
-    (session,) = json.loads(box.shim("sessions", "--json").stdout)
-    done = box.shim("run", "--resume", session["session_id"], "more", environment=hasty)
+    (session,) = json.loads(box.run_shim("sessions", "--json").stdout)
+    done = box.run_shim("run", "--resume", session["session_id"], "more", environment=hasty)
     assert done.status == 0
-    (again,) = json.loads(box.shim("sessions", "--json").stdout)
+    (again,) = json.loads(box.run_shim("sessions", "--json").stdout)
     assert again["session_id"] == session["session_id"] and again["updated"] > session["updated"]
 
 

@@ -301,7 +301,7 @@ def test_a_list_that_was_installed_is_a_list(real_several):
     real_several.prints("ant", UNAUTHORIZED, code=1)
     real_several.answers("bee")
     real_several.box.write_settings("")
-    done = real_several.box.shim("--installed", "vendor=ant,bee", "claude", *ASK)
+    done = real_several.box.run_shim("--installed", "vendor=ant,bee", "claude", *ASK)
     assert (get_answering_vendor(done), list_attempts(done.result)) == ("bee", [("ant", "auth")])
 
 
@@ -369,10 +369,10 @@ def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(real_several)
     real_several.prints("ant", LIMITED, code=1)
     real_several.answers("bee")
     environment = real_several.box.environment()
-    done = real_several.box.shim("yume-cli", "start", "--prompt", "hi", environment=environment)
+    done = real_several.box.run_shim("yume-cli", "start", "--prompt", "hi", environment=environment)
     assert (done.status, list_attempts(done.result)) == (0, [("ant", "rate_limit")])
     words = "--prompt", "hi", "--provider", "ant"
-    done = real_several.box.shim("yume-cli", "start", *words, environment=environment)
+    done = real_several.box.run_shim("yume-cli", "start", *words, environment=environment)
     assert (done.status, done.result["shim"]["vendor"], list_attempts(done.result)) == (
         1,
         "ant",
@@ -385,7 +385,7 @@ def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(rea
     real_several.box.write_program("pi", "exit 0\n")
     real_several.answers("bee")
     words = "start", "--prompt", "hi", "--permission-mode", "interactive"
-    done = real_several.box.shim("yume-cli", *words, environment=real_several.box.environment())
+    done = real_several.box.run_shim("yume-cli", *words, environment=real_several.box.environment())
     assert (done.status, list_attempts(done.result)) == (0, [("pi", "refused")])
 
 
@@ -841,7 +841,7 @@ def test_a_recording_shows_both_children_and_plays_the_one_that_answered(real_se
         if code == "n" and "started" in data
     ]
     assert children == ["ant", *["cow"] * (1 + talks)] and notes == [("ant", True), ("bee", False)]
-    assert real_several.box.shim("replay", "--check", str(cast)).status == 0
+    assert real_several.box.run_shim("replay", "--check", str(cast)).status == 0
     again = real_several.box.run_claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
     assert (get_answering_vendor(again), list_attempts(again.init)) == (
         "cow",
@@ -859,9 +859,9 @@ def test_a_recording_of_nobody_who_answered_says_the_same_again(real_several):
         casts.append(str(real_several.box.path / f"run{len(casts)}.cast"))
         done = real_several.box.run_claude(*words, SHIM_RECORD=casts[-1])
         assert done.status == 1 and b"ant did not answer either" in done.stdout, words
-        assert real_several.box.shim("replay", "--check", casts[-1]).status == 0, words
-    assert real_several.box.shim("show", casts[-1]).status == 0
-    assert real_several.box.shim("cast", "verify", *casts).status == 0
+        assert real_several.box.run_shim("replay", "--check", casts[-1]).status == 0, words
+    assert real_several.box.run_shim("show", casts[-1]).status == 0
+    assert real_several.box.run_shim("cast", "verify", *casts).status == 0
 
 
 def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several):
@@ -870,7 +870,7 @@ def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several
     cast = real_several.box.path / "run.cast"
     done = real_several.box.run_claude(*ASK, SHIM_RECORD=str(cast))
     assert (done.cause, list_attempts(done.result)) == ("not_found", [("ant", "auth")])
-    checked = real_several.box.shim("replay", "--check", str(cast))
+    checked = real_several.box.run_shim("replay", "--check", str(cast))
     assert checked.status == 0 and b"no child answered in it" in checked.stdout
 
 
@@ -889,22 +889,22 @@ def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_se
         ).status
         == 0
     )
-    drawn = real_several.box.shim("show", cast).stdout.decode()
+    drawn = real_several.box.run_shim("show", cast).stdout.decode()
     assert (
         "qwen did not answer (auth): API Error: 401 Unauthorized" in drawn and "I am bee." in drawn
     )
     assert "repaired" not in drawn and "not understood" not in drawn
-    (listed,) = json.loads(real_several.box.shim("cast", "list", cast, "--json").stdout)
+    (listed,) = json.loads(real_several.box.run_shim("cast", "list", cast, "--json").stdout)
     assert (listed["vendor"], listed["outcome"]) == ("bee", "ok")
     assert list(
-        json.loads(real_several.box.shim("cast", "stats", cast, "--json").stdout)["vendors"]
+        json.loads(real_several.box.run_shim("cast", "stats", cast, "--json").stdout)["vendors"]
     ) == ["bee"]
-    last = results(real_several.box.shim("export", cast, "--to", "ndjson"))[-1]
+    last = results(real_several.box.run_shim("export", cast, "--to", "ndjson"))[-1]
     assert (last["shim"]["vendor"], last["result"]) == ("bee", "I am bee.")
-    assert real_several.box.shim("export", cast, "--to", "markdown").stdout.startswith(
+    assert real_several.box.run_shim("export", cast, "--to", "markdown").stdout.startswith(
         b"# hi\n\nbee "
     )
-    atif = json.loads(real_several.box.shim("export", cast, "--to", "atif").stdout)
+    atif = json.loads(real_several.box.run_shim("export", cast, "--to", "atif").stdout)
     if words is ASK:
         assert atif["agent"]["name"] == "bee"
     assert "I am bee." in [step["message"] for step in atif["steps"]]
@@ -923,5 +923,5 @@ def test_a_recording_of_a_child_that_stayed_and_failed_says_the_same_again(real_
     cast = str(real_several.box.path / "run.cast")
     done = converse(real_several, user("one"), user("two"), SHIM_RECORD=cast)
     assert [list_attempts(line) for line in results(done)] == [[("ant", "rate_limit")]] * 2
-    checked = real_several.box.shim("replay", "--check", cast)
+    checked = real_several.box.run_shim("replay", "--check", cast)
     assert checked.status == 0, checked.stdout.decode()

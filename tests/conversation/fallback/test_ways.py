@@ -160,12 +160,12 @@ def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_befo
 ):
     program = box.write_program("gemini", f"#!/bin/sh\necho '{help_text}'\n")
     box.write_settings(f'[vendors.gemini]\nbin = "{program}"\n')
-    for vendor in json.loads(box.shim("vendors", "--json").stdout):
+    for vendor in json.loads(box.run_shim("vendors", "--json").stdout):
         if vendor["name"] == "gemini":
             assert (vendor["lacks"], vendor["driven"]) == (
                 ("", "one process a conversation") if speaks else ("--acp", "one process a message")
             )
-    explained = box.shim("explain", "--json", "--", "--shim-vendor", "gemini", *CONVERSE).stdout
+    explained = box.run_shim("explain", "--json", "--", "--shim-vendor", "gemini", *CONVERSE).stdout
     assert (b'"driver": "two-way"' in explained) == speaks
     assert (b"--help does not name --acp" in explained) != speaks
 
@@ -173,7 +173,7 @@ def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_befo
 def test_a_frontend_that_wants_to_be_asked_gets_no_version_that_asks_nobody(box):
     program = box.write_program("opencode", "#!/bin/sh\necho 'usage: opencode run'\n")
     box.write_settings(f'[vendors.opencode]\nbin = "{program}"\n')
-    box.shim("vendors", "--json")
+    box.run_shim("vendors", "--json")
     done = box.run_claude(
         "-p", "hi", "--output-format", "stream-json", "--verbose", *ASKING, SHIM_VENDOR="opencode"
     )

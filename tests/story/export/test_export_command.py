@@ -50,38 +50,38 @@ def test_a_page_without_its_template_library_is_an_error_that_names_it(box, cast
     ("to", "begin"), [("html", b"<!doctype html>"), ("markdown", b"# Make the list")]
 )
 def test_a_pipe_gets_the_export(box, cast, to, begin):
-    done = box.shim("export", cast, "--to", to)
+    done = box.run_shim("export", cast, "--to", to)
     assert (done.status, done.stderr) == (0, "")
     assert done.stdout.startswith(begin)
-    assert box.shim("export", cast, "--to", to, "-o", "-").stdout == done.stdout
+    assert box.run_shim("export", cast, "--to", to, "-o", "-").stdout == done.stdout
 
 
 @pytest.mark.parametrize("to", ["html", "markdown"])
 def test_secrets_are_blanked_unless_somebody_wants_them(box, cast, to):
-    assert SECRET.encode() not in box.shim("export", cast, "--to", to).stdout
-    assert SECRET.encode() in box.shim("export", cast, "--to", to, "--redact", "none").stdout
+    assert SECRET.encode() not in box.run_shim("export", cast, "--to", to).stdout
+    assert SECRET.encode() in box.run_shim("export", cast, "--to", to, "--redact", "none").stdout
 
 
 def test_a_file_is_written_once_and_replaced_only_by_force(box, cast):
-    assert box.shim("export", cast, "--to", "markdown", "-o", "run.md").status == 0
+    assert box.run_shim("export", cast, "--to", "markdown", "-o", "run.md").status == 0
     path = box.cwd / "run.md"
     mask = os.umask(0)
     os.umask(mask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
     path.write_text("mine")
-    done = box.shim("export", cast, "--to", "markdown", "-o", "run.md")
+    done = box.run_shim("export", cast, "--to", "markdown", "-o", "run.md")
     assert (done.status, path.read_text()) == (1, "mine")
     assert "run.md exists already" in done.stderr and "--force" in done.stderr
-    assert box.shim("export", cast, "--to", "markdown", "-o", "run.md", "--force").status == 0
+    assert box.run_shim("export", cast, "--to", "markdown", "-o", "run.md", "--force").status == 0
     assert path.read_text().startswith("# Make")
     assert sorted(os.listdir(box.cwd)) == ["run.cast", "run.md"]
 
 
 def test_a_link_is_never_written_through(box, cast):
     (box.cwd / "run.md").symlink_to("elsewhere")
-    assert box.shim("export", cast, "--to", "markdown", "-o", "run.md").status == 1
+    assert box.run_shim("export", cast, "--to", "markdown", "-o", "run.md").status == 1
     assert not (box.cwd / "elsewhere").exists()
-    assert box.shim("export", cast, "--to", "markdown", "-o", "run.md", "--force").status == 0
+    assert box.run_shim("export", cast, "--to", "markdown", "-o", "run.md", "--force").status == 0
     assert not (box.cwd / "elsewhere").exists() and not (box.cwd / "run.md").is_symlink()
 
 
@@ -90,7 +90,7 @@ def test_what_is_no_cast_leaves_no_file_and_takes_none(box, force):
     (box.cwd / "no.cast").write_text("hello\n")
     if force:
         (box.cwd / "x.html").write_text("mine")
-    done = box.shim("export", "no.cast", "--to", "html", "-o", "x.html", *force)
+    done = box.run_shim("export", "no.cast", "--to", "html", "-o", "x.html", *force)
     assert done.status == 1
     assert "this is no cast" in done.stderr
     assert sorted(os.listdir(box.cwd)) == ["no.cast", *(["x.html"] if force else [])]
@@ -98,7 +98,7 @@ def test_what_is_no_cast_leaves_no_file_and_takes_none(box, force):
 
 
 def test_a_folder_that_is_not_there_is_an_error_with_its_name(box, cast):
-    done = box.shim("export", cast, "--to", "html", "-o", "no/such/x.html")
+    done = box.run_shim("export", cast, "--to", "html", "-o", "no/such/x.html")
     assert done.status == 1
     assert "no/such/x.html cannot be written: No such file" in done.stderr
 
@@ -112,7 +112,7 @@ def test_a_folder_that_is_not_there_is_an_error_with_its_name(box, cast):
     ],
 )
 def test_a_wrong_call_is_exit_2(box, cast, words, said):
-    done = box.shim("export", cast, *words)
+    done = box.run_shim("export", cast, *words)
     assert done.status == 2
     assert said in " ".join(done.stderr.replace("│", " ").split())
 
