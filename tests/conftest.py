@@ -182,7 +182,7 @@ def local_box(real_box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
     for name in list(os.environ):
         if name.startswith(("SHIM_", "CLAUDE", "ANTHROPIC_", "XDG_")):
             monkeypatch.delenv(name)
-    for name, value in real_box.environment().items():
+    for name, value in real_box.build_environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(real_box.cwd)
     handlers = {

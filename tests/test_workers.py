@@ -143,7 +143,7 @@ class ProgramRunner:
 
     def __init__(self, box: Box) -> None:
         self._box = box
-        self._variables = box.environment()
+        self._variables = box.build_environment()
         self._count = 0
 
     def start(self, program: str, *words: str, **options: Any) -> WorkerRun:
@@ -221,7 +221,7 @@ def test_commands_leave_nothing_to_the_next_run(
         ("explain", "--", "-p", "hi"): 0,
         ("nothing",): 2,
     }.items():
-        done = run_shim(words, env=box.environment(SHIM_VENDOR="qwen"), cwd=box.cwd)
+        done = run_shim(words, env=box.build_environment(SHIM_VENDOR="qwen"), cwd=box.cwd)
         assert done.status == status, (words, done)
     assert differences(before, runner.look()) == {}
 
@@ -318,5 +318,7 @@ def test_turn_runs_in_a_worker_unless_reuse_is_off(runner: ProgramRunner, box: B
     box.write_program("pi", f"echo $PPID > {box.path}/parent\nexit 3\n")
     before = runner.pid()
     for reuse in (True, False):
-        run_shim(["claude", *ASK], env=box.environment(SHIM_VENDOR="pi"), cwd=box.cwd, reuse=reuse)
+        run_shim(
+            ["claude", *ASK], env=box.build_environment(SHIM_VENDOR="pi"), cwd=box.cwd, reuse=reuse
+        )
         assert (int((box.path / "parent").read_text()) == before) == reuse

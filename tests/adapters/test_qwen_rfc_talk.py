@@ -396,7 +396,7 @@ def test_the_list_of_vendors_says_that_no_released_program_speaks_it(real_box):
     rows = {
         row["name"]: row
         for row in json.loads(
-            real_box.run_shim("vendors", "--json", environment=real_box.environment()).stdout
+            real_box.run_shim("vendors", "--json", environment=real_box.build_environment()).stdout
         )
     }
     assert rows["qwen-rfc"]["program"] is None and rows["qwen"]["program"]
@@ -404,7 +404,7 @@ def test_the_list_of_vendors_says_that_no_released_program_speaks_it(real_box):
     assert not rows["qwen"]["note"]
     assert (
         b"no released program speaks it"
-        in real_box.run_shim("vendors", "--all", environment=real_box.environment()).stdout
+        in real_box.run_shim("vendors", "--all", environment=real_box.build_environment()).stdout
     )
 
 

@@ -81,7 +81,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(box, words):
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = run_shim(words, env=box.environment(), cwd=box.cwd, stdout=writing)
+        done = run_shim(words, env=box.build_environment(), cwd=box.cwd, stdout=writing)
     finally:
         os.close(writing)
     assert (done.status, done.stderr) == (0, "")
@@ -202,7 +202,7 @@ def test_a_reader_that_leaves_early_is_no_crash(box):
     os.close(reader)
     try:
         done = run_shim(
-            ["translate", "pi", str(path)], stdout=writer, env=box.environment(), cwd=box.cwd
+            ["translate", "pi", str(path)], stdout=writer, env=box.build_environment(), cwd=box.cwd
         )
     finally:
         os.close(writer)
@@ -498,7 +498,7 @@ def test_every_run_is_recorded_into_a_folder_that_is_not_there_yet(shim, local_b
     shim("install", "--vendor", "demo", "--to", str(local_box.bin), "--record", str(folder))
     for _ in range(2):
         ask = [str(local_box.bin / "claude"), "-p", "hi"]
-        environment = local_box.environment(SHIM_BIN=local_box.create_fake(["out", ANSWER]))
+        environment = local_box.build_environment(SHIM_BIN=local_box.create_fake(["out", ANSWER]))
         subprocess.run(
             ask,
             stdin=subprocess.DEVNULL,
@@ -548,7 +548,7 @@ def test_run_draws_a_turn_and_exits_as_it_did(box):
         "-v",
         "demo",
         "hi",
-        environment=box.environment(SHIM_BIN=box.create_fake(["out", ANSWER])),
+        environment=box.build_environment(SHIM_BIN=box.create_fake(["out", ANSWER])),
     )
     assert good.status == 0
     assert "Hello." in good.stdout.decode() and "done · " in good.stdout.decode()
@@ -557,7 +557,7 @@ def test_run_draws_a_turn_and_exits_as_it_did(box):
         "-v",
         "demo",
         "hi",
-        environment=box.environment(SHIM_BIN=box.create_fake(["leave", 3])),
+        environment=box.build_environment(SHIM_BIN=box.create_fake(["leave", 3])),
     )
     assert bad.status == 1
     assert "failed: exit_code" in bad.stdout.decode()
@@ -570,14 +570,14 @@ def test_run_takes_a_prompt_that_begins_with_a_dash(box):
         ["out", format_ndjson(START, build_text_event("x"), END)],
     )
     done = box.run_shim(
-        "run", "-v", "demo", "--", "--yolo", environment=box.environment(SHIM_BIN=fake)
+        "run", "-v", "demo", "--", "--yolo", environment=box.build_environment(SHIM_BIN=fake)
     )
     assert done.status == 0
     assert box.read_record()["stdin"] == "--yolo"
 
 
 def test_run_without_a_vendor_says_how_to_choose_one(box):
-    done = box.run_shim("run", "hi", environment=box.environment())
+    done = box.run_shim("run", "hi", environment=box.build_environment())
     assert done.status == 1
     assert "SHIM_VENDOR" in done.stderr
 
@@ -589,7 +589,9 @@ REMOVED = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
 def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
     """The error must not name stdout."""
     command = ["/bin/sh", "-c", REMOVED, "sh", *SHIM, *words]
-    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
+    environment = box.build_environment(
+        SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
+    )
     done = subprocess.run(
         command, cwd=box.cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
@@ -624,6 +626,6 @@ def test_the_error_says_why_a_state_folder_cannot_be_created(box):
     }
     assert box.run_claude(*ASK, **environment).status == 0
     for words in (("doctor",), ("bridge", "token"), ("claude", "--bg", "hi")):
-        done = box.run_shim(*words, environment=box.environment(**environment))
+        done = box.run_shim(*words, environment=box.build_environment(**environment))
         said = done.stdout.decode() + done.stderr
         assert "Not a directory" in said and "chmod 700" not in said, (words, said)

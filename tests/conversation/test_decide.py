@@ -38,7 +38,7 @@ def test_the_vendor_is_named_by_the_first_that_says(local_box, monkeypatch, firs
         words += ["--shim-vendor", NAMES["flag"]]
     if "session" in speaking:
         store.store_session(
-            U, store.StoredSession(NAMES["session"], "vendors-own"), local_box.environment()
+            U, store.StoredSession(NAMES["session"], "vendors-own"), local_box.build_environment()
         )
         words += ["--resume", U]
     if "model" in speaking:
@@ -124,7 +124,9 @@ def test_a_model_is_that_of_the_first_vendor_of_a_list(local_box, monkeypatch):
 
 
 def test_a_model_that_is_one_vendors_is_given_to_no_other(local_box, capfd):
-    store.store_session(U, store.StoredSession("demo", "vendors-own"), local_box.environment())
+    store.store_session(
+        U, store.StoredSession("demo", "vendors-own"), local_box.build_environment()
+    )
     assert resolve_vendor("--resume", U, "--model", "qwen:m1") == ("demo", None)
     assert resolve_vendor("--shim-vendor", "demo", "--model", "qwen:m1") == ("demo", None)
     assert resolve_vendor("--shim-vendor", "demo", "--model", "demo:m1") == ("demo", "m1")

@@ -105,7 +105,7 @@ def play(box):
     ):
         paper = output or FakeOutput()
         process = spawn_child(
-            [box.create_fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin)
+            [box.create_fake(*steps)], box.build_environment(), str(box.cwd), feed=bool(stdin)
         )
         started.append(process)
         launcher = FakeLauncher(translation or open_translation(vendor, stable=True), end_grace)

@@ -192,5 +192,5 @@ def test_a_frontend_is_told_the_names_that_are_mapped_and_the_vendors_own_list(b
         "pi",
         "[ $1 = --version ] && echo 1.5.2\n[ $1 = --list-models ] && echo 'mock      m-1  128K     4K'\n",
     )
-    box.run_shim("doctor", "pi", environment=box.environment(**vendor))
+    box.run_shim("doctor", "pi", environment=box.build_environment(**vendor))
     assert models() == [*mapped, ("mock/m-1", "mock/m-1")]

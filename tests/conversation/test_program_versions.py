@@ -373,7 +373,7 @@ def test_explain_says_what_a_turn_would_be_refused_for(box):
     install(box, WRAPPER)
     box.run_claude(*ASK, SHIM_VENDOR="qwen")
     words = ("explain", "--json", "--", "-p", "x", "--permission-mode")
-    environment = box.environment(SHIM_VENDOR="qwen")
+    environment = box.build_environment(SHIM_VENDOR="qwen")
     plan = json.loads(box.run_shim(*words, "plan", environment=environment).stdout)
     assert "wrapper 3.1" in plan["refused"] and "trust_version" in plan["refused"]
     default = json.loads(box.run_shim(*words, "default", environment=environment).stdout)
@@ -386,7 +386,7 @@ def test_explain_says_what_a_turn_would_be_refused_for(box):
 
 def test_explain_starts_nothing_to_learn_a_version(box):
     install(box, WRAPPER)
-    environment = box.environment(SHIM_VENDOR="qwen")
+    environment = box.build_environment(SHIM_VENDOR="qwen")
     report = json.loads(
         box.run_shim("explain", "--json", "--", "-p", "x", environment=environment).stdout
     )
@@ -406,7 +406,7 @@ def test_explain_does_not_call_an_unrecognised_version_forgotten(box):
     box.run_claude(*ASK, SHIM_VENDOR="qwen")
     for mode in ("plan", "default"):
         words = ("explain", "--", "-p", "x", "--permission-mode", mode)
-        text = box.run_shim(*words, environment=box.environment(SHIM_VENDOR="qwen")).stdout
+        text = box.run_shim(*words, environment=box.build_environment(SHIM_VENDOR="qwen")).stdout
         text = text if isinstance(text, str) else text.decode()
         assert "qwen (its version is not recognised)" in text and "not remembered" not in text
 

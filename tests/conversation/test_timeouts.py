@@ -291,7 +291,7 @@ def test_a_limit_that_is_no_time_is_refused(box, key, value):
     with pytest.raises(
         FrontendError, match=r"idle\w* is .*, it must be a number of seconds above 0"
     ):
-        load_config(parse_argv(["-p", "hi"]), box.environment())
+        load_config(parse_argv(["-p", "hi"]), box.build_environment())
 
 
 WAITS = [

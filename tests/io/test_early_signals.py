@@ -29,7 +29,7 @@ def run_with_signal(box, number, *words, before=None, door="claude"):
         [sys.executable, "-P", "-c", code, door, *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=box.environment(
+        env=box.build_environment(
             SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["record", str(box.recording)], ["hang"])
         ),
         cwd=box.cwd,

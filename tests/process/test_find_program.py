@@ -23,7 +23,7 @@ def find_vendor_program(box, name="qwen", cwd=None, settings=None, **environment
     return find_program(
         get_adapter(name),
         settings or VendorSettings(),
-        box.environment(**environment),
+        box.build_environment(**environment),
         str(cwd or box.cwd),
     )
 
@@ -101,7 +101,7 @@ def test_only_absolute_entries_outside_of_the_working_directory_are_searched(box
     link = box.path / "link"
     link.symlink_to(box.cwd)
     path = f"/usr/bin::.:bin:{box.cwd}:{box.cwd}/sub:{link}:{box.cwd}-other"
-    assert list_search_dirs(box.environment(PATH=path), str(box.cwd)) == [
+    assert list_search_dirs(box.build_environment(PATH=path), str(box.cwd)) == [
         "/usr/bin",
         f"{box.cwd}-other",
     ]
@@ -112,9 +112,11 @@ def test_our_own_file_gives_what_it_replaced(box):
     (box.bin / "claude").chmod(0o755)
     later = box.write_program("claude", "", folder=box.path / "later")
     path = f"{box.bin}:{box.path}/later"
-    assert list(list_candidates("claude", box.environment(PATH=path), str(box.cwd))) == [later]
+    assert list(list_candidates("claude", box.build_environment(PATH=path), str(box.cwd))) == [
+        later
+    ]
     before = box.write_program("claude.before-shim", "")
-    assert list(list_candidates("claude", box.environment(PATH=path), str(box.cwd))) == [
+    assert list(list_candidates("claude", box.build_environment(PATH=path), str(box.cwd))) == [
         before,
         later,
     ]
@@ -123,7 +125,7 @@ def test_our_own_file_gives_what_it_replaced(box):
 def test_what_is_on_path_is_listed_by_vendor(box):
     qwen, agent = box.write_program("qwen", ""), box.write_program("agent", "")
     vendors = {name: get_adapter(name) for name in ("cursor", "demo", "pi", "qwen")}
-    found = find_programs_on_path(vendors, box.environment(PATH=str(box.bin)), str(box.cwd))
+    found = find_programs_on_path(vendors, box.build_environment(PATH=str(box.bin)), str(box.cwd))
     assert found == {"cursor": agent, "qwen": qwen}
 
 

@@ -53,7 +53,7 @@ def test_the_installed_file_answers_as_the_vendor_that_was_baked_in(box):
         [path, *ASK],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=box.environment(SHIM_BIN=box.create_fake(["out", ANSWER])),
+        env=box.build_environment(SHIM_BIN=box.create_fake(["out", ANSWER])),
         cwd=box.cwd,
         timeout=PATIENCE,
         check=False,
@@ -73,7 +73,7 @@ MISLEADING = ["PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__", "PYTHONHOME", "PYTHONPA
 def test_a_variable_that_misleads_python_is_the_vendors_alone(box, misleading):
     path, _ = put(box, installed={"vendor": "qwen"})
     noted = box.path / "noted"
-    environment = box.environment(
+    environment = box.build_environment(
         SHIM_BIN=box.write_program("vendor", f"env > {noted}\n"), PYTHONPATH=None
     )
     for said in (dict.fromkeys(misleading, "/elsewhere"), {}):
@@ -87,7 +87,7 @@ def test_a_variable_that_misleads_python_is_the_vendors_alone(box, misleading):
 
 def test_a_bundled_program_runs_in_our_python_where_a_variable_would_mislead_it(box):
     path, _ = put(box)
-    environment = box.environment(PYTHONEXECUTABLE="/elsewhere")
+    environment = box.build_environment(PYTHONEXECUTABLE="/elsewhere")
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([path, *ASK], env=environment, cwd=box.cwd, **pipes) as process:
         try:
@@ -98,7 +98,7 @@ def test_a_bundled_program_runs_in_our_python_where_a_variable_would_mislead_it(
 
 
 def run_version(path, box, **extra):
-    environment = box.environment(PYTHONPATH=None, **extra)
+    environment = box.build_environment(PYTHONPATH=None, **extra)
     return subprocess.run(
         [path, "--version"],
         capture_output=True,

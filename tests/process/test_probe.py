@@ -19,7 +19,9 @@ def probe(box):
         if script is not None:
             box.write_program("program", f'echo "$@" >> {box.path}/asked\n{script}')
         return ProgramProbe(
-            [*launcher, str(path)], environment or box.environment(), box.environment(FROM="child")
+            [*launcher, str(path)],
+            environment or box.build_environment(),
+            box.build_environment(FROM="child"),
         )
 
     yield make
@@ -78,7 +80,9 @@ def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_fla
     fake = box.create_fake(
         ["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"]
     )
-    assert not ProgramProbe([fake], box.environment(), box.environment()).accepts_flag("--anything")
+    assert not ProgramProbe([fake], box.build_environment(), box.build_environment()).accepts_flag(
+        "--anything"
+    )
     assert lifeline.never_or_gone()
 
 
@@ -90,17 +94,25 @@ def test_one_that_could_not_answer_in_time_is_asked_again_another_day(box, monke
     script = f"[ -e {gate} ] && echo '--new' && exit; exec sleep 30\n"
     path = box.write_program("program", script)
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.2)
-    assert not ProgramProbe([path], box.environment(), box.environment()).accepts_flag("--new")
+    assert not ProgramProbe([path], box.build_environment(), box.build_environment()).accepts_flag(
+        "--new"
+    )
     gate.touch()
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 10)
-    assert ProgramProbe([path], box.environment(), box.environment()).accepts_flag("--new")
+    assert ProgramProbe([path], box.build_environment(), box.build_environment()).accepts_flag(
+        "--new"
+    )
 
 
 def test_a_program_that_cannot_be_started_counts_as_the_newest(box):
     path = box.path / "text"
     path.write_text("no program", encoding="utf-8")
-    assert ProgramProbe([str(path)], box.environment(), box.environment()).accepts_flag("--x")
-    assert ProgramProbe(["/nowhere"], box.environment(), box.environment()).accepts_flag("--x")
+    assert ProgramProbe([str(path)], box.build_environment(), box.build_environment()).accepts_flag(
+        "--x"
+    )
+    assert ProgramProbe(
+        ["/nowhere"], box.build_environment(), box.build_environment()
+    ).accepts_flag("--x")
 
 
 def test_a_flood_of_help_is_cut(probe):
@@ -219,7 +231,10 @@ def test_what_a_program_leaves_behind_is_not_waited_for(box, monkeypatch):
     path = box.write_program(
         "program", f"echo 1.2.3; (exec 3> {lifeline.path}; exec sleep 300) &\n"
     )
-    assert ProgramProbe([path], box.environment(), box.environment()).ask_version(HOW) == "1.2.3"
+    assert (
+        ProgramProbe([path], box.build_environment(), box.build_environment()).ask_version(HOW)
+        == "1.2.3"
+    )
     assert lifeline.never_or_gone()
 
 

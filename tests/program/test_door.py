@@ -118,7 +118,7 @@ def look(box):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            env=box.environment(**environment),
+            env=box.build_environment(**environment),
             cwd=box.cwd,
             timeout=PATIENCE,
             check=False,

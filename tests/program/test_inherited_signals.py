@@ -54,7 +54,7 @@ def run(box, *words, parent=None, door="claude", **environment):
     command = [*SHIM, *([door] if door else []), *words]
     return subprocess.run(
         command,
-        env=box.environment(**environment),
+        env=box.build_environment(**environment),
         cwd=box.cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -194,7 +194,7 @@ def test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument(box, ident
 
 
 def test_an_id_in_a_state_file_that_somebody_changed_is_not_used(box):
-    environment = box.environment()
+    environment = box.build_environment()
     assert store.store_session(U, store.StoredSession("cake", "good-id"), environment)
     path = box.state / "sessions" / f"{U}.json"
     for changed in ({"vendor_session": "--yolo"}, {"vendor": "../../evil"}, {"vendor_session": 7}):
@@ -300,7 +300,7 @@ def test_modules_in_the_working_directory_are_not_imported(box, demo):
         [installed, *ASK],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=box.environment(
+        env=box.build_environment(
             SHIM_BIN=demo["SHIM_BIN"], PYTHONPATH=str(box.cwd), PYTHONSTARTUP="x.py"
         ),
         cwd=box.cwd,
@@ -368,7 +368,7 @@ def test_a_warning_that_nobody_reads_is_no_second_result(box):
 
 
 def test_a_file_of_ours_that_became_a_link_is_replaced_and_not_written_through(box):
-    environment = box.environment()
+    environment = box.build_environment()
     assert store.store_session(U, store.StoredSession("cake", "first"), environment)
     path = box.state / "sessions" / f"{U}.json"
     victim = box.path / "victim"
@@ -382,7 +382,7 @@ def test_a_file_of_ours_that_became_a_link_is_replaced_and_not_written_through(b
 
 
 def test_what_is_kept_is_for_us_alone(box):
-    assert store.store_session(U, store.StoredSession("cake", "own"), box.environment())
+    assert store.store_session(U, store.StoredSession("cake", "own"), box.build_environment())
     sessions = box.state / "sessions"
     assert stat.S_IMODE(sessions.stat().st_mode) == 0o700
     assert [stat.S_IMODE(path.stat().st_mode) for path in sessions.iterdir()] == [0o600]
@@ -598,7 +598,7 @@ def test_what_a_person_watches_obeys_nothing(box):
             format_ndjson(*events, call, output, build_text_event("[red]not markup[/red]"), END),
         ]
     )
-    done = box.run_shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=fake))
+    done = box.run_shim("run", "-v", "demo", "hi", environment=box.build_environment(SHIM_BIN=fake))
     assert done.status == 0
     visible(done.stdout.decode())
     assert b"\\x1b]52;c;ZXZpbA==\\x07" in done.stdout
@@ -611,7 +611,9 @@ def test_an_error_obeys_nothing(box):
     visible(done.result["errors"][0])
     refused = box.run_claude("-p", "hi", f"--shim-vendor={ESCAPES}")
     visible(refused.stderr)
-    drawn = box.run_shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=fake))
+    drawn = box.run_shim(
+        "run", "-v", "demo", "hi", environment=box.build_environment(SHIM_BIN=fake)
+    )
     visible(drawn.stdout.decode())
 
 
@@ -619,7 +621,7 @@ def test_the_list_of_vendors_obeys_nothing(box):
     folder = box.path / "bin \x1b[31m\u202e"
     box.write_program("qwen", f"printf '1.2.3 {ESCAPES}'\n", folder=folder)
     done = box.run_shim(
-        "vendors", environment=box.environment(PATH=f"{folder}:/usr/bin:/bin", COLUMNS="300")
+        "vendors", environment=box.build_environment(PATH=f"{folder}:/usr/bin:/bin", COLUMNS="300")
     )
     assert done.status == 0
     visible(done.stdout.decode())
@@ -818,7 +820,7 @@ def test_a_secret_in_a_name_an_id_or_a_folder_is_said_nowhere_where_all_is_redac
     said = format_ndjson(start, call, result, call, result, build_text_event("done"), END)
     folder = box.cwd / GITHUB
     folder.mkdir()
-    environment = box.environment(
+    environment = box.build_environment(
         SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", said])
     )
     done = run_shim(["claude", "-p", "hi", "--model", GITHUB, *words], env=environment, cwd=folder)

@@ -59,13 +59,13 @@ class Heron:
         )
         # without the program, and without "$@"
         installed = shlex.split(command)[len(ALONE) + 1 : -1]
-        environment = self.box.environment(HERON_LOG=str(self.log), **environment)
+        environment = self.box.build_environment(HERON_LOG=str(self.log), **environment)
         return self.box.run_shim(*installed, *words, environment=environment, stdin=input_)
 
     def alone(self, *words):
         """The same, by the installed file itself."""
         command = [str(self.box.path / "drop-in" / "claude"), *words]
-        environment = self.box.environment(HERON_LOG=str(self.log))
+        environment = self.box.build_environment(HERON_LOG=str(self.log))
         done = subprocess.run(
             command, capture_output=True, env=environment, cwd=self.box.cwd, timeout=PATIENCE
         )
@@ -246,7 +246,9 @@ def test_yume_has_a_turn_of_it(heron):
     words = "init think think text call result call failed text usage result message_stop"
     assert " ".join(word.split()[0] for word in short(turn)) == words
     words = "--provider", "heron", "--prompt", "look around"
-    done = heron.box.run_shim("yume-cli", "start", *words, environment=heron.box.environment())
+    done = heron.box.run_shim(
+        "yume-cli", "start", *words, environment=heron.box.build_environment()
+    )
     (again,) = check_flat(done.stdout)
     assert done.status == 0 and short(again) == short(turn)
 

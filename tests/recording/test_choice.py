@@ -117,7 +117,7 @@ def test_a_conversation_is_answered_message_by_message(box):
 
 def test_yume_plays_whatever_its_provider_is(box):
     path = folder(box, ("a", PLAIN))
-    environment = box.environment(SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0")
+    environment = box.build_environment(SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0")
     words = [
         "start",
         "--provider",

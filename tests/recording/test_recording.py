@@ -170,7 +170,7 @@ def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, m
         "own-pi", f'echo "$@" >> {said}; [ "$1" = --version ] && echo 0.87.1; exit 0\n'
     )
     ask(program, vendor="pi")
-    environment = box.environment(SHIM_BIN=program)
+    environment = box.build_environment(SHIM_BIN=program)
     assert (
         create_probe(get_adapter("pi"), VendorSettings(), environment, str(box.cwd)).ask_version(
             get_adapter("pi").version_probe
@@ -365,7 +365,7 @@ def test_what_is_answered_before_the_loop_runs_is_recorded(box, folder, casts):
 
 @pytest.mark.parametrize("words", [("--prompt", "hi"), ()])
 def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, words):
-    environment = box.environment(
+    environment = box.build_environment(
         SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]), SHIM_RECORD=f"{folder}/"
     )
     arguments = ("start", "--provider", "demo", *words)
@@ -381,7 +381,9 @@ def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, words):
 
 
 def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
-    environment = box.environment(SHIM_BIN=box.create_fake(["read"]), SHIM_RECORD=f"{folder}/")
+    environment = box.build_environment(
+        SHIM_BIN=box.create_fake(["read"]), SHIM_RECORD=f"{folder}/"
+    )
     words = ("start", "--provider", "qwen", "--api-base", "ftp://x", "--prompt", "hi")
     done = box.run_shim("yume-cli", *words, environment=environment)
     (cast,) = casts()
@@ -437,7 +439,8 @@ def test_first_that_says_where_the_flag_the_environment_the_installation_the_set
 
     def run(*words, **environment):
         box.run_shim(
-            *words, environment=box.environment(SHIM_VENDOR="demo", SHIM_BIN=child, **environment)
+            *words,
+            environment=box.build_environment(SHIM_VENDOR="demo", SHIM_BIN=child, **environment),
         )
         found = {path for path in tmp_path.glob("*/") if path.is_dir() and any(path.glob("*.cast"))}
         found |= {home} if home.exists() else set()
@@ -529,7 +532,7 @@ def test_a_machine_without_room_for_a_thread_costs_the_recording_and_not_the_tur
         "from shim.__main__ import main\n"
         "main()"
     )
-    environment = box.environment(
+    environment = box.build_environment(
         SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/"
     )
     done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
@@ -646,7 +649,7 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
         "from shim.__main__ import main\n"
         "main()"
     )
-    environment = box.environment(
+    environment = box.build_environment(
         SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/"
     )
     done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
@@ -761,7 +764,9 @@ WRITES = (
 
 def test_a_run_that_is_not_recorded_imports_nothing_for_it(box):
     code = "import sys; from shim.__main__ import main\ntry: main()\nfinally: sys.stderr.write(' '.join(sys.modules))"
-    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
+    environment = box.build_environment(
+        SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
+    )
     for extra, there in (({}, False), ({"SHIM_RECORD": str(box.path / "one.cast")}, True)):
         done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment | extra, cwd=box.cwd,
                               capture_output=True, text=True, timeout=PATIENCE, check=True)  # fmt: skip

@@ -18,7 +18,7 @@ from shim.state.config import (
 
 
 def load_box_config(box, *words, **environment):
-    return load_config(parse_argv(words), box.environment(**environment))
+    return load_config(parse_argv(words), box.build_environment(**environment))
 
 
 def test_without_a_file_everything_has_its_default(box):

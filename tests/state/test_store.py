@@ -23,7 +23,7 @@ U = "11111111-2222-4333-8444-55555555abcd"
 
 @pytest.fixture
 def environment(box):
-    return box.environment()
+    return box.build_environment()
 
 
 def test_what_was_remembered_is_looked_up(environment):
@@ -117,7 +117,7 @@ def test_the_oldest_beyond_the_bound_are_forgotten(box, environment, monkeypatch
 
 def used(box, identity, session, age):
     """Remember a session as if it had been used at that time."""
-    assert store_session(identity, session, box.environment())
+    assert store_session(identity, session, box.build_environment())
     os.utime(box.state / "sessions" / f"{identity}.json", (age, age))
 
 

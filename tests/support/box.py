@@ -349,7 +349,7 @@ class Box:
         for opened in (*self._lifelines, *self._gates):
             opened.close()
 
-    def environment(self, **extra: str | None) -> dict[str, str]:
+    def build_environment(self, **extra: str | None) -> dict[str, str]:
         """An environment that leads nowhere outside of the box; None takes a name out."""
         base = {
             "HOME": str(self.home),
@@ -443,13 +443,13 @@ class Box:
         self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: bytes = b""
     ) -> Done:
         """`shim ARGUMENTS`, to its end."""
-        environment = self.environment() if environment is None else environment
+        environment = self.build_environment() if environment is None else environment
         return run_shim(arguments, stdin=stdin, env=environment, cwd=self.cwd)
 
     def run_claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
         """`shim claude ARGUMENTS`, to its end."""
         return self.run_shim(
-            "claude", *arguments, environment=self.environment(**environment), stdin=stdin
+            "claude", *arguments, environment=self.build_environment(**environment), stdin=stdin
         )
 
     def start_conversation(
@@ -476,7 +476,7 @@ class Box:
 
         With `reuse=False` it has its own process.
         """
-        environment = self.environment(**options.pop("environment", {}))
+        environment = self.build_environment(**options.pop("environment", {}))
         door = options.pop("door", "claude")
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         options = {"cwd": self.cwd, "start_new_session": True, "reuse": True} | pipes | options

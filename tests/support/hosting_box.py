@@ -26,7 +26,7 @@ class HostingBox:
 
     @property
     def variables(self) -> dict[str, str]:
-        return self.box.environment(**self.environment)
+        return self.box.build_environment(**self.environment)
 
     def vendor(self, *steps: Any) -> None:
         """The program of the vendor does these steps, each time that it is started."""

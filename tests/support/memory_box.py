@@ -417,7 +417,7 @@ class MemoryBox(Box):
 
         Without PIPE its stdin is empty, and its stdout accepts any amount of output.
         """
-        environment = self.environment(**options.pop("environment", {}))
+        environment = self.build_environment(**options.pop("environment", {}))
         stdin = _open_stdin(options.pop("stdin", None))
         stdout = _open_stdout(options.pop("stdout", None))
         stderr = os.memfd_create("stderr")

@@ -461,7 +461,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
             ["complain", stderr],
         ]
         steps.append(["die", ending] if isinstance(ending, str) else ["leave", ending])
-        environment = place.environment(SHIM_VENDOR="demo", SHIM_BIN=place.create_fake(*steps))
+        environment = place.build_environment(
+            SHIM_VENDOR="demo", SHIM_BIN=place.create_fake(*steps)
+        )
         return run_shim(["claude", *ASK], env=environment, cwd=place.cwd, patience=60)
 
     with ThreadPoolExecutor(min(4, (os.cpu_count() or 1) + 1)) as pool:

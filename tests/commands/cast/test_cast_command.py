@@ -366,7 +366,7 @@ def on_terminal(box: Box, *arguments: str) -> tuple[int, str]:
     """`shim ARGUMENTS` with a terminal for its output, which is small."""
     ours, its = os.openpty()
     try:
-        environment = {**box.environment(), "TERM": "xterm-256color", "COLUMNS": "300"}
+        environment = {**box.build_environment(), "TERM": "xterm-256color", "COLUMNS": "300"}
         done = run_shim(arguments, stdout=its, stderr=its, env=environment, cwd=box.cwd)
         os.close(its)
         said = b""

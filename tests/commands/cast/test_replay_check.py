@@ -131,7 +131,7 @@ def test_yume_is_called_as_it_called(box, report):
         "--prompt",
         "hello",
     ]
-    environment = box.environment(
+    environment = box.build_environment(
         SHIM_VENDOR=f"replay:{write_recording(box, cast_of_case(PI))}", SHIM_REPLAY_SPEED="0"
     )
     done = box.run_shim("yume-cli", *words, environment=environment)

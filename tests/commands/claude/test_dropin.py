@@ -430,7 +430,7 @@ def test_a_working_directory_that_is_gone_still_ends_in_a_result(box, demo):
         ["/bin/sh", "-c", script, "sh", *ASK],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=box.environment(**demo),
+        env=box.build_environment(**demo),
         cwd=box.cwd,
         timeout=PATIENCE,
         check=False,
@@ -466,7 +466,9 @@ def test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end(box
     """P20. `test_prompt` tests the wait of three seconds."""
     command = [sys.executable, "-P", "-c", LESS_PATIENT, "claude", "-p", "hi"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=box.environment(**demo), cwd=box.cwd, **pipes) as process:
+    with subprocess.Popen(
+        command, env=box.build_environment(**demo), cwd=box.cwd, **pipes
+    ) as process:
         dropin = Running(process)
         process.stdout.read()  # to its end, with stdin still open
         assert dropin.status() == 0

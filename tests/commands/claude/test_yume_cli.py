@@ -28,7 +28,12 @@ def start(box, *words, child=None, stdin=b"", **environment):
     } | environment
     flags = () if "--provider" in words else ("--provider", "demo")
     return box.run_shim(
-        "yume-cli", "start", *flags, *words, environment=box.environment(**environment), stdin=stdin
+        "yume-cli",
+        "start",
+        *flags,
+        *words,
+        environment=box.build_environment(**environment),
+        stdin=stdin,
     )
 
 
@@ -625,7 +630,7 @@ def test_r14_an_approval_that_never_comes_is_a_denial(box):
         [sys.executable, "-P", "-c", code, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=box.environment(SHIM_BIN=child),
+        env=box.build_environment(SHIM_BIN=child),
         cwd=box.cwd,
     )
     with process:
@@ -769,7 +774,7 @@ def run(path, *words, **options):
 
 def test_the_installed_binary_answers_as_yume_calls_it(box):
     path, _ = install_drop_in(str(box.bin), "yume-cli", {"vendor": "demo"}, force=False)
-    environment = box.environment(SHIM_BIN=box.create_fake(["out", ANSWER]))
+    environment = box.build_environment(SHIM_BIN=box.create_fake(["out", ANSWER]))
     done = run(path, "start", "--prompt", "hi", env=environment, cwd=box.cwd)
     assert done.returncode == 0, done.stderr
     check_flat(done.stdout)
@@ -786,7 +791,7 @@ def test_a_claude_that_was_installed_with_the_dialect_speaks_it(box):
     path, _ = install_drop_in(
         str(box.bin), "claude", {"vendor": "demo", "dialect": "yume"}, force=False
     )
-    environment = box.environment(SHIM_BIN=box.create_fake(["out", ANSWER]))
+    environment = box.build_environment(SHIM_BIN=box.create_fake(["out", ANSWER]))
     check_flat(run(path, *ASK, env=environment, cwd=box.cwd).stdout)
     other = run(path, *ASK, "--shim-dialect", "claude", env=environment, cwd=box.cwd)
     assert b'"type":"assistant"' in other.stdout
@@ -801,7 +806,9 @@ def test_translate_speaks_it_too(box):
 
 
 def test_what_is_drawn_for_a_person_does_not_depend_on_it(box):
-    environment = box.environment(SHIM_DIALECT="yume", SHIM_BIN=box.create_fake(["out", ANSWER]))
+    environment = box.build_environment(
+        SHIM_DIALECT="yume", SHIM_BIN=box.create_fake(["out", ANSWER])
+    )
     assert b"Hello." in box.run_shim("run", "-v", "demo", "hi", environment=environment).stdout
 
 
@@ -817,7 +824,9 @@ def test_the_modules_of_yume_are_imported_only_for_yume(box):
         "except SystemExit: pass\n"
         "sys.stderr.write(' '.join(sorted(m for m in sys.modules if m.startswith('shim.core.yume.'))))"
     )
-    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
+    environment = box.build_environment(
+        SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
+    )
     done = run(sys.executable, "-c", code, "claude", *ASK, env=environment, cwd=os.getcwd())
     assert done.stderr == b""
     environment["SHIM_DIALECT"] = "yume"

@@ -212,7 +212,7 @@ def valid_observations(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         use_forks(patch)
         yield anyio.run(
-            conform._collect_observations, FAKE, place.environment(), RunOptions(), PATIENCE
+            conform._collect_observations, FAKE, place.build_environment(), RunOptions(), PATIENCE
         )
     place.close()
 
@@ -747,7 +747,7 @@ def test_ctrl_c_ends_what_runs(box):
         f"exec 9>{lifeline.path}; echo up $$ >&9; trap '' INT; while :; do sleep 30; done\n",
     )
     process = start_shim(
-        ["conform", "--", command], env=box.environment(), cwd=box.cwd, stdout=subprocess.PIPE,
+        ["conform", "--", command], env=box.build_environment(), cwd=box.cwd, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     lifeline.wait_for("up")

@@ -334,7 +334,7 @@ def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(
     """The program is a stand-in, the recordings are real runs of the drop-in."""
     folder = machine.path / "casts"
     monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
-    environment = machine.environment(SHIM_VENDOR="pi", SHIM_RECORD=f"{folder}/")
+    environment = machine.build_environment(SHIM_VENDOR="pi", SHIM_RECORD=f"{folder}/")
     machine.write_program(
         "pi",
         "[ $1 = --version ] && echo 1.5.2 && exit; echo 'Error: no API key found' >&2; exit 1\n",

@@ -248,7 +248,7 @@ def run(command, box, **variables):
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=box.environment(**{"SHIM_BIN": None, **variables}),
+        env=box.build_environment(**{"SHIM_BIN": None, **variables}),
         cwd=box.cwd,
         timeout=PATIENCE * 2,
         check=False,
@@ -295,7 +295,7 @@ def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
     install_into(str(cli), DEMO)
     cli.write_text(re.sub(r"(?m)^if \(typeof", f"{without}if (typeof", cli.read_text()))
     vendor = box.create_fake(["out", format_ndjson(START, build_text_event("Hello."))], ["hang"])
-    environment = box.environment(SHIM_BIN=vendor, PATH=os.environ["PATH"])
+    environment = box.build_environment(SHIM_BIN=vendor, PATH=os.environ["PATH"])
     with subprocess.Popen(
         [str(NODE), str(cli), *ASK],
         stdin=subprocess.DEVNULL,

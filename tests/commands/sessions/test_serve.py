@@ -57,7 +57,7 @@ def get(address, token, **over):
 @needs_web
 def test_what_is_no_terminal_gets_the_address_without_a_token(box):
     token = box.run_shim("bridge", "token").stdout.decode().strip()
-    with start_server(box.environment(), box.cwd) as process:
+    with start_server(box.build_environment(), box.cwd) as process:
         try:
             address = process.stdout.readline().decode().strip()
             assert ADDRESS.fullmatch(address)
@@ -74,7 +74,14 @@ def test_over_tls_it_answers_under_its_name_and_for_nobody_who_does_not_trust_it
     cert, key = certified("localhost", tmp_path)
     token = box.run_shim("bridge", "token").stdout.decode().strip()
     with start_server(
-        box.environment(), box.cwd, "--name", "localhost", "--tls-cert", cert, "--tls-key", key
+        box.build_environment(),
+        box.cwd,
+        "--name",
+        "localhost",
+        "--tls-cert",
+        cert,
+        "--tls-key",
+        key,
     ) as process:
         try:
             address = process.stdout.readline().decode().strip()
@@ -115,7 +122,9 @@ def test_an_end_with_an_open_stream_is_quick_and_quiet(desk):
 def test_a_terminal_gets_an_address_that_lets_in_and_has_no_token(box):
     token = box.run_shim("bridge", "token").stdout.decode().strip()
     words = [*SHIM, "bridge", "serve", "--http", "127.0.0.1:0"]
-    with on_terminal(words, env=box.environment(), cwd=str(box.cwd), patience=PATIENCE) as terminal:
+    with on_terminal(
+        words, env=box.build_environment(), cwd=str(box.cwd), patience=PATIENCE
+    ) as terminal:
         drawn = terminal.until("Ctrl-C ends the server")
         (address, way_in) = re.findall(f"({ADDRESS.pattern})#token=([0-9a-f.]+)", drawn)[0]
         assert token not in drawn and "This machine alone" in drawn
@@ -168,7 +177,7 @@ def test_without_the_extra_it_says_how_to_install_it(shim, monkeypatch):
 
 def test_nothing_of_the_web_is_imported_by_the_other_commands(box):
     done = subprocess.run(
-        [sys.executable, "-P", "-c", COMMANDS], env=box.environment(), cwd=box.cwd, capture_output=True, text=True,
+        [sys.executable, "-P", "-c", COMMANDS], env=box.build_environment(), cwd=box.cwd, capture_output=True, text=True,
         timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

@@ -33,7 +33,7 @@ def run_explain(box):
             "--json",
             "--",
             *arguments,
-            environment=box.environment(SHIM_BIN=program) | environment,
+            environment=box.build_environment(SHIM_BIN=program) | environment,
         )
         assert done.status == status, done.stderr
         assert files(box) == before, "nothing was started, and nothing was written"

@@ -28,7 +28,7 @@ def keyboard(box):
     """Start `shim WORDS` on a terminal of its own."""
 
     def start(*words, echo=True, **environment):
-        env = box.environment(**environment)
+        env = box.build_environment(**environment)
         return on_terminal([*SHIM, *words], env=env, cwd=str(box.cwd), patience=PATIENCE, echo=echo)
 
     return start
@@ -113,7 +113,7 @@ def test_a_reader_that_has_seen_enough_ends_the_turn(box):
     child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     options = {"cwd": box.cwd, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
     with start_shim(
-        ["run", "-v", "demo", "hi"], env=box.environment(SHIM_BIN=child), **options
+        ["run", "-v", "demo", "hi"], env=box.build_environment(SHIM_BIN=child), **options
     ) as process:
         assert process.stdout.readline() == b"> hi\n"
         process.stdout.close()
@@ -233,7 +233,11 @@ def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
 
 def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
     done = box.run_shim(
-        "run", "-v", "qwen", "hi", environment=box.environment(SHIM_BIN=build_asking_child(box))
+        "run",
+        "-v",
+        "qwen",
+        "hi",
+        environment=box.build_environment(SHIM_BIN=build_asking_child(box)),
     )
     shown = done.stdout.decode()
     assert done.status == 0 and read_decisions(box) == ["deny"]
@@ -244,7 +248,7 @@ def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
 
 
 def test_a_call_that_a_rule_denies_is_named_without_a_rule_that_would_not_help(box):
-    environment = box.environment(SHIM_BIN=build_asking_child(box))
+    environment = box.build_environment(SHIM_BIN=build_asking_child(box))
     box.write_settings('[tools]\ndeny = ["Bash(touch:*)"]\n')
     shown = box.run_shim("run", "-v", "qwen", "hi", environment=environment).stdout.decode()
     assert "Bash was denied: Bash(touch:*)" in shown and "to allow it" not in shown
@@ -258,7 +262,7 @@ def test_a_rule_of_the_command_line_spares_the_question(box):
         "--allow",
         "Bash(touch x)",
         "hi",
-        environment=box.environment(SHIM_BIN=build_asking_child(box)),
+        environment=box.build_environment(SHIM_BIN=build_asking_child(box)),
     )
     assert done.status == 0 and read_decisions(box) == ["allow"]
     assert "✓ done" in done.stdout.decode()
@@ -269,7 +273,7 @@ def test_a_rule_of_the_command_line_spares_the_question(box):
 
 def test_the_installed_vendor_answers(box):
     child = box.create_fake(["read"], ["out", ANSWER])
-    environment = box.environment(SHIM_BIN=child)
+    environment = box.build_environment(SHIM_BIN=child)
     assert (
         box.run_shim(
             "install", "--vendor", "demo", "--to", str(box.bin), environment=environment
@@ -281,14 +285,14 @@ def test_the_installed_vendor_answers(box):
 
 
 def test_the_installed_vendor_answers_also_where_path_does_not_find_it(box):
-    environment = box.environment(SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
+    environment = box.build_environment(SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
     assert box.run_shim("install", "--vendor", "demo", environment=environment).status == 0
     assert box.run_shim("run", "hi", environment=environment).status == 0
 
 
 def test_a_session_goes_on(box):
     answer = format_ndjson(START | {"session": "s1"}, build_text_event("Hello."), END)
-    environment = box.environment(
+    environment = box.build_environment(
         SHIM_BIN=box.create_fake(["read"], ["record", str(box.recording)], ["out", answer])
     )
     assert box.run_shim("run", "-v", "demo", "one", environment=environment).status == 0
@@ -299,7 +303,7 @@ def test_a_session_goes_on(box):
 
 
 def test_a_run_is_recorded_where_it_is_said(box):
-    environment = box.environment(SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
+    environment = box.build_environment(SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
     assert (
         box.run_shim(
             "run", "-v", "demo", "--record", str(box.path / "a.cast"), "hi", environment=environment
@@ -317,7 +321,7 @@ def test_a_permission_mode_is_given_to_the_vendor(box):
         "--permission-mode",
         "plan",
         "hi",
-        environment=box.environment(SHIM_BIN=build_asking_child(box)),
+        environment=box.build_environment(SHIM_BIN=build_asking_child(box)),
     )
     assert done.status == 0
     assert box.read_record()["arguments"].count("plan") == 1
@@ -338,7 +342,9 @@ def test_a_turn_that_cannot_begin_says_why_once_and_draws_no_time(box, words):
 
 def test_an_error_of_the_vendor_is_said_once(box):
     child = box.create_fake(["complain", "no key is set\n"], ["leave", 3])
-    done = box.run_shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=child))
+    done = box.run_shim(
+        "run", "-v", "demo", "hi", environment=box.build_environment(SHIM_BIN=child)
+    )
     assert done.status == 1
     assert (done.stdout.decode() + done.stderr).count("no key is set") == 1
     assert "✗ failed: exit_code" in done.stdout.decode() and "░" not in done.stdout.decode()
@@ -353,7 +359,9 @@ def test_the_demo_ends_with_what_was_seen_and_what_to_type_next(box, agents):
         program = box.bin / name
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
-    done = box.run_shim("demo", environment=box.environment(PATH=str(box.bin), SHIM_BIN=box.demo()))
+    done = box.run_shim(
+        "demo", environment=box.build_environment(PATH=str(box.bin), SHIM_BIN=box.demo())
+    )
     text = " ".join(done.stdout.decode().split())
     assert done.status == 0 and "You saw a turn of the bundled demo vendor." in text
     expected = (

@@ -24,7 +24,9 @@ def own_screen(box):
     def start(*words, tui="vendor", more="", **environment):
         box.write_settings(f'tui = "{tui}"\n{more}' if tui else more)
         env = {"SHIM_VENDOR": "pi", "SHIM_BIN": str(program), "CLAUDECODE": "1"} | environment
-        return on_terminal([*SHIM, "claude", *words], env=box.environment(**env), cwd=str(box.cwd))
+        return on_terminal(
+            [*SHIM, "claude", *words], env=box.build_environment(**env), cwd=str(box.cwd)
+        )
 
     return start
 

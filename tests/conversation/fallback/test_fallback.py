@@ -368,7 +368,7 @@ def test_yume_is_told_of_one_turn_too(several):
 def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(real_several):
     real_several.prints("ant", LIMITED, code=1)
     real_several.answers("bee")
-    environment = real_several.box.environment()
+    environment = real_several.box.build_environment()
     done = real_several.box.run_shim("yume-cli", "start", "--prompt", "hi", environment=environment)
     assert (done.status, list_attempts(done.result)) == (0, [("ant", "rate_limit")])
     words = "--prompt", "hi", "--provider", "ant"
@@ -385,7 +385,9 @@ def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(rea
     real_several.box.write_program("pi", "exit 0\n")
     real_several.answers("bee")
     words = "start", "--prompt", "hi", "--permission-mode", "interactive"
-    done = real_several.box.run_shim("yume-cli", *words, environment=real_several.box.environment())
+    done = real_several.box.run_shim(
+        "yume-cli", *words, environment=real_several.box.build_environment()
+    )
     assert (done.status, list_attempts(done.result)) == (0, [("pi", "refused")])
 
 

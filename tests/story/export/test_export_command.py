@@ -122,7 +122,11 @@ def test_a_page_is_nothing_for_a_terminal_and_markdown_is(box, cast):
         primary, secondary = pty.openpty()
         words = ["export", cast, "--to", to]
         process = start_shim(
-            words, stdout=secondary, stderr=subprocess.PIPE, cwd=box.cwd, env=box.environment()
+            words,
+            stdout=secondary,
+            stderr=subprocess.PIPE,
+            cwd=box.cwd,
+            env=box.build_environment(),
         )
         os.close(secondary)
         said = b""
@@ -141,7 +145,7 @@ def test_a_page_is_nothing_for_a_terminal_and_markdown_is(box, cast):
 def test_a_reader_that_goes_away_is_no_failure(box, cast):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = start_shim(
-        ["export", cast, "--to", "html"], cwd=box.cwd, env=box.environment(), **pipes
+        ["export", cast, "--to", "html"], cwd=box.cwd, env=box.build_environment(), **pipes
     )
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
