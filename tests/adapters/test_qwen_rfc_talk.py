@@ -106,9 +106,9 @@ def test_two_messages_are_two_requests_of_one_session(box, talk):
         ["hear", "never"],
     )
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     assert (done.status, texts(done)) == (0, ["First.", "Second."])
     first, second = without_heartbeats(read_child_stdin(box))
@@ -129,7 +129,7 @@ def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
         ["hear", "never"],
     )
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert (done.status, texts(done)) == (0, ["There."])
@@ -148,7 +148,7 @@ def test_what_follows_a_reply_that_stopped_belongs_to_its_turn(box, talk):
         ["hear", "never"],
     ]
     with talk(box.create_fake(*steps)) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b"Looking.")
         gate.open()
         running.read_until(b'"type":"result"')
@@ -167,9 +167,9 @@ def test_an_allowed_call_runs(box, talk):
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         asked = question(running)
-        running.say(
+        running.send_lines(
             answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
         )
         running.read_until(b'"type":"result"')
@@ -193,8 +193,10 @@ def test_a_denied_call_says_the_users_words(box, talk):
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
-        running.say(answer(question(running)["request_id"], behavior="deny", message="no way"))
+        running.send_lines(user("go"))
+        running.send_lines(
+            answer(question(running)["request_id"], behavior="deny", message="no way")
+        )
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert (texts(done), user_texts(done)) == (["Then not."], ["no way"])
@@ -211,7 +213,7 @@ def test_where_nobody_can_be_asked_the_answer_is_no(box, talk):
         ["hear", "never"],
     )
     with talk(child) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     (said,) = [line for line in done.lines if line["type"] == "user"]
@@ -238,11 +240,11 @@ def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
         ["hear", "never"],
     )
     with talk(child) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"I am")
-        running.say(control("i1", "interrupt"))
+        running.send_lines(control("i1", "interrupt"))
         running.read_until(b'"type":"result"')
-        running.say(user("again"))
+        running.send_lines(user("again"))
         running.read_until(b"Hello.")
         done = running.hang_up()
     first, second = results(done)
@@ -266,7 +268,7 @@ def test_a_slash_command_is_declared_and_its_message_is_the_answer(box, talk):
         ["hear", "never"],
     )
     with talk(child) as running:
-        running.say(user("/chat list"))
+        running.send_lines(user("/chat list"))
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     (result,) = results(done)
@@ -322,7 +324,7 @@ def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(bo
         ["hear", "never"],
     )
     with talk(child) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert texts(done) == ["After."]
@@ -345,9 +347,9 @@ def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
         ],
     )
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(control("m1", "set_permission_mode", mode="plan"), user("two"))
+        running.send_lines(control("m1", "set_permission_mode", mode="plan"), user("two"))
         running.read_until(b"Second.")
         done = running.hang_up()
     assert texts(done) == ["First.", "Second."]
@@ -366,9 +368,9 @@ def test_a_system_prompt_stands_before_the_first_message(box, talk):
         ["hear", "never"],
     )
     with talk(child, "--append-system-prompt", "Be brief.") as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         running.read_until(b"Second.")
         running.hang_up()
     said = [line["input"]["parts"][0]["text"] for line in without_heartbeats(read_child_stdin(box))]
@@ -426,15 +428,15 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
     real_box.write_settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
     for environment in ({"SHIM_RECORD": cast}, {"SHIM_VENDOR": f"replay:{cast}"}):
         with real_talk(recorded, *ASKING, **environment) as running:
-            running.say(user("one"))
+            running.send_lines(user("one"))
             asked = question(running)
-            running.say(
+            running.send_lines(
                 answer(
                     asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]
                 )
             )
             running.read_until(b'"type":"result"')
-            running.say(user("two"))
+            running.send_lines(user("two"))
             running.read_until(b"Second.")
             assert texts(running.hang_up()) == ["First.", "Second."]
 
@@ -453,9 +455,9 @@ def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
         ["hear", "never"],
     )
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(user("two"), control("r", "mcp_status"))
+        running.send_lines(user("two"), control("r", "mcp_status"))
         heard.wait_for("heard")
         running.read_until(b'"request_id":"r"')
         gate.open()
@@ -472,11 +474,11 @@ def test_an_interrupt_while_a_child_of_another_mode_is_ended_is_heard(box, talk)
     ]
     second = [["hear", "two"], ["out", format_ndjson(says("Second."), FINISHED)], ["hear", "never"]]
     with talk(box.create_fake_sequence(first, second)) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(control("p", "set_permission_mode", mode="plan"))
+        running.send_lines(control("p", "set_permission_mode", mode="plan"))
         running.read_until(b'"status":null')
-        running.say(user("two"), control("stop", "interrupt"))
+        running.send_lines(user("two"), control("stop", "interrupt"))
         done = running.hang_up()
     assert causes(done) == ["clean", "interrupted"]
 
@@ -495,13 +497,13 @@ def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, tal
         ["out", format_ndjson(HELLO, says("Third."), FINISHED)],
     ]
     with talk(box.create_fake_sequence(first, [*second, ["hear", "never"]])) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(control("a", "set_model", model="model-a"), user("two"))
+        running.send_lines(control("a", "set_model", model="model-a"), user("two"))
         running.read_until(b'"is_error":true')
-        running.say(control("b", "set_model", model="model-b"))
+        running.send_lines(control("b", "set_model", model="model-b"))
         running.read_until(b'"request_id":"b"')
-        running.say(user("three"))
+        running.send_lines(user("three"))
         running.hang_up()
     (prompt,) = [line for line in read_child_stdin(box) if "three" in json.dumps(line)]
     assert prompt["model"] == "model-b"
@@ -518,10 +520,10 @@ def test_a_session_that_never_began_was_told_no_system_prompt(box, talk):
         [["say", lifeline.path, "child"], ["hang"]], [*answering, ["hear", "never"]]
     )
     with talk(child, "--append-system-prompt", "Be brief.") as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         lifeline.wait_for("child")
-        running.say(control("stop", "interrupt"))
+        running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"type":"result"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         running.hang_up()
     assert "Be brief." in box.read_record()["stdin"]

@@ -118,7 +118,7 @@ def kill_to_gone(how: str, what: int | None) -> float:
         )
         with box.running(*words, stdin=stdin, environment=environment, reuse=False) as running:
             if how != "one message":
-                running.say(USER)
+                running.send_lines(USER)
             running.read_until(b'"init"')
             lifeline.wait_for("child")
             began = time.monotonic()
@@ -280,7 +280,7 @@ def run_conversation(box: Box, how: str, turns: int) -> tuple[Left, Left, int, s
     ) as running:
         early = read_usage(running.process.pid)
         for number in range(turns):
-            running.say(USER)
+            running.send_lines(USER)
             wait_for_results(running, 1)
             if number == turns // 10:
                 early = read_usage(running.process.pid)

@@ -399,7 +399,7 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills
     with hosting_box.box.running(
         *CONVERSE, stdin=subprocess.PIPE, environment={**hosting_box.environment, **BRIDGE}
     ) as first:
-        first.say(user("go"))
+        first.send_lines(user("go"))
         first.hang_up()
     one = hosting_box.undriven(hosting_box.sessions()[0])
     words = ("-p", "go", "--resume", one.session_id, *STREAM)

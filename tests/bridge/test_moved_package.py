@@ -279,9 +279,9 @@ def test_a_long_conversation_continues_without_the_package_too(installation):
         stdout=pipe,
     ) as process:
         running = Running(process)
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
-        running.say(user("ask"))
+        running.send_lines(user("ask"))
         question = running.line_with(b'"subtype":"can_use_tool"')
         deadline = time.monotonic() + PATIENCE
         while not {"shim.bridge.stop", "shim.process.strays", "uuid"} <= installation.dump(
@@ -289,11 +289,11 @@ def test_a_long_conversation_continues_without_the_package_too(installation):
         ):
             assert time.monotonic() < deadline
         installation.move()
-        running.say(
+        running.send_lines(
             answer(question["request_id"], behavior="allow", updatedInput={"command": "touch x"})
         )
         running.read_until(b"After.")
-        running.say(user("again"))
+        running.send_lines(user("again"))
         running.read_until(b"Again.")
         done = running.hang_up()
     results = [line["result"] for line in done.lines if line["type"] == "result"]

@@ -87,7 +87,7 @@ def answers(box):
 
 
 def one_turn(running):
-    running.say(user("one"))
+    running.send_lines(user("one"))
     running.read_until(b'"type":"result"')
     return running.hang_up()
 
@@ -161,7 +161,7 @@ def test_what_is_said_behind_the_end_is_not_of_the_turn_and_is_not_asked(box, ta
 
 def allow(running):
     asked = running.line_with(b'"subtype":"can_use_tool"')
-    running.say(
+    running.send_lines(
         answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
     )
     return asked["request"]["input"]
@@ -357,7 +357,7 @@ def say_each(talk, first, flags):
     )
     with talk(out(says("Hello."), first), *again, flags=(*ASKING, *flags)) as running:
         for word in ("one", "two"):
-            running.say(user(word))
+            running.send_lines(user(word))
             running.read_until(b'"type":"result"')
         running.hang_up()
 

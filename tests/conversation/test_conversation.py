@@ -170,7 +170,7 @@ def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(real_box, real_t
         ["out", format_ndjson(build_text_event("done."), END)],
     )
     with real_talk(child, "--include-partial-messages") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"I am ")
         running.process.stdin.close()
         running.process.stdin = None
@@ -267,12 +267,12 @@ def test_initialize_is_answered_before_any_child_exists(box, talk):
     """C1, C2"""
     child = box.create_fake(["record", str(box.recording)], ["out", IDLE])
     with talk(child) as running:
-        running.say(request("i1", "initialize", hooks=None))
+        running.send_lines(request("i1", "initialize", hooks=None))
         running.read_until(b'"request_id":"i1"')
         assert not box.recording.exists()
-        running.say(user("hi"))
+        running.send_lines(user("hi"))
         running.read_until(b'"type":"result"')
-        running.say(request("i2", "initialize"))
+        running.send_lines(request("i2", "initialize"))
         running.read_until(b'"request_id":"i2"')
         done = running.hang_up()
     assert box.recording.exists()
@@ -305,12 +305,12 @@ def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
         [["say", lifeline.path, "child"], ["out", TALKING], ["hang"]], [["out", IDLE]]
     )
     with talk(child, "--include-partial-messages") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"I am ")
-        running.say(request("stop", "interrupt"))
+        running.send_lines(request("stop", "interrupt"))
         running.read_until(b'"type":"result"')
         assert lifeline.gone()
-        running.say(user("again"))
+        running.send_lines(user("again"))
         done = running.hang_up()
     assert done.status == 0
     interrupted, answered = results(done)
@@ -342,11 +342,11 @@ def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, 
         [["out", cut], ["hang"]], [["record", str(box.recording)], ["out", answer]]
     )
     with talk(child, "--include-partial-messages", SHIM_VENDOR="pi") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"I am ")
-        running.say(request("stop", "interrupt"))
+        running.send_lines(request("stop", "interrupt"))
         running.read_until(b'"type":"result"')
-        running.say(user("again"))
+        running.send_lines(user("again"))
         done = running.hang_up()
     interrupted, answered = results(done)
     assert interrupted["subtype"] == "error_during_execution"
@@ -357,9 +357,9 @@ def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, 
 def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, talk):
     child = box.create_fake_sequence([["out", TALKING], ["hang"]], [["out", IDLE]])
     with talk(child, "--include-partial-messages") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"I am ")
-        running.say(user("later", uuid=U), request("stop", "interrupt"))
+        running.send_lines(user("later", uuid=U), request("stop", "interrupt"))
         done = running.hang_up()
     assert responses(done)["stop"]["response"] == {"still_queued": [U]}
     assert [line["is_error"] for line in results(done)] == [True, False]
@@ -377,9 +377,9 @@ def test_a_message_that_is_taken_back_while_it_waits_is_never_said(box, talk):
         [["out", IDLE]],
     )
     with talk(child, "--include-partial-messages") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"I am ")
-        running.say(
+        running.send_lines(
             user("never", uuid=U),
             user("next"),
             request("back", "cancel_async_message", message_uuid=U),
@@ -406,14 +406,14 @@ def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
         END,
     )
     with talk(box.create_fake_sequence([["out", IDLE]], [["out", silent]])) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(
+        running.send_lines(
             request("m", "set_model", model="other"),
             request("p", "set_permission_mode", mode="plan"),
         )
         running.read_until(b'"status":null')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     first, second = [line for line in done.lines if line.get("subtype") == "init"]
     assert (first["permissionMode"], second["permissionMode"]) == ("default", "plan")
@@ -468,9 +468,9 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(b
 def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(box, talk):
     child = box.prints("standin", "acai/2026-04-text")
     with talk(child, "--permission-mode=auto", SHIM_VENDOR="acai") as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(request("p", "set_permission_mode", mode="default"), user("two"))
+        running.send_lines(request("p", "set_permission_mode", mode="default"), user("two"))
         done = running.hang_up()
     assert causes(done) == ["refused", "clean"]
 
@@ -577,7 +577,7 @@ def test_the_last_line_may_lack_its_newline(box):
 def test_an_idle_conversation_that_is_terminated_says_nothing(box, talk):
     """P13"""
     with talk(box.create_fake(["out", IDLE])) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         running.send_signal(signal.SIGTERM)
         assert running.status() == 143
@@ -590,7 +590,7 @@ def test_a_turn_that_is_terminated_is_closed_and_its_child_ended(box, talk):
     lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with talk(child, "--include-partial-messages", **EMIT) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"I am ")
         running.send_signal(signal.SIGTERM)
         done = running.finish()
@@ -604,7 +604,7 @@ def test_a_sigint_ends_the_turn_and_the_conversation(box, talk):
     """P17"""
     child = box.create_fake(["out", TALKING], ["hang"])
     with talk(child, "--include-partial-messages") as running:
-        running.say(user("go"), user("never"))
+        running.send_lines(user("go"), user("never"))
         running.read_until(b"I am ")
         running.send_signal(signal.SIGINT)
         done = running.finish()
@@ -617,7 +617,7 @@ def test_a_frontend_that_crashes_takes_a_silent_child_with_it(real_box, real_tal
     lifeline = real_box.create_lifeline()
     child = real_box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with real_talk(child, "--include-partial-messages") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"I am ")
         running.process.stdin.close()
         running.process.stdin = None
@@ -648,7 +648,7 @@ def test_the_lines_of_a_conversation_keep_every_invariant(box, talk):
         [["out", IDLE]], [["out", TALKING], ["leave", 3]], [["out", IDLE]]
     )
     with talk(child, "--include-partial-messages", "--shim-terminator", "message_stop") as running:
-        running.say(user("one"), user("two"), user("three"))
+        running.send_lines(user("one"), user("two"), user("three"))
         done = running.hang_up()
     turns = check_turns(done.stdout, True)
     assert len(turns) == 3
@@ -673,10 +673,10 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
         ["hang"],
     )
     with real_talk(child, "--include-partial-messages") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"done")
         if end == "interrupt":
-            running.say(request("stop", "interrupt"))
+            running.send_lines(request("stop", "interrupt"))
         elif end == "SIGTERM":
             running.send_signal(signal.SIGTERM)
         else:
@@ -718,7 +718,7 @@ def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box, ta
     deaf = [["say", lifeline.path, "child"], ["ignore", "SIGTERM", "SIGINT"]]
     child = box.create_fake(*deaf, ["hear", "initialize"], ["hear", "go"], ["out", QWEN], ["hang"])
     with talk(child, SHIM_VENDOR="qwen") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
         assert running.hang_up().status == 0  # `test_process` measures how long it may take
     assert lifeline.gone()
@@ -731,7 +731,7 @@ def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_t
         ["say", lifeline.path, "child"], ["out", TALKING], ["fill", 100_000_000]
     )
     with real_talk(child, "--include-partial-messages") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"I am ")
         running.send_signal(signal.SIGKILL)
         assert lifeline.gone()
@@ -743,14 +743,14 @@ def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(b
     child = box.create_fake(["say", lifeline.path, "child"], ["out", USING], ["hang"])
     hooks = {"PreToolUse": [{"hookCallbackIds": ["h0"]}]}
     with talk(child) as running:
-        running.say(request("i", "initialize", hooks=hooks), user("go"))
+        running.send_lines(request("i", "initialize", hooks=hooks), user("go"))
         line = running.line_with(b'"hook_callback"')
         response = {
             "subtype": "success",
             "request_id": line["request_id"],
             "response": {"decision": "block"},
         }
-        running.say({"type": "control_response", "response": response})
+        running.send_lines({"type": "control_response", "response": response})
         running.read_until(b'"type":"result"')
         assert lifeline.gone()
         done = running.hang_up()
@@ -768,7 +768,7 @@ def test_a_silent_child_and_its_group_end_when_we_are_killed(real_box, converses
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     with real_box.running(*flags, stdin=subprocess.PIPE, environment=environment) as running:
         if converses:
-            running.say(user("go"))
+            running.send_lines(user("go"))
         else:
             running.process.stdin.close()
             running.process.stdin = None
@@ -780,9 +780,9 @@ def test_a_silent_child_and_its_group_end_when_we_are_killed(real_box, converses
 def test_nothing_guards_a_child_that_has_ended(real_box, real_talk):
     """A number that was a child's may be another's by now."""
     with real_talk(real_box.create_fake(["out", IDLE])) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(request("r", "mcp_status"))
+        running.send_lines(request("r", "mcp_status"))
         running.read_until(b'"request_id":"r"')
         below = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
         # it is waited for a moment; a busy machine lets it leave later
@@ -830,13 +830,13 @@ def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(b
     with talk(
         box.create_fake_sequence(HELP, cut, fresh), "--session-id", U, SHIM_VENDOR="pi"
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"init"')
-        running.say(request("stop", "interrupt"))
+        running.send_lines(request("stop", "interrupt"))
         running.read_until(b'"type":"result"')
         stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
         assert stored["vendor_session"] == ""
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     assert [line["is_error"] for line in results(done)] == [True, False]
     assert results(done)[1]["shim"]["repairs"] == {}
@@ -878,7 +878,7 @@ def test_a_sigint_before_the_child_of_a_message_ends_it_all_the_same(real_box, r
     """P17; a hook's line that nobody reads holds the message up."""
     hooks = {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}
     with real_talk(real_box.create_fake(["hang"])) as running:
-        running.say(request("i", "initialize", hooks=hooks), user("x" * 200_000))
+        running.send_lines(request("i", "initialize", hooks=hooks), user("x" * 200_000))
         running.read_until(b'"hook_callback"', at_once=4096)
         running.send_signal(signal.SIGINT)
         done = running.finish()
@@ -916,15 +916,15 @@ def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk
     with talk(
         box.create_fake_sequence(HELP, calling, next_one), "--session-id", U, SHIM_VENDOR="pi"
     ) as running:
-        running.say(request("i", "initialize", hooks=hooks), user("one"))
+        running.send_lines(request("i", "initialize", hooks=hooks), user("one"))
         running.read_until(b'"init"')
         gate.open()
         asked = running.line_with(b'"hook_callback"')
         body = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}
         answer = {"subtype": "success", "request_id": asked["request_id"], "response": body}
-        running.say({"type": "control_response", "response": answer})
+        running.send_lines({"type": "control_response", "response": answer})
         running.read_until(b'"type":"result"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         running.hang_up()
     assert "--session" in box.read_record()["arguments"]
 
@@ -936,7 +936,7 @@ def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(bo
     with talk(
         box.create_fake_sequence(HELP, calling), "--session-id", U, SHIM_VENDOR="pi"
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"init"')
         gate.open()
         running.read_until(b'"tool_use"')
@@ -961,12 +961,12 @@ def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, ta
     with talk(
         child, "--include-partial-messages", "--session-id", U, SHIM_VENDOR="copilot"
     ) as running:
-        running.say(user("the one"))
+        running.send_lines(user("the one"))
         lifeline.wait_for("child")
-        running.say(request("stop", "interrupt"))
-        running.say(user("the two"))
+        running.send_lines(request("stop", "interrupt"))
+        running.send_lines(user("the two"))
         running.read_until(b"I am ")
-        running.say(request("stop", "interrupt"), user("the three"))
+        running.send_lines(request("stop", "interrupt"), user("the three"))
         running.hang_up()
     assert not any("--resume" in word for word in box.read_record()["arguments"])
 
@@ -977,7 +977,7 @@ def test_what_was_made_for_a_child_that_cannot_be_started_is_removed(box, talk, 
     Path(broken).write_text("#!/nowhere/interpreter\n", encoding="utf-8")
     if several:
         with talk(broken, SHIM_VENDOR="copilot") as running:
-            running.say(user("one"), user("two"))
+            running.send_lines(user("one"), user("two"))
             running.hang_up()
     else:
         box.run_claude("-p", "one", SHIM_VENDOR="copilot", SHIM_BIN=broken)

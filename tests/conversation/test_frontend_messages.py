@@ -74,8 +74,8 @@ def prompts(box):
 @pytest.mark.parametrize("body", [{"updatedInput": {}}, {}])
 def test_an_allowed_call_without_another_input_runs_as_it_was_asked(box, talk, body):
     with talk(asking_child(box, returns("done")), *ASKING) as running:
-        running.say(user("go"))
-        running.say(answer(question(running)["request_id"], behavior="allow", **body))
+        running.send_lines(user("go"))
+        running.send_lines(answer(question(running)["request_id"], behavior="allow", **body))
         done = running.hang_up()
     assert results(done)[0]["permission_denials"] == []
     assert read_child_stdin(box)[-1]["response"]["response"]["behavior"] == "allow"
@@ -84,8 +84,10 @@ def test_an_allowed_call_without_another_input_runs_as_it_was_asked(box, talk, b
 @pytest.mark.parametrize("value", [None, [], "x", 3])
 def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
     with talk(asking_child(box, returns("no", failed=True)), *ASKING) as running:
-        running.say(user("go"))
-        running.say(answer(question(running)["request_id"], behavior="allow", updatedInput=value))
+        running.send_lines(user("go"))
+        running.send_lines(
+            answer(question(running)["request_id"], behavior="allow", updatedInput=value)
+        )
         done = running.hang_up()
     assert len(results(done)[0]["permission_denials"]) == 1
     assert (
@@ -101,7 +103,7 @@ def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
 def test_a_repeated_message_is_answered_once(box, talk, vendor):
     child = two_turns(box) if vendor == "qwen" else box.create_fake(["read"], ["out", ANSWER])
     with talk(child, vendor=vendor) as running:
-        running.say(
+        running.send_lines(
             build_user_message("one", uuid=ONE),
             build_user_message("one", uuid=ONE),
             build_user_message("two", uuid=TWO),
@@ -112,9 +114,9 @@ def test_a_repeated_message_is_answered_once(box, talk, vendor):
 
 def test_a_repeated_message_is_echoed_if_the_frontend_wants_echoes(box, talk):
     with talk(two_turns(box), *REPLAY) as running:
-        running.say(build_user_message("one", uuid=ONE))
+        running.send_lines(build_user_message("one", uuid=ONE))
         running.line_with(b'"type":"result"')
-        running.say(build_user_message("another text", uuid=ONE))
+        running.send_lines(build_user_message("another text", uuid=ONE))
         done = running.hang_up()
     echoes = [line for line in done.lines if line["type"] == "user"]
     assert [(line["uuid"], line["message"]["content"]) for line in echoes] == [
@@ -126,7 +128,7 @@ def test_a_repeated_message_is_echoed_if_the_frontend_wants_echoes(box, talk):
 
 def test_message_ids_are_compared_case_sensitively(box, talk):
     with talk(two_turns(box)) as running:
-        running.say(
+        running.send_lines(
             build_user_message("one", uuid="my-id"),
             build_user_message("one", uuid="MY-ID"),
             build_user_message("one", uuid="my-id"),
@@ -145,7 +147,7 @@ def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session
         with box.running(
             *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment
         ) as running:
-            running.say(build_user_message("one", uuid=ONE))
+            running.send_lines(build_user_message("one", uuid=ONE))
             return running.hang_up()
 
     assert len(results(run("--session-id", U))) == 1
@@ -159,7 +161,7 @@ def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session
 
 def test_context_messages_reach_the_model_with_the_next_message(box, talk):
     with talk(two_turns(box), *REPLAY) as running:
-        running.say(
+        running.send_lines(
             context("c1"),
             context("c2"),
             build_user_message("go"),
@@ -184,7 +186,7 @@ def test_context_messages_reach_the_model_with_the_next_message(box, talk):
 def test_context_reaches_a_vendor_with_a_child_for_each_message(box, talk):
     child = box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
     with talk(child, vendor="demo") as running:
-        running.say(context("c1"), build_user_message("go"))
+        running.send_lines(context("c1"), build_user_message("go"))
         done = running.hang_up()
     assert [line["num_turns"] for line in results(done)] == [0, 1]
     assert box.read_record()["stdin"] == "c1\ngo"
@@ -206,7 +208,7 @@ def test_context_with_an_image_keeps_its_parts():
 
 def test_context_at_the_end_of_stdin_starts_no_child(box, talk):
     with talk(box.write_program("trap", f"touch {box.path}/started\n")) as running:
-        running.say(context("c1"))
+        running.send_lines(context("c1"))
         done = running.hang_up()
     assert (done.status, kinds(done)) == (0, ["init", "result"])
     assert not (box.path / "started").exists()
@@ -215,7 +217,7 @@ def test_context_at_the_end_of_stdin_starts_no_child(box, talk):
 @pytest.mark.parametrize("value", [True, None, 0, "false", [], {}])
 def test_only_should_query_false_makes_a_message_context(box, talk, value):
     with talk(two_turns(box)) as running:
-        running.say(build_user_message("go", shouldQuery=value))
+        running.send_lines(build_user_message("go", shouldQuery=value))
         done = running.hang_up()
     assert [line["num_turns"] for line in results(done)] == [1]
 
@@ -247,13 +249,13 @@ def test_only_should_query_false_makes_a_message_context(box, talk, value):
 @pytest.mark.parametrize("vendor", ["qwen", "demo"])
 def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, text, kind):
     with talk(box.write_program("trap", f"touch {box.path}/started\n"), vendor=vendor) as running:
-        running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
+        running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         asked = running.line_with(b'"hook_callback"')
         assert (asked["request"]["input"]["prompt"], bool(asked["request"]["tool_use_id"])) == (
             "go",
             True,
         )
-        running.say(answer(asked["request_id"], **body))
+        running.send_lines(answer(asked["request_id"], **body))
         done = running.hang_up()
     assert not (box.path / "started").exists() and done.status == 0
     (line,) = [line for line in done.lines if line.get("subtype") == "informational"]
@@ -272,29 +274,31 @@ def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, 
 )
 def test_a_message_is_sent_after_its_hook_has_accepted_it(box, talk, body):
     with talk(two_turns(box)) as running:
-        running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
+        running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         asked = running.line_with(b'"hook_callback"')
-        running.say(answer(asked["request_id"], **body))
+        running.send_lines(answer(asked["request_id"], **body))
         done = running.hang_up()
     assert prompts(box) == ["go"] and [line["num_turns"] for line in results(done)] == [1]
 
 
 def test_the_message_after_a_refused_one_is_sent(box, talk):
     with talk(two_turns(box)) as running:
-        running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
-        running.say(answer(running.line_with(b'"hook_callback"')["request_id"], decision="block"))
+        running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
+        running.send_lines(
+            answer(running.line_with(b'"hook_callback"')["request_id"], decision="block")
+        )
         running.line_with(b'"type":"result"')
-        running.say(build_user_message("more"))
-        running.say(answer(running.line_with(b'"hook_callback"')["request_id"]))
+        running.send_lines(build_user_message("more"))
+        running.send_lines(answer(running.line_with(b'"hook_callback"')["request_id"]))
         done = running.hang_up()
     assert prompts(box) == ["more"] and [line["num_turns"] for line in results(done)] == [0, 1]
 
 
 def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
     with talk(box.write_program("trap", f"touch {box.path}/started\n")) as running:
-        running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
+        running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         running.line_with(b'"hook_callback"')
-        running.say(control("stop", "interrupt"))
+        running.send_lines(control("stop", "interrupt"))
         done = running.hang_up()
     (end,) = results(done)
     assert (end["subtype"], end["shim"]["cause"]) == ("error_during_execution", "interrupted")
@@ -303,7 +307,7 @@ def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
 
 def test_the_end_of_stdin_does_not_refuse_the_message(box, talk):
     with talk(two_turns(box)) as running:
-        running.say(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
+        running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         done = running.hang_up()
     assert [line["num_turns"] for line in results(done)] == [1]
 
@@ -313,7 +317,9 @@ def test_the_end_of_stdin_does_not_refuse_the_message(box, talk):
 
 def test_the_origin_of_a_message_is_in_its_result(box, talk):
     with talk(two_turns(box)) as running:
-        running.say(build_user_message("one", origin={"kind": "human"}), build_user_message("two"))
+        running.send_lines(
+            build_user_message("one", origin={"kind": "human"}), build_user_message("two")
+        )
         done = running.hang_up()
     assert [line.get("origin") for line in results(done)] == [{"kind": "human"}, None]
 
@@ -334,9 +340,11 @@ def test_a_byte_order_mark_before_a_line_is_skipped(box):
 
 def test_the_context_usage_has_the_documented_shape(box, talk):
     with talk(two_turns(box)) as running:
-        running.say(control("before", "get_context_usage"), build_user_message("one"))
+        running.send_lines(control("before", "get_context_usage"), build_user_message("one"))
         running.line_with(b'"type":"result"')
-        running.say(control("after", "get_context_usage"), control("skills", "reload_skills"))
+        running.send_lines(
+            control("after", "get_context_usage"), control("skills", "reload_skills")
+        )
         done = running.hang_up()
     answers = {name: response["response"] for name, response in responses(done).items()}
     assert (answers["before"]["totalTokens"], answers["before"]["percentage"]) == (0, 0)
@@ -353,8 +361,8 @@ def test_hooks_get_the_same_tool_result_as_the_stream(box, talk, failed):
     events = ("PostToolUse", "PostToolUseFailure", "Stop")
     with talk(asking_child(box, returns("done", failed=failed)), *ASKING) as running:
         hooks = {event: [{"hookCallbackIds": [event]}] for event in events}
-        running.say(control("i", "initialize", hooks=hooks), user("go"))
-        running.say(answer(question(running)["request_id"], behavior="allow"))
+        running.send_lines(control("i", "initialize", hooks=hooks), user("go"))
+        running.send_lines(answer(question(running)["request_id"], behavior="allow"))
         running.line_with(b'"type":"result"')
         done = running.hang_up()
     asked = [
@@ -414,10 +422,10 @@ def test_a_message_of_a_session_over_its_budget_is_not_sent(box, talk):
     printed = str(FIXTURES / "pi" / "1.5.2-plain" / "vendor.ndjson")
     child = box.create_fake(["read"], ["record", str(box.recording)], ["cat", printed])
     with talk(child, "--max-budget-usd", "0.0000001", vendor="pi") as running:
-        running.say(build_user_message("one"))
+        running.send_lines(build_user_message("one"))
         running.line_with(b'"type":"result"')
         box.recording.unlink()
-        running.say(build_user_message("two"))
+        running.send_lines(build_user_message("two"))
         done = running.hang_up()
     assert done.status == 1 and not box.recording.exists()
     assert [line["subtype"] for line in results(done)] == ["error_max_budget_usd"] * 2

@@ -74,7 +74,7 @@ class Program:
         return line["request_id"], line["request"]["message"]
 
     def give(self, request, identity, body):
-        self.running.say(
+        self.running.send_lines(
             answer(request, mcp_response={"jsonrpc": "2.0", "id": identity, "result": body})
         )
 
@@ -109,12 +109,14 @@ def read_client_answer(box):
 def test_a_call_that_the_vendor_does_not_ask_about_is_asked_about_where_it_runs(box, program):
     with program(vendor(box, build_tool_call()), *ASKING) as running:
         frontend = Program(running)
-        running.say(user("go"))
+        running.send_lines(user("go"))
         frontend.greet()
         asked = question(running)
         said = asked["request"]
         assert (said["tool_name"], said["input"], said["tool_use_id"]) == (ADD, NUMBERS, "call_1")
-        running.say(answer(asked["request_id"], behavior="allow", updatedInput={"a": 5, "b": 6}))
+        running.send_lines(
+            answer(asked["request_id"], behavior="allow", updatedInput={"a": 5, "b": 6})
+        )
         frontend.run()
         running.line_with(b'"type":"result"')
         done = running.hang_up()
@@ -124,10 +126,10 @@ def test_a_call_that_the_vendor_does_not_ask_about_is_asked_about_where_it_runs(
 
 def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, program):
     with program(vendor(box, build_tool_call()), *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         Program(running).greet()
         asked = question(running)
-        running.say(answer(asked["request_id"], behavior="deny", message="rather not"))
+        running.send_lines(answer(asked["request_id"], behavior="deny", message="rather not"))
         running.line_with(b'"type":"result"')
         done = running.hang_up()
     assert read_client_answer(box)["result"] == {
@@ -141,10 +143,10 @@ def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, pr
 def test_a_call_that_the_vendor_asked_about_is_not_asked_about_again(box, program):
     with program(vendor(box, build_tool_call(), asks(**NUMBERS), asked=True), *ASKING) as running:
         frontend = Program(running)
-        running.say(user("go"))
+        running.send_lines(user("go"))
         frontend.greet()
         asked = question(running)
-        running.say(answer(asked["request_id"], behavior="allow"))
+        running.send_lines(answer(asked["request_id"], behavior="allow"))
         frontend.run()
         running.line_with(b'"type":"result"')
         done = running.hang_up()
@@ -155,11 +157,11 @@ def test_a_call_that_the_vendor_asked_about_is_not_asked_about_again(box, progra
 def test_another_call_than_the_one_that_was_allowed_is_asked_about(box, program):
     child = vendor(box, build_tool_call(), asks(a=2, b=3), arguments={"a": 2, "b": 4}, asked=True)
     with program(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         Program(running).greet()
-        running.say(answer(question(running)["request_id"], behavior="allow"))
+        running.send_lines(answer(question(running)["request_id"], behavior="allow"))
         again = running.line_with(b'"input":{"a":2,"b":4}')
-        running.say(answer(again["request_id"], behavior="deny", message="not this one"))
+        running.send_lines(answer(again["request_id"], behavior="deny", message="not this one"))
         running.line_with(b'"type":"result"')
         running.hang_up()
     assert read_client_answer(box)["result"]["isError"] is True
@@ -171,7 +173,7 @@ def test_another_call_than_the_one_that_was_allowed_is_asked_about(box, program)
 def test_a_rule_decides_where_the_call_runs(box, program, flags, runs):
     with program(vendor(box, build_tool_call()), *ASKING, *flags) as running:
         frontend = Program(running)
-        running.say(user("go"))
+        running.send_lines(user("go"))
         frontend.greet()
         if runs:
             frontend.run()
@@ -183,7 +185,7 @@ def test_a_rule_decides_where_the_call_runs(box, program, flags, runs):
 def test_a_frontend_that_hangs_up_in_the_middle_of_a_call_ends_all_of_it(box, program):
     with program(vendor(box, build_tool_call()), "--dangerously-skip-permissions") as running:
         frontend = Program(running)
-        running.say(user("go"))
+        running.send_lines(user("go"))
         frontend.greet()
         frontend.message("tools/call")
         done = running.hang_up()
@@ -195,7 +197,7 @@ def test_a_frontend_that_never_answers_is_an_error_for_the_vendor(box, program):
     box.write_settings("tool_timeout = 1\n")
     with program(vendor(box, build_tool_call()), "--dangerously-skip-permissions") as running:
         frontend = Program(running)
-        running.say(user("go"))
+        running.send_lines(user("go"))
         frontend.greet()
         frontend.message("tools/call")
         running.line_with(b'"type":"result"')
@@ -212,7 +214,7 @@ def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, progra
         ["hear", "never"],
     )
     with program(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.line_with(b'"type":"result"')
         server = json.loads(box.read_record()["stdin"].splitlines()[0])["request"]["mcpServers"][
             "calc"
@@ -232,7 +234,7 @@ def test_a_vendor_behind_a_launcher_is_not_told_and_the_frontend_is(box, program
         HELLO, ["hear", "go"], ["out", format_ndjson(INIT, result("x"))], ["hear", "never"]
     )
     with program(child) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.line_with(b'"type":"result"')
         done = running.hang_up()
     assert (
@@ -320,7 +322,7 @@ def run(running, decision=None):
     """Answer hooks, the server's requests and the question about the call; what each of them had,
     and the results.
     """
-    running.say(
+    running.send_lines(
         {
             "type": "control_request",
             "request_id": "i",
@@ -344,10 +346,12 @@ def run(running, decision=None):
                         block.get("input", block.get("content"))
                     )
             if line["type"] == "control_request":
-                running.say(answer(line["request_id"], **respond(line["request"], had, decision)))
+                running.send_lines(
+                    answer(line["request_id"], **respond(line["request"], had, decision))
+                )
                 if not listed and line["request"].get("message", {}).get("method") == "tools/list":
                     listed = True  # as for a real vendor, which has its tools from there
-                    running.say(user("go"))
+                    running.send_lines(user("go"))
 
 
 def respond(request, had, decision):

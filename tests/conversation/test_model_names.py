@@ -148,10 +148,10 @@ def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
     vendor = {"SHIM_VENDOR": "demo", "SHIM_BIN": program}
     with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=vendor) as running:
         for number, model in enumerate(("sonnet", "opus", "default"), start=1):
-            running.say({"type": "user", "message": {"role": "user", "content": "hi"}})
+            running.send_lines({"type": "user", "message": {"role": "user", "content": "hi"}})
             running.read_until(b'"type":"result"')
             change = {"type": "control_request", "request_id": str(number)}
-            running.say({**change, "request": {"subtype": "set_model", "model": model}})
+            running.send_lines({**change, "request": {"subtype": "set_model", "model": model}})
             running.read_until(b'"control_response"')
         done = running.hang_up()
     answers = [

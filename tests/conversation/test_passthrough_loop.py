@@ -82,7 +82,7 @@ def test_both_directions_pass_byte_for_byte(box, talk):
         "not json at all",
     ]
     with talk(child) as running:
-        running.say(*lines, user("one"), user("two"))
+        running.send_lines(*lines, user("one"), user("two"))
         done = running.hang_up()
     assert done.stdout.decode() == format_ndjson(ANSWER) + TURN + state + TURN
     assert done.status == 0
@@ -96,20 +96,20 @@ def test_the_second_result_of_background_work_passes(box, talk):
     """S20"""
     both = format_ndjson(INIT, INIT) + ODD + format_ndjson(RESULT, RESULT)
     with talk(box.create_fake(["hear", "one"], ["out", both])) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         done = running.hang_up()
     assert done.stdout.decode() == both
 
 
 def test_the_exit_status_is_the_childs(box, talk):
     with talk(box.create_fake(["hear", "one"], ["out", TURN], ["leave", 3])) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         assert running.hang_up().status == 3
 
 
 def test_a_child_that_waits_for_the_end_of_its_stdin_hears_it(box, talk):
     with talk(box.create_fake(["hear", "one"], ["out", TURN], ["read"], ["leave", 3])) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         assert running.hang_up().status == 3
 
 
@@ -118,7 +118,7 @@ def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
     with talk(
         box.create_fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["die", "SIGKILL"])
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         done = running.hang_up()
     assert done.stdout.decode().startswith(format_ndjson(INIT) + ODD)
     assert done.result["is_error"] is True and done.cause == "signal"
@@ -132,7 +132,7 @@ def test_a_line_that_was_cut_is_not_passed(box, talk):
             ["hear", "one"], ["out", format_ndjson(INIT) + ODD + '{"type":"assi'], ["leave", 1]
         )
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         done = running.hang_up()
     assert done.result["is_error"] is True
 
@@ -140,9 +140,9 @@ def test_a_line_that_was_cut_is_not_passed(box, talk):
 def test_a_terminator_that_was_asked_for_comes_with_each_result(box, talk):
     child = box.create_fake(["hear", "one"], ["out", TURN], ["hear", "two"], ["out", TURN])
     with talk(child, "--shim-terminator", "message_stop") as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'{"type":"message_stop"}\n')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     assert done.stdout.decode() == (TURN + '{"type":"message_stop"}\n') * 2
 
@@ -156,7 +156,7 @@ def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, together
     with talk(
         box.create_fake(["hear", "one"], *printed), "--shim-terminator", "message_stop"
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         done = running.hang_up()
     assert done.stdout.decode() in (TURN + state + STOP, TURN + STOP)
 
@@ -176,7 +176,7 @@ def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
     with talk(
         box.create_fake(["hear", "one"], ["say", lifeline.path, "child"], ["hang"])
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         lifeline.wait_for("child")
         running.send_signal(signal.SIGINT)
         done = running.finish()
@@ -204,7 +204,7 @@ def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
         ["hang"],
     )
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b"caf")
         running.send_signal(signal.SIGTERM)
         assert running.status() == 143
@@ -223,7 +223,7 @@ def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
         ["hang"],
     )
     with real_talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b"caf")
         running.process.stdin.close()
         running.process.stdin = None
@@ -238,7 +238,7 @@ def test_an_unfinished_turn_of_a_child_that_ends_well_fails_all_the_same(box, ta
     with talk(
         box.create_fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["leave", 0])
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         done = running.hang_up()
     assert done.result["is_error"] is True and done.status == 1
 
@@ -253,7 +253,7 @@ def test_a_later_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk
         ["die", "SIGKILL"],
     )
     with talk(child) as running:
-        running.say(user("one"), user("two"))
+        running.send_lines(user("one"), user("two"))
         done = running.hang_up()
     assert [line["is_error"] for line in done.lines if line["type"] == "result"] == [False, True]
     assert done.status == 1
@@ -291,10 +291,10 @@ def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason)
         box.create_fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])
     ) as running:
         lifeline.wait_for("child")
-        running.say(user("one"))
+        running.send_lines(user("one"))
         if said == TURN:
             running.read_until(b'"type": "result"')
-            running.say(user("two"))
+            running.send_lines(user("two"))
         assert running.status() == 1  # its stdin is still open
         done = running.finish()
     assert lifeline.gone()
@@ -325,12 +325,12 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(
     )
     with memory_talk(child) as running:
         there.wait_for("child")
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"q2"')
         if not cancelled:
-            running.say({"type": "control_response", "response": {"request_id": "q1"}})
+            running.send_lines({"type": "control_response", "response": {"request_id": "q1"}})
         running.pass_time(1000)
-        running.say({"type": "control_response", "response": {"request_id": "q2"}})
+        running.send_lines({"type": "control_response", "response": {"request_id": "q2"}})
         done = running.hang_up()
     assert {line["is_error"] for line in done.lines if line["type"] == "result"} == {False}
 
@@ -354,10 +354,10 @@ def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, as
     ]
     with memory_talk(memory_box.create_fake(*steps)) as running:
         there.wait_for("child")
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"control_request"' if asked else b'"type": "result"')
         running.pass_time(1000)
-        running.say(
+        running.send_lines(
             {"type": "control_response", "response": {"request_id": "q"}} if asked else user("two")
         )
         done = running.hang_up()
@@ -415,7 +415,7 @@ def test_words_and_a_result_behind_the_result_do_not_pass(box, talk):
     with talk(
         box.create_fake(["hear", "one"], ["out", TURN + format_ndjson(LATE, FAILED)])
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         done = running.hang_up()
     assert (done.stdout.decode(), done.status) == (TURN, 0)
 
@@ -436,7 +436,7 @@ def test_lines_that_nobody_can_read_are_mended_or_left_out(box, talk):
         format_ndjson(INIT).encode() + noise + broken + format_ndjson(RESULT).encode()[:-1]
     )
     with talk(box.create_fake(["hear", "one"], ["cat", str(file)])) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         done = running.hang_up()
     assert done.stdout.isascii() or b"\xe2\x80\xa8" not in done.stdout
     init, said, result = done.lines
@@ -455,7 +455,7 @@ def test_a_line_that_is_too_long_passes_in_several(box, talk):
             ["hear", "one"], ["out", format_ndjson(INIT, text | {"session_id": S}, RESULT)]
         )
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         done = running.hang_up()
     assert max(map(len, done.stdout.splitlines())) <= 100_000
     said = [
@@ -475,7 +475,7 @@ def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
         ["hang"],
     ]
     with talk(box.create_fake(*steps)) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type": "result"')
         done = running.hang_up()
     assert lifeline.gone()
@@ -484,7 +484,7 @@ def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
 
 def test_a_message_that_a_child_leaves_without_a_word_gets_an_error(box, talk):
     with talk(box.create_fake(["hear", "one"], ["leave", 0])) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         done = running.hang_up()
     assert (done.cause, done.status) == ("truncated", 1)
 
@@ -502,7 +502,7 @@ def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_
     ]
     with real_talk(real_box.create_fake(*steps, ["hear", "one"], ["out", new + TURN])) as running:
         lifeline.wait_for("read")
-        running.say(
+        running.send_lines(
             '{"type":"control_request","request_id":"i","request":{"subtype":"initialize"}}',
             user("one"),
         )
@@ -523,7 +523,7 @@ def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
         ["out", format_ndjson(INIT) + many + format_ndjson(RESULT)],
     ]
     with memory_talk(memory_box.create_fake(*steps), stdout=subprocess.PIPE) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.close_stdin()
         assert lifeline.gone()
         running.pass_time(1000)
@@ -535,7 +535,7 @@ def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(real_box, 
     with real_talk(
         real_box.create_fake(["fill", 8_000_000, 2], ["hear", "one"], ["out", TURN])
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type": "result"')  # its stderr is a pipe, full long since
         done = running.hang_up()
     assert (done.stdout.decode(), done.status) == (TURN, 0)
@@ -553,7 +553,7 @@ def test_a_question_that_is_longer_than_a_line_is_refused_and_never_cut(box, tal
         ["leave", 0],
     )
     with talk(child, SHIM_MAX_LINE_BYTES="10000") as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type": "result"')
         done = running.hang_up()
     assert b"control_request" not in done.stdout

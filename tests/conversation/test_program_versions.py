@@ -228,11 +228,13 @@ def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
         "environment": {"SHIM_VENDOR": "qwen", "SHIM_BIN": wrapper},
     }
     with box.running(*CONVERSE, SKIP, *STDIO, **options) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b'"result"')
         for mode in ("plan", "default"):
             request = {"subtype": "set_permission_mode", "mode": mode}
-            running.say({"type": "control_request", "request_id": f"to-{mode}", "request": request})
+            running.send_lines(
+                {"type": "control_request", "request_id": f"to-{mode}", "request": request}
+            )
             answer = running.line_with(f'"to-{mode}"'.encode())["response"]
             assert (
                 answer["subtype"] == "error"

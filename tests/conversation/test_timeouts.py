@@ -222,10 +222,10 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
     with memory_box.running(
         *CONVERSE, *ASKING, stdin=subprocess.PIPE, environment=environment
     ) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         asked = question(running)
         running.pass_time(1000)
-        running.say(answer(asked["request_id"], behavior="allow"))
+        running.send_lines(answer(asked["request_id"], behavior="allow"))
         done = running.hang_up()
     assert [line["result"] for line in results(done)] == ["After."]
 

@@ -168,7 +168,7 @@ def test_one_child_serves_every_message(box, talk):
         ["hear", "never"],
     )
     with talk(child) as running:
-        running.say(user("one"), user("two"))
+        running.send_lines(user("one"), user("two"))
         done = running.hang_up()
     assert done.status == 0
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
@@ -183,9 +183,9 @@ def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
     """C9"""
     child = asking_child(box, returns("done"))
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         asked = question(running)
-        running.say(
+        running.send_lines(
             answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
         )
         done = running.hang_up()
@@ -205,8 +205,10 @@ def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
     """C9"""
     child = asking_child(box, returns("[Operation Cancelled] Reason: no way", True))
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
-        running.say(answer(question(running)["request_id"], behavior="deny", message="no way"))
+        running.send_lines(user("go"))
+        running.send_lines(
+            answer(question(running)["request_id"], behavior="deny", message="no way")
+        )
         done = running.hang_up()
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message="no way")
     (said,) = [line for line in done.lines if line["type"] == "user"]
@@ -231,14 +233,14 @@ def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
-        running.say(
+        running.send_lines(user("go"))
+        running.send_lines(
             answer(
                 question(running)["request_id"], behavior="deny", message="stop it", interrupt=True
             )
         )
         running.read_until(b'"type":"result"')
-        running.say(user("again"))
+        running.send_lines(user("again"))
         done = running.hang_up()
     first, second = results(done)
     assert (first["subtype"], first["is_error"]) == ("error_during_execution", True)
@@ -258,8 +260,8 @@ def test_a_conversation_whose_last_turn_was_stopped_by_a_denial_is_exit_1(box, t
         ["out", format_ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
-        running.say(
+        running.send_lines(user("go"))
+        running.send_lines(
             answer(
                 question(running)["request_id"], behavior="deny", message="stop it", interrupt=True
             )
@@ -272,9 +274,9 @@ def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
     """C9"""
     child = asking_child(box, returns("refused", True))
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         error = {"subtype": "error", "request_id": question(running)["request_id"], "error": "boom"}
-        running.say({"type": "control_response", "response": error})
+        running.send_lines({"type": "control_response", "response": error})
         done = running.hang_up()
     expected = "Tool permission request failed: Error: boom"
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message=expected)
@@ -286,7 +288,7 @@ def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk)
     """C9, P15"""
     child = asking_child(box, returns("refused", True))
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         question(running)
         done = running.hang_up()
     expected = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
@@ -300,7 +302,7 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk
     box.write_settings("permission_timeout = 0.3\n")
     child = asking_child(box, returns("refused", True))
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         asked = question(running)
         running.line_with(b'"type":"result"')
         done = running.hang_up()
@@ -317,7 +319,7 @@ def test_a_question_of_a_child_that_died_is_taken_back_in_front_of_the_result(bo
         HELLO, ["hear", "go"], ["out", format_ndjson(INIT, calls(), asks())], ["die", "SIGKILL"]
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         asked = question(running)
         running.line_with(b'"type":"result"')
         done = running.hang_up()
@@ -346,8 +348,8 @@ def test_a_changed_input_is_never_run_as_it_was(box, talk):
         ["out", format_ndjson(returns("done", call_id="call_2"), says("After."), result("After."))],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
-        running.say(
+        running.send_lines(user("go"))
+        running.send_lines(
             answer(
                 question(running)["request_id"],
                 behavior="allow",
@@ -378,8 +380,8 @@ def test_a_call_that_was_changed_is_allowed_once(box, talk):
         ["out", format_ndjson(returns("no", True, "call_3"), says("After."), result("After."))],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
-        running.say(
+        running.send_lines(user("go"))
+        running.send_lines(
             answer(
                 question(running)["request_id"],
                 behavior="allow",
@@ -387,7 +389,7 @@ def test_a_call_that_was_changed_is_allowed_once(box, talk):
             )
         )
         again = running.line_with(b'"tool_use_id":"call_3"}')
-        running.say(answer(again["request_id"], behavior="deny", message="not twice"))
+        running.send_lines(answer(again["request_id"], behavior="deny", message="not twice"))
         done = running.hang_up()
     assert [denial["tool_use_id"] for denial in done.result["permission_denials"]] == ["call_3"]
 
@@ -418,11 +420,11 @@ def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
         ["out", format_ndjson(returns("blue"), says("Blue."), result("Blue."))],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         asked = question(running)
         assert asked["request"]["tool_name"] == "AskUserQuestion"
         changed = {"questions": questions, "answers": {"Which colour?": "blue"}}
-        running.say(answer(asked["request_id"], behavior="allow", updatedInput=changed))
+        running.send_lines(answer(asked["request_id"], behavior="allow", updatedInput=changed))
         running.hang_up()
     assert read_child_stdin(box)[-1]["response"]["response"]["updatedInput"]["answers"] == {
         "0": "blue"
@@ -433,7 +435,7 @@ def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
     """C9, contract 5.13"""
     child = asking_child(box, returns("refused", True))
     with talk(child) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         done = running.hang_up()
     assert not [line for line in done.lines if line["type"] == "control_request"]
     (told_so,) = [line for line in done.lines if line.get("subtype") == "permission_denied"]
@@ -454,7 +456,7 @@ def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
 def test_a_call_that_was_allowed_beforehand_is_not_asked_about(box, talk, rule, allowed):
     child = asking_child(box, returns("it", not allowed))
     with talk(child, f"--allowedTools={rule}") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.hang_up()
     assert read_child_stdin(box)[-1]["response"]["response"]["behavior"] == (
         "allow" if allowed else "deny"
@@ -474,11 +476,11 @@ def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     )
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b"I am ")
-        running.say(control("stop", "interrupt"))
+        running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"type":"result"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     first, second = results(done)
     assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
@@ -500,9 +502,9 @@ def test_an_interrupt_takes_an_open_question_back_first(box, talk):
         ["out", format_ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         asked = question(running)
-        running.say(control("stop", "interrupt"))
+        running.send_lines(control("stop", "interrupt"))
         done = running.hang_up()
     kinds = [line["type"] for line in done.lines]
     asked_at = kinds.index("control_request")
@@ -537,12 +539,12 @@ def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     ]
     with talk(box.create_fake_sequence(deaf, fresh)) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b"I am ")
-        running.say(control("stop", "interrupt"))
+        running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"type":"result"')
         assert lifeline.gone()
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     assert [line["is_error"] for line in results(done)] == [True, False]
     arguments = box.read_record()["arguments"]
@@ -563,7 +565,7 @@ def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     ]
     with talk(box.create_fake_sequence(dying, fresh)) as running:
-        running.say(user("one"), user("two"))
+        running.send_lines(user("one"), user("two"))
         done = running.hang_up()
     first, second = results(done)
     assert (first["is_error"], first["shim"]["cause"]) == (True, "signal")
@@ -579,10 +581,10 @@ def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
         HELLO, ["hear", "one"], turn, ["hear", "two"], ["record", str(box.recording)], turn
     )
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(control("m", "set_model", model="other"))
-        running.say(control("p", "set_permission_mode", mode="acceptEdits"), user("two"))
+        running.send_lines(control("m", "set_model", model="other"))
+        running.send_lines(control("p", "set_permission_mode", mode="acceptEdits"), user("two"))
         running.hang_up()
     requests = [
         line["request"] for line in read_child_stdin(box) if line["type"] == "control_request"
@@ -604,7 +606,7 @@ def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
         ["out", format_ndjson(says("Hello."), result("Hello."))],
     )
     with talk(child) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.hang_up()
     assert read_child_stdin(box)[-1]["response"]["subtype"] == "error"
 
@@ -623,7 +625,7 @@ def test_a_forbidden_call_is_refused_where_the_vendor_asks_and_the_turn_goes_on(
         ],
     )
     with talk(child, *ASKING, "--disallowedTools=Bash") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         done = running.hang_up()
     assert done.result["result"] == "Then not." and done.result["is_error"] is False
     assert len(done.result["permission_denials"]) == 1
@@ -640,7 +642,7 @@ def test_a_forbidden_call_that_ran_unasked_ends_the_turn(box, talk):
         ["hang"],
     )
     with talk(child, *ASKING, "--disallowedTools=Bash") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         done = running.hang_up()
         assert lifeline.gone()
     assert done.cause == "denied"
@@ -662,7 +664,7 @@ def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, ta
         ["hang"],
     )
     with talk(child, "--max-turns", "1") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         done = running.hang_up()
     assert done.result["subtype"] == "error_max_turns"
     assert "--max-session-turns" not in box.read_record()["arguments"]
@@ -679,9 +681,9 @@ def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
     flags = ("-p", "hi there", "--output-format", "stream-json", *ASKING)
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     with box.running(*flags, stdin=subprocess.PIPE, environment=environment) as running:
-        running.say({"type": "keep_alive"})
+        running.send_lines({"type": "keep_alive"})
         asked = question(running)
-        running.say(answer(asked["request_id"], behavior="allow"))
+        running.send_lines(answer(asked["request_id"], behavior="allow"))
         running.read_until(b'"type":"result"')
         assert running.status() == 0
 
@@ -694,10 +696,10 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
         "Stop": [{"hookCallbackIds": ["h1"]}],
     }
     with talk(child, *ASKING) as running:
-        running.say(control("i", "initialize", hooks=hooks), user("go"))
+        running.send_lines(control("i", "initialize", hooks=hooks), user("go"))
         line = running.line_with(b'"hook_callback"')
         reason = {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
-        running.say(answer(line["request_id"], hookSpecificOutput=reason))
+        running.send_lines(answer(line["request_id"], hookSpecificOutput=reason))
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message="not today")
@@ -716,7 +718,7 @@ def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     )
     with talk(child) as running:
-        running.say(user("one"), user("two"))
+        running.send_lines(user("one"), user("two"))
         done = running.hang_up()
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
     assert box.read_record()["stdin"] == "two"
@@ -743,7 +745,7 @@ def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(
         ["hear", "never"],
     )
     with talk(child, "--json-schema", schema) as running:
-        running.say(user("one"), user("two"))
+        running.send_lines(user("one"), user("two"))
         done = running.hang_up()
     first, second = results(done)
     assert (first["structured_output"], first["result"]) == ({"n": 7}, '{"n":7}')
@@ -772,12 +774,12 @@ def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_sessio
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
     ]
     with talk(box.create_fake_sequence(starting, fresh)) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         lifeline.wait_for("child")
-        running.say(control("stop", "interrupt"))
+        running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"type":"result"')
         assert lifeline.gone()
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     first, second = results(done)
     assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
@@ -793,7 +795,7 @@ def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
             ["out", format_ndjson(INIT, says(f"{number}"), result(f"{number}"))],
         ]
     with talk(box.create_fake(HELLO, *turns, ["hear", "never"])) as running:
-        running.say(*(user(f"number {number}.") for number in range(count)))
+        running.send_lines(*(user(f"number {number}.") for number in range(count)))
         done = running.hang_up()
     assert [line["result"] for line in results(done)] == [str(number) for number in range(count)]
 
@@ -807,7 +809,7 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
         ["out", format_ndjson(INIT) + forged + format_ndjson(says("Hello."), result("Hello."))],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         done = running.hang_up()
     assert not [line for line in done.lines if line["type"] == "control_request"]
     assert done.result["shim"]["repairs"]["doubtful_event"] == 1
@@ -824,7 +826,7 @@ def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(real_box, real_ta
             [HELLO, ["hear", "go"], ["spawn", lifeline.path, True], ["out", answer], ["leave", 0]]
         )
     with real_talk(real_box.create_fake_sequence(*plans)) as running:
-        running.say(*(user("go") for _ in range(count)))
+        running.send_lines(*(user("go") for _ in range(count)))
         done = running.hang_up()
     assert done.stderr == ""
     # a message may meet a child that is just leaving: then it is an error
@@ -841,9 +843,9 @@ def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
         event: [{"hookCallbackIds": [event]}] for event in ("PreToolUse", "PostToolUse", "Stop")
     }
     with talk(child, "--disallowedTools=Bash") as running:
-        running.say(control("i", "initialize", hooks=hooks), user("go"))
+        running.send_lines(control("i", "initialize", hooks=hooks), user("go"))
         running.read_until(b'"type":"result"')
-        running.say(control("p", "mcp_status"))
+        running.send_lines(control("p", "mcp_status"))
         running.read_until(b'"p"')
         done = running.hang_up()
     behind = done.lines[done.lines.index(done.result) + 1 :]
@@ -863,13 +865,13 @@ def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
-        running.say(
+        running.send_lines(
             control("i", "initialize", hooks={"PreToolUse": [{"hookCallbackIds": ["h0"]}]}),
             user("go"),
         )
         line = running.line_with(b'"hook_callback"')
         denied = {"permissionDecision": "deny", "permissionDecisionReason": "not this"}
-        running.say(
+        running.send_lines(
             answer(line["request_id"], hookSpecificOutput=denied), control("p", "mcp_status")
         )
         running.read_until(b'"p"')
@@ -911,9 +913,9 @@ def test_an_answer_behind_a_long_queue_is_heard(box, talk):
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         asked = question(running)
-        running.say(*[user("more")] * count, answer(asked["request_id"], behavior="allow"))
+        running.send_lines(*[user("more")] * count, answer(asked["request_id"], behavior="allow"))
         done = running.hang_up()
     assert done.status == 0 and len(results(done)) == count + 1
 
@@ -932,7 +934,7 @@ def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         done = running.hang_up()
     assert done.result["result"] == "After."
     assert read_child_stdin(box)[-1]["response"]["subtype"] == "error"
@@ -948,10 +950,10 @@ def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box
     ]
     fresh = [HELLO, ["hear", "two"], ["out", format_ndjson(INIT, says("Again."), result("Again."))]]
     with talk(box.create_fake_sequence(leaving, fresh)) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(user("two"))
-        running.say(control("r", "mcp_status"))
+        running.send_lines(user("two"))
+        running.send_lines(control("r", "mcp_status"))
         running.read_until(b'"request_id":"r"')
         gate.open()
         done = running.hang_up()
@@ -971,11 +973,11 @@ def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
         ["out", format_ndjson(INIT, says("Two."), result("Two."))],
     )
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         gate.open()
         said.wait_for("woken")
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     assert [line["result"] for line in results(done)] == ["Hello.", "Two."]
     assert results(done)[1]["shim"]["repairs"] == {"late_event": 3}
@@ -985,10 +987,10 @@ def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
     turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
     child = box.create_fake(HELLO, ["hear", "one"], turn, ["hear", "two"], ["leave", 0])
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         os.unlink(child)
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     assert causes(done) == ["clean", "not_found"]
 
@@ -996,9 +998,9 @@ def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
 def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box, talk):
     turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
     with talk(box.create_fake(HELLO, ["hear", "one"], turn, ["hang"])) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(user("x" * 1_000_000), control("i", "interrupt"))
+        running.send_lines(user("x" * 1_000_000), control("i", "interrupt"))
         done = running.hang_up()
     assert causes(done) == ["clean", "interrupted"]
 
@@ -1018,13 +1020,13 @@ def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(bo
         ["hear", "never"],
     )
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         lifeline.wait_for("heard")
-        running.say(control("stop", "interrupt"))
+        running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"request_id":"stop"')
-        running.say(user("three"))
+        running.send_lines(user("three"))
         done = running.hang_up()
     assert causes(done) == ["clean", "interrupted", "clean"]
 
@@ -1038,9 +1040,9 @@ def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_resu
         ["hang"],
     )
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         lifeline.wait_for("there")
-        running.say(control("stop", "interrupt"))
+        running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert causes(done) == ["interrupted"]
@@ -1056,7 +1058,7 @@ def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
         ["hear", "never"],
     )
     with talk(child) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert causes(done) == ["stall"]
@@ -1075,11 +1077,11 @@ def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box,
     ]
     other = [HELLO, ["hear", "two"], ["out", format_ndjson(INIT, says("Worked."))], ["hang"]]
     with talk(box.create_fake_sequence(leaving, other)) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         lifeline.wait_for("left")
-        running.say(control("stop", "interrupt"))
+        running.send_lines(control("stop", "interrupt"))
         done = running.hang_up()
     assert causes(done) == ["clean", "interrupted"]
     assert b"Worked." not in done.stdout
@@ -1098,10 +1100,10 @@ def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(real_b
         ["hear", "never"],
     )
     with real_talk(child) as running:
-        running.say(user("one"), user("two", uuid=U))
+        running.send_lines(user("one"), user("two", uuid=U))
         said.wait_for("said")
         running.read_until(b'"type":"result"', at_once=4096)
-        running.say(control("stop", "interrupt"))
+        running.send_lines(control("stop", "interrupt"))
         running.wait_until_read()
         done = running.hang_up()
     assert causes(done) == ["clean", "clean"]
@@ -1113,9 +1115,9 @@ def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
     old = [HELLO, ["hear", "one"], TURN, ["hear", "two"], TURN, ["hear", "never"]]
     new = [HELLO, ["hear", "two"], ["record", str(box.recording)], TURN, ["hear", "never"]]
     with talk(box.create_fake_sequence(old, new)) as running:
-        running.say(control("m", "set_model", model="other"), user("one"))
+        running.send_lines(control("m", "set_model", model="other"), user("one"))
         running.read_until(b'"type":"result"')
-        running.say(control("n", "set_model", model="default"), user("two"))
+        running.send_lines(control("n", "set_model", model="default"), user("two"))
         done = running.hang_up()
     assert causes(done) == ["clean", "clean"]
     assert "other" not in box.read_record()["arguments"]
@@ -1137,11 +1139,11 @@ def test_a_question_between_two_turns_is_refused(box, talk):
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         gate.open()
         said.wait_for("asked")
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     assert causes(done) == ["clean", "clean"]
     assert read_child_stdin(box)[-1]["response"]["response"]["behavior"] == "deny"
@@ -1160,7 +1162,7 @@ def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
         ["hang"],
     )
     with talk(child, *ASKING, "--disallowedTools", "TodoWrite") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert done.lines[-1]["type"] == "result"
@@ -1170,9 +1172,9 @@ def test_half_a_line_of_a_child_that_left_is_no_part_of_the_next_ones_first(box,
     gate = box.create_gate()
     leaving = [HELLO, ["hear", "one"], ["out", TURN[1] + '{"type":"sys'], ["wait", gate.path]]
     with talk(box.create_fake_sequence(leaving, [HELLO, ["hear", "two"], TURN])) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(user("two"), control("r", "mcp_status"))
+        running.send_lines(user("two"), control("r", "mcp_status"))
         running.read_until(b'"request_id":"r"')
         gate.open()
         done = running.hang_up()
@@ -1185,7 +1187,7 @@ def test_a_debug_log_has_each_question_and_what_was_decided(box, talk):
         ["out", format_ndjson(returns("no", failed=True), result())], ["hear", "never"],
     )  # fmt: skip
     with talk(child, "--shim-log", "debug") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         done = running.hang_up()
     events = {line["event"]: line for line in map(json.loads, done.stderr.splitlines())}
     assert events["asked"]["tool"] == "Bash" and events["asked"]["frontend"] is False

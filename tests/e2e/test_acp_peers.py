@@ -91,7 +91,7 @@ def read_received_messages(box: Box) -> list[Line]:
 
 
 def said_after(running: Running, *words: str) -> Any:
-    running.say(user("\n".join(words)))
+    running.send_lines(user("\n".join(words)))
     running.read_until(b'"type":"result"')
     return running.hang_up()
 
@@ -99,7 +99,7 @@ def said_after(running: Running, *words: str) -> Any:
 def decide(running: Running, allow: bool) -> Line:
     asked: Line = running.line_with(b'"subtype":"can_use_tool"')
     body = {"behavior": "allow", "updatedInput": asked["request"]["input"]}
-    running.say(
+    running.send_lines(
         answer(
             asked["request_id"],
             **(body if allow else {"behavior": "deny", "message": "rather not"}),

@@ -68,7 +68,7 @@ WAYS = ("one message", "one way", "two way", "relay")
 def begin(running, how):
     """Ask, and wait for the first words."""
     if how != "one message":
-        running.say(user("go"))
+        running.send_lines(user("go"))
     running.read_until(b"caf" if how == "relay" else b"I am ")
 
 
@@ -259,7 +259,7 @@ def test_a_stderr_that_nobody_reads_holds_nobody_up(box):
             stderr=writer,
             environment={"SHIM_VENDOR": "claude", "SHIM_BIN": noisy},
         ) as running:
-            running.say(user("go"))
+            running.send_lines(user("go"))
             done = running.hang_up()
         assert done.stdout.decode() == TURN and done.status == 0
         with box.running(*ASK, stderr=writer, environment={"SHIM_VENDOR": "qwen"}) as running:
@@ -520,7 +520,7 @@ def test_a_conversation_with_a_silent_stdin_can_be_told_to_go(box):
     with box.running(
         *CONVERSE, stdin=subprocess.PIPE, environment={"SHIM_VENDOR": "demo"}
     ) as running:
-        running.say(
+        running.send_lines(
             {"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}}
         )
         running.read_until(b'"request_id":"i"')

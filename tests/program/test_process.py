@@ -292,7 +292,7 @@ def test_an_idle_conversation_ends_with_its_stdin(box):
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
         assert running.process.poll() is None
         running.process.stdin.close()
@@ -363,9 +363,9 @@ def test_a_message_that_comes_in_the_middle_of_a_turn_waits_for_its_own(box):
     with box.running(
         *CONVERSE, "--include-partial-messages", stdin=subprocess.PIPE, environment=environment
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b"I am ")
-        running.say(user("two"), request("m", "mcp_status"))
+        running.send_lines(user("two"), request("m", "mcp_status"))
         running.read_until(b'"request_id":"m"')
         gate.open()
         done = running.hang_up()

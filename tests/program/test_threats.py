@@ -885,11 +885,11 @@ def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child, "SHIM_REDACT": "all"}
     options = {"stdin": subprocess.PIPE, "environment": environment}
     with box.running(*CONVERSE, *two_way.ASKING, **options) as running:
-        running.say(two_way.user("go"))
+        running.send_lines(two_way.user("go"))
         asked = two_way.question(running)
         assert asked["request"]["input"] == {"command": command}
         allowed = {"behavior": "allow", "updatedInput": asked["request"]["input"]}
-        running.say(two_way.answer(asked["request_id"], **allowed))
+        running.send_lines(two_way.answer(asked["request_id"], **allowed))
         done = running.hang_up()
     assert done.status == 0
     assert two_way.read_child_stdin(box)[-1] == two_way.answer("q1", behavior="allow"), (
@@ -926,7 +926,7 @@ def test_a_hooks_input_is_never_redacted(box):
     }
     options = {"stdin": subprocess.PIPE, "environment": environment}
     with box.running(*CONVERSE, *two_way.ASKING, **options) as running:
-        running.say(start, two_way.user("go"))
+        running.send_lines(start, two_way.user("go"))
         said = running.read_until(b'"hook_event_name":"PreToolUse"')
         while not said.endswith(b"\n"):
             said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
@@ -934,7 +934,7 @@ def test_a_hooks_input_is_never_redacted(box):
         given = asked["request"]["input"]["tool_input"]
         assert given == {"command": command}
         verdict = {"permissionDecision": "allow", "updatedInput": given}
-        running.say(two_way.answer(asked["request_id"], hookSpecificOutput=verdict))
+        running.send_lines(two_way.answer(asked["request_id"], hookSpecificOutput=verdict))
         done = running.hang_up()
     assert done.status == 0
     assert two_way.read_child_stdin(box)[-1] == two_way.answer("q1", behavior="allow")
@@ -976,7 +976,7 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
     for redact in ("casts", "all"):
         options = {"stdin": subprocess.PIPE, "environment": environment | {"SHIM_REDACT": redact}}
         with box.running(*CONVERSE, **options) as running:
-            running.say(two_way.user("go"))
+            running.send_lines(two_way.user("go"))
             running.read_until(b"success")
             done = running.hang_up()
         if redact == "casts":

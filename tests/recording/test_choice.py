@@ -106,7 +106,7 @@ def test_a_conversation_is_answered_message_by_message(box):
     environment = {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0"}
     with box.running(*TALK, stdin=subprocess.PIPE, environment=environment) as running:
         for prompt in ("b", "a", "a"):
-            running.say(json.loads(user(prompt)))
+            running.send_lines(json.loads(user(prompt)))
         done = running.hang_up()
     assert [one["result"] for one in done.lines if one["type"] == "result"] == [
         golden(BASH),
@@ -226,9 +226,9 @@ def relay(box, path, prompt):
     """A conversation of one message with whoever is played there."""
     environment = {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0"}
     with box.running(*LISTENS, stdin=subprocess.PIPE, environment=environment) as running:
-        running.say(json.loads(request("mine", "initialize")))
+        running.send_lines(json.loads(request("mine", "initialize")))
         running.read_until(b'"mine"')
-        running.say(json.loads(user(prompt)))
+        running.send_lines(json.loads(user(prompt)))
         running.read_until(b'"type":"result"')
         return running.hang_up()
 

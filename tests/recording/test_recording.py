@@ -276,7 +276,7 @@ def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):
 def test_a_conversation_with_a_child_a_turn_is_one_cast(box, talk, casts):
     lines = [control("c1", "initialize"), user("one"), user("two")]
     with talk(box.create_fake(["read"], ["out", IDLE])) as running:
-        running.say(*lines)
+        running.send_lines(*lines)
         done = running.hang_up()
     (cast,) = casts()
     assert cast.stream("O") == done.stdout and cast.stream("o") == (IDLE * 2).encode()
@@ -297,13 +297,13 @@ def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, cas
     child = box.create_fake(HELLO, ["hear", "one"], *turn, ["hear", "two"], ["out", format_ndjson(says("x"), result())],
                      ["record", str(box.recording)], ["hear", "never"])  # fmt: skip
     with talk(child, *ASKING, vendor="qwen") as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         asked = question(running)
-        running.say(
+        running.send_lines(
             answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
         )
         running.read_until(b'"type":"result"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     (cast,) = casts()
     assert cast.stream("O") == done.stdout
@@ -320,9 +320,9 @@ def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, cast
     with talk(
         box.create_fake(["out", format_ndjson(START, build_text_event("I am "))], ["hang"])
     ) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"init")
-        running.say(control("c1", "interrupt"))
+        running.send_lines(control("c1", "interrupt"))
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     (cast,) = casts()
@@ -340,7 +340,7 @@ def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts)
         ["leave", 0],
     )
     with talk(child, vendor="claude") as running:
-        running.say(
+        running.send_lines(
             '{"type":"control_request",  "request_id":"i","request":{"subtype":"initialize"}}',
             user("one"),
         )
@@ -565,7 +565,7 @@ def test_a_run_that_a_signal_ends_has_a_whole_cast(box, folder, casts, how, numb
 
 def _begin(running: Running, how: str) -> None:
     if how != "one message":
-        running.say(user("go"))
+        running.send_lines(user("go"))
     running.read_until(b"caf" if how == "relay" else b"I am ")
 
 

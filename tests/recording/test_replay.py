@@ -292,16 +292,16 @@ def start_replay(box, data, *words):
 
 def test_permissions_and_messages_go_to_a_child_that_stays(box):
     with start_replay(box, qwen_cast()) as running:
-        running.say(
+        running.send_lines(
             {"type": "control_request", "request_id": "r1", "request": {"subtype": "initialize"}}
         )
-        running.say(json.loads(user("one")))
+        running.send_lines(json.loads(user("one")))
         asked = running.read_until(b'"can_use_tool"').split(b"\n")
         question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
         answer = {"behavior": "allow", "updatedInput": question["request"]["input"]}
-        running.say(json.loads(response(question["request_id"], **answer)))
+        running.send_lines(json.loads(response(question["request_id"], **answer)))
         running.read_until(b'"result":"first"')
-        running.say(json.loads(user("two")))
+        running.send_lines(json.loads(user("two")))
         running.read_until(b'"result":"second"')
         done = running.hang_up()
     assert done.status == 0
@@ -310,10 +310,12 @@ def test_permissions_and_messages_go_to_a_child_that_stays(box):
 
 def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box):
     with start_replay(box, qwen_cast()) as running:
-        running.say(json.loads(user("one")))
+        running.send_lines(json.loads(user("one")))
         asked = running.read_until(b'"can_use_tool"').split(b"\n")
         question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
-        running.say(json.loads(response(question["request_id"], behavior="deny", message="no")))
+        running.send_lines(
+            json.loads(response(question["request_id"], behavior="deny", message="no"))
+        )
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert done.result["is_error"] and "goes on with allow" in json.dumps(done.result)
@@ -321,9 +323,9 @@ def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box)
 
 def test_a_message_more_than_was_recorded_ends_in_not_found(box):
     with start_replay(box, cast_of_case(case("pi/1.5.2-plain"))) as running:
-        running.say(json.loads(user("one")))
+        running.send_lines(json.loads(user("one")))
         running.read_until(b'"type":"result"')
-        running.say(json.loads(user("two")))
+        running.send_lines(json.loads(user("two")))
         running.read_until(b'"not_found"')
         done = running.hang_up()
     assert "no more than" in json.dumps(done.lines[-1])
@@ -342,9 +344,9 @@ def test_an_interrupt_goes_to_what_was_recorded_behind_it(box):
         vendor="pi",
     )
     with start_replay(box, data, "--include-partial-messages") as running:
-        running.say(json.loads(user("one")))
+        running.send_lines(json.loads(user("one")))
         running.read_until(b'"stream_event"')
-        running.say(
+        running.send_lines(
             {"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}}
         )
         running.read_until(b'"type":"result"')

@@ -107,13 +107,13 @@ def test_a_run_with_a_permission_is_recorded_again(box):
     data = qwen_cast()
     for _ in range(2):
         with start_recorded_replay(box, data) as running:
-            running.say(json.loads(user("one")))
+            running.send_lines(json.loads(user("one")))
             asked = running.read_until(b'"can_use_tool"').split(b"\n")
             question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
             identity, given = question["request_id"], question["request"]["input"]
-            running.say(json.loads(response(identity, behavior="allow", updatedInput=given)))
+            running.send_lines(json.loads(response(identity, behavior="allow", updatedInput=given)))
             running.read_until(b'"result":"first"')
-            running.say(json.loads(user("two")))
+            running.send_lines(json.loads(user("two")))
             running.read_until(b'"result":"second"')
             running.hang_up()
         found = take_recording(box)
@@ -136,10 +136,10 @@ def test_a_run_that_was_interrupted_is_recorded_again(box):
         with box.running(
             *TALK, "--include-partial-messages", stdin=subprocess.PIPE, environment=chosen
         ) as running:
-            running.say(json.loads(user("one")))
+            running.send_lines(json.loads(user("one")))
             # all that it said: what an interrupt cuts off is another thing each time
             running.read_until(b"part1 ")
-            running.say(
+            running.send_lines(
                 {"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}}
             )
             running.read_until(b'"type":"result"')
@@ -200,11 +200,11 @@ def test_yumes_run_with_an_approval_is_the_same_today(box):
     ]
     words += ["--permission-mode", "interactive"]
     with box.running(*words, door="yume-cli", stdin=subprocess.PIPE, environment=chosen) as running:
-        running.say({"type": "user", "content": "one"})
+        running.send_lines({"type": "user", "content": "one"})
         running.read_until(b'"type":"tool_use"')
-        running.say({"type": "tool_approval", "id": "c1", "approved": True})
+        running.send_lines({"type": "tool_approval", "id": "c1", "approved": True})
         running.read_until(b'"content":"first"')
-        running.say({"type": "user", "content": "two"})
+        running.send_lines({"type": "user", "content": "two"})
         running.read_until(b'"content":"second"')
         running.hang_up()
     path = write_recording(box, take_recording(box), "yume.cast")

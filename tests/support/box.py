@@ -288,7 +288,7 @@ class Running:
         said, self._read = self.read_until(b"\n"), b""
         return said
 
-    def say(self, *events: Line | str) -> None:
+    def send_lines(self, *events: Line | str) -> None:
         """Lines on its stdin."""
         assert self.process.stdin is not None
         for event in events:

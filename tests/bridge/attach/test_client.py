@@ -76,7 +76,7 @@ def start_session(living, *flags):
     seen of it.
     """
     with talk(living, *flags, **BRIDGE) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         done = running.hang_up()
     (one,) = living.sessions()
     return one, done
@@ -155,7 +155,7 @@ def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(host
         "--include-partial-messages",
         "--replay-user-messages",
     ) as running:
-        running.say(request("r1", "initialize"), user("two", uuid=U))
+        running.send_lines(request("r1", "initialize"), user("two", uuid=U))
         done = running.hang_up()
     assert responses(done)["r1"]["response"]["current_permission_mode"] == "default"
     kinds = [line["type"] for line in done.lines if line["type"] != "control_response"]
@@ -235,7 +235,7 @@ def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_
 
 def test_a_frontend_that_is_killed_leaves_its_session(hosting_box):
     with talk(hosting_box, **BRIDGE) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"result":"First."')
         running.signal(signal.SIGKILL)
         running.status()
@@ -246,7 +246,7 @@ def test_a_frontend_that_is_killed_leaves_its_session(hosting_box):
 
 def test_a_frontend_that_is_told_to_end_ends_its_session(hosting_box):
     with talk(hosting_box, **BRIDGE) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"result":"First."')
         running.signal(signal.SIGTERM)
         assert running.status() == 143
@@ -257,13 +257,13 @@ def test_a_frontend_that_is_told_to_end_ends_its_session(hosting_box):
 def test_a_question_is_answered_by_the_frontend_while_another_client_watches(hosting_box):
     hosting_box.vendor(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         asked = question(running)
         (one,) = hosting_box.sessions()
         with connect_to_session_blocking(
             one.session_id, hosting_box.variables, role=WATCH
         ) as watcher:
-            running.say(
+            running.send_lines(
                 answer(
                     asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]
                 )
@@ -276,7 +276,7 @@ def test_a_question_is_answered_by_the_frontend_while_another_client_watches(hos
 def test_a_question_that_somebody_else_answers_is_taken_back(hosting_box):
     hosting_box.vendor(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         asked = question(running)
         (one,) = hosting_box.sessions()
         with connect_to_session_blocking(one.session_id, hosting_box.variables) as other:
@@ -297,7 +297,7 @@ def test_a_question_that_somebody_else_answers_is_taken_back(hosting_box):
 def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(hosting_box):
     hosting_box.vendor(HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS)
     with talk(hosting_box, **BRIDGE) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b"Begun.")
         (one,) = hosting_box.sessions()
         os.kill(one.metadata["pid"], signal.SIGKILL)
@@ -333,9 +333,9 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(h
     supports it.
     """
     with talk(hosting_box, "--permission-mode=auto", **BRIDGE, SHIM_VENDOR="cursor") as running:
-        running.say(request("i", "initialize"))
+        running.send_lines(request("i", "initialize"))
         assert b'"supportsAutoMode":false' in running.read_until(b'"request_id":"i"')
-        running.say(request("p", "set_permission_mode", mode="plan"))
+        running.send_lines(request("p", "set_permission_mode", mode="plan"))
         running.read_until(b'"permissionMode":"plan"')
         done = running.hang_up()
     assert done.status == 0
@@ -372,7 +372,7 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
     """B50"""
     hosting_box.vendor(HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS)
     with talk(hosting_box, **BRIDGE) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b"Begun.")
         (one,) = hosting_box.sessions()
         done = hosting_box.claude("-p", "two", "--resume", one.session_id, *STREAM)
@@ -396,7 +396,7 @@ def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(hosting_
     """B50: `same while it waits for permission`, and the question goes on waiting."""
     hosting_box.vendor(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         asked = question(running)
         running.signal(signal.SIGKILL)
         running.status()
@@ -422,7 +422,7 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
     with talk(
         hosting_box, *ASKING, "--resume", one.session_id, "--disallowedTools", "Bash(touch:*)"
     ) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         done = running.hang_up()
     (decided,) = [
         line["response"]["response"]
@@ -461,7 +461,7 @@ def joined_in_plan(living):
     living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
     one, _ = start_session(living)
     with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as running:
-        running.say(request("r1", "initialize"))
+        running.send_lines(request("r1", "initialize"))
         done = running.hang_up()
     assert responses(done)["r1"]["response"]["current_permission_mode"] == "plan"
     return one, done
@@ -485,7 +485,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
         *first, ["out", format_ndjson(result("First."))], ["hear", "two"], turn("Second."), STAYS
     )
     with talk(hosting_box, **BRIDGE) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b"Begun.")
         running.signal(signal.SIGKILL)
         running.status()
@@ -514,7 +514,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
 def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result(hosting_box):
     hosting_box.vendor(HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS)
     with talk(hosting_box, **BRIDGE) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b"Begun.")
         running.signal(signal.SIGTERM)
         done = running.finish()
@@ -535,7 +535,7 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hos
     hosting_box.vendor(HELLO, ["hear", "one"], turn("First."), *begun_turn)
     one, _ = start_session(hosting_box)
     with talk(hosting_box, "--resume", one.session_id) as running:
-        running.say(user("two"))
+        running.send_lines(user("two"))
         running.read_until(b"Begun.")
         running.signal(signal.SIGTERM)
         done = running.finish()
@@ -546,7 +546,7 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hos
 def test_the_bridge_is_switched_on_in_the_settings_too(hosting_box):
     hosting_box.box.write_settings("bridge = true\n")
     with talk(hosting_box) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.hang_up()
     assert [one.is_running for one in hosting_box.sessions()] == [True]
 
@@ -603,7 +603,7 @@ def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began
     hosting_box.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "plan"], *slow, STAYS)
     one, _ = start_session(hosting_box)
     with talk(hosting_box, "--resume", one.session_id, "--permission-mode", "plan") as running:
-        running.say(user("two"))
+        running.send_lines(user("two"))
         running.read_until(b"Begun.")
         running.process.stdout.close()
         running.process.stdout = None
@@ -623,13 +623,13 @@ def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(hosting_bo
     )
     one, _ = start_session(hosting_box)
     with talk(hosting_box, "--resume", one.session_id, "--permission-mode", "plan") as first:
-        first.say(request("r1", "initialize"))
+        first.send_lines(request("r1", "initialize"))
         first.read_until(b"r1")
         with talk(hosting_box, "--resume", one.session_id, "--permission-mode", "plan") as second:
-            second.say(request("r1", "initialize"))
+            second.send_lines(request("r1", "initialize"))
             second.read_until(b"r1")
             first.hang_up()
-            second.say(user("two"))
+            second.send_lines(user("two"))
             second.read_until(b"Second.")
             hosting_box.in_mode(one, "plan")
             second.hang_up()
@@ -771,7 +771,7 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
     one, _ = start_session(hosting_box, *flags)
     file.write_text(json.dumps(SETTLED))
     with talk(hosting_box, *ASKING, *flags, "--resume", one.session_id, **variables) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         done = running.hang_up()
     (decided,) = [
         line["response"]["response"]
@@ -807,6 +807,6 @@ def test_a_session_of_a_host_that_keeps_no_settings_is_joined_by_who_has_the_sam
     os.unlink(os.path.join(one.folder, registry.SETTINGS_FILE))
     assert registry.read_settings(one.folder, 1) is None
     with talk(hosting_box, "--resume", one.session_id) as running:
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     assert (done.status, done.stderr) == (0, "")

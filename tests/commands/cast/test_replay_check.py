@@ -153,16 +153,16 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, repor
     environment = {"SHIM_VENDOR": f"replay:{data}", "SHIM_REPLAY_SPEED": "0"}
     said = []
     with box.running(*words, stdin=subprocess.PIPE, environment=environment) as running:
-        running.say(json.loads(frontend[0]))
+        running.send_lines(json.loads(frontend[0]))
         said.append(running.read_until(b'"can_use_tool"'))
         whole = said[0]
         identity = json.loads(next(raw for raw in whole.split(b"\n") if b'"can_use_tool"' in raw))[
             "request_id"
         ]
-        running.say(json.loads(allow.replace(b"q1", identity.encode())))
+        running.send_lines(json.loads(allow.replace(b"q1", identity.encode())))
         whole = running.read_until(b'"result":"first"')
         before = whole
-        running.say(json.loads(frontend[2]))
+        running.send_lines(json.loads(frontend[2]))
         running.read_until(b'"result":"second"')
         whole = running.hang_up().stdout
     asked = whole.index(b"\n", whole.index(b'"can_use_tool"')) + 1

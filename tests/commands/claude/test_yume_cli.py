@@ -455,7 +455,7 @@ def test_r11_a_vendor_that_stays_is_told_again(box):
         ["hear", "never"],
     )
     with start_with_open_stdin(box, child, vendor="qwen") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b"message_stop")
         done = running.hang_up()
     (turn,) = check_flat(done.stdout)
@@ -473,9 +473,9 @@ def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
         [["record", str(box.recording)], second],
     )
     with start_with_open_stdin(box, child, "--session-id", "tab-1") as running:
-        running.say(user("first"), "$")
+        running.send_lines(user("first"), "$")
         running.read_until(b"message_stop")
-        running.say(user("second"))
+        running.send_lines(user("second"))
         done = running.hang_up()
     first, second = check_flat(done.stdout)
     assert (done.status, done.stderr) == (0, "")
@@ -516,11 +516,11 @@ def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
         [["out", format_ndjson(START | {"session": "v"}, build_text_event("next"), END)]],
     )
     with start_with_open_stdin(box, child) as running:
-        running.say({"type": "interrupt"}, user("one"))
+        running.send_lines({"type": "interrupt"}, user("one"))
         running.read_until(b"half")
-        running.say({"type": "interrupt"})
+        running.send_lines({"type": "interrupt"})
         running.read_until(b"message_stop")
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     first, second = check_flat(done.stdout)
     assert short(first)[-3:] == ["interrupt", "result cancelled", "message_stop"]
@@ -533,7 +533,7 @@ def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
     )
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b"half")
-        running.say({"type": "interrupt"})
+        running.send_lines({"type": "interrupt"})
         (turn,) = check_flat(running.finish().stdout)
     assert turn[-2]["subtype"] == "cancelled"
 
@@ -542,7 +542,7 @@ def test_a_mode_that_a_vendor_cannot_honour_refuses_the_turns_that_follow(box):
     box.write_settings('[vendors.pi]\ndriver = "one-way"\n')
     child = box.prints("pi", "pi/1.5.2-plain")
     with start_with_open_stdin(box, child, vendor="pi") as running:
-        running.say({"type": "set_permission_mode", "mode": "interactive"}, user("x"))
+        running.send_lines({"type": "set_permission_mode", "mode": "interactive"}, user("x"))
         done = running.hang_up()
     (turn,) = check_flat(done.stdout)
     assert turn[-2]["is_error"] and "interactive" in turn[-2]["errors"][0]
@@ -567,9 +567,9 @@ def test_an_approved_call_runs(box, prompt):
         box, child, "--permission-mode", "interactive", *words, vendor="qwen"
     ) as running:
         if not prompt:
-            running.say(user("go"))
+            running.send_lines(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
-        running.say({"type": "tool_approval", "id": "call_1", "approved": True})
+        running.send_lines({"type": "tool_approval", "id": "call_1", "approved": True})
         done = running.finish() if prompt else running.hang_up()
     (turn,) = check_flat(done.stdout)
     assert short(turn)[:4] == ["init", "call call_1 Bash", "result call_1 made it", "text After."]
@@ -592,9 +592,9 @@ def test_r14_a_denied_call_has_an_error_for_its_result(box):
     with start_with_open_stdin(
         box, child, "--permission-mode", "interactive", vendor="qwen"
     ) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
-        running.say({"type": "tool_approval", "id": "call_1", "approved": False})
+        running.send_lines({"type": "tool_approval", "id": "call_1", "approved": False})
         (turn,) = check_flat(running.hang_up().stdout)
     assert "failed call_1 The call was denied." in short(turn)
 
@@ -608,7 +608,7 @@ def test_r14_a_frontend_that_hangs_up_denies(box):
     with start_with_open_stdin(
         box, child, "--permission-mode", "interactive", vendor="qwen"
     ) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
         (turn,) = check_flat(running.hang_up().stdout)
     assert any(word.startswith("failed call_1 ") for word in short(turn))
@@ -646,7 +646,7 @@ def test_without_interactive_nobody_is_asked(box):
     ]
     child = box.create_fake(*BOTH, denied, ["hear", "never"])
     with start_with_open_stdin(box, child, vendor="qwen") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         (turn,) = check_flat(running.hang_up().stdout)
     assert any("nobody here can be asked" in word for word in short(turn))
 
@@ -690,9 +690,9 @@ def test_a_call_that_the_frontend_is_asked_about_is_shown_as_it_is(box):
     with start_with_open_stdin(
         box, _secretive(box), "--permission-mode", "interactive", vendor="qwen"
     ) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
-        running.say({"type": "tool_approval", "id": "call_1", "approved": True})
+        running.send_lines({"type": "tool_approval", "id": "call_1", "approved": True})
         done = running.hang_up()
     (turn,) = check_flat(done.stdout)
     (call,) = (line for line in turn if line["type"] == "tool_use")
@@ -703,7 +703,7 @@ def test_a_call_that_the_frontend_is_asked_about_is_shown_as_it_is(box):
 
 def test_a_call_that_nobody_is_asked_about_says_no_secrets(box):
     with start_with_open_stdin(box, _secretive(box), vendor="qwen") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         done = running.hang_up()
     assert len(check_flat(done.stdout)) == 1 and SECRET.encode() not in done.stdout
 
@@ -716,7 +716,7 @@ def test_a_session_of_a_vendor_that_stays_is_its_own(box):
         ["hear", "never"],
     )
     with start_with_open_stdin(box, child, "--session-id", OWN, vendor="qwen") as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         assert running.hang_up().init["session_id"] == OWN
 
 
@@ -740,12 +740,12 @@ def test_a_real_claude_asks_and_is_answered(box, approved):
     with start_with_open_stdin(
         box, child, "--permission-mode", "interactive", vendor="claude"
     ) as running:
-        running.say(user("go"))
+        running.send_lines(user("go"))
         call = json.loads(next(line for line in before.splitlines() if "can_use_tool" in line))[
             "request"
         ]["tool_use_id"]
         running.read_until(b'"type":"tool_use","id":"' + call.encode())
-        running.say({"type": "tool_approval", "id": call, "approved": approved})
+        running.send_lines({"type": "tool_approval", "id": call, "approved": approved})
         (turn,) = check_flat(running.hang_up().stdout)
     (said,) = (line for line in turn if line["type"] == "tool_result")
     assert said["is_error"] is not approved
@@ -870,8 +870,8 @@ def test_a_cut_answer_of_a_vendor_without_sessions_begins_no_other_one_silently(
         ["out", format_ndjson(init, says_other, other)],
     ]
     with start_with_open_stdin(box, box.create_fake_sequence(cut, fresh), vendor="qwen") as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"message_stop"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         running.hang_up()
     assert not box.recording.exists()

@@ -740,11 +740,11 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
     several.box.create_fake_sequence(hangs, [["out", answer("ant")]], name="ant")
     several.answers("bee")
     with several.box.running(*CONVERSE, stdin=subprocess.PIPE) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         lifeline.wait_for("there")
-        running.say(control("1", "interrupt"))
+        running.send_lines(control("1", "interrupt"))
         running.read_until(b'"interrupted"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         done = running.hang_up()
     assert [line["shim"]["cause"] for line in results(done)] == ["interrupted", "clean"]
     assert vendors(done) == ["ant"] * 4 and not several.recording("bee").exists()

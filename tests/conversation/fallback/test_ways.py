@@ -59,9 +59,9 @@ def converse(box, steps, *flags, vendor="gemini"):
     child = box.create_fake_sequence(steps, ONE_WAY, ONE_WAY)
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child}
     with box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         running.read_until(b'"type":"result"')
         return running.hang_up()
 
