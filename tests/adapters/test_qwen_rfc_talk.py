@@ -109,7 +109,7 @@ def test_two_messages_are_two_requests_of_one_session(box, talk):
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert (done.status, texts(done)) == (0, ["First.", "Second."])
     first, second = without_heartbeats(read_child_stdin(box))
     assert (first["session_id"], first["input"]["parts"]) == (
@@ -131,7 +131,7 @@ def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
     with talk(child) as running:
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert (done.status, texts(done)) == (0, ["There."])
 
 
@@ -152,7 +152,7 @@ def test_what_follows_a_reply_that_stopped_belongs_to_its_turn(box, talk):
         running.read_until(b"Looking.")
         gate.open()
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert (done.status, texts(done)) == (0, ["There."])
     assert user_texts(done) == ["a.txt"]
 
@@ -173,7 +173,7 @@ def test_an_allowed_call_runs(box, talk):
             answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
         )
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert (asked["request"]["tool_name"], asked["request"]["tool_use_id"]) == ("Bash", "tool-1")
     approved = {"subtype": "success", "result": {"behavior": "approve", "message": ""}}
     assert without_heartbeats(read_child_stdin(box))[-1] == {
@@ -198,7 +198,7 @@ def test_a_denied_call_says_the_users_words(box, talk):
             answer(question(running)["request_id"], behavior="deny", message="no way")
         )
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert (texts(done), user_texts(done)) == (["Then not."], ["no way"])
     assert [denial["tool_use_id"] for denial in done.result["permission_denials"]] == ["tool-1"]
 
@@ -215,7 +215,7 @@ def test_where_nobody_can_be_asked_the_answer_is_no(box, talk):
     with talk(child) as running:
         running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     (said,) = [line for line in done.lines if line["type"] == "user"]
     assert said["message"]["content"][0]["is_error"] is True
     assert len(done.result["permission_denials"]) == 1
@@ -246,7 +246,7 @@ def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
         running.read_until(b'"type":"result"')
         running.send_lines(user("again"))
         running.read_until(b"Hello.")
-        done = running.hang_up()
+        done = running.end_input()
     first, second = results(done)
     assert (first["shim"]["cause"], second["result"]) == ("interrupted", "Hello.")
     assert responses(done)["i1"]["subtype"] == "success"
@@ -270,7 +270,7 @@ def test_a_slash_command_is_declared_and_its_message_is_the_answer(box, talk):
     with talk(child) as running:
         running.send_lines(user("/chat list"))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     (result,) = results(done)
     assert (result["result"], result["num_turns"], done.status) == ("There are 3 records.", 0, 0)
 
@@ -326,7 +326,7 @@ def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(bo
     with talk(child) as running:
         running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert texts(done) == ["After."]
     asked = [line for line in read_child_stdin(box) if line.get("type") == "heartbeat_request"]
     assert len(asked) >= 4 and asked[0]["session_id"] == OWN
@@ -351,7 +351,7 @@ def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
         running.read_until(b'"type":"result"')
         running.send_lines(control("m1", "set_permission_mode", mode="plan"), user("two"))
         running.read_until(b"Second.")
-        done = running.hang_up()
+        done = running.end_input()
     assert texts(done) == ["First.", "Second."]
     arguments = box.read_record()["arguments"]
     assert arguments[arguments.index("--approval-mode") + 1] == "plan"
@@ -372,7 +372,7 @@ def test_a_system_prompt_stands_before_the_first_message(box, talk):
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
         running.read_until(b"Second.")
-        running.hang_up()
+        running.end_input()
     said = [line["input"]["parts"][0]["text"] for line in without_heartbeats(read_child_stdin(box))]
     assert said == ["Be brief.\n\none", "two"]
 
@@ -438,7 +438,7 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
             running.read_until(b'"type":"result"')
             running.send_lines(user("two"))
             running.read_until(b"Second.")
-            assert texts(running.hang_up()) == ["First.", "Second."]
+            assert texts(running.end_input()) == ["First.", "Second."]
 
 
 def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
@@ -461,7 +461,7 @@ def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
         heard.wait_for("heard")
         running.read_until(b'"request_id":"r"')
         gate.open()
-        done = running.hang_up()
+        done = running.end_input()
     assert texts(done) == ["First.", "Second."]
 
 
@@ -479,7 +479,7 @@ def test_an_interrupt_while_a_child_of_another_mode_is_ended_is_heard(box, talk)
         running.send_lines(control("p", "set_permission_mode", mode="plan"))
         running.read_until(b'"status":null')
         running.send_lines(user("two"), control("stop", "interrupt"))
-        done = running.hang_up()
+        done = running.end_input()
     assert causes(done) == ["clean", "interrupted"]
 
 
@@ -504,7 +504,7 @@ def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, tal
         running.send_lines(control("b", "set_model", model="model-b"))
         running.read_until(b'"request_id":"b"')
         running.send_lines(user("three"))
-        running.hang_up()
+        running.end_input()
     (prompt,) = [line for line in read_child_stdin(box) if "three" in json.dumps(line)]
     assert prompt["model"] == "model-b"
 
@@ -525,5 +525,5 @@ def test_a_session_that_never_began_was_told_no_system_prompt(box, talk):
         running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
-        running.hang_up()
+        running.end_input()
     assert "Be brief." in box.read_record()["stdin"]

@@ -285,7 +285,7 @@ def run_conversation(box: Box, how: str, turns: int) -> tuple[Left, Left, int, s
             if number == turns // 10:
                 early = read_usage(running.process.pid)
         late = wait_until_idle(running.process.pid, early)
-        assert running.hang_up().status == 0
+        assert running.end_input().status == 0
     return early, late, count_survivors(), list_leftover_files(box) - before
 
 

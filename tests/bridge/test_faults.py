@@ -400,7 +400,7 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills
         *CONVERSE, stdin=subprocess.PIPE, environment={**hosting_box.environment, **BRIDGE}
     ) as first:
         first.send_lines(user("go"))
-        first.hang_up()
+        first.end_input()
     one = hosting_box.undriven(hosting_box.sessions()[0])
     words = ("-p", "go", "--resume", one.session_id, *STREAM)
     before, opened = hosting_box.children(one), _descriptors(one)

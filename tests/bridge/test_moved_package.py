@@ -295,7 +295,7 @@ def test_a_long_conversation_continues_without_the_package_too(installation):
         running.read_until(b"After.")
         running.send_lines(user("again"))
         running.read_until(b"Again.")
-        done = running.hang_up()
+        done = running.end_input()
     results = [line["result"] for line in done.lines if line["type"] == "result"]
     assert (done.status, results) == (0, ["Hello.", "After.", "Again."])
 

@@ -89,7 +89,7 @@ def answers(box):
 def one_turn(running):
     running.send_lines(user("one"))
     running.read_until(b'"type":"result"')
-    return running.hang_up()
+    return running.end_input()
 
 
 # -- what it says ----------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def say_each(talk, first, flags):
         for word in ("one", "two"):
             running.send_lines(user(word))
             running.read_until(b'"type":"result"')
-        running.hang_up()
+        running.end_input()
 
 
 def test_system_prompts_stand_before_the_first_message_of_a_session(box, talk):

@@ -274,7 +274,7 @@ def test_initialize_is_answered_before_any_child_exists(box, talk):
         running.read_until(b'"type":"result"')
         running.send_lines(request("i2", "initialize"))
         running.read_until(b'"request_id":"i2"')
-        done = running.hang_up()
+        done = running.end_input()
     assert box.recording.exists()
     body = responses(done)["i1"]["response"]
     assert (
@@ -311,7 +311,7 @@ def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
         running.read_until(b'"type":"result"')
         assert lifeline.gone()
         running.send_lines(user("again"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.status == 0
     interrupted, answered = results(done)
     assert interrupted["subtype"] == "error_during_execution" and interrupted["is_error"] is True
@@ -347,7 +347,7 @@ def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, 
         running.send_lines(request("stop", "interrupt"))
         running.read_until(b'"type":"result"')
         running.send_lines(user("again"))
-        done = running.hang_up()
+        done = running.end_input()
     interrupted, answered = results(done)
     assert interrupted["subtype"] == "error_during_execution"
     assert answered["subtype"] == "success" and answered["result"] == "Hello."
@@ -360,7 +360,7 @@ def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, t
         running.send_lines(user("go"))
         running.read_until(b"I am ")
         running.send_lines(user("later", uuid=U), request("stop", "interrupt"))
-        done = running.hang_up()
+        done = running.end_input()
     assert responses(done)["stop"]["response"] == {"still_queued": [U]}
     assert [line["is_error"] for line in results(done)] == [True, False]
 
@@ -386,7 +386,7 @@ def test_a_message_that_is_taken_back_while_it_waits_is_never_said(box, talk):
         )
         running.read_until(b'"back"')
         gate.open()
-        done = running.hang_up()
+        done = running.end_input()
     assert responses(done)["back"]["response"] == {"cancelled": True, "message_uuid": U}
     assert [line["result"] for line in results(done)] == ["I am done.", "Hello."]
 
@@ -414,7 +414,7 @@ def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
         )
         running.read_until(b'"status":null')
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     first, second = [line for line in done.lines if line.get("subtype") == "init"]
     assert (first["permissionMode"], second["permissionMode"]) == ("default", "plan")
     assert second["model"] == "other"
@@ -471,7 +471,7 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(box, 
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         running.send_lines(request("p", "set_permission_mode", mode="default"), user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert causes(done) == ["refused", "clean"]
 
 
@@ -649,7 +649,7 @@ def test_the_lines_of_a_conversation_keep_every_invariant(box, talk):
     )
     with talk(child, "--include-partial-messages", "--shim-terminator", "message_stop") as running:
         running.send_lines(user("one"), user("two"), user("three"))
-        done = running.hang_up()
+        done = running.end_input()
     turns = check_turns(done.stdout, True)
     assert len(turns) == 3
 
@@ -720,7 +720,7 @@ def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box, ta
     with talk(child, SHIM_VENDOR="qwen") as running:
         running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
-        assert running.hang_up().status == 0  # `test_process` measures how long it may take
+        assert running.end_input().status == 0  # `test_process` measures how long it may take
     assert lifeline.gone()
 
 
@@ -753,7 +753,7 @@ def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(b
         running.send_lines({"type": "control_response", "response": response})
         running.read_until(b'"type":"result"')
         assert lifeline.gone()
-        done = running.hang_up()
+        done = running.end_input()
     assert done.cause == "denied" and done.status == 1
     assert done.result["permission_denials"][0]["tool_name"] == "Bash"
 
@@ -837,7 +837,7 @@ def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(b
         stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
         assert stored["vendor_session"] == ""
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["is_error"] for line in results(done)] == [True, False]
     assert results(done)[1]["shim"]["repairs"] == {}
     assert {line["session_id"] for line in done.lines if "session_id" in line} == {U}
@@ -925,7 +925,7 @@ def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk
         running.send_lines({"type": "control_response", "response": answer})
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
-        running.hang_up()
+        running.end_input()
     assert "--session" in box.read_record()["arguments"]
 
 
@@ -967,7 +967,7 @@ def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, ta
         running.send_lines(user("the two"))
         running.read_until(b"I am ")
         running.send_lines(request("stop", "interrupt"), user("the three"))
-        running.hang_up()
+        running.end_input()
     assert not any("--resume" in word for word in box.read_record()["arguments"])
 
 
@@ -978,7 +978,7 @@ def test_what_was_made_for_a_child_that_cannot_be_started_is_removed(box, talk, 
     if several:
         with talk(broken, SHIM_VENDOR="copilot") as running:
             running.send_lines(user("one"), user("two"))
-            running.hang_up()
+            running.end_input()
     else:
         box.run_claude("-p", "one", SHIM_VENDOR="copilot", SHIM_BIN=broken)
     assert list((box.state / "spill").rglob("*")) == []

@@ -76,7 +76,7 @@ def test_an_allowed_call_without_another_input_runs_as_it_was_asked(box, talk, b
     with talk(asking_child(box, returns("done")), *ASKING) as running:
         running.send_lines(user("go"))
         running.send_lines(answer(question(running)["request_id"], behavior="allow", **body))
-        done = running.hang_up()
+        done = running.end_input()
     assert results(done)[0]["permission_denials"] == []
     assert read_child_stdin(box)[-1]["response"]["response"]["behavior"] == "allow"
 
@@ -88,7 +88,7 @@ def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
         running.send_lines(
             answer(question(running)["request_id"], behavior="allow", updatedInput=value)
         )
-        done = running.hang_up()
+        done = running.end_input()
     assert len(results(done)[0]["permission_denials"]) == 1
     assert (
         "it must be an object or be left out"
@@ -108,7 +108,7 @@ def test_a_repeated_message_is_answered_once(box, talk, vendor):
             build_user_message("one", uuid=ONE),
             build_user_message("two", uuid=TWO),
         )
-        done = running.hang_up()
+        done = running.end_input()
     assert len(results(done)) == 2 and kinds(done).count("init") == 2
 
 
@@ -117,7 +117,7 @@ def test_a_repeated_message_is_echoed_if_the_frontend_wants_echoes(box, talk):
         running.send_lines(build_user_message("one", uuid=ONE))
         running.line_with(b'"type":"result"')
         running.send_lines(build_user_message("another text", uuid=ONE))
-        done = running.hang_up()
+        done = running.end_input()
     echoes = [line for line in done.lines if line["type"] == "user"]
     assert [(line["uuid"], line["message"]["content"]) for line in echoes] == [
         (ONE, "one"),
@@ -133,7 +133,7 @@ def test_message_ids_are_compared_case_sensitively(box, talk):
             build_user_message("one", uuid="MY-ID"),
             build_user_message("one", uuid="my-id"),
         )
-        done = running.hang_up()
+        done = running.end_input()
     assert len(results(done)) == 2
 
 
@@ -148,7 +148,7 @@ def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session
             *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment
         ) as running:
             running.send_lines(build_user_message("one", uuid=ONE))
-            return running.hang_up()
+            return running.end_input()
 
     assert len(results(run("--session-id", U))) == 1
     again = run("--resume", U, *REPLAY)
@@ -168,7 +168,7 @@ def test_context_messages_reach_the_model_with_the_next_message(box, talk):
             context("c3"),
             build_user_message("last"),
         )
-        done = running.hang_up()
+        done = running.end_input()
     assert prompts(box) == ["c1\nc2\ngo", "c3\nlast"]
     assert [line["num_turns"] for line in results(done)] == [0, 0, 1, 0, 1]
     first = results(done)[0]
@@ -187,7 +187,7 @@ def test_context_reaches_a_vendor_with_a_child_for_each_message(box, talk):
     child = box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
     with talk(child, vendor="demo") as running:
         running.send_lines(context("c1"), build_user_message("go"))
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["num_turns"] for line in results(done)] == [0, 1]
     assert box.read_record()["stdin"] == "c1\ngo"
 
@@ -209,7 +209,7 @@ def test_context_with_an_image_keeps_its_parts():
 def test_context_at_the_end_of_stdin_starts_no_child(box, talk):
     with talk(box.write_program("trap", f"touch {box.path}/started\n")) as running:
         running.send_lines(context("c1"))
-        done = running.hang_up()
+        done = running.end_input()
     assert (done.status, kinds(done)) == (0, ["init", "result"])
     assert not (box.path / "started").exists()
 
@@ -218,7 +218,7 @@ def test_context_at_the_end_of_stdin_starts_no_child(box, talk):
 def test_only_should_query_false_makes_a_message_context(box, talk, value):
     with talk(two_turns(box)) as running:
         running.send_lines(build_user_message("go", shouldQuery=value))
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["num_turns"] for line in results(done)] == [1]
 
 
@@ -256,7 +256,7 @@ def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, 
             True,
         )
         running.send_lines(answer(asked["request_id"], **body))
-        done = running.hang_up()
+        done = running.end_input()
     assert not (box.path / "started").exists() and done.status == 0
     (line,) = [line for line in done.lines if line.get("subtype") == "informational"]
     assert (line["content"], line["prompt_submit_outcome"]["kind"]) == (text, kind)
@@ -277,7 +277,7 @@ def test_a_message_is_sent_after_its_hook_has_accepted_it(box, talk, body):
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         asked = running.line_with(b'"hook_callback"')
         running.send_lines(answer(asked["request_id"], **body))
-        done = running.hang_up()
+        done = running.end_input()
     assert prompts(box) == ["go"] and [line["num_turns"] for line in results(done)] == [1]
 
 
@@ -290,7 +290,7 @@ def test_the_message_after_a_refused_one_is_sent(box, talk):
         running.line_with(b'"type":"result"')
         running.send_lines(build_user_message("more"))
         running.send_lines(answer(running.line_with(b'"hook_callback"')["request_id"]))
-        done = running.hang_up()
+        done = running.end_input()
     assert prompts(box) == ["more"] and [line["num_turns"] for line in results(done)] == [0, 1]
 
 
@@ -299,7 +299,7 @@ def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         running.line_with(b'"hook_callback"')
         running.send_lines(control("stop", "interrupt"))
-        done = running.hang_up()
+        done = running.end_input()
     (end,) = results(done)
     assert (end["subtype"], end["shim"]["cause"]) == ("error_during_execution", "interrupted")
     assert not (box.path / "started").exists()
@@ -308,7 +308,7 @@ def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
 def test_the_end_of_stdin_does_not_refuse_the_message(box, talk):
     with talk(two_turns(box)) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["num_turns"] for line in results(done)] == [1]
 
 
@@ -320,7 +320,7 @@ def test_the_origin_of_a_message_is_in_its_result(box, talk):
         running.send_lines(
             build_user_message("one", origin={"kind": "human"}), build_user_message("two")
         )
-        done = running.hang_up()
+        done = running.end_input()
     assert [line.get("origin") for line in results(done)] == [{"kind": "human"}, None]
 
 
@@ -345,7 +345,7 @@ def test_the_context_usage_has_the_documented_shape(box, talk):
         running.send_lines(
             control("after", "get_context_usage"), control("skills", "reload_skills")
         )
-        done = running.hang_up()
+        done = running.end_input()
     answers = {name: response["response"] for name, response in responses(done).items()}
     assert (answers["before"]["totalTokens"], answers["before"]["percentage"]) == (0, 0)
     after = answers["after"]
@@ -364,7 +364,7 @@ def test_hooks_get_the_same_tool_result_as_the_stream(box, talk, failed):
         running.send_lines(control("i", "initialize", hooks=hooks), user("go"))
         running.send_lines(answer(question(running)["request_id"], behavior="allow"))
         running.line_with(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     asked = [
         line["request"]
         for line in done.lines
@@ -426,7 +426,7 @@ def test_a_message_of_a_session_over_its_budget_is_not_sent(box, talk):
         running.line_with(b'"type":"result"')
         box.recording.unlink()
         running.send_lines(build_user_message("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.status == 1 and not box.recording.exists()
     assert [line["subtype"] for line in results(done)] == ["error_max_budget_usd"] * 2
     assert [line["total_cost_usd"] for line in results(done)] == [

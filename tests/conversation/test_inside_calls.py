@@ -119,7 +119,7 @@ def test_a_call_that_the_vendor_does_not_ask_about_is_asked_about_where_it_runs(
         )
         frontend.run()
         running.line_with(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert frontend.ran == [{"name": "add", "arguments": {"a": 5, "b": 6}}]
     assert read_client_answer(box)["result"]["content"][0]["text"] == "the sum" and done.status == 0
 
@@ -131,7 +131,7 @@ def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, pr
         asked = question(running)
         running.send_lines(answer(asked["request_id"], behavior="deny", message="rather not"))
         running.line_with(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert read_client_answer(box)["result"] == {
         "content": [{"type": "text", "text": "rather not"}],
         "isError": True,
@@ -149,7 +149,7 @@ def test_a_call_that_the_vendor_asked_about_is_not_asked_about_again(box, progra
         running.send_lines(answer(asked["request_id"], behavior="allow"))
         frontend.run()
         running.line_with(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert frontend.ran == [{"name": "add", "arguments": NUMBERS}]
     assert [line["type"] for line in done.lines].count("control_request") == 5 and done.status == 0
 
@@ -163,7 +163,7 @@ def test_another_call_than_the_one_that_was_allowed_is_asked_about(box, program)
         again = running.line_with(b'"input":{"a":2,"b":4}')
         running.send_lines(answer(again["request_id"], behavior="deny", message="not this one"))
         running.line_with(b'"type":"result"')
-        running.hang_up()
+        running.end_input()
     assert read_client_answer(box)["result"]["isError"] is True
 
 
@@ -178,7 +178,7 @@ def test_a_rule_decides_where_the_call_runs(box, program, flags, runs):
         if runs:
             frontend.run()
         running.line_with(b'"type":"result"')
-        running.hang_up()
+        running.end_input()
     assert ("isError" in read_client_answer(box)["result"]) is not runs
 
 
@@ -188,7 +188,7 @@ def test_a_frontend_that_hangs_up_in_the_middle_of_a_call_ends_all_of_it(box, pr
         running.send_lines(user("go"))
         frontend.greet()
         frontend.message("tools/call")
-        done = running.hang_up()
+        done = running.end_input()
     assert "does not answer any more" in read_client_answer(box)["error"]["message"]
     assert done.result["result"] == "After."
 
@@ -201,7 +201,7 @@ def test_a_frontend_that_never_answers_is_an_error_for_the_vendor(box, program):
         frontend.greet()
         frontend.message("tools/call")
         running.line_with(b'"type":"result"')
-        running.hang_up()
+        running.end_input()
     assert "has not answered within 1 s" in read_client_answer(box)["error"]["message"]
 
 
@@ -224,7 +224,7 @@ def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, progra
         assert ticket not in " ".join(box.read_record()["arguments"]) + str(
             box.read_record()["environment"]
         )
-        running.hang_up()
+        running.end_input()
     assert not os.path.exists(os.path.dirname(socket))
 
 
@@ -236,7 +236,7 @@ def test_a_vendor_behind_a_launcher_is_not_told_and_the_frontend_is(box, program
     with program(child) as running:
         running.send_lines(user("go"))
         running.line_with(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert (
         "no effect: the MCP servers of type sdk (calc)" in done.stderr
         and "/usr/bin/env" in done.stderr
@@ -386,7 +386,7 @@ def test_a_call_announced_without_arguments_is_written_with_them(
         agent(box, name, late_input=late_input), *ASKING, *flags, SHIM_VENDOR=name
     ) as running:
         had, result = run(running)
-        running.hang_up()
+        running.end_input()
     asked = {} if flags else {"can_use_tool": [NUMBERS]}
     everywhere = {key: [NUMBERS] for key in ("tool_use", "PreToolUse", "PostToolUse", "ran")}
     assert had == {**everywhere, **asked, "tool_result": ["the sum"]} and not result["is_error"]
@@ -397,14 +397,14 @@ def test_a_call_without_a_permission_request_is_written_with_its_arguments(box, 
     child = agent(box, "opencode", asks=False, early=early)
     with program(child, *ASKING, "--allowedTools", ADD, SHIM_VENDOR="opencode") as running:
         had, _ = run(running)
-        running.hang_up()
+        running.end_input()
     assert had["tool_use"] == had["PreToolUse"] == had["PostToolUse"] == [NUMBERS]
 
 
 def test_a_call_with_its_arguments_that_is_denied_does_not_run(box, program):
     with program(agent(box, "gemini"), *ASKING, SHIM_VENDOR="gemini") as running:
         had, result = run(running, {"behavior": "deny", "message": "rather not"})
-        running.hang_up()
+        running.end_input()
     assert had["tool_use"] == had["can_use_tool"] == [NUMBERS] and "ran" not in had
     assert [denial["tool_input"] for denial in result["permission_denials"]] == [NUMBERS]
     assert read_client_answer(box)["result"]["isError"] is True
@@ -437,6 +437,6 @@ def test_a_call_denied_by_the_mode_is_written_without_arguments(box, program):
     )
     with program(child, *ASKING, "--permission-mode", "dontAsk", SHIM_VENDOR="opencode") as running:
         had, result = run(running)
-        running.hang_up()
+        running.end_input()
     assert len(had["tool_use"]) == len(had["tool_result"]) == 1 and "ran" not in had
     assert [denial["tool_name"] for denial in result["permission_denials"]] == [ADD]

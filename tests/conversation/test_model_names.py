@@ -153,7 +153,7 @@ def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
             change = {"type": "control_request", "request_id": str(number)}
             running.send_lines({**change, "request": {"subtype": "set_model", "model": model}})
             running.read_until(b'"control_response"')
-        done = running.hang_up()
+        done = running.end_input()
     answers = [
         line["response"]["response"]["model"]
         for line in done.lines

@@ -83,7 +83,7 @@ def test_both_directions_pass_byte_for_byte(box, talk):
     ]
     with talk(child) as running:
         running.send_lines(*lines, user("one"), user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.stdout.decode() == format_ndjson(ANSWER) + TURN + state + TURN
     assert done.status == 0
     heard = box.read_record()["stdin"].splitlines()
@@ -97,20 +97,20 @@ def test_the_second_result_of_background_work_passes(box, talk):
     both = format_ndjson(INIT, INIT) + ODD + format_ndjson(RESULT, RESULT)
     with talk(box.create_fake(["hear", "one"], ["out", both])) as running:
         running.send_lines(user("one"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.stdout.decode() == both
 
 
 def test_the_exit_status_is_the_childs(box, talk):
     with talk(box.create_fake(["hear", "one"], ["out", TURN], ["leave", 3])) as running:
         running.send_lines(user("one"))
-        assert running.hang_up().status == 3
+        assert running.end_input().status == 3
 
 
 def test_a_child_that_waits_for_the_end_of_its_stdin_hears_it(box, talk):
     with talk(box.create_fake(["hear", "one"], ["out", TURN], ["read"], ["leave", 3])) as running:
         running.send_lines(user("one"))
-        assert running.hang_up().status == 3
+        assert running.end_input().status == 3
 
 
 def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
@@ -119,7 +119,7 @@ def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
         box.create_fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["die", "SIGKILL"])
     ) as running:
         running.send_lines(user("one"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.stdout.decode().startswith(format_ndjson(INIT) + ODD)
     assert done.result["is_error"] is True and done.cause == "signal"
     assert done.status == 1
@@ -133,7 +133,7 @@ def test_a_line_that_was_cut_is_not_passed(box, talk):
         )
     ) as running:
         running.send_lines(user("one"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.result["is_error"] is True
 
 
@@ -143,7 +143,7 @@ def test_a_terminator_that_was_asked_for_comes_with_each_result(box, talk):
         running.send_lines(user("one"))
         running.read_until(b'{"type":"message_stop"}\n')
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.stdout.decode() == (TURN + '{"type":"message_stop"}\n') * 2
 
 
@@ -157,7 +157,7 @@ def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, together
         box.create_fake(["hear", "one"], *printed), "--shim-terminator", "message_stop"
     ) as running:
         running.send_lines(user("one"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.stdout.decode() in (TURN + state + STOP, TURN + STOP)
 
 
@@ -191,7 +191,7 @@ def test_what_the_child_says_on_stderr_is_passed_on(real_box, real_talk):
         "claude-standin", "echo 'a word of warning' >&2; exec cat >/dev/null\n"
     )
     with real_talk(child) as running:
-        assert "a word of warning" in running.hang_up().stderr
+        assert "a word of warning" in running.end_input().stderr
 
 
 def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
@@ -239,7 +239,7 @@ def test_an_unfinished_turn_of_a_child_that_ends_well_fails_all_the_same(box, ta
         box.create_fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["leave", 0])
     ) as running:
         running.send_lines(user("one"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.result["is_error"] is True and done.status == 1
 
 
@@ -254,7 +254,7 @@ def test_a_later_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk
     )
     with talk(child) as running:
         running.send_lines(user("one"), user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["is_error"] for line in done.lines if line["type"] == "result"] == [False, True]
     assert done.status == 1
 
@@ -331,7 +331,7 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(
             running.send_lines({"type": "control_response", "response": {"request_id": "q1"}})
         running.pass_time(1000)
         running.send_lines({"type": "control_response", "response": {"request_id": "q2"}})
-        done = running.hang_up()
+        done = running.end_input()
     assert {line["is_error"] for line in done.lines if line["type"] == "result"} == {False}
 
 
@@ -360,7 +360,7 @@ def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, as
         running.send_lines(
             {"type": "control_response", "response": {"request_id": "q"}} if asked else user("two")
         )
-        done = running.hang_up()
+        done = running.end_input()
     assert done.status == 0
     assert {line["is_error"] for line in done.lines if line["type"] == "result"} == {False}
 
@@ -416,7 +416,7 @@ def test_words_and_a_result_behind_the_result_do_not_pass(box, talk):
         box.create_fake(["hear", "one"], ["out", TURN + format_ndjson(LATE, FAILED)])
     ) as running:
         running.send_lines(user("one"))
-        done = running.hang_up()
+        done = running.end_input()
     assert (done.stdout.decode(), done.status) == (TURN, 0)
 
 
@@ -437,7 +437,7 @@ def test_lines_that_nobody_can_read_are_mended_or_left_out(box, talk):
     )
     with talk(box.create_fake(["hear", "one"], ["cat", str(file)])) as running:
         running.send_lines(user("one"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.stdout.isascii() or b"\xe2\x80\xa8" not in done.stdout
     init, said, result = done.lines
     assert (init, result) == (INIT, RESULT)
@@ -456,7 +456,7 @@ def test_a_line_that_is_too_long_passes_in_several(box, talk):
         )
     ) as running:
         running.send_lines(user("one"))
-        done = running.hang_up()
+        done = running.end_input()
     assert max(map(len, done.stdout.splitlines())) <= 100_000
     said = [
         line["message"]["content"][0]["text"] for line in done.lines if line["type"] == "assistant"
@@ -477,7 +477,7 @@ def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
     with talk(box.create_fake(*steps)) as running:
         running.send_lines(user("one"))
         running.read_until(b'"type": "result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert lifeline.gone()
     assert (done.stdout.decode(), done.status) == (TURN, 0)
 
@@ -485,7 +485,7 @@ def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
 def test_a_message_that_a_child_leaves_without_a_word_gets_an_error(box, talk):
     with talk(box.create_fake(["hear", "one"], ["leave", 0])) as running:
         running.send_lines(user("one"))
-        done = running.hang_up()
+        done = running.end_input()
     assert (done.cause, done.status) == ("truncated", 1)
 
 
@@ -506,7 +506,7 @@ def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_
             '{"type":"control_request","request_id":"i","request":{"subtype":"initialize"}}',
             user("one"),
         )
-        done = running.hang_up()
+        done = running.end_input()
     assert done.stdout.decode() == format_ndjson(ANSWER) + new + TURN
 
 
@@ -537,7 +537,7 @@ def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(real_box, 
     ) as running:
         running.send_lines(user("one"))
         running.read_until(b'"type": "result"')  # its stderr is a pipe, full long since
-        done = running.hang_up()
+        done = running.end_input()
     assert (done.stdout.decode(), done.status) == (TURN, 0)
 
 
@@ -555,7 +555,7 @@ def test_a_question_that_is_longer_than_a_line_is_refused_and_never_cut(box, tal
     with talk(child, SHIM_MAX_LINE_BYTES="10000") as running:
         running.send_lines(user("one"))
         running.read_until(b'"type": "result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert b"control_request" not in done.stdout
     answer = json.loads(box.read_record()["stdin"].splitlines()[1])["response"]
     assert (answer["request_id"], answer["response"]["behavior"]) == ("q", "deny")

@@ -240,7 +240,7 @@ def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
                 answer["subtype"] == "error"
                 and f"Cannot set permission mode to {mode}" in answer["error"]
             )
-        assert running.hang_up().status == 0
+        assert running.end_input().status == 0
 
 
 def test_the_real_claude_of_another_major_is_no_exception(box):

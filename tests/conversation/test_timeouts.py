@@ -226,7 +226,7 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
         asked = question(running)
         running.pass_time(1000)
         running.send_lines(answer(asked["request_id"], behavior="allow"))
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["result"] for line in results(done)] == ["After."]
 
 

@@ -169,7 +169,7 @@ def test_one_child_serves_every_message(box, talk):
     )
     with talk(child) as running:
         running.send_lines(user("one"), user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.status == 0
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
     assert [line["type"] for line in read_child_stdin(box)] == ["control_request", "user", "user"]
@@ -188,7 +188,7 @@ def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
         running.send_lines(
             answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
         )
-        done = running.hang_up()
+        done = running.end_input()
     assert done.status == 0
     request = asked["request"]
     assert (request["tool_name"], request["input"]) == ("Bash", {"command": "touch x"})
@@ -209,7 +209,7 @@ def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
         running.send_lines(
             answer(question(running)["request_id"], behavior="deny", message="no way")
         )
-        done = running.hang_up()
+        done = running.end_input()
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message="no way")
     (said,) = [line for line in done.lines if line["type"] == "user"]
     assert (
@@ -241,7 +241,7 @@ def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(
         )
         running.read_until(b'"type":"result"')
         running.send_lines(user("again"))
-        done = running.hang_up()
+        done = running.end_input()
     first, second = results(done)
     assert (first["subtype"], first["is_error"]) == ("error_during_execution", True)
     assert first["terminal_reason"] == "aborted_tools"
@@ -266,7 +266,7 @@ def test_a_conversation_whose_last_turn_was_stopped_by_a_denial_is_exit_1(box, t
                 question(running)["request_id"], behavior="deny", message="stop it", interrupt=True
             )
         )
-        done = running.hang_up()
+        done = running.end_input()
     assert (done.status, done.result["terminal_reason"]) == (1, "aborted_tools")
 
 
@@ -277,7 +277,7 @@ def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
         running.send_lines(user("go"))
         error = {"subtype": "error", "request_id": question(running)["request_id"], "error": "boom"}
         running.send_lines({"type": "control_response", "response": error})
-        done = running.hang_up()
+        done = running.end_input()
     expected = "Tool permission request failed: Error: boom"
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message=expected)
     assert user_texts(done) == [expected]
@@ -290,7 +290,7 @@ def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk)
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
         question(running)
-        done = running.hang_up()
+        done = running.end_input()
     expected = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message=expected)
     assert user_texts(done) == [expected]
@@ -305,7 +305,7 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk
         running.send_lines(user("go"))
         asked = question(running)
         running.line_with(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message=PROMPT_TIMEOUT_TEXT)
     assert user_texts(done) == [PROMPT_TIMEOUT_TEXT]
     assert {"type": "control_cancel_request", "request_id": asked["request_id"]} in done.lines
@@ -322,7 +322,7 @@ def test_a_question_of_a_child_that_died_is_taken_back_in_front_of_the_result(bo
         running.send_lines(user("go"))
         asked = question(running)
         running.line_with(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["type"] for line in done.lines[-3:]] == [
         "control_cancel_request",
         "user",
@@ -356,7 +356,7 @@ def test_a_changed_input_is_never_run_as_it_was(box, talk):
                 updatedInput={"command": "touch y"},
             )
         )
-        done = running.hang_up()
+        done = running.end_input()
     refused, allowed = read_child_stdin(box)[-2:]
     assert refused["response"]["response"]["behavior"] == "deny"
     assert '{"command":"touch y"}' in refused["response"]["response"]["message"]
@@ -390,7 +390,7 @@ def test_a_call_that_was_changed_is_allowed_once(box, talk):
         )
         again = running.line_with(b'"tool_use_id":"call_3"}')
         running.send_lines(answer(again["request_id"], behavior="deny", message="not twice"))
-        done = running.hang_up()
+        done = running.end_input()
     assert [denial["tool_use_id"] for denial in done.result["permission_denials"]] == ["call_3"]
 
 
@@ -425,7 +425,7 @@ def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
         assert asked["request"]["tool_name"] == "AskUserQuestion"
         changed = {"questions": questions, "answers": {"Which colour?": "blue"}}
         running.send_lines(answer(asked["request_id"], behavior="allow", updatedInput=changed))
-        running.hang_up()
+        running.end_input()
     assert read_child_stdin(box)[-1]["response"]["response"]["updatedInput"]["answers"] == {
         "0": "blue"
     }
@@ -436,7 +436,7 @@ def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
     child = asking_child(box, returns("refused", True))
     with talk(child) as running:
         running.send_lines(user("go"))
-        done = running.hang_up()
+        done = running.end_input()
     assert not [line for line in done.lines if line["type"] == "control_request"]
     (told_so,) = [line for line in done.lines if line.get("subtype") == "permission_denied"]
     assert (told_so["tool_name"], told_so["tool_use_id"]) == ("Bash", "call_1")
@@ -457,7 +457,7 @@ def test_a_call_that_was_allowed_beforehand_is_not_asked_about(box, talk, rule, 
     child = asking_child(box, returns("it", not allowed))
     with talk(child, f"--allowedTools={rule}") as running:
         running.send_lines(user("go"))
-        running.hang_up()
+        running.end_input()
     assert read_child_stdin(box)[-1]["response"]["response"]["behavior"] == (
         "allow" if allowed else "deny"
     )
@@ -481,7 +481,7 @@ def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
         running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     first, second = results(done)
     assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
     assert [line["type"] for line in read_child_stdin(box)] == [
@@ -505,7 +505,7 @@ def test_an_interrupt_takes_an_open_question_back_first(box, talk):
         running.send_lines(user("go"))
         asked = question(running)
         running.send_lines(control("stop", "interrupt"))
-        done = running.hang_up()
+        done = running.end_input()
     kinds = [line["type"] for line in done.lines]
     asked_at = kinds.index("control_request")
     assert kinds[asked_at + 1 :] == [
@@ -545,7 +545,7 @@ def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
         running.read_until(b'"type":"result"')
         assert lifeline.gone()
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["is_error"] for line in results(done)] == [True, False]
     arguments = box.read_record()["arguments"]
     assert arguments[arguments.index("--resume") + 1] == OWN
@@ -566,7 +566,7 @@ def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
     ]
     with talk(box.create_fake_sequence(dying, fresh)) as running:
         running.send_lines(user("one"), user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     first, second = results(done)
     assert (first["is_error"], first["shim"]["cause"]) == (True, "signal")
     assert second["is_error"] is False
@@ -585,7 +585,7 @@ def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
         running.read_until(b'"type":"result"')
         running.send_lines(control("m", "set_model", model="other"))
         running.send_lines(control("p", "set_permission_mode", mode="acceptEdits"), user("two"))
-        running.hang_up()
+        running.end_input()
     requests = [
         line["request"] for line in read_child_stdin(box) if line["type"] == "control_request"
     ]
@@ -607,7 +607,7 @@ def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
     )
     with talk(child) as running:
         running.send_lines(user("go"))
-        running.hang_up()
+        running.end_input()
     assert read_child_stdin(box)[-1]["response"]["subtype"] == "error"
 
 
@@ -626,7 +626,7 @@ def test_a_forbidden_call_is_refused_where_the_vendor_asks_and_the_turn_goes_on(
     )
     with talk(child, *ASKING, "--disallowedTools=Bash") as running:
         running.send_lines(user("go"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.result["result"] == "Then not." and done.result["is_error"] is False
     assert len(done.result["permission_denials"]) == 1
     assert not [line for line in done.lines if line["type"] == "control_request"]
@@ -643,7 +643,7 @@ def test_a_forbidden_call_that_ran_unasked_ends_the_turn(box, talk):
     )
     with talk(child, *ASKING, "--disallowedTools=Bash") as running:
         running.send_lines(user("go"))
-        done = running.hang_up()
+        done = running.end_input()
         assert lifeline.gone()
     assert done.cause == "denied"
     assert len(done.result["permission_denials"]) == 1
@@ -665,7 +665,7 @@ def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, ta
     )
     with talk(child, "--max-turns", "1") as running:
         running.send_lines(user("go"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.result["subtype"] == "error_max_turns"
     assert "--max-session-turns" not in box.read_record()["arguments"]
 
@@ -701,7 +701,7 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
         reason = {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
         running.send_lines(answer(line["request_id"], hookSpecificOutput=reason))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message="not today")
     requests = [line["request"] for line in done.lines if line["type"] == "control_request"]
     assert [request["callback_id"] for request in requests] == ["h0", "h1"]
@@ -719,13 +719,13 @@ def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
     )
     with talk(child) as running:
         running.send_lines(user("one"), user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
     assert box.read_record()["stdin"] == "two"
     assert "--input-format" not in box.read_record()["arguments"]
     box.write_settings('[vendors.qwen]\ndriver = "sideways"\n')
     with talk(child) as running:
-        assert "it must be one of two-way, one-way" in running.hang_up().stderr
+        assert "it must be one of two-way, one-way" in running.end_input().stderr
 
 
 def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(box, talk):
@@ -746,7 +746,7 @@ def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(
     )
     with talk(child, "--json-schema", schema) as running:
         running.send_lines(user("one"), user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     first, second = results(done)
     assert (first["structured_output"], first["result"]) == ({"n": 7}, '{"n":7}')
     assert second["errors"][0].startswith("the answer does not fit --json-schema: it is not JSON")
@@ -758,7 +758,7 @@ def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(
 def test_contract_11_a_broken_schema_ends_a_conversation_before_it_begins(box, talk):
     child = box.create_fake(["record", str(box.recording)])
     with talk(child, "--json-schema", '{"type":"thing"}') as running:
-        done = running.hang_up()
+        done = running.end_input()
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith("Error: --json-schema is not a JSON Schema: ")
     assert not box.recording.exists()
@@ -780,7 +780,7 @@ def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_sessio
         running.read_until(b'"type":"result"')
         assert lifeline.gone()
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     first, second = results(done)
     assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
     assert not {"--resume", "--session-id"} & set(box.read_record()["arguments"])
@@ -796,7 +796,7 @@ def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
         ]
     with talk(box.create_fake(HELLO, *turns, ["hear", "never"])) as running:
         running.send_lines(*(user(f"number {number}.") for number in range(count)))
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["result"] for line in results(done)] == [str(number) for number in range(count)]
 
 
@@ -810,7 +810,7 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
     )
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
-        done = running.hang_up()
+        done = running.end_input()
     assert not [line for line in done.lines if line["type"] == "control_request"]
     assert done.result["shim"]["repairs"]["doubtful_event"] == 1
 
@@ -827,7 +827,7 @@ def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(real_box, real_ta
         )
     with real_talk(real_box.create_fake_sequence(*plans)) as running:
         running.send_lines(*(user("go") for _ in range(count)))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.stderr == ""
     # a message may meet a child that is just leaving: then it is an error
     assert len(results(done)) == count
@@ -847,7 +847,7 @@ def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
         running.read_until(b'"type":"result"')
         running.send_lines(control("p", "mcp_status"))
         running.read_until(b'"p"')
-        done = running.hang_up()
+        done = running.end_input()
     behind = done.lines[done.lines.index(done.result) + 1 :]
     assert done.result["is_error"] is True
     assert [line["type"] for line in behind] == ["control_response"]
@@ -876,7 +876,7 @@ def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
         )
         running.read_until(b'"p"')
         gate.open()
-        done = running.hang_up()
+        done = running.end_input()
     assert done.cause == "denied" and done.status == 1
     assert done.result["errors"][0].startswith("not this")
 
@@ -916,7 +916,7 @@ def test_an_answer_behind_a_long_queue_is_heard(box, talk):
         running.send_lines(user("go"))
         asked = question(running)
         running.send_lines(*[user("more")] * count, answer(asked["request_id"], behavior="allow"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.status == 0 and len(results(done)) == count + 1
 
 
@@ -935,7 +935,7 @@ def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
     )
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.result["result"] == "After."
     assert read_child_stdin(box)[-1]["response"]["subtype"] == "error"
 
@@ -956,7 +956,7 @@ def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box
         running.send_lines(control("r", "mcp_status"))
         running.read_until(b'"request_id":"r"')
         gate.open()
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["result"] for line in results(done)] == ["Hello.", "Again."]
 
 
@@ -978,7 +978,7 @@ def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
         gate.open()
         said.wait_for("woken")
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["result"] for line in results(done)] == ["Hello.", "Two."]
     assert results(done)[1]["shim"]["repairs"] == {"late_event": 3}
 
@@ -991,7 +991,7 @@ def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
         running.read_until(b'"type":"result"')
         os.unlink(child)
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert causes(done) == ["clean", "not_found"]
 
 
@@ -1001,7 +1001,7 @@ def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box,
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         running.send_lines(user("x" * 1_000_000), control("i", "interrupt"))
-        done = running.hang_up()
+        done = running.end_input()
     assert causes(done) == ["clean", "interrupted"]
 
 
@@ -1027,7 +1027,7 @@ def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(bo
         running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"request_id":"stop"')
         running.send_lines(user("three"))
-        done = running.hang_up()
+        done = running.end_input()
     assert causes(done) == ["clean", "interrupted", "clean"]
 
 
@@ -1044,7 +1044,7 @@ def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_resu
         lifeline.wait_for("there")
         running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert causes(done) == ["interrupted"]
 
 
@@ -1060,7 +1060,7 @@ def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
     with talk(child) as running:
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert causes(done) == ["stall"]
 
 
@@ -1082,7 +1082,7 @@ def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box,
         running.send_lines(user("two"))
         lifeline.wait_for("left")
         running.send_lines(control("stop", "interrupt"))
-        done = running.hang_up()
+        done = running.end_input()
     assert causes(done) == ["clean", "interrupted"]
     assert b"Worked." not in done.stdout
 
@@ -1105,7 +1105,7 @@ def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(real_b
         running.read_until(b'"type":"result"', at_once=4096)
         running.send_lines(control("stop", "interrupt"))
         running.wait_until_read()
-        done = running.hang_up()
+        done = running.end_input()
     assert causes(done) == ["clean", "clean"]
     assert responses(done)["stop"]["response"] == {"still_queued": [U]}
 
@@ -1118,7 +1118,7 @@ def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
         running.send_lines(control("m", "set_model", model="other"), user("one"))
         running.read_until(b'"type":"result"')
         running.send_lines(control("n", "set_model", model="default"), user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert causes(done) == ["clean", "clean"]
     assert "other" not in box.read_record()["arguments"]
 
@@ -1144,7 +1144,7 @@ def test_a_question_between_two_turns_is_refused(box, talk):
         gate.open()
         said.wait_for("asked")
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert causes(done) == ["clean", "clean"]
     assert read_child_stdin(box)[-1]["response"]["response"]["behavior"] == "deny"
     assert b"can_use_tool" not in done.stdout
@@ -1164,7 +1164,7 @@ def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
     with talk(child, *ASKING, "--disallowedTools", "TodoWrite") as running:
         running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert done.lines[-1]["type"] == "result"
 
 
@@ -1177,7 +1177,7 @@ def test_half_a_line_of_a_child_that_left_is_no_part_of_the_next_ones_first(box,
         running.send_lines(user("two"), control("r", "mcp_status"))
         running.read_until(b'"request_id":"r"')
         gate.open()
-        done = running.hang_up()
+        done = running.end_input()
     assert results(done)[1]["shim"]["repairs"] == {}
 
 
@@ -1188,7 +1188,7 @@ def test_a_debug_log_has_each_question_and_what_was_decided(box, talk):
     )  # fmt: skip
     with talk(child, "--shim-log", "debug") as running:
         running.send_lines(user("go"))
-        done = running.hang_up()
+        done = running.end_input()
     events = {line["event"]: line for line in map(json.loads, done.stderr.splitlines())}
     assert events["asked"]["tool"] == "Bash" and events["asked"]["frontend"] is False
     assert events["decided"]["allowed"] is False and events["decided"]["input"] == {

@@ -93,7 +93,7 @@ def read_received_messages(box: Box) -> list[Line]:
 def said_after(running: Running, *words: str) -> Any:
     running.send_lines(user("\n".join(words)))
     running.read_until(b'"type":"result"')
-    return running.hang_up()
+    return running.end_input()
 
 
 def decide(running: Running, allow: bool) -> Line:

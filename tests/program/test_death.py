@@ -260,7 +260,7 @@ def test_a_stderr_that_nobody_reads_holds_nobody_up(box):
             environment={"SHIM_VENDOR": "claude", "SHIM_BIN": noisy},
         ) as running:
             running.send_lines(user("go"))
-            done = running.hang_up()
+            done = running.end_input()
         assert done.stdout.decode() == TURN and done.status == 0
         with box.running(*ASK, stderr=writer, environment={"SHIM_VENDOR": "qwen"}) as running:
             assert running.finish().cause == "not_found"
@@ -360,7 +360,7 @@ def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
             running.process.stdin = None
         begin(running, how)
         os.kill(lifeline.wait_for("child"), signal.SIGKILL)
-        done = running.finish() if how == "one message" else running.hang_up()
+        done = running.finish() if how == "one message" else running.end_input()
     if how != "relay":
         check_turns(done.stdout, "--include-partial-messages" in words)
     assert (done.status, done.cause) == (1, "signal")

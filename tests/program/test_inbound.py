@@ -73,7 +73,7 @@ def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limi
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     first, second = [line for line in done.lines if line["type"] == "result"]
     assert (first["shim"]["repairs"], second["shim"]["repairs"]) == ({"line_too_long": 1}, {})
 
@@ -86,7 +86,7 @@ def test_a_real_claudes_line_is_skipped_too(limited_box):
     environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": child}
     with limited_box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
         running.send_lines(user("one"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.stdout.decode() == format_ndjson(INIT) + ODD + format_ndjson(RESULT)
 
 
@@ -97,7 +97,7 @@ def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited_box):
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     with limited_box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
         running.send_lines(user("x" * 3 * LIMIT), user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.result["result"] == "Two."
     assert "skipped 1 lines of stdin that were too long (max_inbound_bytes)" in done.stderr
 

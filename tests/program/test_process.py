@@ -368,7 +368,7 @@ def test_a_message_that_comes_in_the_middle_of_a_turn_waits_for_its_own(box):
         running.send_lines(user("two"), request("m", "mcp_status"))
         running.read_until(b'"request_id":"m"')
         gate.open()
-        done = running.hang_up()
+        done = running.end_input()
     frame = [kind for kind in kinds(done) if kind in ("init", "result")]
     assert frame == ["init", "result"] * 2
     assert [line["result"] for line in results(done)] == ["I am done.", "Hello."]

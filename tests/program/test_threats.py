@@ -890,7 +890,7 @@ def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
         assert asked["request"]["input"] == {"command": command}
         allowed = {"behavior": "allow", "updatedInput": asked["request"]["input"]}
         running.send_lines(two_way.answer(asked["request_id"], **allowed))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.status == 0
     assert two_way.read_child_stdin(box)[-1] == two_way.answer("q1", behavior="allow"), (
         "its own input, which it has"
@@ -935,7 +935,7 @@ def test_a_hooks_input_is_never_redacted(box):
         assert given == {"command": command}
         verdict = {"permissionDecision": "allow", "updatedInput": given}
         running.send_lines(two_way.answer(asked["request_id"], hookSpecificOutput=verdict))
-        done = running.hang_up()
+        done = running.end_input()
     assert done.status == 0
     assert two_way.read_child_stdin(box)[-1] == two_way.answer("q1", behavior="allow")
 
@@ -978,7 +978,7 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
         with box.running(*CONVERSE, **options) as running:
             running.send_lines(two_way.user("go"))
             running.read_until(b"success")
-            done = running.hang_up()
+            done = running.end_input()
         if redact == "casts":
             assert done.stdout == lines.encode(), "nothing was asked of us"
             assert GITHUB in done.stderr

@@ -107,7 +107,7 @@ def test_a_conversation_is_answered_message_by_message(box):
     with box.running(*TALK, stdin=subprocess.PIPE, environment=environment) as running:
         for prompt in ("b", "a", "a"):
             running.send_lines(json.loads(user(prompt)))
-        done = running.hang_up()
+        done = running.end_input()
     assert [one["result"] for one in done.lines if one["type"] == "result"] == [
         golden(BASH),
         golden(UNICODE),
@@ -230,7 +230,7 @@ def relay(box, path, prompt):
         running.read_until(b'"mine"')
         running.send_lines(json.loads(user(prompt)))
         running.read_until(b'"type":"result"')
-        return running.hang_up()
+        return running.end_input()
 
 
 def test_a_conversation_that_claude_holds_is_chosen_by_its_first_message(box):

@@ -277,7 +277,7 @@ def test_a_conversation_with_a_child_a_turn_is_one_cast(box, talk, casts):
     lines = [control("c1", "initialize"), user("one"), user("two")]
     with talk(box.create_fake(["read"], ["out", IDLE])) as running:
         running.send_lines(*lines)
-        done = running.hang_up()
+        done = running.end_input()
     (cast,) = casts()
     assert cast.stream("O") == done.stdout and cast.stream("o") == (IDLE * 2).encode()
     assert [json.loads(line) for line in cast.stream("i").splitlines()] == lines
@@ -304,7 +304,7 @@ def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, cas
         )
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     (cast,) = casts()
     assert cast.stream("O") == done.stdout
     assert cast.stream("I").decode() == box.read_record()["stdin"]
@@ -324,7 +324,7 @@ def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, cast
         running.read_until(b"init")
         running.send_lines(control("c1", "interrupt"))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     (cast,) = casts()
     assert cast.stream("O") == done.stdout
     assert cast.notes("signal") == [{"kind": "signal", "child": 1, "signal": "SIGINT"}]
@@ -344,7 +344,7 @@ def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts)
             '{"type":"control_request",  "request_id":"i","request":{"subtype":"initialize"}}',
             user("one"),
         )
-        done = running.hang_up()
+        done = running.end_input()
     (cast,) = casts()
     assert (
         cast.stream("o")

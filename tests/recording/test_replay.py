@@ -303,7 +303,7 @@ def test_permissions_and_messages_go_to_a_child_that_stays(box):
         running.read_until(b'"result":"first"')
         running.send_lines(json.loads(user("two")))
         running.read_until(b'"result":"second"')
-        done = running.hang_up()
+        done = running.end_input()
     assert done.status == 0
     assert [one["result"] for one in done.lines if one["type"] == "result"] == ["first", "second"]
 
@@ -317,7 +317,7 @@ def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box)
             json.loads(response(question["request_id"], behavior="deny", message="no"))
         )
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert done.result["is_error"] and "goes on with allow" in json.dumps(done.result)
 
 
@@ -327,7 +327,7 @@ def test_a_message_more_than_was_recorded_ends_in_not_found(box):
         running.read_until(b'"type":"result"')
         running.send_lines(json.loads(user("two")))
         running.read_until(b'"not_found"')
-        done = running.hang_up()
+        done = running.end_input()
     assert "no more than" in json.dumps(done.lines[-1])
 
 
@@ -350,7 +350,7 @@ def test_an_interrupt_goes_to_what_was_recorded_behind_it(box):
             {"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}}
         )
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert (
         done.result["subtype"] == "error_during_execution"
         and done.result["shim"]["cause"] == "interrupted"

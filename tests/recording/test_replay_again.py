@@ -115,7 +115,7 @@ def test_a_run_with_a_permission_is_recorded_again(box):
             running.read_until(b'"result":"first"')
             running.send_lines(json.loads(user("two")))
             running.read_until(b'"result":"second"')
-            running.hang_up()
+            running.end_input()
         found = take_recording(box)
         assert streams(found) == streams(data)
         data = found
@@ -143,7 +143,7 @@ def test_a_run_that_was_interrupted_is_recorded_again(box):
                 {"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}}
             )
             running.read_until(b'"type":"result"')
-            running.hang_up()
+            running.end_input()
         found = take_recording(box)
         assert not data or streams(found) == streams(data)
         data = found
@@ -206,7 +206,7 @@ def test_yumes_run_with_an_approval_is_the_same_today(box):
         running.read_until(b'"content":"first"')
         running.send_lines({"type": "user", "content": "two"})
         running.read_until(b'"content":"second"')
-        running.hang_up()
+        running.end_input()
     path = write_recording(box, take_recording(box), "yume.cast")
     done = box.run_shim("replay", path, "--check")
     assert done.status == 0, done.stdout

@@ -307,7 +307,7 @@ class Running:
             select.select([], [], [], 0.01)
         raise AssertionError("it does not read its stdin")
 
-    def hang_up(self) -> Done:
+    def end_input(self) -> Done:
         """Close its stdin and read it to its end."""
         assert self.process.stdin is not None
         self.process.stdin.close()

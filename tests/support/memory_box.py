@@ -409,7 +409,7 @@ class MemoryBox(Box):
     def run_claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
         with self.running(*arguments, stdin=subprocess.PIPE, environment=environment) as running:
             running.write(stdin)
-            return running.hang_up()
+            return running.end_input()
 
     @contextmanager
     def running(self, *arguments: str, **options: Any) -> Iterator[Any]:

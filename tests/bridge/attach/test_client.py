@@ -77,7 +77,7 @@ def start_session(living, *flags):
     """
     with talk(living, *flags, **BRIDGE) as running:
         running.send_lines(user("one"))
-        done = running.hang_up()
+        done = running.end_input()
     (one,) = living.sessions()
     return one, done
 
@@ -156,7 +156,7 @@ def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(host
         "--replay-user-messages",
     ) as running:
         running.send_lines(request("r1", "initialize"), user("two", uuid=U))
-        done = running.hang_up()
+        done = running.end_input()
     assert responses(done)["r1"]["response"]["current_permission_mode"] == "default"
     kinds = [line["type"] for line in done.lines if line["type"] != "control_response"]
     assert kinds[:2] == ["system", "user"] and "stream_event" in kinds and kinds[-1] == "result"
@@ -269,7 +269,7 @@ def test_a_question_is_answered_by_the_frontend_while_another_client_watches(hos
                 )
             )
             settled = hosting_box.until(watcher, "settled")
-        done = running.hang_up()
+        done = running.end_input()
     assert settled["how"] == "allow" and done.result["result"] == "Ok."
 
 
@@ -289,7 +289,7 @@ def test_a_question_that_somebody_else_answers_is_taken_back(hosting_box):
                 }
             )
             hosting_box.until(other, "settled")
-        done = running.hang_up()
+        done = running.end_input()
     (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
     assert cancelled["request_id"] == asked["request_id"]
 
@@ -337,7 +337,7 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(h
         assert b'"supportsAutoMode":false' in running.read_until(b'"request_id":"i"')
         running.send_lines(request("p", "set_permission_mode", mode="plan"))
         running.read_until(b'"permissionMode":"plan"')
-        done = running.hang_up()
+        done = running.end_input()
     assert done.status == 0
     assert len(hosting_box.sessions()) == 1
 
@@ -423,7 +423,7 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
         hosting_box, *ASKING, "--resume", one.session_id, "--disallowedTools", "Bash(touch:*)"
     ) as running:
         running.send_lines(user("go"))
-        done = running.hang_up()
+        done = running.end_input()
     (decided,) = [
         line["response"]["response"]
         for line in read_child_stdin(hosting_box.box)
@@ -462,7 +462,7 @@ def joined_in_plan(living):
     one, _ = start_session(living)
     with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as running:
         running.send_lines(request("r1", "initialize"))
-        done = running.hang_up()
+        done = running.end_input()
     assert responses(done)["r1"]["response"]["current_permission_mode"] == "plan"
     return one, done
 
@@ -547,7 +547,7 @@ def test_the_bridge_is_switched_on_in_the_settings_too(hosting_box):
     hosting_box.box.write_settings("bridge = true\n")
     with talk(hosting_box) as running:
         running.send_lines(user("one"))
-        running.hang_up()
+        running.end_input()
     assert [one.is_running for one in hosting_box.sessions()] == [True]
 
 
@@ -628,11 +628,11 @@ def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(hosting_bo
         with talk(hosting_box, "--resume", one.session_id, "--permission-mode", "plan") as second:
             second.send_lines(request("r1", "initialize"))
             second.read_until(b"r1")
-            first.hang_up()
+            first.end_input()
             second.send_lines(user("two"))
             second.read_until(b"Second.")
             hosting_box.in_mode(one, "plan")
-            second.hang_up()
+            second.end_input()
     hosting_box.in_mode(one, "default")
 
 
@@ -772,7 +772,7 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
     file.write_text(json.dumps(SETTLED))
     with talk(hosting_box, *ASKING, *flags, "--resume", one.session_id, **variables) as running:
         running.send_lines(user("go"))
-        done = running.hang_up()
+        done = running.end_input()
     (decided,) = [
         line["response"]["response"]
         for line in read_child_stdin(hosting_box.box)
@@ -808,5 +808,5 @@ def test_a_session_of_a_host_that_keeps_no_settings_is_joined_by_who_has_the_sam
     assert registry.read_settings(one.folder, 1) is None
     with talk(hosting_box, "--resume", one.session_id) as running:
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert (done.status, done.stderr) == (0, "")

@@ -164,7 +164,7 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, repor
         before = whole
         running.send_lines(json.loads(frontend[2]))
         running.read_until(b'"result":"second"')
-        whole = running.hang_up().stdout
+        whole = running.end_input().stdout
     asked = whole.index(b"\n", whole.index(b'"can_use_tool"')) + 1
     first = whole.index(b"\n", whole.index(b'"result":"first"')) + 1
     answer = allow.replace(b"q1", identity.encode())

@@ -457,7 +457,7 @@ def test_r11_a_vendor_that_stays_is_told_again(box):
     with start_with_open_stdin(box, child, vendor="qwen") as running:
         running.send_lines(user("go"))
         running.read_until(b"message_stop")
-        done = running.hang_up()
+        done = running.end_input()
     (turn,) = check_flat(done.stdout)
     assert short(turn) == ["init", "text half", "usage", "result success", "message_stop"]
 
@@ -476,7 +476,7 @@ def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
         running.send_lines(user("first"), "$")
         running.read_until(b"message_stop")
         running.send_lines(user("second"))
-        done = running.hang_up()
+        done = running.end_input()
     first, second = check_flat(done.stdout)
     assert (done.status, done.stderr) == (0, "")
     assert short(first) == ["init", "text one", "usage", "result success", "message_stop"]
@@ -503,7 +503,7 @@ def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, words):
         running.process.stdin.write(b'{"type":"user","content":"%b"}\n' % words)
         running.process.stdin.flush()
         running.read_until(b'"message_stop"')
-        check_flat(running.hang_up().stdout)
+        check_flat(running.end_input().stdout)
 
 
 def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
@@ -521,7 +521,7 @@ def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
         running.send_lines({"type": "interrupt"})
         running.read_until(b"message_stop")
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     first, second = check_flat(done.stdout)
     assert short(first)[-3:] == ["interrupt", "result cancelled", "message_stop"]
     assert short(second)[0] == "text next"
@@ -543,7 +543,7 @@ def test_a_mode_that_a_vendor_cannot_honour_refuses_the_turns_that_follow(box):
     child = box.prints("pi", "pi/1.5.2-plain")
     with start_with_open_stdin(box, child, vendor="pi") as running:
         running.send_lines({"type": "set_permission_mode", "mode": "interactive"}, user("x"))
-        done = running.hang_up()
+        done = running.end_input()
     (turn,) = check_flat(done.stdout)
     assert turn[-2]["is_error"] and "interactive" in turn[-2]["errors"][0]
 
@@ -570,7 +570,7 @@ def test_an_approved_call_runs(box, prompt):
             running.send_lines(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
         running.send_lines({"type": "tool_approval", "id": "call_1", "approved": True})
-        done = running.finish() if prompt else running.hang_up()
+        done = running.finish() if prompt else running.end_input()
     (turn,) = check_flat(done.stdout)
     assert short(turn)[:4] == ["init", "call call_1 Bash", "result call_1 made it", "text After."]
     (answer,) = (
@@ -595,7 +595,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(box):
         running.send_lines(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
         running.send_lines({"type": "tool_approval", "id": "call_1", "approved": False})
-        (turn,) = check_flat(running.hang_up().stdout)
+        (turn,) = check_flat(running.end_input().stdout)
     assert "failed call_1 The call was denied." in short(turn)
 
 
@@ -610,7 +610,7 @@ def test_r14_a_frontend_that_hangs_up_denies(box):
     ) as running:
         running.send_lines(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
-        (turn,) = check_flat(running.hang_up().stdout)
+        (turn,) = check_flat(running.end_input().stdout)
     assert any(word.startswith("failed call_1 ") for word in short(turn))
 
 
@@ -647,7 +647,7 @@ def test_without_interactive_nobody_is_asked(box):
     child = box.create_fake(*BOTH, denied, ["hear", "never"])
     with start_with_open_stdin(box, child, vendor="qwen") as running:
         running.send_lines(user("go"))
-        (turn,) = check_flat(running.hang_up().stdout)
+        (turn,) = check_flat(running.end_input().stdout)
     assert any("nobody here can be asked" in word for word in short(turn))
 
 
@@ -693,7 +693,7 @@ def test_a_call_that_the_frontend_is_asked_about_is_shown_as_it_is(box):
         running.send_lines(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
         running.send_lines({"type": "tool_approval", "id": "call_1", "approved": True})
-        done = running.hang_up()
+        done = running.end_input()
     (turn,) = check_flat(done.stdout)
     (call,) = (line for line in turn if line["type"] == "tool_use")
     assert call["input"] == {"command": COMMAND}
@@ -704,7 +704,7 @@ def test_a_call_that_the_frontend_is_asked_about_is_shown_as_it_is(box):
 def test_a_call_that_nobody_is_asked_about_says_no_secrets(box):
     with start_with_open_stdin(box, _secretive(box), vendor="qwen") as running:
         running.send_lines(user("go"))
-        done = running.hang_up()
+        done = running.end_input()
     assert len(check_flat(done.stdout)) == 1 and SECRET.encode() not in done.stdout
 
 
@@ -717,7 +717,7 @@ def test_a_session_of_a_vendor_that_stays_is_its_own(box):
     )
     with start_with_open_stdin(box, child, "--session-id", OWN, vendor="qwen") as running:
         running.send_lines(user("go"))
-        assert running.hang_up().init["session_id"] == OWN
+        assert running.end_input().init["session_id"] == OWN
 
 
 def _split_recording(name):
@@ -746,7 +746,7 @@ def test_a_real_claude_asks_and_is_answered(box, approved):
         ]["tool_use_id"]
         running.read_until(b'"type":"tool_use","id":"' + call.encode())
         running.send_lines({"type": "tool_approval", "id": call, "approved": approved})
-        (turn,) = check_flat(running.hang_up().stdout)
+        (turn,) = check_flat(running.end_input().stdout)
     (said,) = (line for line in turn if line["type"] == "tool_result")
     assert said["is_error"] is not approved
     assert "--permission-prompt-tool=stdio" in box.read_record()["arguments"]
@@ -873,5 +873,5 @@ def test_a_cut_answer_of_a_vendor_without_sessions_begins_no_other_one_silently(
         running.send_lines(user("one"))
         running.read_until(b'"message_stop"')
         running.send_lines(user("two"))
-        running.hang_up()
+        running.end_input()
     assert not box.recording.exists()

@@ -745,7 +745,7 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
         running.send_lines(control("1", "interrupt"))
         running.read_until(b'"interrupted"')
         running.send_lines(user("two"))
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["shim"]["cause"] for line in results(done)] == ["interrupted", "clean"]
     assert vendors(done) == ["ant"] * 4 and not several.recording("bee").exists()
 

@@ -63,7 +63,7 @@ def converse(box, steps, *flags, vendor="gemini"):
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
         running.read_until(b'"type":"result"')
-        return running.hang_up()
+        return running.end_input()
 
 
 @pytest.mark.parametrize("steps", BROKEN.values(), ids=BROKEN)
