@@ -116,7 +116,7 @@ def kill_to_gone(how: str, what: int | None) -> float:
         words, stdin = (
             (ASK, subprocess.DEVNULL) if how == "one message" else (CONVERSE, subprocess.PIPE)
         )
-        with box.running(*words, stdin=stdin, environment=environment, reuse=False) as running:
+        with box.start_claude(*words, stdin=stdin, environment=environment, reuse=False) as running:
             if how != "one message":
                 running.send_lines(USER)
             running.read_until(b'"init"')
@@ -275,7 +275,7 @@ def run_conversation(box: Box, how: str, turns: int) -> tuple[Left, Left, int, s
     temporary.mkdir()
     environment = build_stand_in(box, how, turns) | {"TMPDIR": str(temporary)}
     before = list_leftover_files(box)
-    with box.running(
+    with box.start_claude(
         *CONVERSE, stdin=subprocess.PIPE, environment=environment, reuse=False
     ) as running:
         early = read_usage(running.process.pid)

@@ -396,7 +396,7 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills
     chance = random.Random(16)
     turn = ["out", format_ndjson(INIT, says("Done."), result("Done."))]
     hosting_box.vendor(HELLO, *(kills + 2) * (["hear", "go"], turn), ["hear", "never"])
-    with hosting_box.box.running(
+    with hosting_box.box.start_claude(
         *CONVERSE, stdin=subprocess.PIPE, environment={**hosting_box.environment, **BRIDGE}
     ) as first:
         first.send_lines(user("go"))
@@ -409,7 +409,9 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills
     ) as stays:
         seen = list[Any]()
         for _ in range(kills):
-            with hosting_box.box.running(*words, environment=hosting_box.environment) as running:
+            with hosting_box.box.start_claude(
+                *words, environment=hosting_box.environment
+            ) as running:
                 seen += stays.read_frames(chance.uniform(0, ANSWERED))
                 running.signal(signal.SIGKILL)
                 running.status()

@@ -632,7 +632,7 @@ def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(real_box)
     lifeline = real_box.create_lifeline()
     child = real_box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     flags = ("-p", "go", "--output-format", "stream-json", "--include-partial-messages")
-    with real_box.running(
+    with real_box.start_claude(
         *flags, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     ) as running:
         running.read_until(b"I am ")
@@ -766,7 +766,7 @@ def test_a_silent_child_and_its_group_end_when_we_are_killed(real_box, converses
     flags = CONVERSE if converses else ("-p", "go", "--output-format", "stream-json")
     flags = (*flags, "--include-partial-messages")
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
-    with real_box.running(*flags, stdin=subprocess.PIPE, environment=environment) as running:
+    with real_box.start_claude(*flags, stdin=subprocess.PIPE, environment=environment) as running:
         if converses:
             running.send_lines(user("go"))
         else:

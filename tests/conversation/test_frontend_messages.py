@@ -144,7 +144,7 @@ def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session
     }
 
     def run(*flags):
-        with box.running(
+        with box.start_claude(
             *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment
         ) as running:
             running.send_lines(build_user_message("one", uuid=ONE))

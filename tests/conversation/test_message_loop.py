@@ -368,7 +368,9 @@ def test_a_stdout_that_is_closed_from_the_start_leaves_no_child(box):
     lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*plan)}
-    with box.running(*PARTIAL, environment=environment, preexec_fn=lambda: os.close(1)) as dropin:
+    with box.start_claude(
+        *PARTIAL, environment=environment, preexec_fn=lambda: os.close(1)
+    ) as dropin:
         dropin.status()
         assert lifeline.never_or_gone()
         assert b"Traceback" not in dropin.process.stderr.read()
@@ -378,7 +380,7 @@ def test_a_reader_that_closes_our_stdout_ends_the_child(box):
     """P19"""
     lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
-    with box.running(
+    with box.start_claude(
         *PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*plan)}
     ) as dropin:
         lifeline.wait_for("child")
@@ -402,7 +404,7 @@ def talking_dropin(box):
         ["hang"],
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
-    with box.running(*PARTIAL, environment=environment) as dropin:
+    with box.start_claude(*PARTIAL, environment=environment) as dropin:
         dropin.read_until(b'"text":"I am "')
         lifeline.wait_for("child")
         yield dropin, lifeline
@@ -455,7 +457,7 @@ def test_told_to_go_after_an_interrupt_it_goes(box):
         ["say", lifeline.path, "child"],
         ["hang"],
     )
-    with box.running(
+    with box.start_claude(
         *PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
     ) as dropin:
         dropin.read_until(b'"text":"I am "')
@@ -480,7 +482,7 @@ def test_told_to_go_while_nobody_reads_it_goes_all_the_same(box, number):
                 os.write(writer, b"\n" * 65536)
         os.set_blocking(writer, True)
         environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
-        with box.running(*PARTIAL, environment=environment, stdout=writer) as dropin:
+        with box.start_claude(*PARTIAL, environment=environment, stdout=writer) as dropin:
             lifeline.wait_for("child")
             dropin.signal(number)
             assert dropin.status() == 128 + number
@@ -524,7 +526,7 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
     }
     # A warning on stderr would come after 3 s: what is waited for here is that the prompt is being
     # read.
-    with box.running("-p", *STREAM, stdin=subprocess.PIPE, environment=environment) as dropin:
+    with box.start_claude("-p", *STREAM, stdin=subprocess.PIPE, environment=environment) as dropin:
         dropin.process.stdin.write(b"half a prompt")
         dropin.process.stdin.flush()
         dropin.wait_until_read()
@@ -568,7 +570,7 @@ def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
     def nohup():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    with box.running(*PARTIAL, environment=environment, preexec_fn=nohup) as dropin:
+    with box.start_claude(*PARTIAL, environment=environment, preexec_fn=nohup) as dropin:
         dropin.read_until(b'"text":"I am "')
         first.open()
         # now the loop has waited, and its signals are its own

@@ -146,7 +146,7 @@ def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
         [["record", f"{box.recording}-3"], ["out", ANSWER]],
     )
     vendor = {"SHIM_VENDOR": "demo", "SHIM_BIN": program}
-    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=vendor) as running:
+    with box.start_claude(*CONVERSE, stdin=subprocess.PIPE, environment=vendor) as running:
         for number, model in enumerate(("sonnet", "opus", "default"), start=1):
             running.send_lines({"type": "user", "message": {"role": "user", "content": "hi"}})
             running.read_until(b'"type":"result"')

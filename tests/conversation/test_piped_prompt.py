@@ -62,7 +62,7 @@ def test_the_text_of_stdin_reaches_a_vendor_of_one_message(box):
 def test_answers_of_a_frontend_that_sees_the_questions_still_come_through_stdin(box):
     flags = ("--permission-prompt-tool", "stdio", "--output-format", "stream-json", "--verbose")
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": two_way(box)}
-    with box.running(
+    with box.start_claude(
         "-p", "explain", *flags, stdin=subprocess.PIPE, environment=environment
     ) as running:
         running.line_with(b'"type":"result"')
@@ -73,7 +73,7 @@ def test_answers_of_a_frontend_that_sees_the_questions_still_come_through_stdin(
 def test_a_silent_open_pipe_does_not_hang_the_turn(box, monkeypatch):
     monkeypatch.setattr(prompt, "OPTIONAL_STDIN_TIMEOUT_S", 0.05)  # this stdin stays silent
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": two_way(box)}
-    with box.running(
+    with box.start_claude(
         "-p", "explain", "--output-format", "json", stdin=subprocess.PIPE, environment=environment
     ) as it:
         assert json.loads(it.read_on())["result"] == "Hello."

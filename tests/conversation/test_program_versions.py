@@ -227,7 +227,7 @@ def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
         "stdin": subprocess.PIPE,
         "environment": {"SHIM_VENDOR": "qwen", "SHIM_BIN": wrapper},
     }
-    with box.running(*CONVERSE, SKIP, *STDIO, **options) as running:
+    with box.start_claude(*CONVERSE, SKIP, *STDIO, **options) as running:
         running.send_lines(user("go"))
         running.read_until(b'"result"')
         for mode in ("plan", "default"):

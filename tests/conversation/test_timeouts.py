@@ -127,7 +127,9 @@ def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     flags = *ASK, "--include-partial-messages"
-    with memory_box.running(*flags, stdout=subprocess.PIPE, environment=environment) as running:
+    with memory_box.start_claude(
+        *flags, stdout=subprocess.PIPE, environment=environment
+    ) as running:
         running.read_until(b'"init"')
         running.pass_time(1000)
         done = running.finish()
@@ -143,7 +145,9 @@ def test_nothing_is_invented_while_nothing_arrives(memory_box):
         ["out", format_ndjson(build_text_event("here."), END)],
     ]
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.create_fake(*steps)}
-    with memory_box.running(*ASK, "--include-partial-messages", environment=environment) as running:
+    with memory_box.start_claude(
+        *ASK, "--include-partial-messages", environment=environment
+    ) as running:
         before = running.read_until(b'"text":"I am "')
         running.pass_time(100)
         assert running.read_until(b"") == before
@@ -192,7 +196,7 @@ def test_each_silence_has_its_own_length(box):
         ]
     ]
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
-    with box.running(*ASK, environment=environment) as running:
+    with box.start_claude(*ASK, environment=environment) as running:
         running.read_until(b"tool_use")
         gate.open()
         assert running.finish().result["result"] == "Done."
@@ -219,7 +223,7 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
         ["out", format_ndjson(returns("done"), says("After."), result("After."))],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-    with memory_box.running(
+    with memory_box.start_claude(
         *CONVERSE, *ASKING, stdin=subprocess.PIPE, environment=environment
     ) as running:
         running.send_lines(user("go"))

@@ -680,7 +680,7 @@ def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
     )
     flags = ("-p", "hi there", "--output-format", "stream-json", *ASKING)
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-    with box.running(*flags, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.start_claude(*flags, stdin=subprocess.PIPE, environment=environment) as running:
         running.send_lines({"type": "keep_alive"})
         asked = question(running)
         running.send_lines(answer(asked["request_id"], behavior="allow"))
@@ -894,7 +894,7 @@ def test_a_question_that_the_output_has_no_place_for_is_denied(box, form, monkey
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     flags = ("-p", "go on", "--output-format", form, *ASKING)
-    with box.running(*flags, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.start_claude(*flags, stdin=subprocess.PIPE, environment=environment) as running:
         assert b"After." in running.read_until(b"After.")
         assert running.finish().status == 0
 

@@ -78,7 +78,7 @@ def peer(box: Box) -> StartAgent:
             "SHIM_BIN": child,
             "AGENT_LOG": str(box.path / "heard"),
         }
-        with box.running(
+        with box.start_claude(
             *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment
         ) as running:
             yield running

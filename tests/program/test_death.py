@@ -102,7 +102,7 @@ def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, n
     )
     stubborn = (ignored, ["spawn", lifeline.path, True], ["say", lifeline.path, "child"])
     environment, words = standin(box, how, *stubborn)
-    with box.running(*words, stdin=subprocess.PIPE if how != "one message" else subprocess.DEVNULL,
+    with box.start_claude(*words, stdin=subprocess.PIPE if how != "one message" else subprocess.DEVNULL,
                      environment=environment) as running:  # fmt: skip
         begin(running, how)
         lifeline.wait_for("child"), lifeline.wait_for("grandchild")
@@ -211,7 +211,7 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
         {"closed": [1]} if kind == "closed" else {"stdout": writer if kind == "gone" else full}
     )
     try:
-        with box.running(*words, environment=environment, **options) as running:
+        with box.start_claude(*words, environment=environment, **options) as running:
             status, complaint = running.status(), running.process.stderr.read().decode()
     finally:
         os.close(writer)
@@ -235,7 +235,9 @@ def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, words):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])} | NO_CACHE
     with (box.path / "stdout").open("wb") as file:
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))  # noqa: E731
-        with box.running(*words, environment=environment, stdout=file, preexec_fn=limit) as running:
+        with box.start_claude(
+            *words, environment=environment, stdout=file, preexec_fn=limit
+        ) as running:
             assert running.status() == 1
             assert b"stdout cannot be written: File too large\n" in running.process.stderr.read()
 
@@ -253,7 +255,7 @@ def test_a_stderr_that_nobody_reads_holds_nobody_up(box):
         os.set_blocking(writer, True)
     noisy = box.create_fake(["hear", "go"], ["fill", 200_000, 2], ["out", TURN], ["leave", 0])
     try:
-        with box.running(
+        with box.start_claude(
             *CONVERSE,
             stdin=subprocess.PIPE,
             stderr=writer,
@@ -262,7 +264,7 @@ def test_a_stderr_that_nobody_reads_holds_nobody_up(box):
             running.send_lines(user("go"))
             done = running.end_input()
         assert done.stdout.decode() == TURN and done.status == 0
-        with box.running(*ASK, stderr=writer, environment={"SHIM_VENDOR": "qwen"}) as running:
+        with box.start_claude(*ASK, stderr=writer, environment={"SHIM_VENDOR": "qwen"}) as running:
             assert running.finish().cause == "not_found"
     finally:
         os.close(reader)
@@ -278,7 +280,7 @@ def test_told_to_go_while_a_refusal_waits_for_a_reader_it_goes(box):
     except BlockingIOError:
         os.set_blocking(writer, True)
     try:
-        with box.running(*ASK, stdout=writer, environment={"SHIM_VENDOR": "qwen"}) as running:
+        with box.start_claude(*ASK, stdout=writer, environment={"SHIM_VENDOR": "qwen"}) as running:
             assert b"no program called qwen" in running.process.stderr.readline()
             with pytest.raises(subprocess.TimeoutExpired):
                 running.process.wait(timeout=0.5)  # it waits for a reader
@@ -305,7 +307,7 @@ def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, told):
     os.write(stdin, lines)  # before we are there: all of it is heard at once
     try:
         environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": "/bin/true"}
-        with box.running(
+        with box.start_claude(
             *CONVERSE, stdin=asking, stdout=writer, environment=environment
         ) as running:
             os.close(writer)
@@ -338,7 +340,7 @@ def test_a_child_obeys_an_interrupt_though_we_inherited_it_as_ignored(box):
     )
     ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
-    with box.running(*ASK, environment=environment, preexec_fn=ignore) as running:
+    with box.start_claude(*ASK, environment=environment, preexec_fn=ignore) as running:
         assert lifeline.wait_for("default")
         running.finish()
 
@@ -354,7 +356,7 @@ with open(sys.argv[1], "w") as file:
 def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
     lifeline = box.create_lifeline()
     environment, words = standin(box, how, ["say", lifeline.path, "child"])
-    with box.running(*words, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.start_claude(*words, stdin=subprocess.PIPE, environment=environment) as running:
         if how == "one message":
             running.process.stdin.close()
             running.process.stdin = None
@@ -374,7 +376,7 @@ def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
     lifeline = box.create_lifeline()
     say = format_ndjson(START, build_text_event("I am "), *([CALL] if call else []))
     environment, words = standin(box, how, ["daemon", lifeline.path], say=say)
-    with box.running(*words, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.start_claude(*words, stdin=subprocess.PIPE, environment=environment) as running:
         if how == "one message":
             running.process.stdin.close()
             running.process.stdin = None
@@ -392,7 +394,7 @@ def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
     lifeline = box.create_lifeline()
     server = f"exec 9>{lifeline.path}; echo daemon $$ >&9; exec sleep 60 0<&- 1>&- 2>&-"
     child = box.write_program("vendor", f"(setsid sh -c '{server}' &)\nexec sleep 60\n")
-    with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
+    with box.start_claude(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
         lifeline.wait_for("daemon")
         running.signal(signal.SIGTERM)
         assert running.status() == 143
@@ -451,7 +453,7 @@ def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": box.write_program("standin", f"exec cat {path}\n"),
     } | NO_CACHE
-    with box.running(*ASK, environment=environment, preexec_fn=small_files(size)) as running:
+    with box.start_claude(*ASK, environment=environment, preexec_fn=small_files(size)) as running:
         done = running.finish()
     check_turns(done.stdout, False)
     assert (done.status, done.result["result"]) == (0, "Hello.")
@@ -505,19 +507,19 @@ def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(b
 
 
 def test_a_conversation_whose_stdin_was_never_open_ends_at_once(box):
-    with box.running(*CONVERSE, environment={"SHIM_VENDOR": "demo"}, closed=[0]) as running:
+    with box.start_claude(*CONVERSE, environment={"SHIM_VENDOR": "demo"}, closed=[0]) as running:
         done = running.finish()
     assert (done.status, done.stdout, done.stderr) == (0, b"", "")
 
 
 def test_a_prompt_does_not_need_a_stdin(box):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", ANSWER])}
-    with box.running(*ASK, environment=environment, closed=[0]) as running:
+    with box.start_claude(*ASK, environment=environment, closed=[0]) as running:
         assert running.finish().result["result"] == "Hello."
 
 
 def test_a_conversation_with_a_silent_stdin_can_be_told_to_go(box):
-    with box.running(
+    with box.start_claude(
         *CONVERSE, stdin=subprocess.PIPE, environment={"SHIM_VENDOR": "demo"}
     ) as running:
         running.send_lines(
@@ -536,7 +538,7 @@ def test_a_stdin_that_is_a_socket_is_read_like_a_pipe(box):
             "SHIM_VENDOR": "demo",
             "SHIM_BIN": box.create_fake(["read"], ["out", ANSWER]),
         }
-        with box.running(*CONVERSE, stdin=theirs.fileno(), environment=environment) as running:
+        with box.start_claude(*CONVERSE, stdin=theirs.fileno(), environment=environment) as running:
             theirs.close()
             ours.sendall(json.dumps(user("go")).encode() + b"\n")
             running.read_until(b'"type":"result"')
@@ -597,7 +599,7 @@ def test_a_log_that_cannot_be_written_costs_no_turn(box, target):
         "SHIM_LOG": log,
     }
     try:
-        with box.running(*ASK, environment=environment, stderr=writer) as running:
+        with box.start_claude(*ASK, environment=environment, stderr=writer) as running:
             done = running.finish()
     finally:
         os.close(writer)

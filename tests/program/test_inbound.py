@@ -69,7 +69,9 @@ def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limi
         ["out", format_ndjson(QWEN, says("Two."), result("Two."))],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-    with limited_box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+    with limited_box.start_claude(
+        *CONVERSE, stdin=subprocess.PIPE, environment=environment
+    ) as running:
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
@@ -84,7 +86,9 @@ def test_a_real_claudes_line_is_skipped_too(limited_box):
         ["hear", "one"], ["out", format_ndjson(INIT) + long + ODD + format_ndjson(RESULT)]
     )
     environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": child}
-    with limited_box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+    with limited_box.start_claude(
+        *CONVERSE, stdin=subprocess.PIPE, environment=environment
+    ) as running:
         running.send_lines(user("one"))
         done = running.end_input()
     assert done.stdout.decode() == format_ndjson(INIT) + ODD + format_ndjson(RESULT)
@@ -95,7 +99,9 @@ def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited_box):
         HELLO, ["hear", "two"], ["out", format_ndjson(QWEN, says("Two."), result("Two."))]
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-    with limited_box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+    with limited_box.start_claude(
+        *CONVERSE, stdin=subprocess.PIPE, environment=environment
+    ) as running:
         running.send_lines(user("x" * 3 * LIMIT), user("two"))
         done = running.end_input()
     assert done.result["result"] == "Two."

@@ -123,7 +123,7 @@ def test_the_exit_status_of_a_vendor_is_known_below_such_a_parent(box, parent):
 )
 def test_a_signal_ends_a_turn_below_such_a_parent(box, parent, number):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", TALKING], ["hang"])}
-    with box.running(*PARTIAL, environment=environment, preexec_fn=parent) as running:
+    with box.start_claude(*PARTIAL, environment=environment, preexec_fn=parent) as running:
         running.read_until(b"I am ")
         running.signal(number)
         done = running.finish()

@@ -137,7 +137,7 @@ def test_every_line_is_written_as_soon_as_it_is_known(box):
         ["wait", gate.path],
         ["out", format_ndjson(RETURN, END)],
     )
-    with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
+    with box.start_claude(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
         said = running.read_until(b'"tool_use"')
         assert said.endswith(b"\n") and b"\r" not in said
         assert [json.loads(line)["type"] for line in said.splitlines()] == [
@@ -291,7 +291,7 @@ def test_an_idle_conversation_ends_with_its_stdin(box):
         ["hear", "never"],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.start_claude(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
         running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
         assert running.process.poll() is None
@@ -360,7 +360,7 @@ def test_a_message_that_comes_in_the_middle_of_a_turn_waits_for_its_own(box):
     ]
     child = box.create_fake_sequence(busy, [["out", IDLE]])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
-    with box.running(
+    with box.start_claude(
         *CONVERSE, "--include-partial-messages", stdin=subprocess.PIPE, environment=environment
     ) as running:
         running.send_lines(user("one"))
@@ -403,7 +403,7 @@ def test_an_unknown_session_ends_a_conversation_before_anything_is_answered(box)
     """F7"""
     child = box.create_fake(["record", str(box.recording)])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
-    with box.running(
+    with box.start_claude(
         *CONVERSE, "--resume", U, stdin=subprocess.PIPE, environment=environment
     ) as running:
         assert running.status() == 1  # its stdin is still open

@@ -361,7 +361,7 @@ def test_a_warning_that_nobody_reads_is_no_second_result(box):
     box.state.mkdir(parents=True)
     box.state.chmod(0o755)
     environment = {"SHIM_VENDOR": "cake", "SHIM_BIN": box.prints("cake", "cake/2026-07-text")}
-    with box.running(*ASK, environment=environment, closed=[2]) as dropin:
+    with box.start_claude(*ASK, environment=environment, closed=[2]) as dropin:
         done = dropin.finish()
     check_turns(done.stdout, False)
     assert done.status == 0
@@ -884,7 +884,7 @@ def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child, "SHIM_REDACT": "all"}
     options = {"stdin": subprocess.PIPE, "environment": environment}
-    with box.running(*CONVERSE, *two_way.ASKING, **options) as running:
+    with box.start_claude(*CONVERSE, *two_way.ASKING, **options) as running:
         running.send_lines(two_way.user("go"))
         asked = two_way.question(running)
         assert asked["request"]["input"] == {"command": command}
@@ -925,7 +925,7 @@ def test_a_hooks_input_is_never_redacted(box):
         "request": {"subtype": "initialize", "hooks": hooks},
     }
     options = {"stdin": subprocess.PIPE, "environment": environment}
-    with box.running(*CONVERSE, *two_way.ASKING, **options) as running:
+    with box.start_claude(*CONVERSE, *two_way.ASKING, **options) as running:
         running.send_lines(start, two_way.user("go"))
         said = running.read_until(b'"hook_event_name":"PreToolUse"')
         while not said.endswith(b"\n"):
@@ -975,7 +975,7 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
     environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": fake}
     for redact in ("casts", "all"):
         options = {"stdin": subprocess.PIPE, "environment": environment | {"SHIM_REDACT": redact}}
-        with box.running(*CONVERSE, **options) as running:
+        with box.start_claude(*CONVERSE, **options) as running:
             running.send_lines(two_way.user("go"))
             running.read_until(b"success")
             done = running.end_input()
@@ -1003,7 +1003,7 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
         ["fill", 1_000_000],
         ["hang"],
     )
-    with box.running(
+    with box.start_claude(
         *ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
     ) as dropin:
         lifeline.wait_for("child")

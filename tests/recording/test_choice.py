@@ -104,7 +104,7 @@ def test_an_unknown_session_is_unknown_to_a_replay_too(box):
 def test_a_conversation_is_answered_message_by_message(box):
     path = folder(box, ("a", PLAIN), ("b", BASH), ("a", UNICODE))
     environment = {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0"}
-    with box.running(*TALK, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.start_claude(*TALK, stdin=subprocess.PIPE, environment=environment) as running:
         for prompt in ("b", "a", "a"):
             running.send_lines(json.loads(user(prompt)))
         done = running.end_input()
@@ -225,7 +225,7 @@ SESSION = "11111111-1111-4111-8111-111111111111"
 def relay(box, path, prompt):
     """A conversation of one message with whoever is played there."""
     environment = {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0"}
-    with box.running(*LISTENS, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.start_claude(*LISTENS, stdin=subprocess.PIPE, environment=environment) as running:
         running.send_lines(json.loads(request("mine", "initialize")))
         running.read_until(b'"mine"')
         running.send_lines(json.loads(user(prompt)))

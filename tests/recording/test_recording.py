@@ -552,7 +552,7 @@ def test_a_run_that_a_signal_ends_has_a_whole_cast(box, folder, casts, how, numb
     environment, words = standin(box, how)
     environment |= {"SHIM_RECORD": f"{folder}/", "SHIM_REDACT": "none"}
     stdin = subprocess.DEVNULL if how == "one message" else subprocess.PIPE
-    with box.running(*words, stdin=stdin, environment=environment) as running:
+    with box.start_claude(*words, stdin=stdin, environment=environment) as running:
         _begin(running, how)
         running.signal(number)
         done = running.finish()
@@ -579,7 +579,9 @@ def _await_in_cast(folder: Path, text: bytes) -> None:
 
 def test_a_run_that_is_killed_has_a_cast_that_can_be_read(box, folder, casts):
     environment, words = standin(box, "one message")
-    with box.running(*words, environment=environment | {"SHIM_RECORD": f"{folder}/"}) as running:
+    with box.start_claude(
+        *words, environment=environment | {"SHIM_RECORD": f"{folder}/"}
+    ) as running:
         said = running.read_until(b"I am ")
         # a thread writes it: what the frontend has may not be there yet
         _await_in_cast(folder, rb'I am \"}"]')
@@ -592,7 +594,9 @@ def test_a_run_that_is_killed_has_a_cast_that_can_be_read(box, folder, casts):
 
 def test_a_frontend_that_has_gone_leaves_a_whole_cast(box, folder, casts):
     environment, words = standin(box, "one message")
-    with box.running(*words, environment=environment | {"SHIM_RECORD": f"{folder}/"}) as running:
+    with box.start_claude(
+        *words, environment=environment | {"SHIM_RECORD": f"{folder}/"}
+    ) as running:
         running.read_until(b"I am ")
         assert running.process.stdout is not None
         running.process.stdout.close()
@@ -623,7 +627,7 @@ def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wa
         "SHIM_RECORD": str(folder),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    with box.running(*ASK, environment=environment, preexec_fn=_small_disk) as running:
+    with box.start_claude(*ASK, environment=environment, preexec_fn=_small_disk) as running:
         # said while the turn runs
         line = "" if strict else running.process.stderr.readline().decode()
         if not strict:

@@ -287,7 +287,7 @@ TALK = (*STREAM, "--input-format", "stream-json", "--permission-prompt-tool", "s
 def start_replay(box, data, *words):
     """A conversation of the drop-in that plays a cast."""
     environment = {"SHIM_VENDOR": f"replay:{write_recording(box, data)}", "SHIM_REPLAY_SPEED": "0"}
-    return box.running(*TALK, *words, stdin=subprocess.PIPE, environment=environment)
+    return box.start_claude(*TALK, *words, stdin=subprocess.PIPE, environment=environment)
 
 
 def test_permissions_and_messages_go_to_a_child_that_stays(box):

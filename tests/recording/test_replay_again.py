@@ -97,7 +97,7 @@ def test_torture_is_recorded_again(box, one):
 @contextmanager
 def start_recorded_replay(box: Box, data: bytes, *words: str) -> Iterator[Running]:
     """A conversation that plays a cast and is recorded."""
-    with box.running(
+    with box.start_claude(
         *TALK, *words, stdin=subprocess.PIPE, environment=environment(box, data)
     ) as running:
         yield running
@@ -133,7 +133,7 @@ def test_a_run_that_was_interrupted_is_recorded_again(box):
     data = b""
     for _ in range(3):
         chosen = environment(box, data) if data else first
-        with box.running(
+        with box.start_claude(
             *TALK, "--include-partial-messages", stdin=subprocess.PIPE, environment=chosen
         ) as running:
             running.send_lines(json.loads(user("one")))
@@ -157,7 +157,7 @@ def test_a_run_that_a_signal_ended_is_the_same_today(box):
     into = box.path / "recorded"
     into.mkdir()
     chosen = {"SHIM_VENDOR": "pi", "SHIM_RECORD": str(into), "SHIM_REDACT": "none"}
-    with box.running(
+    with box.start_claude(
         "-p", *STREAM, "--include-partial-messages", "hi", environment=chosen
     ) as running:
         running.read_until(b'"text_delta"')
@@ -199,7 +199,9 @@ def test_yumes_run_with_an_approval_is_the_same_today(box):
         "tab-1",
     ]
     words += ["--permission-mode", "interactive"]
-    with box.running(*words, door="yume-cli", stdin=subprocess.PIPE, environment=chosen) as running:
+    with box.start_claude(
+        *words, door="yume-cli", stdin=subprocess.PIPE, environment=chosen
+    ) as running:
         running.send_lines({"type": "user", "content": "one"})
         running.read_until(b'"type":"tool_use"')
         running.send_lines({"type": "tool_approval", "id": "c1", "approved": True})

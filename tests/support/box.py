@@ -465,12 +465,12 @@ class Box:
         """
         environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child} | environment
         options = {} if stdout is None else {"stdout": stdout}
-        return self.running(
+        return self.start_claude(
             *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment, **options
         )
 
     @contextmanager
-    def running(self, *arguments: str, **options: Any) -> Iterator[Running]:
+    def start_claude(self, *arguments: str, **options: Any) -> Iterator[Running]:
         """`shim claude ARGUMENTS` while it runs; options of Popen, `environment`, and another
         `door` than claude.
 

@@ -407,12 +407,14 @@ class MemoryBox(Box):
         return MemoryLifeline(f"lifeline{self._count}", self)
 
     def run_claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
-        with self.running(*arguments, stdin=subprocess.PIPE, environment=environment) as running:
+        with self.start_claude(
+            *arguments, stdin=subprocess.PIPE, environment=environment
+        ) as running:
             running.write(stdin)
             return running.end_input()
 
     @contextmanager
-    def running(self, *arguments: str, **options: Any) -> Iterator[Any]:
+    def start_claude(self, *arguments: str, **options: Any) -> Iterator[Any]:
         """Run `claude ARGUMENTS`. The options are `environment`, and PIPE for `stdin` and `stdout`.
 
         Without PIPE its stdin is empty, and its stdout accepts any amount of output.

@@ -66,7 +66,7 @@ def hosting_box(box):
 
 def talk(living, *flags, **environment):
     """A frontend that holds a conversation."""
-    return living.box.running(
+    return living.box.start_claude(
         *CONVERSE, *flags, stdin=subprocess.PIPE, environment={**living.environment, **environment}
     )
 
@@ -501,7 +501,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
     )
     with (
         connect_to_session_blocking(one.session_id, hosting_box.variables, role=WATCH) as watcher,
-        hosting_box.box.running(*arguments, environment=hosting_box.environment) as second,
+        hosting_box.box.start_claude(*arguments, environment=hosting_box.environment) as second,
     ):
         while hosting_box.until(watcher, "driver")["client"] is None:
             pass  # the one that was killed

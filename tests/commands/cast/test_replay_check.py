@@ -152,7 +152,7 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, repor
     data = write_recording(box, cast_of(moments, vendor="qwen", argv=words))
     environment = {"SHIM_VENDOR": f"replay:{data}", "SHIM_REPLAY_SPEED": "0"}
     said = []
-    with box.running(*words, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.start_claude(*words, stdin=subprocess.PIPE, environment=environment) as running:
         running.send_lines(json.loads(frontend[0]))
         said.append(running.read_until(b'"can_use_tool"'))
         whole = said[0]

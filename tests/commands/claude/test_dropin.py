@@ -126,7 +126,7 @@ def test_a_vendor_that_is_killed_is_exit_1(box, number):
 
 
 def test_output_that_nobody_wants_is_no_failure(box, demo):
-    with box.running(*ASK, environment=demo, stdout=subprocess.DEVNULL) as dropin:
+    with box.start_claude(*ASK, environment=demo, stdout=subprocess.DEVNULL) as dropin:
         assert dropin.status() == 0
     assert box.recording.exists()
 
@@ -417,7 +417,7 @@ def test_a_complaint_that_nobody_reads_still_ends_in_a_result(box):
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        with box.running(*ASK, environment={"SHIM_VENDOR": "qwen"}, stderr=writer) as dropin:
+        with box.start_claude(*ASK, environment={"SHIM_VENDOR": "qwen"}, stderr=writer) as dropin:
             done = dropin.finish()
     finally:
         os.close(writer)
@@ -686,7 +686,7 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
         ["out", "".join(events[1:])],
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
-    with box.running(*ASK, "--disallowedTools=Bash", environment=environment) as dropin:
+    with box.start_claude(*ASK, "--disallowedTools=Bash", environment=environment) as dropin:
         done = dropin.finish()
     assert lifeline.wait_for("child") and lifeline.gone()
     assert done.status == 1
@@ -884,7 +884,7 @@ def test_an_info_log_has_none_of_that(box, demo):
 def test_two_turns_at_once_do_not_wait_for_each_other(box):
     gate = box.create_gate()
     waiting = box.create_fake(["wait", gate.path], ["out", ANSWER])
-    with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": waiting}) as slow:
+    with box.start_claude(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": waiting}) as slow:
         assert (
             box.run_claude(
                 "-p", "hi", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])

@@ -18,7 +18,7 @@ def test_a_forbidden_second_call_stops_the_child(box, vendor, identity):
     lifeline, gate = box.create_lifeline(), box.create_gate()
     child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
     words = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
-    with box.running(*words, environment={"SHIM_VENDOR": vendor, "SHIM_BIN": child}) as dropin:
+    with box.start_claude(*words, environment={"SHIM_VENDOR": vendor, "SHIM_BIN": child}) as dropin:
         done = dropin.finish()
     assert lifeline.wait_for("child") and lifeline.gone()
     assert (done.status, done.cause) == (1, "denied")
@@ -59,7 +59,7 @@ def test_a_forbidden_call_that_a_nested_agent_ran_stops_the_child(box):
     printed = "".join(json.dumps(each) + "\n" for each in events)
     child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
     words = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
-    with box.running(*words, environment={"SHIM_VENDOR": "qwen", "SHIM_BIN": child}) as dropin:
+    with box.start_claude(*words, environment={"SHIM_VENDOR": "qwen", "SHIM_BIN": child}) as dropin:
         done = dropin.finish()
     assert lifeline.wait_for("child") and lifeline.gone()
     assert (done.status, done.cause) == (1, "denied")

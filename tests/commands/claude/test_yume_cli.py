@@ -48,7 +48,7 @@ def user(words):
 def start_with_open_stdin(box, child, *words, vendor="demo", stdin=subprocess.PIPE):
     """`yume-cli start` while it runs, with stdin open."""
     environment = {"SHIM_BIN": child}
-    return box.running(
+    return box.start_claude(
         "start", "--provider", vendor, *words, door="yume-cli", stdin=stdin, environment=environment
     )
 

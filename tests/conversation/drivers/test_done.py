@@ -137,7 +137,9 @@ def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
         ["wait", compacted.path],
         ["out", (COMPACTED + AGAIN).decode()],
     )
-    with memory_box.running(*ASK, environment={"SHIM_VENDOR": "pi", "SHIM_BIN": child}) as running:
+    with memory_box.start_claude(
+        *ASK, environment={"SHIM_VENDOR": "pi", "SHIM_BIN": child}
+    ) as running:
         running.read_until(b'"text":"hi"')
         done_for_now.open()
         compacting.wait_for("compacting")
@@ -177,7 +179,7 @@ def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(memory_box):
         )
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.create_fake(["cat", str(path)])}
-    with memory_box.running(*ASK, stdout=subprocess.PIPE, environment=environment) as running:
+    with memory_box.start_claude(*ASK, stdout=subprocess.PIPE, environment=environment) as running:
         running.read_until(b"init")
         running.pass_time(1000)
         done = running.finish()

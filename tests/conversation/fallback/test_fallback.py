@@ -670,7 +670,7 @@ def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several
         ["out", format_ndjson(BYE)],
         name="bee",
     )
-    with several.box.running(*ASK) as running:
+    with several.box.start_claude(*ASK) as running:
         gate.open()
         said = running.read_until(b"I am bee.")
         assert (
@@ -690,7 +690,7 @@ def test_without_a_list_the_first_line_waits_for_nobody(several):
         ["out", format_ndjson(BYE)],
         name="ant",
     )
-    with several.box.running(*ASK, environment={"SHIM_VENDOR": "ant"}) as running:
+    with several.box.start_claude(*ASK, environment={"SHIM_VENDOR": "ant"}) as running:
         assert b'"vendor":"ant"' in running.read_until(b"\n")
         gate.open()
         assert running.finish().status == 0
@@ -706,7 +706,7 @@ def test_the_last_of_a_list_is_not_waited_for_either(several):
         ["out", format_ndjson(BYE)],
         name="bee",
     )
-    with several.box.running(*ASK) as running:
+    with several.box.start_claude(*ASK) as running:
         assert b'"vendor":"bee"' in running.read_until(b"\n")
         gate.open()
         assert running.finish().status == 0
@@ -724,7 +724,7 @@ def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
         ["out", format_ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"], name="ant"
     )
     several.answers("bee")
-    with several.box.running(*ASK) as running:
+    with several.box.start_claude(*ASK) as running:
         lifeline.wait_for("there")
         running.signal(number)
         done = running.finish()
@@ -739,7 +739,7 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
     hangs = [["out", format_ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"]]
     several.box.create_fake_sequence(hangs, [["out", answer("ant")]], name="ant")
     several.answers("bee")
-    with several.box.running(*CONVERSE, stdin=subprocess.PIPE) as running:
+    with several.box.start_claude(*CONVERSE, stdin=subprocess.PIPE) as running:
         running.send_lines(user("one"))
         lifeline.wait_for("there")
         running.send_lines(control("1", "interrupt"))
@@ -759,7 +759,7 @@ def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_
         name="ant",
     )
     impatient_several.answers("bee")
-    with impatient_several.box.running(*ASK) as running:
+    with impatient_several.box.start_claude(*ASK) as running:
         assert b'"vendor":"ant"' in running.read_until(b"\n")
         gate.open()
         done = running.finish()
@@ -816,7 +816,7 @@ def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
     ]
     several.box.create_fake(*plan, name="ant")
     several.answers("bee")
-    with several.box.running(*ASK) as running:
+    with several.box.start_claude(*ASK) as running:
         running.read_until(b'"vendor":"ant"')
         gate.open()
         assert results(running.finish())[0]["shim"]["vendor"] == "ant"

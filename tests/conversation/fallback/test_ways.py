@@ -58,7 +58,9 @@ def box(quick_box):
 def converse(box, steps, *flags, vendor="gemini"):
     child = box.create_fake_sequence(steps, ONE_WAY, ONE_WAY)
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child}
-    with box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.start_claude(
+        *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment
+    ) as running:
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
