@@ -290,7 +290,7 @@ def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
     done = box.run_claude(
         *CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen-rfc", SHIM_BIN=child
     )
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
     (line,) = results(done)
     assert (done.status, line["shim"]["cause"]) == (1, "stall")
     assert line["errors"] == ["qwen-rfc said nothing for 0.3 s (heartbeat_timeout)"]

@@ -122,8 +122,8 @@ def kill_to_gone(how: str, what: int | None) -> float:
             running.read_until(b'"init"')
             lifeline.wait_for("child")
             began = time.monotonic()
-            close_pipes(running) if what is None else running.signal(what)
-            if not lifeline.gone():
+            close_pipes(running) if what is None else running.send_signal(what)
+            if not lifeline.wait_until_closed():
                 return float("inf")
             running.process.wait()
             return time.monotonic() - began

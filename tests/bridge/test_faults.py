@@ -154,7 +154,7 @@ def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_
     assert {
         came["number"]: came["raw"] for came in seen if came["kind"] == "line"
     }.items() <= log.items()
-    assert list(log) == list(range(1, len(log) + 1)) and held.gone()
+    assert list(log) == list(range(1, len(log) + 1)) and held.wait_until_closed()
 
 
 @pytest.mark.full
@@ -174,7 +174,7 @@ def test_a_full_disk_ends_the_session(hosts, chatty, tmp_path):
             seen = list(link.read_frames(PATIENCE))
         assert "No space left on device" in seen[-1]["reason"]
         said = {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}
-        assert hosts.ended(one).metadata["state"] == "failed" and held.gone()
+        assert hosts.ended(one).metadata["state"] == "failed" and held.wait_until_closed()
         assert said.items() <= read_log_lines(one).items()
         for entry in os.scandir(os.path.join(one.folder, "log")):
             os.unlink(entry)
@@ -225,7 +225,10 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
         )
         assert "No space left on device" in list(link.read_frames(PATIENCE))[-1]["reason"]
     now = hosts.ended(one)
-    assert (now.metadata["state"], now.metadata["unanswered"]) == ("failed", 1) and held.gone()
+    assert (now.metadata["state"], now.metadata["unanswered"]) == (
+        "failed",
+        1,
+    ) and held.wait_until_closed()
     assert "No space left on device" in now.metadata["detail"] and now.metadata["cwd"] == str(
         hosts.cwd
     )
@@ -254,7 +257,7 @@ def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
     killed = kill(hosts, one)
     assert [each.session_id for each in registry.list_sessions(hosts.environment)] == [
         one.session_id
-    ] and held.gone()
+    ] and held.wait_until_closed()
     assert killed.metadata["pid"] is None and killed.metadata["state"] not in registry.ACTIVE_STATES
     with pytest.raises(NoLocksError):
         respawn_session(killed, hosts.environment)
@@ -413,7 +416,7 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills
                 *words, environment=hosting_box.environment
             ) as running:
                 seen += stays.read_frames(chance.uniform(0, ANSWERED))
-                running.signal(signal.SIGKILL)
+                running.send_signal(signal.SIGKILL)
                 running.status()
         done, deadline = hosting_box.claude(*words), time.monotonic() + PATIENCE
         # a message of one that was killed is answered just now

@@ -301,7 +301,7 @@ def test_an_agent_that_is_silent_at_any_step_is_ended_and_the_result_says_why(bo
     (result,) = results(done)
     assert result["is_error"]
     assert f"{ALIVE:g} s" in json.dumps(result["errors"])
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_an_agent_that_never_obeys_an_interrupt_is_ended(box, talk):
@@ -313,7 +313,7 @@ def test_an_agent_that_never_obeys_an_interrupt_is_ended(box, talk):
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert results(done)[0]["subtype"] == "error_during_execution"
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_an_agent_that_wants_a_login_says_its_ways_to_log_in(box, talk):

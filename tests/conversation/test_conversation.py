@@ -309,7 +309,7 @@ def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
         running.read_until(b"I am ")
         running.send_lines(request("stop", "interrupt"))
         running.read_until(b'"type":"result"')
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
         running.send_lines(user("again"))
         done = running.end_input()
     assert done.status == 0
@@ -594,7 +594,7 @@ def test_a_turn_that_is_terminated_is_closed_and_its_child_ended(box, talk):
         running.read_until(b"I am ")
         running.send_signal(signal.SIGTERM)
         done = running.finish()
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
     assert done.status == 143
     assert done.result["is_error"] is True and done.cause == "signal"
     assert done.lines[-1]["state"] == "idle"
@@ -624,7 +624,7 @@ def test_a_frontend_that_crashes_takes_a_silent_child_with_it(real_box, real_tal
         os.close(os.dup(running.process.stdout.fileno()))
         running.process.stdout.close()
         running.process.stdout = None
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
         assert running.status() == 0
 
 
@@ -638,7 +638,7 @@ def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(real_box)
         running.read_until(b"I am ")
         running.process.stdout.close()
         running.process.stdout = None
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
         assert running.status() == 0
 
 
@@ -687,7 +687,7 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
                 running.process.stdout = None
             else:
                 running.send_signal(signal.SIGINT)
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
 
 
 def test_what_a_finished_conversation_left_running_is_ended(real_box, real_converse):
@@ -698,7 +698,7 @@ def test_what_a_finished_conversation_left_running_is_ended(real_box, real_conve
         ["out", format_ndjson(build_text_event("done"), END)],
     )
     assert real_converse(child, user("go")).status == 0
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_one_message_may_leave_a_server_running(real_box):
@@ -721,7 +721,7 @@ def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box, ta
         running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
         assert running.end_input().status == 0  # `test_process` measures how long it may take
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_talk):
@@ -734,7 +734,7 @@ def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_t
         running.send_lines(user("go"))
         running.read_until(b"I am ")
         running.send_signal(signal.SIGKILL)
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
 
 
 def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(box, talk):
@@ -752,7 +752,7 @@ def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(b
         }
         running.send_lines({"type": "control_response", "response": response})
         running.read_until(b'"type":"result"')
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
         done = running.end_input()
     assert done.cause == "denied" and done.status == 1
     assert done.result["permission_denials"][0]["tool_name"] == "Bash"
@@ -773,8 +773,8 @@ def test_a_silent_child_and_its_group_end_when_we_are_killed(real_box, converses
             running.process.stdin.close()
             running.process.stdin = None
         running.read_until(b"I am ")
-        running.signal(signal.SIGKILL)
-        assert lifeline.gone()
+        running.send_signal(signal.SIGKILL)
+        assert lifeline.wait_until_closed()
 
 
 def test_nothing_guards_a_child_that_has_ended(real_box, real_talk):

@@ -179,7 +179,7 @@ async def test_a_finished_child_that_never_exits_is_ended_and_stays_a_success(pl
     status, paper = await play(*plan, end_grace=0.1)
     assert status == 0
     assert paper.result["result"] == "Hello."
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 @pytest.mark.anyio
@@ -203,7 +203,7 @@ async def test_cursors_result_counts_although_it_hangs_behind_it(play, box):
     status, paper = await play(*plan, vendor="cursor", end_grace=0.1)
     assert status == 0
     assert paper.result["result"] == "PEAR"
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 @pytest.mark.anyio
@@ -220,7 +220,7 @@ async def test_a_finished_child_that_ignores_signals_is_killed_and_stays_a_succe
     status, paper = await play(*plan, end_grace=0.05)
     assert status == 0
     assert paper.result["is_error"] is False
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 @pytest.mark.anyio
@@ -229,7 +229,7 @@ async def test_a_grandchild_in_the_group_that_holds_stdout_ends_with_the_turn(pl
     status, paper = await play(["out", ANSWER], ["spawn", lifeline.path, False], ["leave", 0])
     assert status == 0
     assert paper.result["result"] == "Hello."
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 @pytest.mark.anyio
@@ -260,7 +260,7 @@ async def test_a_child_that_closes_stdout_and_lives_on_is_ended(play, box):
     status, paper = await play(*plan, end_grace=0.1)
     assert status == 0
     assert paper.result["is_error"] is False
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 @pytest.mark.anyio
@@ -310,7 +310,7 @@ async def test_a_mistake_of_ours_ends_in_one_result_that_names_it(play, box):
     assert status == 1
     assert paper.result["shim"]["cause"] == "internal"
     assert paper.result["errors"] == ["the shim failed: ZeroDivisionError('a bug of ours')"]
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 @pytest.mark.anyio
@@ -335,7 +335,7 @@ async def test_a_mistake_in_the_last_words_still_ends_the_child(play, box):
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with contextlib.suppress(Exception):  # the drop-in says what is left to say
         await play(*plan, translation=build_broken_translation("feed", "close"))
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 @pytest.mark.anyio
@@ -344,7 +344,7 @@ async def test_a_frontend_that_left_ends_the_child_and_is_no_error(play, box):
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     status, _ = await play(*plan, output=FakeOutput(is_disconnected=True))
     assert status == 0
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_a_mistake_between_the_child_and_the_loop_ends_the_child(local_box, capfd, monkeypatch):
@@ -386,7 +386,7 @@ def test_a_reader_that_closes_our_stdout_ends_the_child(box):
         lifeline.wait_for("child")
         dropin.process.stdout.close()
         assert dropin.status() == 0
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
         assert dropin.process.stderr.read() == b""
 
 
@@ -413,25 +413,25 @@ def talking_dropin(box):
 def test_an_interrupt_closes_the_blocks_and_is_no_failure(talking_dropin):
     """P17"""
     dropin, lifeline = talking_dropin
-    dropin.signal(signal.SIGINT)
+    dropin.send_signal(signal.SIGINT)
     done = dropin.finish()
     (turn,) = check_turns(done.stdout, True)
     assert done.status == 0
     assert result_of(turn)["subtype"] == "error_during_execution"
     (said,) = [line for line in turn if line["type"] == "user"]
     assert said["message"]["content"] == [{"type": "text", "text": "[Request interrupted by user]"}]
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_a_second_interrupt_changes_nothing(talking_dropin):
     """P17"""
     dropin, lifeline = talking_dropin
-    dropin.signal(signal.SIGINT)
-    dropin.signal(signal.SIGINT)
+    dropin.send_signal(signal.SIGINT)
+    dropin.send_signal(signal.SIGINT)
     done = dropin.finish()
     check_turns(done.stdout, True)
     assert (done.status, done.stderr) == (0, "")
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -440,13 +440,13 @@ def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(
 ):
     """P13"""
     dropin, lifeline = talking_dropin
-    dropin.signal(number)
+    dropin.send_signal(number)
     done = dropin.finish()
     (turn,) = check_turns(done.stdout, True)
     assert done.status == status
     assert result_of(turn)["is_error"] is True
     assert result_of(turn)["shim"]["cause"] == "signal"
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_told_to_go_after_an_interrupt_it_goes(box):
@@ -462,12 +462,12 @@ def test_told_to_go_after_an_interrupt_it_goes(box):
     ) as dropin:
         dropin.read_until(b'"text":"I am "')
         lifeline.wait_for("child")
-        dropin.signal(signal.SIGINT)
-        dropin.signal(signal.SIGTERM)
+        dropin.send_signal(signal.SIGINT)
+        dropin.send_signal(signal.SIGTERM)
         done = dropin.finish()
     check_turns(done.stdout, True)
     assert done.status == 143
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -484,9 +484,9 @@ def test_told_to_go_while_nobody_reads_it_goes_all_the_same(box, number):
         environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
         with box.start_claude(*PARTIAL, environment=environment, stdout=writer) as dropin:
             lifeline.wait_for("child")
-            dropin.signal(number)
+            dropin.send_signal(number)
             assert dropin.status() == 128 + number
-            assert lifeline.gone()
+            assert lifeline.wait_until_closed()
             assert dropin.process.stderr.read() == b""
     finally:
         os.close(reader)
@@ -516,7 +516,7 @@ async def test_told_to_go_in_the_grace_of_a_finished_child_it_goes(play, box):
     status, paper = await play(*steps, end_grace=PATIENCE, during=stop)
     assert status == 143
     assert paper.result
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
@@ -530,7 +530,7 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
         dropin.process.stdin.write(b"half a prompt")
         dropin.process.stdin.flush()
         dropin.wait_until_read()
-        dropin.signal(signal.SIGTERM)
+        dropin.send_signal(signal.SIGTERM)
         done = dropin.finish()
     assert done.status == 143
     assert done.cause == "signal"
@@ -575,7 +575,7 @@ def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
         first.open()
         # now the loop has waited, and its signals are its own
         dropin.read_until(b'"text":"still "')
-        dropin.signal(signal.SIGHUP)
+        dropin.send_signal(signal.SIGHUP)
         second.open()
         done = dropin.finish()
     assert done.status == 0

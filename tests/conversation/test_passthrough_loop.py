@@ -209,7 +209,7 @@ def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
         running.send_signal(signal.SIGTERM)
         assert running.status() == 143
         done = running.finish()
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
     assert done.result["is_error"] is True
 
 
@@ -229,7 +229,7 @@ def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
         running.process.stdin = None
         running.process.stdout.close()
         running.process.stdout = None
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
         assert running.status() == 0
 
 
@@ -297,7 +297,7 @@ def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason)
             running.send_lines(user("two"))
         assert running.status() == 1  # its stdin is still open
         done = running.finish()
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
     ends = [line for line in done.lines if line["type"] == "result"]
     assert [line["is_error"] for line in ends] == results
     assert (ends[-1]["shim"]["cause"], ends[-1]["errors"]) == ("stall", [reason])
@@ -478,7 +478,7 @@ def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
         running.send_lines(user("one"))
         running.read_until(b'"type": "result"')
         done = running.end_input()
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
     assert (done.stdout.decode(), done.status) == (TURN, 0)
 
 
@@ -525,7 +525,7 @@ def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
     with memory_talk(memory_box.create_fake(*steps), stdout=subprocess.PIPE) as running:
         running.send_lines(user("one"))
         running.close_stdin()
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
         running.pass_time(1000)
         done = running.finish()
     assert done.stdout.decode() == format_ndjson(INIT) + many + format_ndjson(RESULT)

@@ -82,7 +82,7 @@ def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
         ["out", format_ndjson(start, call)],
     ]
     done = box.run_claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fake(*steps, ["hang"]))
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
     assert (done.status, done.cause, done.result["duration_ms"]) == (1, "stall", 7)
     assert done.result["errors"] == [
         "cake said nothing for 0.3 s (tool_timeout) while these calls were open: Bash"
@@ -102,7 +102,7 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
     steps = [["say", lifeline.path, "child"], ["ignore", "SIGINT"], HELLO, ["hear", "go"]]
     child = box.create_fake(*steps, ["out", format_ndjson(INIT, says("Hm"))], *told, ["hang"])
     done = box.run_claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen", SHIM_BIN=child)
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
     (line,) = results(done)
     assert (b"Well." in done.stdout) is obeys
     assert (done.status, line["shim"]["cause"]) == (1, "stall")

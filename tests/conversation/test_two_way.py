@@ -543,7 +543,7 @@ def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
         running.read_until(b"I am ")
         running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"type":"result"')
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
         running.send_lines(user("two"))
         done = running.end_input()
     assert [line["is_error"] for line in results(done)] == [True, False]
@@ -644,7 +644,7 @@ def test_a_forbidden_call_that_ran_unasked_ends_the_turn(box, talk):
     with talk(child, *ASKING, "--disallowedTools=Bash") as running:
         running.send_lines(user("go"))
         done = running.end_input()
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
     assert done.cause == "denied"
     assert len(done.result["permission_denials"]) == 1
 
@@ -778,7 +778,7 @@ def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_sessio
         lifeline.wait_for("child")
         running.send_lines(control("stop", "interrupt"))
         running.read_until(b'"type":"result"')
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
         running.send_lines(user("two"))
         done = running.end_input()
     first, second = results(done)

@@ -173,7 +173,7 @@ async def test_what_is_left_of_its_group_ends_with_it(start, box):
     child = start(["say", lifeline.path, "child"], ["spawn", lifeline.path, False], ["leave", 0])
     with anyio.fail_after(PATIENCE):
         assert await child.wait_for_exit() == ChildExit(code=0)
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 async def test_a_child_that_obeys_is_asked_once(start, box):
@@ -183,7 +183,7 @@ async def test_a_child_that_obeys_is_asked_once(start, box):
     with anyio.fail_after(PATIENCE):
         await child.stop("SIGINT")
     assert child.child_exit == ChildExit(code=130)
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 async def test_a_child_that_ignores_the_interrupt_is_terminated(start, box, monkeypatch):
@@ -209,7 +209,7 @@ async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, b
     with anyio.fail_after(PATIENCE):
         await child.stop("SIGINT")
     assert child.child_exit == ChildExit(signal="SIGKILL")
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 async def test_a_grandchild_that_left_the_group_does_not_outlive_a_stop(start, box):
@@ -219,7 +219,7 @@ async def test_a_grandchild_that_left_the_group_does_not_outlive_a_stop(start, b
     assert os.getpgid(lifeline.wait_for("grandchild")) != lifeline.pids["child"]
     with anyio.fail_after(PATIENCE):
         await child.stop()
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 async def test_an_abandoned_child_that_is_gone_already_takes_its_group_along(box):
@@ -232,7 +232,7 @@ async def test_an_abandoned_child_that_is_gone_already_takes_its_group_along(box
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     kill_child(process)
     assert process.returncode == 0
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 async def test_stopping_is_not_cut_short_by_a_cancellation(start, box, impatient):
@@ -292,7 +292,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     command = [sys.executable, "-P", "-c", code]
     subprocess.run(command, env=box.build_environment(), cwd=box.cwd, timeout=PATIENCE, check=False)
-    assert lifeline.wait_for("child") and lifeline.gone()
+    assert lifeline.wait_for("child") and lifeline.wait_until_closed()
 
 
 async def test_a_guard_ends_with_its_child(start):

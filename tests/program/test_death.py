@@ -106,10 +106,10 @@ def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, n
                      environment=environment) as running:  # fmt: skip
         begin(running, how)
         lifeline.wait_for("child"), lifeline.wait_for("grandchild")
-        running.signal(number)
+        running.send_signal(number)
         assert running.status() == status
         done = running.finish()
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
     if how != "relay":
         check_turns(done.stdout, "--include-partial-messages" in words)
     assert done.result["is_error"] is True
@@ -190,7 +190,7 @@ def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
                     os.killpg(group, signal.SIGKILL)
                 except OSError:
                     pass
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
     assert errors.read_bytes() == b""
 
 
@@ -284,7 +284,7 @@ def test_told_to_go_while_a_refusal_waits_for_a_reader_it_goes(box):
             assert b"no program called qwen" in running.process.stderr.readline()
             with pytest.raises(subprocess.TimeoutExpired):
                 running.process.wait(timeout=0.5)  # it waits for a reader
-            running.signal(signal.SIGTERM)
+            running.send_signal(signal.SIGTERM)
             assert running.status() == 1
             assert b"Traceback" not in running.process.stderr.read()
     finally:
@@ -313,7 +313,7 @@ def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, told):
             os.close(writer)
             said = os.read(reader, 100)
             if told:
-                running.signal(signal.SIGTERM)
+                running.send_signal(signal.SIGTERM)
                 assert running.status() == 143
             else:
                 os.close(stdin)
@@ -382,9 +382,9 @@ def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
             running.process.stdin = None
         begin(running, how)
         lifeline.wait_for("daemon")
-        running.signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         assert running.status() == 143
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
@@ -396,9 +396,9 @@ def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
     child = box.write_program("vendor", f"(setsid sh -c '{server}' &)\nexec sleep 60\n")
     with box.start_claude(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
         lifeline.wait_for("daemon")
-        running.signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         assert running.status() == 143
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 @pytest.mark.parametrize("own_session", [False, True])
@@ -426,7 +426,7 @@ def test_a_child_that_closes_stdout_and_runs_on_is_ended(box, say, cause):
     plan = (["say", lifeline.path, "child"], ["out", say], ["close", 1], ["hang"])
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
     assert (done.cause, done.status) == (cause, int(cause != "clean"))
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 # -- a disk that is full ---------------------------------------------------------------------------
@@ -526,7 +526,7 @@ def test_a_conversation_with_a_silent_stdin_can_be_told_to_go(box):
             {"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}}
         )
         running.read_until(b'"request_id":"i"')
-        running.signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         assert running.status() == 143
 
 

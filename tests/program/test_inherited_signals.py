@@ -125,7 +125,7 @@ def test_a_signal_ends_a_turn_below_such_a_parent(box, parent, number):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", TALKING], ["hang"])}
     with box.start_claude(*PARTIAL, environment=environment, preexec_fn=parent) as running:
         running.read_until(b"I am ")
-        running.signal(number)
+        running.send_signal(number)
         done = running.finish()
     assert (done.status, done.stderr) == (ENDING[number], "")
     assert [line["type"] for line in done.lines].count("result") == 1

@@ -1007,10 +1007,10 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
         *ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
     ) as dropin:
         lifeline.wait_for("child")
-        dropin.signal(signal.SIGKILL)
+        dropin.send_signal(signal.SIGKILL)
         assert dropin.status() == -signal.SIGKILL
         gate.open()
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_a_bug_of_ours_ends_in_a_result(local_box, capfd, monkeypatch):

@@ -554,7 +554,7 @@ def test_a_run_that_a_signal_ends_has_a_whole_cast(box, folder, casts, how, numb
     stdin = subprocess.DEVNULL if how == "one message" else subprocess.PIPE
     with box.start_claude(*words, stdin=stdin, environment=environment) as running:
         _begin(running, how)
-        running.signal(number)
+        running.send_signal(number)
         done = running.finish()
     (cast,) = casts()
     assert cast.stream("O") == done.stdout
@@ -585,7 +585,7 @@ def test_a_run_that_is_killed_has_a_cast_that_can_be_read(box, folder, casts):
         said = running.read_until(b"I am ")
         # a thread writes it: what the frontend has may not be there yet
         _await_in_cast(folder, rb'I am \"}"]')
-        running.signal(signal.SIGKILL)
+        running.send_signal(signal.SIGKILL)
         running.process.wait()
     (cast,) = casts(whole=False)
     assert cast.stream("o").endswith(b'"I am "}\n') and said.startswith(cast.stream("O"))

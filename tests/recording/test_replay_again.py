@@ -161,7 +161,7 @@ def test_a_run_that_a_signal_ended_is_the_same_today(box):
         "-p", *STREAM, "--include-partial-messages", "hi", environment=chosen
     ) as running:
         running.read_until(b'"text_delta"')
-        running.signal(signal.SIGINT)
+        running.send_signal(signal.SIGINT)
         done = running.finish()
     assert done.result["shim"]["cause"] == "interrupted"
     path = write_recording(box, take_recording(box))

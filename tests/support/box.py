@@ -171,7 +171,7 @@ class Lifeline:
             assert self._more(PATIENCE), f"nobody said {word}"
         return self.pids[word]
 
-    def gone(self) -> bool:
+    def wait_until_closed(self) -> bool:
         """Whether all who held it end, without being given up on."""
         return self._ended(PATIENCE)
 
@@ -179,7 +179,7 @@ class Lifeline:
         """The same for a child that may have been ended before it said a word."""
         with open(self.path, "wb", buffering=0):  # so that there is an end to come
             pass
-        return self.gone()
+        return self.wait_until_closed()
 
     def _ended(self, patience: float) -> bool:
         while select.select([self._descriptor], [], [], patience)[0]:
@@ -314,7 +314,7 @@ class Running:
         self.process.stdin = None
         return self.finish()
 
-    def signal(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """Send it a signal, to it alone."""
         self.process.send_signal(number)
 

@@ -237,7 +237,7 @@ def test_a_frontend_that_is_killed_leaves_its_session(hosting_box):
     with talk(hosting_box, **BRIDGE) as running:
         running.send_lines(user("one"))
         running.read_until(b'"result":"First."')
-        running.signal(signal.SIGKILL)
+        running.send_signal(signal.SIGKILL)
         running.status()
     (one,) = hosting_box.sessions()
     assert one.is_running
@@ -248,7 +248,7 @@ def test_a_frontend_that_is_told_to_end_ends_its_session(hosting_box):
     with talk(hosting_box, **BRIDGE) as running:
         running.send_lines(user("one"))
         running.read_until(b'"result":"First."')
-        running.signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         assert running.status() == 143
     (one,) = hosting_box.sessions()
     hosting_box.ended(one)
@@ -398,7 +398,7 @@ def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(hosting_
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.send_lines(user("go"))
         asked = question(running)
-        running.signal(signal.SIGKILL)
+        running.send_signal(signal.SIGKILL)
         running.status()
     (one,) = hosting_box.sessions()
     done = hosting_box.claude("-p", "hello", "--resume", one.session_id)
@@ -487,7 +487,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
     with talk(hosting_box, **BRIDGE) as running:
         running.send_lines(user("one"))
         running.read_until(b"Begun.")
-        running.signal(signal.SIGKILL)
+        running.send_signal(signal.SIGKILL)
         running.status()
     (one,) = hosting_box.sessions()
     arguments = (
@@ -516,7 +516,7 @@ def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result
     with talk(hosting_box, **BRIDGE) as running:
         running.send_lines(user("one"))
         running.read_until(b"Begun.")
-        running.signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         done = running.finish()
     assert done.status == 143 and done.cause == "signal"
     (one,) = hosting_box.sessions()
@@ -537,7 +537,7 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hos
     with talk(hosting_box, "--resume", one.session_id) as running:
         running.send_lines(user("two"))
         running.read_until(b"Begun.")
-        running.signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         done = running.finish()
     assert done.status == 143 and done.cause == "signal"
     assert hosting_box.idle(one).is_running

@@ -124,7 +124,9 @@ def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(
         None,
         None,
     )
-    assert held.gone() and not os.path.lexists(os.path.join(one.folder, sockets.SOCKET_FILE))
+    assert held.wait_until_closed() and not os.path.lexists(
+        os.path.join(one.folder, sockets.SOCKET_FILE)
+    )
 
 
 def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, start_qwen_session):

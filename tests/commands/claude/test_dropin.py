@@ -688,7 +688,7 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
     with box.start_claude(*ASK, "--disallowedTools=Bash", environment=environment) as dropin:
         done = dropin.finish()
-    assert lifeline.wait_for("child") and lifeline.gone()
+    assert lifeline.wait_for("child") and lifeline.wait_until_closed()
     assert done.status == 1
     assert done.result["permission_denials"][0]["tool_name"] == "Bash"
     assert "may have begun" in json.dumps(done.result)

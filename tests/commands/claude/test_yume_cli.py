@@ -357,7 +357,7 @@ def test_a_signal_ends_in_a_result(box, number):
     )
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b"half")
-        running.signal(number)
+        running.send_signal(number)
         done = running.finish()
     (turn,) = check_flat(done.stdout)
     assert turn[-2]["subtype"] == (

@@ -604,7 +604,7 @@ def test_what_a_run_started_is_ended_with_it(local_box, monkeypatch):
         ),
         PATIENCE,
     )
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_the_environment_is_passed_on_and_names_the_frontend(local_box, monkeypatch):
@@ -754,7 +754,7 @@ def test_ctrl_c_ends_what_runs(box):
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=PATIENCE)
     assert process.returncode not in (0, 2) and b"Traceback" not in complaint
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 def test_what_runs_is_ended_though_it_ignores_sigterm_when_we_are_cancelled(local_box, monkeypatch):
@@ -779,7 +779,7 @@ def test_what_runs_is_ended_though_it_ignores_sigterm_when_we_are_cancelled(loca
             tasks.cancel_scope.cancel()
 
     anyio.run(cancel)
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 # -- ours ------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_one_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
         terminal.until("Hello.")
         terminal.type(CTRL_C)
         assert terminal.end() == 130
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
         assert terminal.plain.count("interrupting; Ctrl-C once more ends it at once") == 1
         assert "■ interrupted" in terminal.plain
         assert terminal.clean
@@ -76,7 +76,7 @@ def test_a_second_ctrl_c_ends_at_once(box, keyboard):
             "of the first alone"
         )
         assert terminal.clean
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
 
 
 def test_ctrl_c_before_the_vendor_has_said_anything_leaves_nothing(box, keyboard):
@@ -86,7 +86,7 @@ def test_ctrl_c_before_the_vendor_has_said_anything_leaves_nothing(box, keyboard
         lifeline.wait_for("up")
         terminal.type(CTRL_C)
         assert terminal.end() == 130
-        assert lifeline.gone()
+        assert lifeline.wait_until_closed()
         assert (
             "■ interrupted" in terminal.plain
             and "Traceback" not in terminal.plain
@@ -105,7 +105,7 @@ def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(
         terminal.until("Hello.")
         terminal.process.send_signal(getattr(signal, name))
         assert terminal.end() == status
-        assert lifeline.gone() and terminal.clean
+        assert lifeline.wait_until_closed() and terminal.clean
 
 
 def test_a_reader_that_has_seen_enough_ends_the_turn(box):
@@ -118,7 +118,7 @@ def test_a_reader_that_has_seen_enough_ends_the_turn(box):
         assert process.stdout.readline() == b"> hi\n"
         process.stdout.close()
         assert process.wait(PATIENCE) == 0
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
 
 
 # -- questions -------------------------------------------------------------------------------------

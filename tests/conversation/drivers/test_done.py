@@ -163,7 +163,7 @@ def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
         ["hang"],
     ]
     done = box.run_claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.create_fake(*steps))
-    assert lifeline.gone()
+    assert lifeline.wait_until_closed()
     assert (done.result["result"], done.cause, done.status) == ("hi", "clean", 0)
 
 

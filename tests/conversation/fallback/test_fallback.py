@@ -726,10 +726,10 @@ def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
     several.answers("bee")
     with several.box.start_claude(*ASK) as running:
         lifeline.wait_for("there")
-        running.signal(number)
+        running.send_signal(number)
         done = running.finish()
     assert (done.status, done.cause, get_answering_vendor(done)) == (status, cause, "ant")
-    assert lifeline.gone() and not several.recording("bee").exists()
+    assert lifeline.wait_until_closed() and not several.recording("bee").exists()
 
 
 def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_is_asked_again(
