@@ -99,7 +99,7 @@ def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(host
         )
         assert (now.metadata["status"], now.metadata["pid"]) == (None, None)
         assert not os.path.lexists(os.path.join(one.folder, sockets.SOCKET_FILE))
-        assert held.never_or_gone(), "a process of the vendor's is left"
+        assert held.wait_until_closed_or_unused(), "a process of the vendor's is left"
 
 
 def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, hosts):
@@ -417,7 +417,7 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills
             ) as running:
                 seen += stays.read_frames(chance.uniform(0, ANSWERED))
                 running.send_signal(signal.SIGKILL)
-                running.status()
+                running.wait_for_status()
         done, deadline = hosting_box.claude(*words), time.monotonic() + PATIENCE
         # a message of one that was killed is answered just now
         while "is running in the background" in done.stderr:

@@ -175,7 +175,7 @@ def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(real_box, real_t
         running.process.stdin.close()
         running.process.stdin = None
         gate.open()
-        done = running.finish()
+        done = running.wait_for_end()
     assert done.status == 0
     assert done.result["result"] == "I am done."
 
@@ -580,8 +580,8 @@ def test_an_idle_conversation_that_is_terminated_says_nothing(box, talk):
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         running.send_signal(signal.SIGTERM)
-        assert running.status() == 143
-        done = running.finish()
+        assert running.wait_for_status() == 143
+        done = running.wait_for_end()
     assert len(results(done)) == 1
 
 
@@ -593,7 +593,7 @@ def test_a_turn_that_is_terminated_is_closed_and_its_child_ended(box, talk):
         running.send_lines(user("go"))
         running.read_until(b"I am ")
         running.send_signal(signal.SIGTERM)
-        done = running.finish()
+        done = running.wait_for_end()
         assert lifeline.wait_until_closed()
     assert done.status == 143
     assert done.result["is_error"] is True and done.cause == "signal"
@@ -607,7 +607,7 @@ def test_a_sigint_ends_the_turn_and_the_conversation(box, talk):
         running.send_lines(user("go"), user("never"))
         running.read_until(b"I am ")
         running.send_signal(signal.SIGINT)
-        done = running.finish()
+        done = running.wait_for_end()
     assert done.status == 0
     assert done.result["subtype"] == "error_during_execution"
 
@@ -625,7 +625,7 @@ def test_a_frontend_that_crashes_takes_a_silent_child_with_it(real_box, real_tal
         running.process.stdout.close()
         running.process.stdout = None
         assert lifeline.wait_until_closed()
-        assert running.status() == 0
+        assert running.wait_for_status() == 0
 
 
 def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(real_box):
@@ -639,7 +639,7 @@ def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(real_box)
         running.process.stdout.close()
         running.process.stdout = None
         assert lifeline.wait_until_closed()
-        assert running.status() == 0
+        assert running.wait_for_status() == 0
 
 
 def test_the_lines_of_a_conversation_keep_every_invariant(box, talk):
@@ -881,7 +881,7 @@ def test_a_sigint_before_the_child_of_a_message_ends_it_all_the_same(real_box, r
         running.send_lines(request("i", "initialize", hooks=hooks), user("x" * 200_000))
         running.read_until(b'"hook_callback"', at_once=4096)
         running.send_signal(signal.SIGINT)
-        done = running.finish()
+        done = running.wait_for_end()
     assert done.status == 0
     assert causes(done) == ["interrupted"]
 
@@ -941,7 +941,7 @@ def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(bo
         gate.open()
         running.read_until(b'"tool_use"')
         running.send_signal(signal.SIGTERM)
-        assert running.finish().status == 143
+        assert running.wait_for_end().status == 143
     stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
     assert stored["vendor_session"] == "01a1f9bc-0000-7000-8000-000000000001"
 

@@ -361,7 +361,7 @@ def test_a_mistake_between_the_child_and_the_loop_ends_the_child(local_box, capf
     assert dropin.main(list(ASK), {}) == 1
     said, _ = capfd.readouterr()
     assert [line["type"] for line in parse(said.encode())] == ["system", "result", "message_stop"]
-    assert lifeline.never_or_gone()
+    assert lifeline.wait_until_closed_or_unused()
 
 
 def test_a_stdout_that_is_closed_from_the_start_leaves_no_child(box):
@@ -371,8 +371,8 @@ def test_a_stdout_that_is_closed_from_the_start_leaves_no_child(box):
     with box.start_claude(
         *PARTIAL, environment=environment, preexec_fn=lambda: os.close(1)
     ) as dropin:
-        dropin.status()
-        assert lifeline.never_or_gone()
+        dropin.wait_for_status()
+        assert lifeline.wait_until_closed_or_unused()
         assert b"Traceback" not in dropin.process.stderr.read()
 
 
@@ -385,7 +385,7 @@ def test_a_reader_that_closes_our_stdout_ends_the_child(box):
     ) as dropin:
         lifeline.wait_for("child")
         dropin.process.stdout.close()
-        assert dropin.status() == 0
+        assert dropin.wait_for_status() == 0
         assert lifeline.wait_until_closed()
         assert dropin.process.stderr.read() == b""
 
@@ -414,7 +414,7 @@ def test_an_interrupt_closes_the_blocks_and_is_no_failure(talking_dropin):
     """P17"""
     dropin, lifeline = talking_dropin
     dropin.send_signal(signal.SIGINT)
-    done = dropin.finish()
+    done = dropin.wait_for_end()
     (turn,) = check_turns(done.stdout, True)
     assert done.status == 0
     assert result_of(turn)["subtype"] == "error_during_execution"
@@ -428,7 +428,7 @@ def test_a_second_interrupt_changes_nothing(talking_dropin):
     dropin, lifeline = talking_dropin
     dropin.send_signal(signal.SIGINT)
     dropin.send_signal(signal.SIGINT)
-    done = dropin.finish()
+    done = dropin.wait_for_end()
     check_turns(done.stdout, True)
     assert (done.status, done.stderr) == (0, "")
     assert lifeline.wait_until_closed()
@@ -441,7 +441,7 @@ def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(
     """P13"""
     dropin, lifeline = talking_dropin
     dropin.send_signal(number)
-    done = dropin.finish()
+    done = dropin.wait_for_end()
     (turn,) = check_turns(done.stdout, True)
     assert done.status == status
     assert result_of(turn)["is_error"] is True
@@ -464,7 +464,7 @@ def test_told_to_go_after_an_interrupt_it_goes(box):
         lifeline.wait_for("child")
         dropin.send_signal(signal.SIGINT)
         dropin.send_signal(signal.SIGTERM)
-        done = dropin.finish()
+        done = dropin.wait_for_end()
     check_turns(done.stdout, True)
     assert done.status == 143
     assert lifeline.wait_until_closed()
@@ -485,7 +485,7 @@ def test_told_to_go_while_nobody_reads_it_goes_all_the_same(box, number):
         with box.start_claude(*PARTIAL, environment=environment, stdout=writer) as dropin:
             lifeline.wait_for("child")
             dropin.send_signal(number)
-            assert dropin.status() == 128 + number
+            assert dropin.wait_for_status() == 128 + number
             assert lifeline.wait_until_closed()
             assert dropin.process.stderr.read() == b""
     finally:
@@ -531,7 +531,7 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
         dropin.process.stdin.flush()
         dropin.wait_until_read()
         dropin.send_signal(signal.SIGTERM)
-        done = dropin.finish()
+        done = dropin.wait_for_end()
     assert done.status == 143
     assert done.cause == "signal"
     assert not box.recording.exists()
@@ -577,6 +577,6 @@ def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
         dropin.read_until(b'"text":"still "')
         dropin.send_signal(signal.SIGHUP)
         second.open()
-        done = dropin.finish()
+        done = dropin.wait_for_end()
     assert done.status == 0
     assert done.result["result"] == "I am still here."

@@ -179,7 +179,7 @@ def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
         running.send_lines(user("one"))
         lifeline.wait_for("child")
         running.send_signal(signal.SIGINT)
-        done = running.finish()
+        done = running.wait_for_end()
     said = [line["message"]["content"][0]["text"] for line in done.lines if line["type"] == "user"]
     assert said == [INTERRUPTED]
     assert (done.result["errors"], done.result["num_turns"]) == ([INTERRUPTED], 2)
@@ -207,8 +207,8 @@ def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
         running.send_lines(user("one"))
         running.read_until(b"caf")
         running.send_signal(signal.SIGTERM)
-        assert running.status() == 143
-        done = running.finish()
+        assert running.wait_for_status() == 143
+        done = running.wait_for_end()
         assert lifeline.wait_until_closed()
     assert done.result["is_error"] is True
 
@@ -230,7 +230,7 @@ def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
         running.process.stdout.close()
         running.process.stdout = None
         assert lifeline.wait_until_closed()
-        assert running.status() == 0
+        assert running.wait_for_status() == 0
 
 
 def test_an_unfinished_turn_of_a_child_that_ends_well_fails_all_the_same(box, talk):
@@ -295,8 +295,8 @@ def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason)
         if said == TURN:
             running.read_until(b'"type": "result"')
             running.send_lines(user("two"))
-        assert running.status() == 1  # its stdin is still open
-        done = running.finish()
+        assert running.wait_for_status() == 1  # its stdin is still open
+        done = running.wait_for_end()
     assert lifeline.wait_until_closed()
     ends = [line for line in done.lines if line["type"] == "result"]
     assert [line["is_error"] for line in ends] == results
@@ -396,7 +396,7 @@ def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(
         for descriptor in (reader, writer, saved):
             os.close(descriptor)
     said, complaint = capfd.readouterr()
-    assert lifeline.never_or_gone()
+    assert lifeline.wait_until_closed_or_unused()
     assert len([line for line in said.splitlines() if '"type":"result"' in line]) == 1
     assert complaint == "the shim failed: ZeroDivisionError('a bug of ours')\n"
 
@@ -527,7 +527,7 @@ def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
         running.close_stdin()
         assert lifeline.wait_until_closed()
         running.pass_time(1000)
-        done = running.finish()
+        done = running.wait_for_end()
     assert done.stdout.decode() == format_ndjson(INIT) + many + format_ndjson(RESULT)
 
 

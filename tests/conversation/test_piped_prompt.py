@@ -77,7 +77,7 @@ def test_a_silent_open_pipe_does_not_hang_the_turn(box, monkeypatch):
         "-p", "explain", "--output-format", "json", stdin=subprocess.PIPE, environment=environment
     ) as it:
         assert json.loads(it.read_on())["result"] == "Hello."
-        assert it.status() == 0
+        assert it.wait_for_status() == 0
     assert prompts(box) == ["explain"]
 
 

@@ -48,7 +48,9 @@ def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, said, name,
     deaf = [["ignore", "SIGINT"]] if words else []
     child = box.create_fake(["say", lifeline.path, "child"], *deaf, ["out", said], ["hang"])
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
-    assert lifeline.never_or_gone()  # before its first byte it may not even have started
+    assert (
+        lifeline.wait_until_closed_or_unused()
+    )  # before its first byte it may not even have started
     assert (done.status, done.cause) == (1, "stall")
     assert done.result["errors"] == [f"demo said nothing for 0.3 s ({name}){words}"]
     if words:
@@ -132,7 +134,7 @@ def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
     ) as running:
         running.read_until(b'"init"')
         running.pass_time(1000)
-        done = running.finish()
+        done = running.wait_for_end()
     assert (done.status, done.cause, len(done.result["result"]) > 10_000) == (0, "clean", True)
 
 
@@ -152,7 +154,7 @@ def test_nothing_is_invented_while_nothing_arrives(memory_box):
         running.pass_time(100)
         assert running.read_until(b"") == before
         gate.open()
-        done = running.finish()
+        done = running.wait_for_end()
     said = [
         line["event"]["delta"]
         for line in done.lines
@@ -199,7 +201,7 @@ def test_each_silence_has_its_own_length(box):
     with box.start_claude(*ASK, environment=environment) as running:
         running.read_until(b"tool_use")
         gate.open()
-        assert running.finish().result["result"] == "Done."
+        assert running.wait_for_end().result["result"] == "Done."
 
 
 def test_the_environment_is_heard_before_the_settings(box):

@@ -685,7 +685,7 @@ def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
         asked = question(running)
         running.send_lines(answer(asked["request_id"], behavior="allow"))
         running.read_until(b'"type":"result"')
-        assert running.status() == 0
+        assert running.wait_for_status() == 0
 
 
 def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
@@ -896,7 +896,7 @@ def test_a_question_that_the_output_has_no_place_for_is_denied(box, form, monkey
     flags = ("-p", "go on", "--output-format", form, *ASKING)
     with box.start_claude(*flags, stdin=subprocess.PIPE, environment=environment) as running:
         assert b"After." in running.read_until(b"After.")
-        assert running.finish().status == 0
+        assert running.wait_for_end().status == 0
 
 
 def test_an_answer_behind_a_long_queue_is_heard(box, talk):

@@ -83,7 +83,7 @@ def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_fla
     assert not ProgramProbe([fake], box.build_environment(), box.build_environment()).accepts_flag(
         "--anything"
     )
-    assert lifeline.never_or_gone()
+    assert lifeline.wait_until_closed_or_unused()
 
 
 def test_one_that_could_not_answer_in_time_is_asked_again_another_day(box, monkeypatch):
@@ -235,7 +235,7 @@ def test_what_a_program_leaves_behind_is_not_waited_for(box, monkeypatch):
         ProgramProbe([path], box.build_environment(), box.build_environment()).ask_version(HOW)
         == "1.2.3"
     )
-    assert lifeline.never_or_gone()
+    assert lifeline.wait_until_closed_or_unused()
 
 
 @pytest.mark.parametrize("kept", [b"", b"{", b"[]", b'{"--version": 7}', b"\xff" * 100])

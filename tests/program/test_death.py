@@ -107,8 +107,8 @@ def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, n
         begin(running, how)
         lifeline.wait_for("child"), lifeline.wait_for("grandchild")
         running.send_signal(number)
-        assert running.status() == status
-        done = running.finish()
+        assert running.wait_for_status() == status
+        done = running.wait_for_end()
     assert lifeline.wait_until_closed()
     if how != "relay":
         check_turns(done.stdout, "--include-partial-messages" in words)
@@ -212,7 +212,7 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
     )
     try:
         with box.start_claude(*words, environment=environment, **options) as running:
-            status, complaint = running.status(), running.process.stderr.read().decode()
+            status, complaint = running.wait_for_status(), running.process.stderr.read().decode()
     finally:
         os.close(writer)
         os.close(full)
@@ -238,7 +238,7 @@ def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, words):
         with box.start_claude(
             *words, environment=environment, stdout=file, preexec_fn=limit
         ) as running:
-            assert running.status() == 1
+            assert running.wait_for_status() == 1
             assert b"stdout cannot be written: File too large\n" in running.process.stderr.read()
 
 
@@ -265,7 +265,7 @@ def test_a_stderr_that_nobody_reads_holds_nobody_up(box):
             done = running.end_input()
         assert done.stdout.decode() == TURN and done.status == 0
         with box.start_claude(*ASK, stderr=writer, environment={"SHIM_VENDOR": "qwen"}) as running:
-            assert running.finish().cause == "not_found"
+            assert running.wait_for_end().cause == "not_found"
     finally:
         os.close(reader)
         os.close(writer)
@@ -285,7 +285,7 @@ def test_told_to_go_while_a_refusal_waits_for_a_reader_it_goes(box):
             with pytest.raises(subprocess.TimeoutExpired):
                 running.process.wait(timeout=0.5)  # it waits for a reader
             running.send_signal(signal.SIGTERM)
-            assert running.status() == 1
+            assert running.wait_for_status() == 1
             assert b"Traceback" not in running.process.stderr.read()
     finally:
         os.close(reader)
@@ -314,14 +314,14 @@ def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, told):
             said = os.read(reader, 100)
             if told:
                 running.send_signal(signal.SIGTERM)
-                assert running.status() == 143
+                assert running.wait_for_status() == 143
             else:
                 os.close(stdin)
                 with os.fdopen(os.dup(reader), "rb") as file:
                     said += file.read()
                 answers = [json.loads(line)["response"]["request_id"] for line in said.splitlines()]
                 assert answers == [f"r{number}" for number in range(400)]
-                assert running.status() == 0
+                assert running.wait_for_status() == 0
     finally:
         for descriptor in (asking, reader, *([stdin] if told else [])):
             os.close(descriptor)
@@ -342,7 +342,7 @@ def test_a_child_obeys_an_interrupt_though_we_inherited_it_as_ignored(box):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     with box.start_claude(*ASK, environment=environment, preexec_fn=ignore) as running:
         assert lifeline.wait_for("default")
-        running.finish()
+        running.wait_for_end()
 
 
 ASKS = """
@@ -362,7 +362,7 @@ def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
             running.process.stdin = None
         begin(running, how)
         os.kill(lifeline.wait_for("child"), signal.SIGKILL)
-        done = running.finish() if how == "one message" else running.end_input()
+        done = running.wait_for_end() if how == "one message" else running.end_input()
     if how != "relay":
         check_turns(done.stdout, "--include-partial-messages" in words)
     assert (done.status, done.cause) == (1, "signal")
@@ -383,7 +383,7 @@ def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
         begin(running, how)
         lifeline.wait_for("daemon")
         running.send_signal(signal.SIGTERM)
-        assert running.status() == 143
+        assert running.wait_for_status() == 143
     assert lifeline.wait_until_closed()
 
 
@@ -397,7 +397,7 @@ def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
     with box.start_claude(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
         lifeline.wait_for("daemon")
         running.send_signal(signal.SIGTERM)
-        assert running.status() == 143
+        assert running.wait_for_status() == 143
     assert lifeline.wait_until_closed()
 
 
@@ -454,7 +454,7 @@ def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
         "SHIM_BIN": box.write_program("standin", f"exec cat {path}\n"),
     } | NO_CACHE
     with box.start_claude(*ASK, environment=environment, preexec_fn=small_files(size)) as running:
-        done = running.finish()
+        done = running.wait_for_end()
     check_turns(done.stdout, False)
     assert (done.status, done.result["result"]) == (0, "Hello.")
     assert done.result["shim"]["repairs"] == {"result_cut": 1}
@@ -508,14 +508,14 @@ def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(b
 
 def test_a_conversation_whose_stdin_was_never_open_ends_at_once(box):
     with box.start_claude(*CONVERSE, environment={"SHIM_VENDOR": "demo"}, closed=[0]) as running:
-        done = running.finish()
+        done = running.wait_for_end()
     assert (done.status, done.stdout, done.stderr) == (0, b"", "")
 
 
 def test_a_prompt_does_not_need_a_stdin(box):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", ANSWER])}
     with box.start_claude(*ASK, environment=environment, closed=[0]) as running:
-        assert running.finish().result["result"] == "Hello."
+        assert running.wait_for_end().result["result"] == "Hello."
 
 
 def test_a_conversation_with_a_silent_stdin_can_be_told_to_go(box):
@@ -527,7 +527,7 @@ def test_a_conversation_with_a_silent_stdin_can_be_told_to_go(box):
         )
         running.read_until(b'"request_id":"i"')
         running.send_signal(signal.SIGTERM)
-        assert running.status() == 143
+        assert running.wait_for_status() == 143
 
 
 def test_a_stdin_that_is_a_socket_is_read_like_a_pipe(box):
@@ -543,7 +543,7 @@ def test_a_stdin_that_is_a_socket_is_read_like_a_pipe(box):
             ours.sendall(json.dumps(user("go")).encode() + b"\n")
             running.read_until(b'"type":"result"')
             ours.close()
-            assert running.status() == 0
+            assert running.wait_for_status() == 0
 
 
 # -- many turns ------------------------------------------------------------------------------------
@@ -600,7 +600,7 @@ def test_a_log_that_cannot_be_written_costs_no_turn(box, target):
     }
     try:
         with box.start_claude(*ASK, environment=environment, stderr=writer) as running:
-            done = running.finish()
+            done = running.wait_for_end()
     finally:
         os.close(writer)
     assert (done.status, done.result["result"]) == (0, "Hello.")

@@ -126,7 +126,7 @@ def test_a_signal_ends_a_turn_below_such_a_parent(box, parent, number):
     with box.start_claude(*PARTIAL, environment=environment, preexec_fn=parent) as running:
         running.read_until(b"I am ")
         running.send_signal(number)
-        done = running.finish()
+        done = running.wait_for_end()
     assert (done.status, done.stderr) == (ENDING[number], "")
     assert [line["type"] for line in done.lines].count("result") == 1
 

@@ -146,7 +146,7 @@ def test_every_line_is_written_as_soon_as_it_is_known(box):
             "assistant",
         ]
         gate.open()
-        assert running.finish().status == 0
+        assert running.wait_for_end().status == 0
 
 
 USE = ({"type": "call", "id": "c1", "name": "Bash", "input": {"command": "ls"}},)
@@ -406,8 +406,8 @@ def test_an_unknown_session_ends_a_conversation_before_anything_is_answered(box)
     with box.start_claude(
         *CONVERSE, "--resume", U, stdin=subprocess.PIPE, environment=environment
     ) as running:
-        assert running.status() == 1  # its stdin is still open
-        done = running.finish()
+        assert running.wait_for_status() == 1  # its stdin is still open
+        done = running.wait_for_end()
     assert kinds(done) == ["result"]
     assert (done.result["session_id"], done.result["errors"]) == (
         U,

@@ -362,7 +362,7 @@ def test_a_warning_that_nobody_reads_is_no_second_result(box):
     box.state.chmod(0o755)
     environment = {"SHIM_VENDOR": "cake", "SHIM_BIN": box.prints("cake", "cake/2026-07-text")}
     with box.start_claude(*ASK, environment=environment, closed=[2]) as dropin:
-        done = dropin.finish()
+        done = dropin.wait_for_end()
     check_turns(done.stdout, False)
     assert done.status == 0
 
@@ -1008,7 +1008,7 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
     ) as dropin:
         lifeline.wait_for("child")
         dropin.send_signal(signal.SIGKILL)
-        assert dropin.status() == -signal.SIGKILL
+        assert dropin.wait_for_status() == -signal.SIGKILL
         gate.open()
     assert lifeline.wait_until_closed()
 

@@ -555,7 +555,7 @@ def test_a_run_that_a_signal_ends_has_a_whole_cast(box, folder, casts, how, numb
     with box.start_claude(*words, stdin=stdin, environment=environment) as running:
         _begin(running, how)
         running.send_signal(number)
-        done = running.finish()
+        done = running.wait_for_end()
     (cast,) = casts()
     assert cast.stream("O") == done.stdout
     name = signal.Signals(number).name
@@ -632,7 +632,7 @@ def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wa
         line = "" if strict else running.process.stderr.readline().decode()
         if not strict:
             gate.open()
-        done = running.finish()
+        done = running.wait_for_end()
     line = done.result["errors"][0] if strict else line
     assert line.startswith(f"the recording {folder} stopped: File too large")
     assert folder.stat().st_size <= FULL and "recording" not in done.stderr

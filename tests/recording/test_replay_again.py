@@ -162,7 +162,7 @@ def test_a_run_that_a_signal_ended_is_the_same_today(box):
     ) as running:
         running.read_until(b'"text_delta"')
         running.send_signal(signal.SIGINT)
-        done = running.finish()
+        done = running.wait_for_end()
     assert done.result["shim"]["cause"] == "interrupted"
     path = write_recording(box, take_recording(box))
     done = box.run_shim("replay", path, "--check")

@@ -175,7 +175,7 @@ class Lifeline:
         """Whether all who held it end, without being given up on."""
         return self._ended(PATIENCE)
 
-    def never_or_gone(self) -> bool:
+    def wait_until_closed_or_unused(self) -> bool:
         """The same for a child that may have been ended before it said a word."""
         with open(self.path, "wb", buffering=0):  # so that there is an end to come
             pass
@@ -312,17 +312,17 @@ class Running:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.stdin = None
-        return self.finish()
+        return self.wait_for_end()
 
     def send_signal(self, number: int) -> None:
         """Send it a signal, to it alone."""
         self.process.send_signal(number)
 
-    def status(self) -> int:
+    def wait_for_status(self) -> int:
         """Its exit status, while nobody reads its stdout."""
         return self.process.wait(timeout=PATIENCE)
 
-    def finish(self) -> Done:
+    def wait_for_end(self) -> Done:
         """Read it to its end."""
         stdout, stderr = self.process.communicate(timeout=PATIENCE)
         return Done(self.process.returncode, self._read + (stdout or b""), (stderr or b"").decode())

@@ -238,7 +238,7 @@ def test_a_frontend_that_is_killed_leaves_its_session(hosting_box):
         running.send_lines(user("one"))
         running.read_until(b'"result":"First."')
         running.send_signal(signal.SIGKILL)
-        running.status()
+        running.wait_for_status()
     (one,) = hosting_box.sessions()
     assert one.is_running
     assert hosting_box.claude("-p", "two", "--resume", one.session_id).stdout == b"Second.\n"
@@ -249,7 +249,7 @@ def test_a_frontend_that_is_told_to_end_ends_its_session(hosting_box):
         running.send_lines(user("one"))
         running.read_until(b'"result":"First."')
         running.send_signal(signal.SIGTERM)
-        assert running.status() == 143
+        assert running.wait_for_status() == 143
     (one,) = hosting_box.sessions()
     hosting_box.ended(one)
 
@@ -301,7 +301,7 @@ def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(hosting_
         running.read_until(b"Begun.")
         (one,) = hosting_box.sessions()
         os.kill(one.metadata["pid"], signal.SIGKILL)
-        done = running.finish()
+        done = running.wait_for_end()
     assert done.status == 1 and done.result["is_error"]
     assert (
         "died in the middle of the turn" in done.result["errors"][0]
@@ -399,7 +399,7 @@ def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(hosting_
         running.send_lines(user("go"))
         asked = question(running)
         running.send_signal(signal.SIGKILL)
-        running.status()
+        running.wait_for_status()
     (one,) = hosting_box.sessions()
     done = hosting_box.claude("-p", "hello", "--resume", one.session_id)
     assert (done.status, done.stdout) == (1, b"")
@@ -488,7 +488,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
         running.send_lines(user("one"))
         running.read_until(b"Begun.")
         running.send_signal(signal.SIGKILL)
-        running.status()
+        running.wait_for_status()
     (one,) = hosting_box.sessions()
     arguments = (
         "-p",
@@ -506,7 +506,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
         while hosting_box.until(watcher, "driver")["client"] is None:
             pass  # the one that was killed
         gate.open()
-        done = second.finish()
+        done = second.wait_for_end()
     assert done.status == 0 and done.result["result"] == "Second."
     assert b"First." not in done.stdout and b"Begun." not in done.stdout
 
@@ -517,7 +517,7 @@ def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result
         running.send_lines(user("one"))
         running.read_until(b"Begun.")
         running.send_signal(signal.SIGTERM)
-        done = running.finish()
+        done = running.wait_for_end()
     assert done.status == 143 and done.cause == "signal"
     (one,) = hosting_box.sessions()
     assert hosting_box.ended(one).metadata["state"] == "stopped"
@@ -538,7 +538,7 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hos
         running.send_lines(user("two"))
         running.read_until(b"Begun.")
         running.send_signal(signal.SIGTERM)
-        done = running.finish()
+        done = running.wait_for_end()
     assert done.status == 143 and done.cause == "signal"
     assert hosting_box.idle(one).is_running
 
@@ -607,7 +607,7 @@ def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began
         running.read_until(b"Begun.")
         running.process.stdout.close()
         running.process.stdout = None
-        assert running.status() == 0
+        assert running.wait_for_status() == 0
     with connect_to_session_blocking(
         one.session_id, hosting_box.variables, role=WATCH, replay=False
     ) as watcher:

@@ -127,7 +127,7 @@ def test_a_vendor_that_is_killed_is_exit_1(box, number):
 
 def test_output_that_nobody_wants_is_no_failure(box, demo):
     with box.start_claude(*ASK, environment=demo, stdout=subprocess.DEVNULL) as dropin:
-        assert dropin.status() == 0
+        assert dropin.wait_for_status() == 0
     assert box.recording.exists()
 
 
@@ -418,7 +418,7 @@ def test_a_complaint_that_nobody_reads_still_ends_in_a_result(box):
     os.close(reader)
     try:
         with box.start_claude(*ASK, environment={"SHIM_VENDOR": "qwen"}, stderr=writer) as dropin:
-            done = dropin.finish()
+            done = dropin.wait_for_end()
     finally:
         os.close(writer)
     assert (done.status, done.cause) == (1, "not_found")
@@ -471,7 +471,7 @@ def test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end(box
     ) as process:
         dropin = Running(process)
         process.stdout.read()  # to its end, with stdin still open
-        assert dropin.status() == 0
+        assert dropin.wait_for_status() == 0
         assert process.stderr.read().startswith(
             b"Warning: no stdin data received in 3s, proceeding without it."
         )
@@ -687,7 +687,7 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
     with box.start_claude(*ASK, "--disallowedTools=Bash", environment=environment) as dropin:
-        done = dropin.finish()
+        done = dropin.wait_for_end()
     assert lifeline.wait_for("child") and lifeline.wait_until_closed()
     assert done.status == 1
     assert done.result["permission_denials"][0]["tool_name"] == "Bash"
@@ -892,7 +892,7 @@ def test_two_turns_at_once_do_not_wait_for_each_other(box):
             == 0
         )
         gate.open()
-        assert slow.finish().status == 0
+        assert slow.wait_for_end().status == 0
 
 
 def _fixture(case):

@@ -19,7 +19,7 @@ def test_a_forbidden_second_call_stops_the_child(box, vendor, identity):
     child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
     words = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
     with box.start_claude(*words, environment={"SHIM_VENDOR": vendor, "SHIM_BIN": child}) as dropin:
-        done = dropin.finish()
+        done = dropin.wait_for_end()
     assert lifeline.wait_for("child") and lifeline.wait_until_closed()
     assert (done.status, done.cause) == (1, "denied")
     assert [each["tool_input"]["command"] for each in done.result["permission_denials"]] == [OTHER]
@@ -60,7 +60,7 @@ def test_a_forbidden_call_that_a_nested_agent_ran_stops_the_child(box):
     child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
     words = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
     with box.start_claude(*words, environment={"SHIM_VENDOR": "qwen", "SHIM_BIN": child}) as dropin:
-        done = dropin.finish()
+        done = dropin.wait_for_end()
     assert lifeline.wait_for("child") and lifeline.wait_until_closed()
     assert (done.status, done.cause) == (1, "denied")
     assert [each["tool_input"]["command"] for each in done.result["permission_denials"]] == [OTHER]

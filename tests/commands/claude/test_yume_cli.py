@@ -82,7 +82,7 @@ def test_a_prompt_with_nobody_behind_stdin(box):
     with start_with_open_stdin(
         box, box.create_fake(["out", ANSWER]), "--prompt", "x", stdin=subprocess.DEVNULL
     ) as running:
-        check_flat(running.finish().stdout)
+        check_flat(running.wait_for_end().stdout)
 
 
 def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
@@ -102,7 +102,7 @@ def test_every_line_is_flushed_when_it_comes(box):
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b'"content":"now"')
         gate.open()
-        check_flat(running.finish().stdout)
+        check_flat(running.wait_for_end().stdout)
 
 
 def test_a_turn_through_the_door_of_claude(box):
@@ -358,7 +358,7 @@ def test_a_signal_ends_in_a_result(box, number):
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b"half")
         running.send_signal(number)
-        done = running.finish()
+        done = running.wait_for_end()
     (turn,) = check_flat(done.stdout)
     assert turn[-2]["subtype"] == (
         "cancelled" if number == signal.SIGINT else "error_during_execution"
@@ -534,7 +534,7 @@ def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
     with start_with_open_stdin(box, child, "--prompt", "x") as running:
         running.read_until(b"half")
         running.send_lines({"type": "interrupt"})
-        (turn,) = check_flat(running.finish().stdout)
+        (turn,) = check_flat(running.wait_for_end().stdout)
     assert turn[-2]["subtype"] == "cancelled"
 
 
@@ -570,7 +570,7 @@ def test_an_approved_call_runs(box, prompt):
             running.send_lines(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
         running.send_lines({"type": "tool_approval", "id": "call_1", "approved": True})
-        done = running.finish() if prompt else running.end_input()
+        done = running.wait_for_end() if prompt else running.end_input()
     (turn,) = check_flat(done.stdout)
     assert short(turn)[:4] == ["init", "call call_1 Bash", "result call_1 made it", "text After."]
     (answer,) = (

@@ -147,7 +147,7 @@ def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
         running.pass_time(20)  # it may be silent for longer
         assert running.read_until(b"") == before
         compacted.open()
-        done = running.finish()
+        done = running.wait_for_end()
     assert (done.result["result"], done.cause) == ("more", "clean")
 
 
@@ -182,7 +182,7 @@ def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(memory_box):
     with memory_box.start_claude(*ASK, stdout=subprocess.PIPE, environment=environment) as running:
         running.read_until(b"init")
         running.pass_time(1000)
-        done = running.finish()
+        done = running.wait_for_end()
     said = [
         block
         for one in done.lines

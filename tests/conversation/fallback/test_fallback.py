@@ -679,7 +679,7 @@ def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several
             and b'"type":"result"' not in said
         )
         later.open()
-        assert running.finish().status == 0
+        assert running.wait_for_end().status == 0
 
 
 def test_without_a_list_the_first_line_waits_for_nobody(several):
@@ -693,7 +693,7 @@ def test_without_a_list_the_first_line_waits_for_nobody(several):
     with several.box.start_claude(*ASK, environment={"SHIM_VENDOR": "ant"}) as running:
         assert b'"vendor":"ant"' in running.read_until(b"\n")
         gate.open()
-        assert running.finish().status == 0
+        assert running.wait_for_end().status == 0
 
 
 def test_the_last_of_a_list_is_not_waited_for_either(several):
@@ -709,7 +709,7 @@ def test_the_last_of_a_list_is_not_waited_for_either(several):
     with several.box.start_claude(*ASK) as running:
         assert b'"vendor":"bee"' in running.read_until(b"\n")
         gate.open()
-        assert running.finish().status == 0
+        assert running.wait_for_end().status == 0
 
 
 @pytest.mark.parametrize(
@@ -727,7 +727,7 @@ def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
     with several.box.start_claude(*ASK) as running:
         lifeline.wait_for("there")
         running.send_signal(number)
-        done = running.finish()
+        done = running.wait_for_end()
     assert (done.status, done.cause, get_answering_vendor(done)) == (status, cause, "ant")
     assert lifeline.wait_until_closed() and not several.recording("bee").exists()
 
@@ -762,7 +762,7 @@ def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_
     with impatient_several.box.start_claude(*ASK) as running:
         assert b'"vendor":"ant"' in running.read_until(b"\n")
         gate.open()
-        done = running.finish()
+        done = running.wait_for_end()
     assert (get_answering_vendor(done), done.cause) == (
         "ant",
         "rate_limit",
@@ -786,7 +786,7 @@ def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(i
         [("ant", "rate_limit")],
     )
     assert "said nothing in 5 s but that it waits" in done.result["shim"]["tried"][0]["reason"]
-    assert lifeline.never_or_gone()
+    assert lifeline.wait_until_closed_or_unused()
 
 
 def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
@@ -800,7 +800,7 @@ def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
     assert (get_answering_vendor(done), list_attempts(done.result)) == (
         "bee",
         [("ant", "rate_limit")],
-    ) and lifeline.never_or_gone()
+    ) and lifeline.wait_until_closed_or_unused()
 
 
 def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
@@ -819,7 +819,7 @@ def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
     with several.box.start_claude(*ASK) as running:
         running.read_until(b'"vendor":"ant"')
         gate.open()
-        assert results(running.finish())[0]["shim"]["vendor"] == "ant"
+        assert results(running.wait_for_end())[0]["shim"]["vendor"] == "ant"
 
 
 # -- recordings ------------------------------------------------------------------------------------
