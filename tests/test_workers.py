@@ -204,7 +204,7 @@ def test_commands_leave_nothing_to_the_next_run(
     own = box.config.parent / "vendors"
     own.mkdir(parents=True)
     (own / "mine.toml").write_text('extends = "pi"\n', encoding="utf-8")
-    box.prints("qwen", "qwen/0.24.4-text")
+    box.create_fixture_printer("qwen", "qwen/0.24.4-text")
     box.write_program("pi", "exit 3\n")
     cast = str(tmp_path / "a.cast")
     before = runner.look()

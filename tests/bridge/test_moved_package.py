@@ -282,7 +282,7 @@ def test_a_long_conversation_continues_without_the_package_too(installation):
         running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
         running.send_lines(user("ask"))
-        question = running.line_with(b'"subtype":"can_use_tool"')
+        question = running.read_line_containing(b'"subtype":"can_use_tool"')
         deadline = time.monotonic() + PATIENCE
         while not {"shim.bridge.stop", "shim.process.strays", "uuid"} <= installation.dump(
             process.pid

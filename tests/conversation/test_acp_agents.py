@@ -160,7 +160,7 @@ def test_what_is_said_behind_the_end_is_not_of_the_turn_and_is_not_asked(box, ta
 
 
 def allow(running):
-    asked = running.line_with(b'"subtype":"can_use_tool"')
+    asked = running.read_line_containing(b'"subtype":"can_use_tool"')
     running.send_lines(
         answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
     )
@@ -259,7 +259,7 @@ def test_a_question_that_is_open_at_the_end_of_its_turn_is_taken_back(box, talk)
     with talk(out(asks(), ENDED), ["hear", "outcome"]) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
-        asked = running.line_with(b'"subtype":"can_use_tool"')
+        asked = running.read_line_containing(b'"subtype":"can_use_tool"')
         running.say(
             answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
         )

@@ -455,7 +455,7 @@ def test_a_mode_that_the_vendor_lacks_is_refused_by_the_first_turn_and_not_befor
 
 
 def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(box, converse):
-    child = box.prints("standin", "acai/2026-04-text")
+    child = box.create_fixture_printer("standin", "acai/2026-04-text")
     changed = request("p", "set_permission_mode", mode="default")
     lines = request("i", "initialize"), changed, user("hi")
     done = converse(child, *lines, flags=["--permission-mode=auto"], SHIM_VENDOR="acai")
@@ -466,7 +466,7 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(b
 
 
 def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(box, talk):
-    child = box.prints("standin", "acai/2026-04-text")
+    child = box.create_fixture_printer("standin", "acai/2026-04-text")
     with talk(child, "--permission-mode=auto", SHIM_VENDOR="acai") as running:
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
@@ -744,7 +744,7 @@ def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(b
     hooks = {"PreToolUse": [{"hookCallbackIds": ["h0"]}]}
     with talk(child) as running:
         running.send_lines(request("i", "initialize", hooks=hooks), user("go"))
-        line = running.line_with(b'"hook_callback"')
+        line = running.read_line_containing(b'"hook_callback"')
         response = {
             "subtype": "success",
             "request_id": line["request_id"],
@@ -919,7 +919,7 @@ def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk
         running.send_lines(request("i", "initialize", hooks=hooks), user("one"))
         running.read_until(b'"init"')
         gate.open()
-        asked = running.line_with(b'"hook_callback"')
+        asked = running.read_line_containing(b'"hook_callback"')
         body = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}
         answer = {"subtype": "success", "request_id": asked["request_id"], "response": body}
         running.send_lines({"type": "control_response", "response": answer})

@@ -115,7 +115,7 @@ def test_a_repeated_message_is_answered_once(box, talk, vendor):
 def test_a_repeated_message_is_echoed_if_the_frontend_wants_echoes(box, talk):
     with talk(two_turns(box), *REPLAY) as running:
         running.send_lines(build_user_message("one", uuid=ONE))
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         running.send_lines(build_user_message("another text", uuid=ONE))
         done = running.end_input()
     echoes = [line for line in done.lines if line["type"] == "user"]
@@ -250,7 +250,7 @@ def test_only_should_query_false_makes_a_message_context(box, talk, value):
 def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, text, kind):
     with talk(box.write_program("trap", f"touch {box.path}/started\n"), vendor=vendor) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
-        asked = running.line_with(b'"hook_callback"')
+        asked = running.read_line_containing(b'"hook_callback"')
         assert (asked["request"]["input"]["prompt"], bool(asked["request"]["tool_use_id"])) == (
             "go",
             True,
@@ -275,7 +275,7 @@ def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, 
 def test_a_message_is_sent_after_its_hook_has_accepted_it(box, talk, body):
     with talk(two_turns(box)) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
-        asked = running.line_with(b'"hook_callback"')
+        asked = running.read_line_containing(b'"hook_callback"')
         running.send_lines(answer(asked["request_id"], **body))
         done = running.end_input()
     assert prompts(box) == ["go"] and [line["num_turns"] for line in results(done)] == [1]
@@ -285,11 +285,11 @@ def test_the_message_after_a_refused_one_is_sent(box, talk):
     with talk(two_turns(box)) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         running.send_lines(
-            answer(running.line_with(b'"hook_callback"')["request_id"], decision="block")
+            answer(running.read_line_containing(b'"hook_callback"')["request_id"], decision="block")
         )
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         running.send_lines(build_user_message("more"))
-        running.send_lines(answer(running.line_with(b'"hook_callback"')["request_id"]))
+        running.send_lines(answer(running.read_line_containing(b'"hook_callback"')["request_id"]))
         done = running.end_input()
     assert prompts(box) == ["more"] and [line["num_turns"] for line in results(done)] == [0, 1]
 
@@ -297,7 +297,7 @@ def test_the_message_after_a_refused_one_is_sent(box, talk):
 def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
     with talk(box.write_program("trap", f"touch {box.path}/started\n")) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
-        running.line_with(b'"hook_callback"')
+        running.read_line_containing(b'"hook_callback"')
         running.send_lines(control("stop", "interrupt"))
         done = running.end_input()
     (end,) = results(done)
@@ -341,7 +341,7 @@ def test_a_byte_order_mark_before_a_line_is_skipped(box):
 def test_the_context_usage_has_the_documented_shape(box, talk):
     with talk(two_turns(box)) as running:
         running.send_lines(control("before", "get_context_usage"), build_user_message("one"))
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         running.send_lines(
             control("after", "get_context_usage"), control("skills", "reload_skills")
         )
@@ -363,7 +363,7 @@ def test_hooks_get_the_same_tool_result_as_the_stream(box, talk, failed):
         hooks = {event: [{"hookCallbackIds": [event]}] for event in events}
         running.send_lines(control("i", "initialize", hooks=hooks), user("go"))
         running.send_lines(answer(question(running)["request_id"], behavior="allow"))
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     asked = [
         line["request"]
@@ -423,7 +423,7 @@ def test_a_message_of_a_session_over_its_budget_is_not_sent(box, talk):
     child = box.create_fake(["read"], ["record", str(box.recording)], ["cat", printed])
     with talk(child, "--max-budget-usd", "0.0000001", vendor="pi") as running:
         running.send_lines(build_user_message("one"))
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         box.recording.unlink()
         running.send_lines(build_user_message("two"))
         done = running.end_input()

@@ -70,7 +70,7 @@ class Program:
 
     def message(self, method):
         """The next message for the server with this method."""
-        line = self.running.line_with(f'"method":"{method}"'.encode())
+        line = self.running.read_line_containing(f'"method":"{method}"'.encode())
         return line["request_id"], line["request"]["message"]
 
     def give(self, request, identity, body):
@@ -118,7 +118,7 @@ def test_a_call_that_the_vendor_does_not_ask_about_is_asked_about_where_it_runs(
             answer(asked["request_id"], behavior="allow", updatedInput={"a": 5, "b": 6})
         )
         frontend.run()
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     assert frontend.ran == [{"name": "add", "arguments": {"a": 5, "b": 6}}]
     assert read_client_answer(box)["result"]["content"][0]["text"] == "the sum" and done.status == 0
@@ -130,7 +130,7 @@ def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, pr
         Program(running).greet()
         asked = question(running)
         running.send_lines(answer(asked["request_id"], behavior="deny", message="rather not"))
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     assert read_client_answer(box)["result"] == {
         "content": [{"type": "text", "text": "rather not"}],
@@ -148,7 +148,7 @@ def test_a_call_that_the_vendor_asked_about_is_not_asked_about_again(box, progra
         asked = question(running)
         running.send_lines(answer(asked["request_id"], behavior="allow"))
         frontend.run()
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     assert frontend.ran == [{"name": "add", "arguments": NUMBERS}]
     assert [line["type"] for line in done.lines].count("control_request") == 5 and done.status == 0
@@ -160,9 +160,9 @@ def test_another_call_than_the_one_that_was_allowed_is_asked_about(box, program)
         running.send_lines(user("go"))
         Program(running).greet()
         running.send_lines(answer(question(running)["request_id"], behavior="allow"))
-        again = running.line_with(b'"input":{"a":2,"b":4}')
+        again = running.read_line_containing(b'"input":{"a":2,"b":4}')
         running.send_lines(answer(again["request_id"], behavior="deny", message="not this one"))
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         running.end_input()
     assert read_client_answer(box)["result"]["isError"] is True
 
@@ -177,7 +177,7 @@ def test_a_rule_decides_where_the_call_runs(box, program, flags, runs):
         frontend.greet()
         if runs:
             frontend.run()
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         running.end_input()
     assert ("isError" in read_client_answer(box)["result"]) is not runs
 
@@ -200,7 +200,7 @@ def test_a_frontend_that_never_answers_is_an_error_for_the_vendor(box, program):
         running.send_lines(user("go"))
         frontend.greet()
         frontend.message("tools/call")
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         running.end_input()
     assert "has not answered within 1 s" in read_client_answer(box)["error"]["message"]
 
@@ -215,7 +215,7 @@ def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, progra
     )
     with program(child, *ASKING) as running:
         running.send_lines(user("go"))
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         server = json.loads(box.read_record()["stdin"].splitlines()[0])["request"]["mcpServers"][
             "calc"
         ]
@@ -235,7 +235,7 @@ def test_a_vendor_behind_a_launcher_is_not_told_and_the_frontend_is(box, program
     )
     with program(child) as running:
         running.send_lines(user("go"))
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     assert (
         "no effect: the MCP servers of type sdk (calc)" in done.stderr

@@ -65,7 +65,7 @@ def test_answers_of_a_frontend_that_sees_the_questions_still_come_through_stdin(
     with box.start_claude(
         "-p", "explain", *flags, stdin=subprocess.PIPE, environment=environment
     ) as running:
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         running.end_input()
     assert prompts(box) == ["explain"]
 

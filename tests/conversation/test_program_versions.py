@@ -235,7 +235,7 @@ def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
             running.send_lines(
                 {"type": "control_request", "request_id": f"to-{mode}", "request": request}
             )
-            answer = running.line_with(f'"to-{mode}"'.encode())["response"]
+            answer = running.read_line_containing(f'"to-{mode}"'.encode())["response"]
             assert (
                 answer["subtype"] == "error"
                 and f"Cannot set permission mode to {mode}" in answer["error"]

@@ -142,7 +142,7 @@ def real_talk(real_box):
 
 def question(running):
     """The permission request that is on its way."""
-    return running.line_with(b'"subtype":"can_use_tool"')
+    return running.read_line_containing(b'"subtype":"can_use_tool"')
 
 
 def user_texts(done):
@@ -304,7 +304,7 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
         asked = question(running)
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message=PROMPT_TIMEOUT_TEXT)
     assert user_texts(done) == [PROMPT_TIMEOUT_TEXT]
@@ -321,7 +321,7 @@ def test_a_question_of_a_child_that_died_is_taken_back_in_front_of_the_result(bo
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
         asked = question(running)
-        running.line_with(b'"type":"result"')
+        running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     assert [line["type"] for line in done.lines[-3:]] == [
         "control_cancel_request",
@@ -388,7 +388,7 @@ def test_a_call_that_was_changed_is_allowed_once(box, talk):
                 updatedInput={"command": "touch y"},
             )
         )
-        again = running.line_with(b'"tool_use_id":"call_3"}')
+        again = running.read_line_containing(b'"tool_use_id":"call_3"}')
         running.send_lines(answer(again["request_id"], behavior="deny", message="not twice"))
         done = running.end_input()
     assert [denial["tool_use_id"] for denial in done.result["permission_denials"]] == ["call_3"]
@@ -697,7 +697,7 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
     }
     with talk(child, *ASKING) as running:
         running.send_lines(control("i", "initialize", hooks=hooks), user("go"))
-        line = running.line_with(b'"hook_callback"')
+        line = running.read_line_containing(b'"hook_callback"')
         reason = {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
         running.send_lines(answer(line["request_id"], hookSpecificOutput=reason))
         running.read_until(b'"type":"result"')
@@ -869,7 +869,7 @@ def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
             control("i", "initialize", hooks={"PreToolUse": [{"hookCallbackIds": ["h0"]}]}),
             user("go"),
         )
-        line = running.line_with(b'"hook_callback"')
+        line = running.read_line_containing(b'"hook_callback"')
         denied = {"permissionDecision": "deny", "permissionDecisionReason": "not this"}
         running.send_lines(
             answer(line["request_id"], hookSpecificOutput=denied), control("p", "mcp_status")

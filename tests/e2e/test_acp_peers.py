@@ -97,7 +97,7 @@ def said_after(running: Running, *words: str) -> Any:
 
 
 def decide(running: Running, allow: bool) -> Line:
-    asked: Line = running.line_with(b'"subtype":"can_use_tool"')
+    asked: Line = running.read_line_containing(b'"subtype":"can_use_tool"')
     body = {"behavior": "allow", "updatedInput": asked["request"]["input"]}
     running.send_lines(
         answer(
@@ -173,7 +173,7 @@ ANSWERS = {"How shall it be?\nWhich colour?": "blue", "Loud?": "No", "Which name
 def test_the_person_answers_a_form(box: Box, peer: StartAgent) -> None:
     with peer(*ASKING) as running:
         running.say(user("[[ask]]"))
-        asked = running.line_with(b'"subtype":"can_use_tool"')
+        asked = running.read_line_containing(b'"subtype":"can_use_tool"')
         given = asked["request"]["input"]
         assert [one["question"] for one in given["questions"]] == list(ANSWERS)
         running.say(
@@ -271,7 +271,7 @@ def test_every_line_for_an_agent_of_version_2_is_one_of_the_schemas(
 ) -> None:
     with second(*ASKING, "--permission-mode", "plan", "--include-partial-messages") as running:
         running.say(user("[[mode]]\n[[shell]] touch made"))
-        assert running.line_with(b'"type":"result"')["result"] == "Then not."
+        assert running.read_line_containing(b'"type":"result"')["result"] == "Then not."
         running.say(user("[[slow]]"))
         running.read_until(b"Hold on")
         running.say(control("i1", subtype="interrupt"))

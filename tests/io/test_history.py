@@ -77,7 +77,7 @@ def test_a_session_that_is_not_to_be_kept_has_none(box, demo):
 
 
 def test_a_real_claude_writes_its_own(box):
-    program = box.prints("standin", "claude/2.1.327-text")
+    program = box.create_fixture_printer("standin", "claude/2.1.327-text")
     assert box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=program).status == 0
     assert files(box) == []
 

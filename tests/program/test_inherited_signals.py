@@ -44,7 +44,7 @@ BOTH = [ignore_and_block_all, *(pytest.param(parent, marks=pytest.mark.full) for
 def background(box):
     made = HostingBox(box)
     made.environment["SHIM_VENDOR"] = "demo"
-    made.environment["SHIM_BIN"] = box.demo()
+    made.environment["SHIM_BIN"] = box.create_demo_program()
     yield made
     made.close()
 

@@ -325,7 +325,7 @@ def _link_to(folder, box):
 def test_a_state_folder_that_is_a_link_is_not_used(box):
     elsewhere = _link_to(box.state / "sessions", box)
     done = box.run_claude(
-        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text")
+        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fixture_printer("cake", "cake/2026-07-text")
     )
     assert done.status == 0
     assert os.listdir(elsewhere) == []
@@ -338,7 +338,7 @@ def test_a_state_folder_that_others_may_enter_is_not_used_and_one_line_says_so(b
     sessions.mkdir()
     sessions.chmod(mode)
     done = box.run_claude(
-        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text")
+        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fixture_printer("cake", "cake/2026-07-text")
     )
     assert done.status == 0
     assert list(sessions.iterdir()) == []
@@ -351,7 +351,7 @@ def test_the_folder_that_is_to_be_changed_is_the_one_that_is_named(box):
     (box.state / "sessions").mkdir(parents=True, mode=0o700)
     box.state.chmod(0o755)
     done = box.run_claude(
-        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text")
+        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fixture_printer("cake", "cake/2026-07-text")
     )
     assert f"{box.state} " in done.stderr
     assert list((box.state / "sessions").iterdir()) == []
@@ -360,7 +360,10 @@ def test_the_folder_that_is_to_be_changed_is_the_one_that_is_named(box):
 def test_a_warning_that_nobody_reads_is_no_second_result(box):
     box.state.mkdir(parents=True)
     box.state.chmod(0o755)
-    environment = {"SHIM_VENDOR": "cake", "SHIM_BIN": box.prints("cake", "cake/2026-07-text")}
+    environment = {
+        "SHIM_VENDOR": "cake",
+        "SHIM_BIN": box.create_fixture_printer("cake", "cake/2026-07-text"),
+    }
     with box.start_claude(*ASK, environment=environment, closed=[2]) as dropin:
         done = dropin.wait_for_end()
     check_turns(done.stdout, False)
@@ -403,7 +406,7 @@ def test_a_turn_goes_on_where_no_state_can_be_kept(box):
     box.state.parent.mkdir(parents=True)
     box.state.write_text("a file\n", encoding="utf-8")
     done = box.run_claude(
-        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text")
+        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fixture_printer("cake", "cake/2026-07-text")
     )
     assert done.status == 0
     check_turns(done.stdout, False)

@@ -88,7 +88,7 @@ def test_a_session_of_a_replay_needs_the_recording_again(box):
 
 
 def test_a_session_of_a_vendors_own_is_not_taken_over(box):
-    box.prints("pi", "pi/1.5.2-plain")
+    box.create_fixture_printer("pi", "pi/1.5.2-plain")
     session = box.run_claude("-p", *STREAM, "hi", SHIM_VENDOR="pi").init["session_id"]
     done = said_by(box, folder(box, ("a", PLAIN)), "a", "--resume", session)
     assert done.status == 1 and "belongs to pi" in done.stderr

@@ -185,7 +185,13 @@ def test_no_vendor_is_started_whatever_the_model_says(box):
 def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recording(box):
     path = write_recording(box, cast_of_case(HELLO))
     done = box.run_claude(
-        "-p", *STREAM, "hi", "--model", f"replay:{path}", SHIM_VENDOR="demo", SHIM_BIN=box.demo()
+        "-p",
+        *STREAM,
+        "hi",
+        "--model",
+        f"replay:{path}",
+        SHIM_VENDOR="demo",
+        SHIM_BIN=box.create_demo_program(),
     )
     assert "replay" not in done.result["shim"]
     box.write_settings(f'vendor = "replay:{path}"')

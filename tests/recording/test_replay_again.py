@@ -173,7 +173,7 @@ def test_a_recording_without_its_secrets_is_found_and_is_the_same_today(box):
     into = box.path / "recorded"
     into.mkdir()
     prompt = f"my key is {BARE['anthropic-key'][0]}, use it"
-    box.prints("pi", "pi/1.5.2-bash")
+    box.create_fixture_printer("pi", "pi/1.5.2-bash")
     words = ("-p", *STREAM, prompt)
     first = box.run_claude(*words, SHIM_VENDOR="pi", SHIM_RECORD=str(into))
     assert BARE["anthropic-key"][0].encode() not in b"".join(

@@ -540,7 +540,7 @@ def test_a_turn_of_another_vendor_reads_no_profile(box):
 
     done = subprocess.run(
         [sys.executable, "-P", "-c", script],
-        env=box.build_environment(SHIM_VENDOR="demo", SHIM_BIN=box.demo()),
+        env=box.build_environment(SHIM_VENDOR="demo", SHIM_BIN=box.create_demo_program()),
         cwd=box.cwd,
         capture_output=True,
         text=True,

@@ -152,12 +152,12 @@ class Lifeline:
         os.mkfifo(path)
         self.path = str(path)
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        self._said = b""
+        self._buffer = b""
         self.pids: dict[str, int] = {}
 
     def close(self) -> None:
         """Let go of it; whoever is left is ended."""
-        if not self._ended(0):
+        if not self._wait_for_close(0):
             for pid in self.pids.values():
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -168,12 +168,12 @@ class Lifeline:
     def wait_for(self, word: str) -> int:
         """The pid of the process that says `word`."""
         while word not in self.pids:
-            assert self._more(PATIENCE), f"nobody said {word}"
+            assert self._read_more(PATIENCE), f"nobody said {word}"
         return self.pids[word]
 
     def wait_until_closed(self) -> bool:
         """Whether all who held it end, without being given up on."""
-        return self._ended(PATIENCE)
+        return self._wait_for_close(PATIENCE)
 
     def wait_until_closed_or_unused(self) -> bool:
         """The same for a child that may have been ended before it said a word."""
@@ -181,18 +181,18 @@ class Lifeline:
             pass
         return self.wait_until_closed()
 
-    def _ended(self, patience: float) -> bool:
+    def _wait_for_close(self, patience: float) -> bool:
         while select.select([self._descriptor], [], [], patience)[0]:
-            if not self._more(0):
+            if not self._read_more(0):
                 return True
         return False
 
-    def _more(self, patience: float) -> bool:
+    def _read_more(self, patience: float) -> bool:
         if not select.select([self._descriptor], [], [], patience)[0]:
             return False
         chunk = os.read(self._descriptor, 4096)
-        self._said += chunk
-        for line in self._said.decode().splitlines():
+        self._buffer += chunk
+        for line in self._buffer.decode().splitlines():
             word, _, pid = line.partition(" ")
             self.pids[word] = int(pid or 0)
         return bool(chunk)
@@ -274,7 +274,7 @@ class Running:
             self._read += chunk
         return self._read
 
-    def line_with(self, mark: bytes) -> Line:
+    def read_line_containing(self, mark: bytes) -> Line:
         """The one line of its stdout that has `mark`, once it is whole."""
         said = self.read_until(mark)
         while not said.endswith(b"\n"):
@@ -375,7 +375,7 @@ class Box:
         path.chmod(0o755)
         return str(path)
 
-    def prints(self, name: str, case: str) -> str:
+    def create_fixture_printer(self, name: str, case: str) -> str:
         """A program that prints a fixture's bytes, whatever it is asked; its path."""
         return self.write_program(
             name, f"{TELL_VERSION}exec cat {ROOT / 'fixtures' / case / 'vendor.ndjson'}\n"
@@ -412,7 +412,7 @@ class Box:
         """
         return self.write_program(name or f"fakes{self._count}", script)
 
-    def demo(self, pace: float = 0.0) -> str:
+    def create_demo_program(self, pace: float = 0.0) -> str:
         """The program of the demo vendor, whose pauses, three seconds in all, are `pace` of what
         they are; its path.
         """

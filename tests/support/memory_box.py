@@ -395,7 +395,7 @@ class MemoryBox(Box):
         self._plans[path] = list(plans)
         return path
 
-    def prints(self, name: str, case: str) -> str:
+    def create_fixture_printer(self, name: str, case: str) -> str:
         return self.create_fake(["cat", str(ROOT / "fixtures" / case / "vendor.ndjson")], name=name)
 
     def create_gate(self) -> Any:

@@ -54,7 +54,7 @@ def run_refused_turn(box, *words, **environment):
 def test_a_turn_of_every_vendor_is_a_turn_of_claude(box, vendor):
     """P21"""
     done = box.run_claude(
-        *ASK, SHIM_VENDOR=vendor, SHIM_BIN=box.prints("standin", STANDINS[vendor])
+        *ASK, SHIM_VENDOR=vendor, SHIM_BIN=box.create_fixture_printer("standin", STANDINS[vendor])
     )
     (turn,) = check_turns(done.stdout, False, passthrough=vendor == "claude")
     assert (done.status, done.stderr) == (0, "")
@@ -79,7 +79,7 @@ def test_the_demo_vendor_plays_a_whole_session(capsys, monkeypatch):
 
 
 def test_partial_messages_come_as_they_are_asked_for(box):
-    standin = box.prints("standin", "qwen/0.24.4-text-partial")
+    standin = box.create_fixture_printer("standin", "qwen/0.24.4-text-partial")
     done = box.run_claude(*ASK, "--include-partial-messages", SHIM_VENDOR="qwen", SHIM_BIN=standin)
     check_turns(done.stdout, True)
     assert any(line["type"] == "stream_event" for line in done.lines)
@@ -388,7 +388,7 @@ def test_servers_that_can_be_read_are_not_refused(box):
     configs = ("there.json", '{"mcpServers":{}}', "")
     assert (
         box.run_claude(
-            *ASK, "--mcp-config", *configs, SHIM_VENDOR="demo", SHIM_BIN=box.demo()
+            *ASK, "--mcp-config", *configs, SHIM_VENDOR="demo", SHIM_BIN=box.create_demo_program()
         ).status
         == 0
     )
@@ -399,13 +399,19 @@ def test_servers_that_can_be_read_are_not_refused(box):
     [("qwen/0.24.4-http500", True), ("qwen/0.24.4-noauth", False), (STANDINS["qwen"], False)],
 )
 def test_whose_error_it_is_is_said_to_a_person_where_the_words_do_not_say_it(box, case, told):
-    done = box.run_claude("-p", "hi", SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", case))
+    done = box.run_claude(
+        "-p", "hi", SHIM_VENDOR="qwen", SHIM_BIN=box.create_fixture_printer("q", case)
+    )
     assert ("the error comes from qwen, or from the API that it asks" in done.stderr) is told
 
 
 def test_a_session_of_another_vendor_is_refused(box):
     first = box.run_claude(
-        *ASK, "--session-id", U, SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", STANDINS["qwen"])
+        *ASK,
+        "--session-id",
+        U,
+        SHIM_VENDOR="qwen",
+        SHIM_BIN=box.create_fixture_printer("q", STANDINS["qwen"]),
     )
     assert first.status == 0
     done = run_refused_turn(box, *ASK, "--resume", U, "--shim-vendor", "pi")
@@ -564,7 +570,7 @@ def test_a_session_that_was_forked_has_an_id_of_its_own(box):
 
 
 def test_a_vendor_that_cannot_fork_says_so(box):
-    box.prints("cursor-agent", "cursor/handmade-multiturn-2")
+    box.create_fixture_printer("cursor-agent", "cursor/handmade-multiturn-2")
     box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cursor")
     done = box.run_claude(*ASK, "--resume", U, "--fork-session")
     assert (done.status, done.cause) == (1, "refused")
@@ -627,7 +633,7 @@ def test_an_unknown_session_is_said_at_once_and_starts_nothing(box):
 
 def test_a_session_id_that_is_taken_is_refused(box):
     """F6"""
-    box.prints("cake", STANDINS["cake"])
+    box.create_fixture_printer("cake", STANDINS["cake"])
     box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     done = box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     assert (done.status, done.stdout) == (1, b"")
@@ -635,7 +641,7 @@ def test_a_session_id_that_is_taken_is_refused(box):
 
 
 def test_an_id_that_a_frontend_spells_in_capitals_is_the_same_session(box):
-    box.prints("cake", STANDINS["cake"])
+    box.create_fixture_printer("cake", STANDINS["cake"])
     box.run_claude(*ASK, "--session-id", U.upper(), "--shim-vendor", "cake")
     assert (box.state / "sessions" / f"{U}.json").exists()
 
@@ -645,7 +651,7 @@ def test_an_id_that_a_frontend_spells_in_capitals_is_the_same_session(box):
 
 @pytest.mark.parametrize("vendor", ["pi", "qwen"])
 def test_a_denied_tool_is_never_listed(box, vendor):
-    standin = box.prints("standin", STANDINS[vendor])
+    standin = box.create_fixture_printer("standin", STANDINS[vendor])
     done = box.run_claude(
         *ASK, "--disallowedTools=Bash,Write", SHIM_VENDOR=vendor, SHIM_BIN=standin
     )
@@ -655,7 +661,7 @@ def test_a_denied_tool_is_never_listed(box, vendor):
 
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor"])
 def test_a_vendor_that_cannot_be_kept_from_a_denied_tool_is_refused(box, vendor):
-    standin = box.prints("standin", STANDINS[vendor])
+    standin = box.create_fixture_printer("standin", STANDINS[vendor])
     done = box.run_claude(
         *ASK, "--disallowedTools=Bash,Write", SHIM_VENDOR=vendor, SHIM_BIN=standin
     )
@@ -669,7 +675,9 @@ def test_a_denied_tool_of_the_settings_is_never_listed(box):
     )
     words = (*ASK, "--permission-mode", "bypassPermissions")
     done = box.run_claude(
-        *words, SHIM_VENDOR="cursor", SHIM_BIN=box.prints("standin", STANDINS["cursor"])
+        *words,
+        SHIM_VENDOR="cursor",
+        SHIM_BIN=box.create_fixture_printer("standin", STANDINS["cursor"]),
     )
     assert "Read" in done.init["tools"] and not {"Bash", "Write"} & set(done.init["tools"])
 
@@ -713,7 +721,7 @@ HIDDEN = {
 def test_both_halves_of_a_hidden_call_are_left_out_everywhere(box, vendor, partial):
     """S16c"""
     flags = ["--include-partial-messages"] * partial
-    standin = box.prints("standin", HIDDEN[vendor])
+    standin = box.create_fixture_printer("standin", HIDDEN[vendor])
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": standin}
     shown = box.run_claude(*ASK, *flags, **environment)
     names = {

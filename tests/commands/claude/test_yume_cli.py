@@ -129,7 +129,14 @@ def test_claudes_dialect_has_no_flat_line(box):
 
 @pytest.mark.parametrize("case", ["claude/2.1.327-tool-parallel", "claude/2.1.327-text-partial"])
 def test_a_real_claude_comes_out_flat_too(box, case):
-    done = start(box, "--provider", "claude", "--prompt", "x", child=box.prints("claude", case))
+    done = start(
+        box,
+        "--provider",
+        "claude",
+        "--prompt",
+        "x",
+        child=box.create_fixture_printer("claude", case),
+    )
     assert done.status == 0
     (turn,) = check_flat(done.stdout)
     assert any(line["type"] == "text" for line in turn)
@@ -218,7 +225,7 @@ def test_a_history_file_is_not_read_and_that_is_said(box):
 
 def test_another_agents_session_is_taken_over_only_with_a_history_file(box):
     start(box, "--session-id", U, "--prompt", "one", child=_session(box))
-    child = box.prints("pi", "pi/1.5.2-plain")
+    child = box.create_fixture_printer("pi", "pi/1.5.2-plain")
     words = ("--provider", "pi", "--session-id", U, "--prompt", "x")
     refused = start(box, *words, child=child)
     assert (refused.status, refused.cause) == (1, "refused")
@@ -540,7 +547,7 @@ def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
 
 def test_a_mode_that_a_vendor_cannot_honour_refuses_the_turns_that_follow(box):
     box.write_settings('[vendors.pi]\ndriver = "one-way"\n')
-    child = box.prints("pi", "pi/1.5.2-plain")
+    child = box.create_fixture_printer("pi", "pi/1.5.2-plain")
     with start_with_open_stdin(box, child, vendor="pi") as running:
         running.send_lines({"type": "set_permission_mode", "mode": "interactive"}, user("x"))
         done = running.end_input()

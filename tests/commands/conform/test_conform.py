@@ -853,7 +853,7 @@ def names_of(chain):
 def test_ours_passes_every_rule(local_box, fork_patch, valid_observations, monkeypatch, group):
     chains, pace = GROUPS[group]
     monkeypatch.setattr(conform, "SCENARIOS", chains)
-    monkeypatch.setenv("SHIM_BIN", local_box.demo(pace))
+    monkeypatch.setenv("SHIM_BIN", local_box.create_demo_program(pace))
     assert (
         check_ours(monkeypatch, "demo", "")
         <= unseen_of(valid_observations, chains) | UNSEEN_IN_DEMO
@@ -873,7 +873,7 @@ def test_ours_passes_every_rule_where_each_conversation_lives_in_a_host(
     local_box, fork_patch, monkeypatch
 ):
     monkeypatch.setenv("SHIM_BRIDGE", "1")
-    monkeypatch.setenv("SHIM_BIN", local_box.demo(0.4))
+    monkeypatch.setenv("SHIM_BIN", local_box.create_demo_program(0.4))
     try:
         assert check_ours(monkeypatch, "demo", "") == UNSEEN_IN_DEMO
         assert registry.list_sessions(os.environ), "they lived in hosts"

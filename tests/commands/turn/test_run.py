@@ -360,7 +360,8 @@ def test_the_demo_ends_with_what_was_seen_and_what_to_type_next(box, agents):
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
     done = box.run_shim(
-        "demo", environment=box.build_environment(PATH=str(box.bin), SHIM_BIN=box.demo())
+        "demo",
+        environment=box.build_environment(PATH=str(box.bin), SHIM_BIN=box.create_demo_program()),
     )
     text = " ".join(done.stdout.decode().split())
     assert done.status == 0 and "You saw a turn of the bundled demo vendor." in text

@@ -51,7 +51,7 @@ def test_each_session_stands_with_the_line_that_goes_on_with_it(shim, sessions_b
 
 
 def test_the_line_goes_on_with_the_session(box):
-    hasty = box.build_environment(SHIM_BIN=box.demo())
+    hasty = box.build_environment(SHIM_BIN=box.create_demo_program())
     first = box.run_shim("run", "-v", "demo", "hi", environment=hasty)
     assert first.status == 0
     (session,) = json.loads(box.run_shim("sessions", "--json").stdout)

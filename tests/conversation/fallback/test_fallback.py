@@ -630,7 +630,7 @@ def test_a_model_of_another_vendor_is_refused_to_a_conversation(several):
 def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, talks):
     """Its lines do not pass as they are: another vendor may have to say them."""
     several.settings("claude", "bee")
-    several.box.prints("claude", "claude/2.1.327-api-err429")
+    several.box.create_fixture_printer("claude", "claude/2.1.327-api-err429")
     several.answers("bee")
     done = converse(several, user("one")) if talks else several.box.run_claude(*ASK)
     assert (done.status, vendors(done), list_attempts(done.init)) == (
