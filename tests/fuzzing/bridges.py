@@ -38,7 +38,7 @@ if __name__ == "__main__":
     ):
         sys.path.insert(1, str(folder))
 
-from bridging import Frame, MemoryLog, Play, user
+from bridging import Frame, MemoryLog, Play, build_user_message
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -137,7 +137,7 @@ class SlowLog(Play):
         """Answer so many reads."""
         for _ in range(min(count, len(self.reads))):
             super()._run_command(self.reads.popleft())
-        self.do()
+        self.run_commands()
 
 
 class Bridge(RuleBasedStateMachine):
@@ -251,7 +251,7 @@ class Bridge(RuleBasedStateMachine):
         else:
             return False
         said = {"subtype": "success", "request_id": line["request_id"], "response": body}
-        self.play.said({"type": "control_response", "response": said})
+        self.play.feed_stdout({"type": "control_response", "response": said})
         return True
 
     def _check_no_input(self) -> None:
@@ -292,7 +292,9 @@ class Bridge(RuleBasedStateMachine):
             "role": "drive" if drives else "watch",
             "after": after,
         }
-        self.play.say(peer.number, "hello", **keys, partial=partial, replay=history, knows=["ask"])
+        self.play.send_frame(
+            peer.number, "hello", **keys, partial=partial, replay=history, knows=["ask"]
+        )
         self.peers[peer.number] = peer
         if drives and self.driver is None:
             self._set_controller(peer)
@@ -310,7 +312,7 @@ class Bridge(RuleBasedStateMachine):
         del self.peers[peer.number]
         self.former_cursors.append((peer.generation, peer.cursor))
         self.play.hub.remove_client(peer.number)
-        self.play.do()
+        self.play.run_commands()
         if self.driver is peer:
             self._set_controller(None)
         if peer.number in self.judges:
@@ -393,7 +395,7 @@ class Bridge(RuleBasedStateMachine):
             made.append(
                 {"type": "system", "subtype": "status", "said": self.line_count, "text": "x" * size}
             )
-        self.play.said(*made) if together else [self.play.said(one) for one in made]
+        self.play.feed_stdout(*made) if together else [self.play.feed_stdout(one) for one in made]
 
     @rule(parts=st.integers(1, 4), size=st.sampled_from([5, 300]))
     def add_block_parts(self, parts: int, size: int) -> None:
@@ -412,7 +414,7 @@ class Bridge(RuleBasedStateMachine):
     def end_block(self, whole: bool) -> None:
         """The whole line of a block, then its last partial one."""
         if whole:
-            self.play.said(
+            self.play.feed_stdout(
                 {"type": "assistant", "parent_tool_use_id": None, "message": {"content": []}}
             )
         self._emit_event("content_block_stop")
@@ -420,7 +422,7 @@ class Bridge(RuleBasedStateMachine):
         self.part = None
 
     def _emit_event(self, kind: str, **keys: object) -> None:
-        self.play.said(
+        self.play.feed_stdout(
             {"type": "stream_event", "event": {"type": kind, **keys}, "parent_tool_use_id": None}
         )
 
@@ -432,14 +434,14 @@ class Bridge(RuleBasedStateMachine):
         )
         if identity in self.resolved or identity in self.open:
             return
-        self.play.question(identity, text="x" * size)
+        self.play.ask_permission(identity, text="x" * size)
         if len(self.open) < SMALL[questions, "OPEN"]:
             self.open[identity] = None
             self.since[identity] = self.play.seconds
             self._deny_unheard()
             self._check_no_input()
         else:
-            (response,) = self.play.responses()
+            (response,) = self.play.take_responses()
             require(
                 response["response"]["behavior"] == "deny", "one question too many was not denied"
             )
@@ -457,7 +459,7 @@ class Bridge(RuleBasedStateMachine):
             "callback_id": f"{number}/h",
             "input": {"hook_event_name": "PreToolUse"},
         }
-        self.play.said({"type": "control_request", "request_id": call, "request": request})
+        self.play.feed_stdout({"type": "control_request", "request_id": call, "request": request})
         if judge is not None:
             self.calls[call] = judge
             self._check_no_input()
@@ -470,7 +472,7 @@ class Bridge(RuleBasedStateMachine):
         """The conversation wants no answer any more."""
         question = list(self.open)[place % len(self.open)]
         self._resolve_prompt(question, None, "cancelled")
-        self.play.said({"type": "control_cancel_request", "request_id": question})
+        self.play.feed_stdout({"type": "control_cancel_request", "request_id": question})
         self._check_no_input()
 
     @rule(failed=st.booleans())
@@ -479,10 +481,10 @@ class Bridge(RuleBasedStateMachine):
         for question in list(self.open):
             self._resolve_prompt(question, None, "ended")
         for message in self.accepted_messages:
-            self.play.said({**message, "isReplay": True})
+            self.play.feed_stdout({**message, "isReplay": True})
         self.accepted_messages = []
         self.part = None
-        self.play.said(
+        self.play.feed_stdout(
             {"type": "result", "subtype": "success", "is_error": failed, "result": "done"}
         )
         self.forbade.clear()
@@ -501,7 +503,7 @@ class Bridge(RuleBasedStateMachine):
         for question in late:
             self._resolve_prompt(question, None, "timeout")
         self.play.hub.tick()
-        self.play.do()
+        self.play.run_commands()
         denied = [line["response"] for line in self._take_input()]
         require([one["request_id"] for one in denied] == late, "denied", denied, "late", late)
 
@@ -523,7 +525,7 @@ class Bridge(RuleBasedStateMachine):
             keys = {} if identity is None else {"id": identity}
             known = identity in self.messages
             may = peer.drives and self.driver in (None, peer)
-            self.play.say(peer.number, "message", message=user(), **keys)
+            self.play.send_frame(peer.number, "message", message=build_user_message(), **keys)
             if may and not known:
                 self._set_controller(peer)
             told = self._take_input()
@@ -531,7 +533,7 @@ class Bridge(RuleBasedStateMachine):
                 require(not told, "told", told)
                 continue
             (line,) = told
-            require(line["type"] == "user" and line["message"] == user(), line)
+            require(line["type"] == "user" and line["message"] == build_user_message(), line)
             if identity is not None:
                 self.messages.append(identity)
                 require(len(identity) <= SHORT or line["uuid"] == identity, "another uuid", line)
@@ -551,7 +553,7 @@ class Bridge(RuleBasedStateMachine):
             wanted = 1
         else:
             wanted = 0
-        self.play.say(peer.number, "answer", question=question, decision={"behavior": how})
+        self.play.send_frame(peer.number, "answer", question=question, decision={"behavior": how})
         told = self._take_input()
         require(len(told) == wanted, "answers", told)
         for line in told:
@@ -566,7 +568,7 @@ class Bridge(RuleBasedStateMachine):
         if peer.drives:
             for question in list(self.open):
                 self._resolve_prompt(question, find_peer_name(self, peer), "interrupt")
-        self.play.say(peer.number, "interrupt")
+        self.play.send_frame(peer.number, "interrupt")
         told = self._take_input()
         require(len(told) == peer.drives, "interrupts", told)
 
@@ -582,7 +584,7 @@ class Bridge(RuleBasedStateMachine):
             self._set_controller(peer)
         elif kind == "release" and self.driver is peer:
             self._set_controller(None)
-        self.play.say(peer.number, kind)
+        self.play.send_frame(peer.number, kind)
         self._check_no_input()
 
     @precondition(lambda self: self.peers)
@@ -595,7 +597,7 @@ class Bridge(RuleBasedStateMachine):
                 self.play.hub.on_client_frame(peer.number, raw)
         may = kind != "odd" and peer.drives and self.driver in (None, peer)
         ends = len(self.play.ended_by)
-        self.play.say(peer.number, kind, model="m", mode="acceptEdits")
+        self.play.send_frame(peer.number, kind, model="m", mode="acceptEdits")
         told = len(self._take_input()) + len(self.play.ended_by) - ends
         if kind == "mode":
             require(not told, "modes", told)
@@ -619,7 +621,7 @@ class Bridge(RuleBasedStateMachine):
         self.line_count += 1
         brought = {"hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}} if hooks else {}
         request = {"subtype": "initialize", **brought}
-        self.play.say(peer.number, "request", id=f"i{self.line_count}", request=request)
+        self.play.send_frame(peer.number, "request", id=f"i{self.line_count}", request=request)
         may = peer.drives and self.driver in (None, peer)
         told = self._take_input()
         require(len(told) == may, "asked by who may not")
@@ -659,7 +661,7 @@ class Bridge(RuleBasedStateMachine):
     def send_restriction(self, place: int, mode: str) -> None:
         """Somebody forbids a wider mode, or a tool of its own."""
         peer = self._pick_peer(place)
-        self.play.say(
+        self.play.send_frame(
             peer.number, "narrow", **({"mode": mode} if mode else {"deny": [f"T{peer.number}"]})
         )
         if peer.drives:
@@ -677,7 +679,7 @@ class Bridge(RuleBasedStateMachine):
         peer, call = self._pick_peer(place), list(self.calls)[which % len(self.calls)]
         may = self.calls[call] is peer
         for _ in range(2):
-            self.play.say(
+            self.play.send_frame(
                 peer.number,
                 "reply",
                 id=call,
@@ -712,7 +714,7 @@ class Bridge(RuleBasedStateMachine):
             for question in list(self.open):
                 self._resolve_prompt(question, None, "ended")
             self.play.hub.close("idle")
-            self.play.do()
+            self.play.run_commands()
             for peer in self.peers.values():
                 self._read_frames(peer, 1_000_000)
         for peer in self.peers.values():
@@ -730,7 +732,7 @@ class Bridge(RuleBasedStateMachine):
             require(not data or data.endswith(b"\n"), "a part of a frame")
             for raw in data.splitlines():
                 self._check_frame(peer, json.loads(raw))
-            self.play.do()
+            self.play.run_commands()
 
     def _check_frame(self, peer: Peer, frame: Frame) -> None:
         kind = frame["kind"]
@@ -879,7 +881,7 @@ class Bridge(RuleBasedStateMachine):
             name,
         )
         require(
-            (self.play.facts or {"status": "idle"})["status"] != "waiting" or self.open,
+            (self.play.status_fields or {"status": "idle"})["status"] != "waiting" or self.open,
             "waits for nothing",
         )
 

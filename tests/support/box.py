@@ -88,7 +88,7 @@ def run_shim(
     words: Sequence[str],
     *,
     stdin: bytes = b"",
-    patience: float = PATIENCE,
+    timeout_s: float = PATIENCE,
     reuse: bool = True,
     **options: Any,
 ) -> "Done":
@@ -98,7 +98,7 @@ def run_shim(
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with start_shim(words, reuse=reuse, **(pipes | options)) as process:
         try:
-            stdout, stderr = process.communicate(stdin, timeout=patience)
+            stdout, stderr = process.communicate(stdin, timeout=timeout_s)
         finally:
             process.kill()
     return Done(process.returncode, stdout or b"", (stderr or b"").decode())
@@ -446,10 +446,10 @@ class Box:
         environment = self.build_environment() if environment is None else environment
         return run_shim(arguments, stdin=stdin, env=environment, cwd=self.cwd)
 
-    def run_claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
+    def run_claude(self, *args: str, stdin: bytes = b"", **environment: str | None) -> Done:
         """`shim claude ARGUMENTS`, to its end."""
         return self.run_shim(
-            "claude", *arguments, environment=self.build_environment(**environment), stdin=stdin
+            "claude", *args, environment=self.build_environment(**environment), stdin=stdin
         )
 
     def start_conversation(
@@ -470,7 +470,7 @@ class Box:
         )
 
     @contextmanager
-    def start_claude(self, *arguments: str, **options: Any) -> Iterator[Running]:
+    def start_claude(self, *args: str, **options: Any) -> Iterator[Running]:
         """`shim claude ARGUMENTS` while it runs; options of Popen, `environment`, and another
         `door` than claude.
 
@@ -480,7 +480,7 @@ class Box:
         door = options.pop("door", "claude")
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         options = {"cwd": self.cwd, "start_new_session": True, "reuse": True} | pipes | options
-        process = start_shim([door, *arguments], env=environment, **options)
+        process = start_shim([door, *args], env=environment, **options)
         try:
             yield Running(process)
         finally:

@@ -61,26 +61,26 @@ class Play:
     """
 
     def __init__(
-        self, log: MemoryLog | None = None, known: Iterable[str] = (), **facts: Any
+        self, log: MemoryLog | None = None, taken_ids: Iterable[str] = (), **facts: Any
     ) -> None:
         self.log = log or MemoryLog()
         self.seconds = 0.0
         self.stdin: list[Frame] = []
-        self.facts: Frame = {}
+        self.status_fields: Frame = {}
         self.ended_by: list[str] = []
         self.dropped: dict[int, str] = {}
-        self._mint = (f"{number:08x}-0000-4000-8000-000000000000" for number in count(1))
+        self._ids = (f"{number:08x}-0000-4000-8000-000000000000" for number in count(1))
         self.hub = Hub(
             HubSession(SESSION, **facts),
             generation=self.log.generation,
             number=self.log.last,
-            create_id=lambda: next(self._mint),
+            create_id=lambda: next(self._ids),
             now_ms=lambda: int(self.seconds * 1000),
             clock=lambda: self.seconds,
-            taken_ids=known,
+            taken_ids=taken_ids,
         )
 
-    def do(self) -> None:
+    def run_commands(self) -> None:
         """Carry out the commands, and those that come of them."""
         while commands := self.hub.take_commands():
             for command in commands:
@@ -101,11 +101,11 @@ class Play:
         elif isinstance(command, DropClient):
             self.dropped[command.client_number] = command.reason
         elif isinstance(command, UpdateMetadata):
-            self.facts = dict(command.metadata)
+            self.status_fields = dict(command.metadata)
         elif isinstance(command, EndSession):
             self.ended_by.append(command.client_name)
 
-    def join(self, number: int, role: str = "drive", /, **keys: Any) -> list[Frame]:
+    def join_client(self, number: int, role: str = "drive", /, **keys: Any) -> list[Frame]:
         """A client connects and says hello; what it reads then."""
         self.hub.add_client(number)
         said = {
@@ -115,46 +115,46 @@ class Play:
             "knows": list(OPTIONAL_KINDS),
             **keys,
         }
-        self.say(number, "hello", **said)
-        return self.read(number)
+        self.send_frame(number, "hello", **said)
+        return self.read_frames(number)
 
-    def say(self, client: int, kind: str, /, **keys: Any) -> None:
+    def send_frame(self, client: int, kind: str, /, **keys: Any) -> None:
         """A client says a frame."""
         self.hub.on_client_frame(client, json.dumps({"kind": kind, **keys}).encode())
-        self.do()
+        self.run_commands()
 
-    def asks(self, client: int, kind: str, /, **keys: Any) -> list[Frame]:
+    def exchange_frames(self, client: int, kind: str, /, **keys: Any) -> list[Frame]:
         """A client says a frame; what it reads then."""
-        self.say(client, kind, **keys)
-        return self.read(client)
+        self.send_frame(client, kind, **keys)
+        return self.read_frames(client)
 
-    def read(self, client: int) -> list[Frame]:
+    def read_frames(self, client: int) -> list[Frame]:
         """All that waits for a client."""
         data = b""
-        self.do()
+        self.run_commands()
         while client in self.hub.list_ready_clients():
             data += self.hub.take_outgoing(client)
-            self.do()
+            self.run_commands()
         return [json.loads(line) for line in data.splitlines()]
 
-    def said(self, *lines: Frame) -> None:
+    def feed_stdout(self, *lines: Frame) -> None:
         """The conversation says lines."""
         self.hub.feed_stdout(
             b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
         )
-        self.do()
+        self.run_commands()
 
-    def turn(self, text: str = "done", **result: Any) -> None:
+    def finish_turn(self, text: str = "done", **result: Any) -> None:
         """The conversation answers all that waits, and says it back before."""
         for line in self.stdin:
             if line["type"] == "user":
-                self.said({**line, "isReplay": True})
+                self.feed_stdout({**line, "isReplay": True})
         self.stdin = [line for line in self.stdin if line["type"] != "user"]
-        self.said(
+        self.feed_stdout(
             {"type": "result", "subtype": "success", "is_error": False, "result": text, **result}
         )
 
-    def question(self, identity: str, tool: str = "Write", **arguments: Any) -> None:
+    def ask_permission(self, identity: str, tool: str = "Write", **arguments: Any) -> None:
         """The conversation asks whether a call may run."""
         request = {
             "subtype": "can_use_tool",
@@ -162,26 +162,26 @@ class Play:
             "input": arguments,
             "tool_use_id": f"call-{identity}",
         }
-        self.said({"type": "control_request", "request_id": identity, "request": request})
+        self.feed_stdout({"type": "control_request", "request_id": identity, "request": request})
 
-    def responses(self) -> list[Frame]:
+    def take_responses(self) -> list[Frame]:
         """The bodies of the answers that the conversation was given, taken."""
         found = [line["response"] for line in self.stdin if line["type"] == "control_response"]
         self.stdin = [line for line in self.stdin if line["type"] != "control_response"]
         return found
 
-    def requests(self) -> list[Frame]:
+    def take_requests(self) -> list[Frame]:
         """The control requests that were put to the conversation, taken."""
         found = [line for line in self.stdin if line["type"] == "control_request"]
         self.stdin = [line for line in self.stdin if line["type"] != "control_request"]
         return found
 
-    def answer(self, body: Frame | None = None, **response: Any) -> None:
+    def answer_request(self, body: Frame | None = None, **response: Any) -> None:
         """The conversation answers the oldest request."""
         (first, *_) = [line for line in self.stdin if line["type"] == "control_request"]
         self.stdin.remove(first)
         said = {"subtype": "success", "request_id": first["request_id"], **response}
-        self.said(
+        self.feed_stdout(
             {
                 "type": "control_response",
                 "response": said if body is None else {**said, "response": body},
@@ -189,11 +189,11 @@ class Play:
         )
 
 
-def kinds(frames: Sequence[Frame]) -> list[str]:
+def list_kinds(frames: Sequence[Frame]) -> list[str]:
     return [frame["kind"] for frame in frames]
 
 
-def of_kind(frames: Sequence[Frame], kind: str) -> list[Frame]:
+def select_frames(frames: Sequence[Frame], kind: str) -> list[Frame]:
     """The frames of a kind, without it."""
     return [
         {key: item for key, item in frame.items() if key != "kind"}
@@ -202,12 +202,12 @@ def of_kind(frames: Sequence[Frame], kind: str) -> list[Frame]:
     ]
 
 
-def numbers(frames: Sequence[Frame]) -> list[int]:
+def list_line_numbers(frames: Sequence[Frame]) -> list[int]:
     """The numbers of the whole lines."""
     return [frame["number"] for frame in frames if frame["kind"] == "line" and "number" in frame]
 
 
-def user(text: str = "hi") -> Frame:
+def build_user_message(text: str = "hi") -> Frame:
     return {"role": "user", "content": text}
 
 

@@ -406,15 +406,13 @@ class MemoryBox(Box):
         self._count += 1
         return MemoryLifeline(f"lifeline{self._count}", self)
 
-    def run_claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
-        with self.start_claude(
-            *arguments, stdin=subprocess.PIPE, environment=environment
-        ) as running:
+    def run_claude(self, *args: str, stdin: bytes = b"", **environment: str | None) -> Done:
+        with self.start_claude(*args, stdin=subprocess.PIPE, environment=environment) as running:
             running.write(stdin)
             return running.end_input()
 
     @contextmanager
-    def start_claude(self, *arguments: str, **options: Any) -> Iterator[Any]:
+    def start_claude(self, *args: str, **options: Any) -> Iterator[Any]:
         """Run `claude ARGUMENTS`. The options are `environment`, and PIPE for `stdin` and `stdout`.
 
         Without PIPE its stdin is empty, and its stdout accepts any amount of output.
@@ -429,7 +427,7 @@ class MemoryBox(Box):
         self.current = running = MemoryRunning(lockstep, signals, stdin[1], stdout[1], stderr)
 
         def work() -> None:
-            running.exit_status = dropin.main(list(arguments), {})
+            running.exit_status = dropin.main(list(args), {})
 
         lockstep.start(work)
         self.is_running = True

@@ -464,7 +464,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
         environment = place.build_environment(
             SHIM_VENDOR="demo", SHIM_BIN=place.create_fake(*steps)
         )
-        return run_shim(["claude", *ASK], env=environment, cwd=place.cwd, patience=60)
+        return run_shim(["claude", *ASK], env=environment, cwd=place.cwd, timeout_s=60)
 
     with ThreadPoolExecutor(min(4, (os.cpu_count() or 1) + 1)) as pool:
         return list(pool.map(turn, range(len(PROCESSES))))

@@ -1,6 +1,6 @@
 """Rules of a client: they hold in the session while it is here."""
 
-from bridging import Play, of_kind, user
+from bridging import Play, build_user_message, select_frames
 from sweeps import each
 
 from shim.core.bridge.obedience import REFUSED_SUBTYPES
@@ -14,41 +14,41 @@ NONE = {"subtype": "apply_flag_settings", "settings": {"permissions": {"deny": [
 
 def test_the_rules_of_a_client_that_has_gone_are_taken_back():
     play = Play()
-    play.join(1)
-    play.join(2)
-    play.say(1, "request", id="r", request=RULES)
+    play.join_client(1)
+    play.join_client(2)
+    play.send_frame(1, "request", id="r", request=RULES)
     play.hub.remove_client(2)
-    play.do()
-    assert [line["request"] for line in play.requests()] == [RULES]
+    play.run_commands()
+    assert [line["request"] for line in play.take_requests()] == [RULES]
     play.hub.remove_client(1)
-    play.do()
-    assert [line["request"] for line in play.requests()] == [NONE]
+    play.run_commands()
+    assert [line["request"] for line in play.take_requests()] == [NONE]
 
 
 def test_a_client_without_rules_takes_none_back():
     play = Play()
-    play.join(1)
-    play.say(1, "request", id="r", request=NONE)
-    play.requests()
+    play.join_client(1)
+    play.send_frame(1, "request", id="r", request=NONE)
+    play.take_requests()
     play.hub.remove_client(1)
-    play.do()
-    assert play.requests() == []
+    play.run_commands()
+    assert play.take_requests() == []
 
 
 def test_a_turn_ends_under_the_rules_that_it_began_under():
     play = Play()
-    play.join(1)
-    play.say(1, "request", id="r", request=RULES)
-    play.say(1, "message", message=user())
-    play.requests()
+    play.join_client(1)
+    play.send_frame(1, "request", id="r", request=RULES)
+    play.send_frame(1, "message", message=build_user_message())
+    play.take_requests()
     play.hub.remove_client(1)
-    play.do()
-    assert play.requests() == []
+    play.run_commands()
+    assert play.take_requests() == []
     (message,) = play.stdin
-    play.said({"type": "system", "subtype": "init"}, {**message, "isReplay": True})
-    assert play.requests() == []
-    play.turn()
-    assert [line["request"] for line in play.requests()] == [NONE]
+    play.feed_stdout({"type": "system", "subtype": "init"}, {**message, "isReplay": True})
+    assert play.take_requests() == []
+    play.finish_turn()
+    assert [line["request"] for line in play.take_requests()] == [NONE]
 
 
 def rules(*deny, ask=()):
@@ -64,32 +64,32 @@ def mode(name):
 
 def accept_requests(play):
     """The requests that the conversation was told, each of which it obeys."""
-    found = play.requests()
+    found = play.take_requests()
     for line in found:
         body = {"mode": line["request"]["mode"]} if "mode" in line["request"] else {}
         said = {"subtype": "success", "request_id": line["request_id"], "response": body}
-        play.said({"type": "control_response", "response": said})
+        play.feed_stdout({"type": "control_response", "response": said})
     return [line["request"] for line in found]
 
 
 def leaves(play, client):
     play.hub.remove_client(client)
-    play.do()
+    play.run_commands()
     return accept_requests(play)
 
 
 def two(mode="default"):
     play = Play(mode=mode)
-    play.join(1)
-    play.join(2)
+    play.join_client(1)
+    play.join_client(2)
     return play
 
 
 def test_the_rules_of_one_who_goes_take_none_from_another():
     play = two()
-    play.say(1, "narrow", id="r", deny=["Bash"])
-    play.say(2, "take")
-    play.say(2, "request", id="r", request=rules("Write", ask=["Read"]))
+    play.send_frame(1, "narrow", id="r", deny=["Bash"])
+    play.send_frame(2, "take")
+    play.send_frame(2, "request", id="r", request=rules("Write", ask=["Read"]))
     assert accept_requests(play) == [rules("Bash"), rules("Bash", "Write", ask=["Read"])]
     assert leaves(play, 2) == [rules("Bash")]
     assert leaves(play, 1) == [rules()]
@@ -97,8 +97,8 @@ def test_the_rules_of_one_who_goes_take_none_from_another():
 
 def test_the_narrowest_mode_of_those_who_are_here_holds():
     play = two("acceptEdits")
-    play.say(1, "narrow", id="m", mode="default")
-    play.say(2, "narrow", id="m", mode="plan")
+    play.send_frame(1, "narrow", id="m", mode="default")
+    play.send_frame(2, "narrow", id="m", mode="plan")
     assert accept_requests(play) == [mode("default"), mode("plan")]
     assert leaves(play, 1) == []
     assert leaves(play, 2) == [mode("acceptEdits")]
@@ -106,104 +106,106 @@ def test_the_narrowest_mode_of_those_who_are_here_holds():
 
 def test_a_mode_that_is_chosen_is_no_wider_than_what_another_allows():
     play = two("acceptEdits")
-    play.say(2, "narrow", id="m", mode="default")
-    play.say(1, "mode", id="m", mode="acceptEdits")
-    play.say(1, "request", id="r", request=mode("acceptEdits"))
+    play.send_frame(2, "narrow", id="m", mode="default")
+    play.send_frame(1, "mode", id="m", mode="acceptEdits")
+    play.send_frame(1, "request", id="r", request=mode("acceptEdits"))
     assert accept_requests(play) == [mode("default")] * 3
-    play.say(2, "take")
-    play.say(2, "mode", id="own", mode="acceptEdits")
+    play.send_frame(2, "take")
+    play.send_frame(2, "mode", id="own", mode="acceptEdits")
     assert accept_requests(play) == [mode("acceptEdits")]
 
 
 def test_a_message_that_waits_is_answered_in_the_mode_that_its_client_was_promised():
     play = two("acceptEdits")
-    play.say(2, "take")
-    play.say(2, "message", message=user())
+    play.send_frame(2, "take")
+    play.send_frame(2, "message", message=build_user_message())
     (first,) = play.stdin
-    play.said({**first, "isReplay": True})
+    play.feed_stdout({**first, "isReplay": True})
     play.stdin.clear()
-    play.say(1, "narrow", id="m", mode="plan")
-    play.say(1, "take")
-    play.say(1, "message", message=user())
+    play.send_frame(1, "narrow", id="m", mode="plan")
+    play.send_frame(1, "take")
+    play.send_frame(1, "message", message=build_user_message())
     assert accept_requests(play) == [mode("plan")]
     assert leaves(play, 1) == []
-    play.said({"type": "result", "subtype": "success", "is_error": False, "result": "first"})
+    play.feed_stdout({"type": "result", "subtype": "success", "is_error": False, "result": "first"})
     assert accept_requests(play) == []
-    play.turn()
+    play.finish_turn()
     assert accept_requests(play) == [mode("acceptEdits")]
 
 
 def test_an_agent_that_widens_its_mode_by_itself_is_put_back():
     play = two()
-    play.say(2, "narrow", id="m", mode="plan")
+    play.send_frame(2, "narrow", id="m", mode="plan")
     accept_requests(play)
-    play.said({"type": "system", "subtype": "status", "permissionMode": "acceptEdits"})
+    play.feed_stdout({"type": "system", "subtype": "status", "permissionMode": "acceptEdits"})
     assert accept_requests(play) == [mode("plan")]
 
 
 def test_who_allows_the_plan_lets_its_own_ceiling_go():
     play = two()
-    play.say(1, "narrow", id="m", mode="plan")
+    play.send_frame(1, "narrow", id="m", mode="plan")
     accept_requests(play)
-    play.question("q", "ExitPlanMode")
-    play.say(1, "answer", question="q", decision={"behavior": "allow"})
-    play.said({"type": "system", "subtype": "status", "permissionMode": "default"})
+    play.ask_permission("q", "ExitPlanMode")
+    play.send_frame(1, "answer", question="q", decision={"behavior": "allow"})
+    play.feed_stdout({"type": "system", "subtype": "status", "permissionMode": "default"})
     assert accept_requests(play) == []
 
 
 def test_an_answer_chooses_no_wider_mode_than_another_allows():
     play = two()
-    play.say(2, "narrow", id="m", mode="plan")
+    play.send_frame(2, "narrow", id="m", mode="plan")
     accept_requests(play)
-    play.question("q")
-    play.read(1)
+    play.ask_permission("q")
+    play.read_frames(1)
     wider = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
-    play.say(
+    play.send_frame(
         1, "answer", question="q", decision={"behavior": "allow", "updatedPermissions": [wider]}
     )
-    assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"]
-    assert play.responses() == []
+    assert [said["reason"] for said in select_frames(play.read_frames(1), "refused")] == ["wider"]
+    assert play.take_responses() == []
 
 
 def test_what_the_conversation_refuses_to_keep_is_refused_and_takes_nothing_from_another():
     play = two()
-    play.say(1, "narrow", id="r", deny=["Bash"])
+    play.send_frame(1, "narrow", id="r", deny=["Bash"])
     accept_requests(play)
-    play.read(2)
-    play.say(2, "narrow", id="r", deny=["Odd"])
-    play.answer(subtype="error", error="this vendor keeps no such rule")
-    (refused,) = of_kind(play.read(2), "refused")
+    play.read_frames(2)
+    play.send_frame(2, "narrow", id="r", deny=["Odd"])
+    play.answer_request(subtype="error", error="this vendor keeps no such rule")
+    (refused,) = select_frames(play.read_frames(2), "refused")
     assert refused["id"] == "r" and refused["reason"] == "failed"
     assert rules("Bash") in accept_requests(play)
 
 
 def refuse_request(play, error="this vendor keeps no such rule"):
     """The conversation refuses the oldest request."""
-    play.answer(subtype="error", error=error)
+    play.answer_request(subtype="error", error=error)
 
 
 def test_what_another_client_was_refused_is_promised_to_nobody():
     play = two("acceptEdits")
     for said in ({"deny": ["Odd"]}, {"mode": "plan"}):
-        play.say(1, "narrow", id=f"r{said}", **said)
-        play.say(2, "narrow", id=f"r{said}", **said)
-        play.read(1), play.read(2)
+        play.send_frame(1, "narrow", id=f"r{said}", **said)
+        play.send_frame(2, "narrow", id=f"r{said}", **said)
+        play.read_frames(1), play.read_frames(2)
         refuse_request(play)
         refuse_request(play)
-        assert [said["reason"] for said in of_kind(play.read(2), "refused")] == ["failed"], said
+        assert [said["reason"] for said in select_frames(play.read_frames(2), "refused")] == [
+            "failed"
+        ], said
         accept_requests(play)
     assert leaves(play, 2) == leaves(play, 1) == []
 
 
 def test_a_refused_change_takes_back_nothing_that_was_said_behind_it():
     play = two("acceptEdits")
-    play.say(1, "request", id="odd", request=rules("Odd"))
-    play.say(1, "request", id="good", request=rules("Bash"))
+    play.send_frame(1, "request", id="odd", request=rules("Odd"))
+    play.send_frame(1, "request", id="good", request=rules("Bash"))
     refuse_request(play)
     assert accept_requests(play)[-1] == rules("Bash")
-    play.say(1, "mode", id="m", mode="auto")
-    play.say(2, "take")
-    play.say(2, "mode", id="m", mode="plan")
+    play.send_frame(1, "mode", id="m", mode="auto")
+    play.send_frame(2, "take")
+    play.send_frame(2, "mode", id="m", mode="plan")
     refuse_request(play)
     assert accept_requests(play)[-1] == mode("plan")
 
@@ -211,25 +213,25 @@ def test_a_refused_change_takes_back_nothing_that_was_said_behind_it():
 def test_of_two_modes_that_are_both_refused_none_is_chosen():
     play = two("plan")
     for name in ("acceptEdits", "auto"):
-        play.say(1, "mode", id=name, mode=name)
+        play.send_frame(1, "mode", id=name, mode=name)
     for _ in range(2):
         refuse_request(play)
     accept_requests(play)
-    play.say(2, "narrow", id="n", mode="default")
+    play.send_frame(2, "narrow", id="n", mode="default")
     assert set(map(str, accept_requests(play))) <= {str(mode("plan"))}
-    assert of_kind(play.join(3), "welcome")[0]["chosen"] == "plan"
+    assert select_frames(play.join_client(3), "welcome")[0]["chosen"] == "plan"
 
 
 def test_a_mode_that_was_refused_once_and_is_the_agents_own_choice_now_stays_when_another_one_is_refused():
     play = two("plan")
     for name in ("acceptEdits", "auto"):
-        play.say(1, "mode", id=name, mode=name)
+        play.send_frame(1, "mode", id=name, mode=name)
     refuse_request(play)
     accept_requests(play)
-    play.said({"type": "system", "subtype": "status", "permissionMode": "acceptEdits"})
-    play.say(1, "mode", id="c", mode="dontAsk")
+    play.feed_stdout({"type": "system", "subtype": "status", "permissionMode": "acceptEdits"})
+    play.send_frame(1, "mode", id="c", mode="dontAsk")
     refuse_request(play)
-    assert of_kind(play.join(3), "welcome")[0]["chosen"] == "acceptEdits"
+    assert select_frames(play.join_client(3), "welcome")[0]["chosen"] == "acceptEdits"
 
 
 def test_settings_that_could_widen_are_not_passed_on():
@@ -240,79 +242,85 @@ def test_settings_that_could_widen_are_not_passed_on():
         {"permissions": "all"},
         {"hooks": {"PreToolUse": []}, "env": {"A": "b"}},
     ):
-        play.read(1)
-        play.say(
+        play.read_frames(1)
+        play.send_frame(
             1, "request", id="s", request={"subtype": "apply_flag_settings", "settings": settings}
         )
-        assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"], settings
-    assert play.requests() == []
-    play.say(
+        assert [said["reason"] for said in select_frames(play.read_frames(1), "refused")] == [
+            "wider"
+        ], settings
+    assert play.take_requests() == []
+    play.send_frame(
         1,
         "request",
         id="e",
         request={"subtype": "apply_flag_settings", "settings": {"effortLevel": "low"}},
     )
-    (line,) = play.requests()
+    (line,) = play.take_requests()
     assert line["request"]["settings"]["effortLevel"] == "low"
 
 
 @each("subtype", REFUSED_SUBTYPES)
 def test_a_request_that_goes_round_what_others_forbid_is_not_passed_on(subtype):
     play = two()
-    play.say(2, "narrow", id="n", deny=["mcp__s__go", "Edit(./secret/**)"])
+    play.send_frame(2, "narrow", id="n", deny=["mcp__s__go", "Edit(./secret/**)"])
     accept_requests(play)
-    play.read(1)
-    play.say(1, "request", id="s", request={"subtype": subtype, "tool": "mcp__s__go", "path": "/"})
-    assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"]
-    assert play.requests() == []
-    play.say(1, "request", id="o", request={"subtype": "mcp_status"})
-    assert [line["request"]["subtype"] for line in play.requests()] == ["mcp_status"]
+    play.read_frames(1)
+    play.send_frame(
+        1, "request", id="s", request={"subtype": subtype, "tool": "mcp__s__go", "path": "/"}
+    )
+    assert [said["reason"] for said in select_frames(play.read_frames(1), "refused")] == ["wider"]
+    assert play.take_requests() == []
+    play.send_frame(1, "request", id="o", request={"subtype": "mcp_status"})
+    assert [line["request"]["subtype"] for line in play.take_requests()] == ["mcp_status"]
 
 
 def test_no_plan_is_left_by_an_answer_while_another_forbids_more_than_plans():
     play = two()
-    play.say(2, "narrow", id="m", mode="plan")
+    play.send_frame(2, "narrow", id="m", mode="plan")
     accept_requests(play)
-    play.question("q", "ExitPlanMode")
-    play.read(1)
-    play.say(1, "answer", question="q", decision={"behavior": "allow"})
-    assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"]
-    assert play.responses() == []
-    play.say(2, "answer", question="q", decision={"behavior": "allow"})
-    assert [said["response"]["behavior"] for said in play.responses()] == ["allow"]
+    play.ask_permission("q", "ExitPlanMode")
+    play.read_frames(1)
+    play.send_frame(1, "answer", question="q", decision={"behavior": "allow"})
+    assert [said["reason"] for said in select_frames(play.read_frames(1), "refused")] == ["wider"]
+    assert play.take_responses() == []
+    play.send_frame(2, "answer", question="q", decision={"behavior": "allow"})
+    assert [said["response"]["behavior"] for said in play.take_responses()] == ["allow"]
 
 
 def test_no_answer_takes_back_a_rule_that_the_session_began_with():
     play = two()
-    play.question("q")
-    play.read(1)
+    play.ask_permission("q")
+    play.read_frames(1)
     rule = {"behavior": "deny", "rules": [{"toolName": "Bash"}]}
     for kind, behavior, destination in (
         *(("removeRules", "deny", "cliArg"), ("removeRules", "ask", "userSettings")),
         *(("replaceRules", "deny", "localSettings"), ("replaceRules", None, None)),
     ):
         change = {**rule, "type": kind, "behavior": behavior, "destination": destination}
-        play.say(
+        play.send_frame(
             1,
             "answer",
             question="q",
             decision={"behavior": "allow", "updatedPermissions": [change]},
         )
-        assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"], change
+        assert [said["reason"] for said in select_frames(play.read_frames(1), "refused")] == [
+            "wider"
+        ], change
         said = {"decision": {"behavior": "allow", "updatedPermissions": [change]}}
         assert answer_hook(build_hooked_play(1), 1, {"hookSpecificOutput": said}) == {
             "hookSpecificOutput": {}
         }
-    assert play.responses() == []
+    assert play.take_responses() == []
     changes = [
         {**rule, "type": "removeRules", "destination": "session"},
         {**rule, "type": "removeRules", "behavior": "allow", "destination": "cliArg"},
         {**rule, "type": "addRules", "destination": "session"},
     ]
-    play.say(
+    play.send_frame(
         1, "answer", question="q", decision={"behavior": "allow", "updatedPermissions": changes}
     )
-    (answer,) = play.responses()
+    (answer,) = play.take_responses()
     assert answer["response"]["updatedPermissions"] == changes
 
 
@@ -343,9 +351,9 @@ def build_permission_output(mode=None, **decision):
 def answer_hook(play, client, answer, tool="Bash"):
     """A hook of a client answers about a call; what the conversation is told."""
     asked = {"subtype": "hook_callback", "callback_id": f"{client}/h", "input": {"tool_name": tool}}
-    play.said({"type": "control_request", "request_id": "j", "request": asked})
-    play.say(client, "reply", id="j", response={"subtype": "success", "response": answer})
-    (said,) = play.responses()
+    play.feed_stdout({"type": "control_request", "request_id": "j", "request": asked})
+    play.send_frame(client, "reply", id="j", response={"subtype": "success", "response": answer})
+    (said,) = play.take_responses()
     assert said["subtype"] == "success" and said["request_id"] == "j"
     return said["response"]
 
@@ -353,11 +361,11 @@ def answer_hook(play, client, answer, tool="Bash"):
 def build_hooked_play(client, **facts):
     """Two clients, of which the first drives; the hooks of one are in force."""
     play = Play(**facts)
-    play.join(1)
-    play.join(2)
-    play.say(client, "take")
-    play.say(client, "request", id="i", request={"subtype": "initialize", "hooks": EVENTS})
-    play.say(1, "take")
+    play.join_client(1)
+    play.join_client(2)
+    play.send_frame(client, "take")
+    play.send_frame(client, "request", id="i", request={"subtype": "initialize", "hooks": EVENTS})
+    play.send_frame(1, "take")
     accept_requests(play)
     return play
 
@@ -385,7 +393,7 @@ def test_a_hook_allows_what_its_client_may_answer_and_nothing_else():
     assert answer_hook(
         owned, 2, build_permission_output(behavior="deny")
     ) == build_permission_output(behavior="deny")
-    owned.say(2, "take")
+    owned.send_frame(2, "take")
     assert answer_hook(owned, 2, GRANT) == GRANT
 
 
@@ -393,7 +401,7 @@ def test_a_hook_changes_the_mode_only_where_its_client_drives_and_as_far_as_all_
     empty = {"hookSpecificOutput": {"hookEventName": "PermissionRequest"}}
     play = build_hooked_play(2)
     assert answer_hook(play, 2, build_permission_output("acceptEdits")) == empty
-    play.say(2, "take")
+    play.send_frame(2, "take")
     assert answer_hook(play, 2, build_permission_output("acceptEdits")) == build_permission_output(
         "acceptEdits"
     )
@@ -401,7 +409,7 @@ def test_a_hook_changes_the_mode_only_where_its_client_drives_and_as_far_as_all_
     assert answer_hook(
         build_hooked_play(1, bypass=True), 1, build_permission_output("bypassPermissions")
     ) == build_permission_output("bypassPermissions")
-    play.say(1, "narrow", id="m", mode="default")
+    play.send_frame(1, "narrow", id="m", mode="default")
     accept_requests(play)
     assert answer_hook(play, 2, build_permission_output("acceptEdits")) == empty
     assert answer_hook(play, 2, build_permission_output("default")) == build_permission_output(
@@ -413,7 +421,7 @@ def test_no_hook_leaves_a_plan_that_a_frontend_keeps_the_session_to():
     for client in (1, 2):
         play = build_hooked_play(2)
         assert answer_hook(play, 2, GRANT, "ExitPlanMode") == GRANT
-        play.say(client, "narrow", id="m", mode="plan")
+        play.send_frame(client, "narrow", id="m", mode="plan")
         accept_requests(play)
         assert answer_hook(play, 2, GRANT, "ExitPlanMode") == UNGRANTED
         assert (
@@ -421,6 +429,6 @@ def test_no_hook_leaves_a_plan_that_a_frontend_keeps_the_session_to():
             != build_permission_output()
         )
         assert answer_hook(play, 2, GRANT, "Bash") == GRANT
-        play.question("q", "ExitPlanMode")
-        play.say(client, "answer", question="q", decision={"behavior": "allow"})
-        assert len(play.responses()) == 1
+        play.ask_permission("q", "ExitPlanMode")
+        play.send_frame(client, "answer", question="q", decision={"behavior": "allow"})
+        assert len(play.take_responses()) == 1

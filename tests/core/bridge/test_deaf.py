@@ -1,6 +1,6 @@
 """Clients that answer no question: others may, and where there are none the question is denied."""
 
-from bridging import Play, of_kind
+from bridging import Play, select_frames
 
 ASKS = {
     "subtype": "can_use_tool",
@@ -15,62 +15,70 @@ DENIED = [{"question": "q", "by": None, "how": "deny"}]
 def build_play(*others):
     """A hub whose driver, client 1, is deaf; `others` are the roles of those beside it."""
     play = Play()
-    play.join(1)
+    play.join_client(1)
     for number, role in enumerate(others, 2):
-        play.join(number, role)
-    play.say(1, "deaf", id="d")
-    play.read(1)
+        play.join_client(number, role)
+    play.send_frame(1, "deaf", id="d")
+    play.read_frames(1)
     return play
 
 
 def test_a_question_that_nobody_who_is_here_can_answer_is_denied():
     play = build_play("watch")
-    play.said(QUESTION)
-    assert of_kind(play.read(1), "settled") == of_kind(play.read(2), "settled") == DENIED
+    play.feed_stdout(QUESTION)
+    assert (
+        select_frames(play.read_frames(1), "settled")
+        == select_frames(play.read_frames(2), "settled")
+        == DENIED
+    )
     response = play.stdin[-1]["response"]["response"]
     assert response["behavior"] == "deny" and "nobody here can be asked" in response["message"]
 
 
 def test_a_question_waits_for_another_client_that_may_answer_and_no_longer_than_it_is_there():
     play = build_play("drive")
-    play.said(QUESTION)
-    assert of_kind(play.read(1), "settled") == []
+    play.feed_stdout(QUESTION)
+    assert select_frames(play.read_frames(1), "settled") == []
     play.hub.remove_client(2)
-    assert of_kind(play.read(1), "settled") == DENIED
+    assert select_frames(play.read_frames(1), "settled") == DENIED
 
 
 def test_a_question_that_waits_when_its_last_listener_becomes_deaf_is_denied():
     play = Play()
-    play.join(1)
-    play.said(QUESTION)
-    assert of_kind(play.asks(1, "deaf"), "settled") == DENIED
+    play.join_client(1)
+    play.feed_stdout(QUESTION)
+    assert select_frames(play.exchange_frames(1, "deaf"), "settled") == DENIED
 
 
 def test_a_question_of_a_turn_that_answers_somebody_else_waits_whoever_cannot_hear_it():
     """Who began the turn has left it; a deaf client comes, and speaks."""
     play, turn = Play(), "11111111-1111-4111-8111-111111111111"
     play.hub.send_prompt({"role": "user", "content": "hi"}, turn)
-    play.said({"type": "user", "uuid": turn, "isReplay": True}, QUESTION)
-    play.join(1)
+    play.feed_stdout({"type": "user", "uuid": turn, "isReplay": True}, QUESTION)
+    play.join_client(1)
     message = {"role": "user", "content": "hello"}
-    frames = play.asks(1, "deaf", id="d") + play.asks(1, "message", id="m", message=message)
-    play.said({"type": "user", "uuid": play.stdin[-1]["uuid"], "isReplay": True})
-    assert of_kind(frames + play.read(1), "settled") == []
-    play.said({"type": "result", "subtype": "success"})
-    own = play.asks(1, "message", id="n", message=message)
-    play.said(
+    frames = play.exchange_frames(1, "deaf", id="d") + play.exchange_frames(
+        1, "message", id="m", message=message
+    )
+    play.feed_stdout({"type": "user", "uuid": play.stdin[-1]["uuid"], "isReplay": True})
+    assert select_frames(frames + play.read_frames(1), "settled") == []
+    play.feed_stdout({"type": "result", "subtype": "success"})
+    own = play.exchange_frames(1, "message", id="n", message=message)
+    play.feed_stdout(
         {"type": "user", "uuid": play.stdin[-1]["uuid"], "isReplay": True},
         {**QUESTION, "request_id": "q2"},
     )
     assert [
-        said["question"] for said in of_kind(own + play.read(1), "settled") if said["how"] == "deny"
+        said["question"]
+        for said in select_frames(own + play.read_frames(1), "settled")
+        if said["how"] == "deny"
     ] == ["q2"]
 
 
 def test_a_question_of_a_session_that_nobody_drives_waits():
     play = build_play()
-    play.say(1, "release")
-    play.said(QUESTION)
-    assert of_kind(play.read(1), "settled") == []
+    play.send_frame(1, "release")
+    play.feed_stdout(QUESTION)
+    assert select_frames(play.read_frames(1), "settled") == []
     play.hub.remove_client(1)
-    assert of_kind(play.join(2), "question") != []
+    assert select_frames(play.join_client(2), "question") != []

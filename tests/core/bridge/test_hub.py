@@ -1,6 +1,16 @@
 """The hub of a session: what each client is told, and what the conversation is told."""
 
-from bridging import ALLOW, DENY, SESSION, MemoryLog, Play, kinds, numbers, of_kind, user
+from bridging import (
+    ALLOW,
+    DENY,
+    SESSION,
+    MemoryLog,
+    Play,
+    build_user_message,
+    list_kinds,
+    list_line_numbers,
+    select_frames,
+)
 
 from shim.core.bridge.audience import HELLO_TIMEOUT_S, MAX_CLIENTS
 from shim.core.bridge.commands import AppendRecords
@@ -16,7 +26,7 @@ SAID = {
 
 def test_a_line_is_in_the_log_before_anybody_is_told():
     play = Play()
-    play.join(1)
+    play.join_client(1)
     play.hub.feed_stdout(b'{"type":"assistant"}\n')
     assert play.hub.list_ready_clients() == []
     (append, _) = play.hub.take_commands()
@@ -24,7 +34,7 @@ def test_a_line_is_in_the_log_before_anybody_is_told():
     assert [(record.number, record.data) for record in append.records] == [
         (1, b'{"type":"assistant"}')
     ]
-    assert of_kind(play.read(1), "line") == [
+    assert select_frames(play.read_frames(1), "line") == [
         {"number": 1, "generation": 1, "at": 0, "line": {"type": "assistant"}}
     ]
 
@@ -32,10 +42,12 @@ def test_a_line_is_in_the_log_before_anybody_is_told():
 def test_a_client_is_welcomed_with_what_is_true_now():
     play = Play(vendor="demo", cwd="/w", model="m-1", pid=7, version="1.0", name="job")
     play.hub.open()
-    play.do()
-    play.answer({"models": []})
-    play.said({"type": "system", "subtype": "init", "model": "m-2", "permissionMode": "plan"})
-    (welcome,) = of_kind(play.join(1), "welcome")
+    play.run_commands()
+    play.answer_request({"models": []})
+    play.feed_stdout(
+        {"type": "system", "subtype": "init", "model": "m-2", "permissionMode": "plan"}
+    )
+    (welcome,) = select_frames(play.join_client(1), "welcome")
     knows = welcome.pop("knows")
     assert {"accepted", "request", "response", "ask", "reply"} <= set(knows)
     assert welcome == {
@@ -50,137 +62,143 @@ def test_a_client_is_welcomed_with_what_is_true_now():
 
 def test_a_session_without_a_name_is_called_as_its_first_message_begins():
     play = Play()
-    play.join(1)
+    play.join_client(1)
     for words in ("make the\ntests pass", "and now the docs"):
-        play.say(1, "message", id=words, message=user(words))
-    assert play.facts["name"] == "make the tests pass"
-    assert of_kind(play.join(2), "welcome")[0]["name"] == "make the tests pass"
+        play.send_frame(1, "message", id=words, message=build_user_message(words))
+    assert play.status_fields["name"] == "make the tests pass"
+    assert select_frames(play.join_client(2), "welcome")[0]["name"] == "make the tests pass"
     named = Play(name="job")
-    named.join(1)
-    named.say(1, "message", id="1", message=user("hi"))
-    assert named.facts["name"] == "job"
+    named.join_client(1)
+    named.send_frame(1, "message", id="1", message=build_user_message("hi"))
+    assert named.status_fields["name"] == "job"
 
 
 def test_what_was_said_before_comes_from_the_log_and_then_what_is_said_now():
     play = Play()
-    play.said(*[SAID] * 3)
-    frames = play.join(1, "watch")
-    assert kinds(frames) == ["welcome", "line", "line", "line", "synced"]
+    play.feed_stdout(*[SAID] * 3)
+    frames = play.join_client(1, "watch")
+    assert list_kinds(frames) == ["welcome", "line", "line", "line", "synced"]
     assert frames[-1]["number"] == 3
-    play.said(SAID)
-    assert numbers(play.read(1)) == [4]
+    play.feed_stdout(SAID)
+    assert list_line_numbers(play.read_frames(1)) == [4]
 
 
 def test_a_cursor_goes_on_where_it_was():
     play = Play()
-    play.said(*[SAID] * 3)
-    assert numbers(play.join(1, after={"generation": 1, "number": 2})) == [3]
-    assert numbers(play.join(2, after={"generation": 1, "number": 3})) == []
+    play.feed_stdout(*[SAID] * 3)
+    assert list_line_numbers(play.join_client(1, after={"generation": 1, "number": 2})) == [3]
+    assert list_line_numbers(play.join_client(2, after={"generation": 1, "number": 3})) == []
 
 
 def test_a_cursor_that_is_not_there_is_told_a_gap_and_the_whole_log():
     play = Play()
-    play.said(SAID, SAID)
+    play.feed_stdout(SAID, SAID)
     for client, after, reason in (
         (1, (2, 1), "generation"),
         (2, (1, 3), "unknown"),
         (3, (1, -1), "unknown"),
     ):
-        frames = play.join(client, after={"generation": after[0], "number": after[1]})
-        assert kinds(frames) == ["welcome", "gap", "line", "line", "synced"]
-        assert of_kind(frames, "gap") == [{"from": 1, "to": 2, "reason": reason}]
-    assert of_kind(play.join(4, after="nonsense"), "gap")[0]["reason"] == "generation"
+        frames = play.join_client(client, after={"generation": after[0], "number": after[1]})
+        assert list_kinds(frames) == ["welcome", "gap", "line", "line", "synced"]
+        assert select_frames(frames, "gap") == [{"from": 1, "to": 2, "reason": reason}]
+    assert select_frames(play.join_client(4, after="nonsense"), "gap")[0]["reason"] == "generation"
 
 
 def test_a_cursor_of_a_former_generation_continues_after_its_line():
     log = MemoryLog()
-    Play(log).said(*[SAID] * 3)
+    Play(log).feed_stdout(*[SAID] * 3)
     log.generation = 2
     play = Play(log)
-    play.said(SAID)
-    frames = play.join(1, after={"generation": 1, "number": 2})
-    assert numbers(frames) == [3, 4] and of_kind(frames, "gap") == []
+    play.feed_stdout(SAID)
+    frames = play.join_client(1, after={"generation": 1, "number": 2})
+    assert list_line_numbers(frames) == [3, 4] and select_frames(frames, "gap") == []
 
 
 def test_a_cursor_of_a_line_that_the_former_generation_lost_is_a_gap():
     log = MemoryLog()
-    Play(log).said(*[SAID] * 3)
+    Play(log).feed_stdout(*[SAID] * 3)
     log.generation = 2
     play = Play(log)
-    play.said(SAID)
-    frames = play.join(1, after={"generation": 1, "number": 4})
-    assert numbers(frames) == [1, 2, 3, 4] and of_kind(frames, "gap")[0]["reason"] == "generation"
+    play.feed_stdout(SAID)
+    frames = play.join_client(1, after={"generation": 1, "number": 4})
+    assert (
+        list_line_numbers(frames) == [1, 2, 3, 4]
+        and select_frames(frames, "gap")[0]["reason"] == "generation"
+    )
 
 
 def test_lines_that_the_log_has_dropped_are_a_gap():
     log = MemoryLog()
-    Play(log).said(*[SAID] * 4)
+    Play(log).feed_stdout(*[SAID] * 4)
     log.first, play = 3, Play(log)
-    frames = play.join(1)
-    assert kinds(frames) == ["welcome", "gap", "line", "line", "synced"]
-    assert of_kind(frames, "gap") == [{"from": 1, "to": 2, "reason": "lost"}]
+    frames = play.join_client(1)
+    assert list_kinds(frames) == ["welcome", "gap", "line", "line", "synced"]
+    assert select_frames(frames, "gap") == [{"from": 1, "to": 2, "reason": "lost"}]
     log.first = 2
-    assert of_kind(play.join(3), "gap") == [{"from": 1, "to": 1, "reason": "lost"}]
+    assert select_frames(play.join_client(3), "gap") == [{"from": 1, "to": 1, "reason": "lost"}]
     log.first = 9
-    assert kinds(play.join(2)) == ["welcome", "gap", "synced"]
+    assert list_kinds(play.join_client(2)) == ["welcome", "gap", "synced"]
 
 
 def test_a_client_that_wants_no_history_is_in_sync_at_once():
     play = Play()
-    play.said(SAID)
-    assert kinds(play.join(1, replay=False)) == ["welcome", "synced"]
+    play.feed_stdout(SAID)
+    assert list_kinds(play.join_client(1, replay=False)) == ["welcome", "synced"]
 
 
 def test_a_slow_client_is_told_a_gap_and_goes_on_from_the_log():
     play = Play()
-    play.join(1)
+    play.join_client(1)
     for _ in range(300):
-        play.said(SAID)
-    frames = play.read(1)
-    assert of_kind(frames, "gap") == [{"from": 1, "to": 257, "reason": "slow"}]
-    assert numbers(frames) == list(range(1, 301))
-    play.said(SAID)
-    assert numbers(play.read(1)) == [301]
+        play.feed_stdout(SAID)
+    frames = play.read_frames(1)
+    assert select_frames(frames, "gap") == [{"from": 1, "to": 257, "reason": "slow"}]
+    assert list_line_numbers(frames) == list(range(1, 301))
+    play.feed_stdout(SAID)
+    assert list_line_numbers(play.read_frames(1)) == [301]
 
 
 def test_who_is_a_little_behind_costs_no_reading_of_the_log():
     play = Play()
-    play.join(1)
+    play.join_client(1)
     for _ in range(300):
-        play.said(SAID)
+        play.feed_stdout(SAID)
     play.log.entries.clear()
-    assert numbers(play.read(1)) == list(range(1, 301))
+    assert list_line_numbers(play.read_frames(1)) == list(range(1, 301))
 
 
 def test_a_slow_client_costs_a_bounded_amount():
     play = Play()
-    play.join(1)
-    play.question("q" * 36, content="x" * 900_000)
+    play.join_client(1)
+    play.ask_permission("q" * 36, content="x" * 900_000)
     for number in range(600):
-        play.said({"type": "assistant", "text": "x" * 10_000})
+        play.feed_stdout({"type": "assistant", "text": "x" * 10_000})
         if number % 100 == 0:
-            play.question(f"q{number}", content="x" * 900_000)
+            play.ask_permission(f"q{number}", content="x" * 900_000)
     assert play.hub._state.subscribers.clients[1].queued_bytes < 4 * 1024 * 1024
-    assert numbers(play.read(1)) == list(range(1, 601))
+    assert list_line_numbers(play.read_frames(1)) == list(range(1, 601))
 
 
 def test_two_clients_have_two_names():
     play = Play()
-    names = [play.join(number, client="terminal")[0]["client"] for number in (1, 2, 3)]
+    names = [play.join_client(number, client="terminal")[0]["client"] for number in (1, 2, 3)]
     assert names == ["terminal", "terminal-2", "terminal-3"]
     play.hub.remove_client(2)
-    assert play.join(4, client="terminal")[0]["client"] == "terminal-2"
+    assert play.join_client(4, client="terminal")[0]["client"] == "terminal-2"
 
 
 def test_nobody_gets_the_name_of_who_settled_a_question():
     play = Play()
-    play.join(1, client="answer")
-    play.question("q")
-    play.say(1, "answer", question="q", decision=ALLOW)
+    play.join_client(1, client="answer")
+    play.ask_permission("q")
+    play.send_frame(1, "answer", question="q", decision=ALLOW)
     play.hub.remove_client(1)
-    assert play.join(2, client="answer")[0]["client"] == "answer-2"
+    assert play.join_client(2, client="answer")[0]["client"] == "answer-2"
     assert (
-        of_kind(play.asks(2, "answer", question="q", decision=DENY), "settled")[0]["by"] == "answer"
+        select_frames(play.exchange_frames(2, "answer", question="q", decision=DENY), "settled")[0][
+            "by"
+        ]
+        == "answer"
     )
 
 
@@ -189,15 +207,15 @@ def test_nobody_gets_the_name_of_who_settled_a_question():
 
 def test_a_watcher_may_not_drive():
     play = Play(bypass=True)
-    play.join(1, "watch")
-    play.question("q")
+    play.join_client(1, "watch")
+    play.ask_permission("q")
     for kind, keys in (
-        ("message", {"message": user()}), ("answer", {"question": "q", "decision": ALLOW}), ("interrupt", {}),
+        ("message", {"message": build_user_message()}), ("answer", {"question": "q", "decision": ALLOW}), ("interrupt", {}),
         ("model", {"model": "m"}), ("mode", {"mode": "plan"}), ("take", {}), ("release", {}), ("end", {}),
         ("request", {"request": {"subtype": "mcp_status"}}), ("reply", {"response": {}}),
     ):  # fmt: skip
-        frames = play.asks(1, kind, id=kind, **keys)
-        assert [(frame["id"], frame["reason"]) for frame in of_kind(frames, "refused")] == [
+        frames = play.exchange_frames(1, kind, id=kind, **keys)
+        assert [(frame["id"], frame["reason"]) for frame in select_frames(frames, "refused")] == [
             (kind, "watch-only")
         ], kind
     assert play.stdin == [] and play.ended_by == []
@@ -205,30 +223,37 @@ def test_a_watcher_may_not_drive():
 
 def test_only_the_driver_says_messages_until_another_takes_over():
     play = Play()
-    play.join(1)
-    play.join(2)
-    (refused,) = of_kind(play.asks(2, "message", id="m", message=user()), "refused")
+    play.join_client(1)
+    play.join_client(2)
+    (refused,) = select_frames(
+        play.exchange_frames(2, "message", id="m", message=build_user_message()), "refused"
+    )
     assert (refused["reason"], refused["driver"]) == ("not-driver", "c1")
     for kind, keys in (("model", {"model": "m"}), ("mode", {"mode": "plan"}), ("end", {})):
-        assert of_kind(play.asks(2, kind, id=kind, **keys), "refused")[0]["reason"] == "not-driver"
+        assert (
+            select_frames(play.exchange_frames(2, kind, id=kind, **keys), "refused")[0]["reason"]
+            == "not-driver"
+        )
     assert play.stdin == []
-    frames = play.asks(2, "take", id="t")
-    assert of_kind(frames, "accepted") == [{"id": "t"}] and of_kind(frames, "driver") == [
-        {"client": "c2"}
-    ]
-    assert of_kind(play.read(1), "driver") == [{"client": "c2"}]
-    assert play.facts["driver"] == "c2"
-    assert of_kind(play.asks(2, "message", id="m", message=user()), "accepted") == [{"id": "m"}]
-    assert [line["message"] for line in play.stdin] == [user()]
+    frames = play.exchange_frames(2, "take", id="t")
+    assert select_frames(frames, "accepted") == [{"id": "t"}] and select_frames(
+        frames, "driver"
+    ) == [{"client": "c2"}]
+    assert select_frames(play.read_frames(1), "driver") == [{"client": "c2"}]
+    assert play.status_fields["driver"] == "c2"
+    assert select_frames(
+        play.exchange_frames(2, "message", id="m", message=build_user_message()), "accepted"
+    ) == [{"id": "m"}]
+    assert [line["message"] for line in play.stdin] == [build_user_message()]
 
 
 def test_who_says_a_message_while_nobody_drives_is_the_driver():
     play = Play()
-    play.join(1)
-    play.join(2)
-    play.say(1, "release")
+    play.join_client(1)
+    play.join_client(2)
+    play.send_frame(1, "release")
     assert play.hub.controller_name is None
-    play.say(2, "message", message=user())
+    play.send_frame(2, "message", message=build_user_message())
     assert play.hub.controller_name == "c2"
     play.hub.remove_client(2)
     assert play.hub.controller_name is None
@@ -238,49 +263,55 @@ def test_who_says_a_message_while_nobody_drives_is_the_driver():
 
 
 def test_the_same_message_twice_is_one():
-    play = Play(known=["22222222-0000-4000-8000-000000000000"])
-    play.join(1, client="phone")
+    play = Play(taken_ids=["22222222-0000-4000-8000-000000000000"])
+    play.join_client(1, client="phone")
     uuid = "11111111-0000-4000-8000-000000000000"
     for identity in (uuid, "m", uuid, "m"):
-        assert of_kind(play.asks(1, "message", id=identity, message=user()), "accepted") == [
-            {"id": identity}
-        ]
+        assert select_frames(
+            play.exchange_frames(1, "message", id=identity, message=build_user_message()),
+            "accepted",
+        ) == [{"id": identity}]
     play.hub.remove_client(1)
-    play.join(2, client="phone")
+    play.join_client(2, client="phone")
     for identity in (uuid, "m", "22222222-0000-4000-8000-000000000000"):
-        assert of_kind(play.asks(2, "message", id=identity, message=user()), "accepted") == [
-            {"id": identity}
-        ]
+        assert select_frames(
+            play.exchange_frames(2, "message", id=identity, message=build_user_message()),
+            "accepted",
+        ) == [{"id": identity}]
     assert len(play.stdin) == 2 and play.stdin[0]["uuid"] == uuid
 
 
 def test_a_message_that_a_former_life_has_taken_is_known():
     log, uuid = MemoryLog(), "11111111-0000-4000-8000-000000000000"
     first = Play(log)
-    first.join(1)
-    first.say(1, "message", id=uuid, message=user())
+    first.join_client(1)
+    first.send_frame(1, "message", id=uuid, message=build_user_message())
     assert list(list_taken_ids(log.entries)) == []
-    first.turn()
-    second = Play(log, known=list_taken_ids(log.entries))
-    second.join(1)
-    assert of_kind(second.asks(1, "message", id=uuid, message=user()), "accepted") == [{"id": uuid}]
-    second.hub.send_prompt(user(), uuid)
-    second.do()
+    first.finish_turn()
+    second = Play(log, taken_ids=list_taken_ids(log.entries))
+    second.join_client(1)
+    assert select_frames(
+        second.exchange_frames(1, "message", id=uuid, message=build_user_message()), "accepted"
+    ) == [{"id": uuid}]
+    second.hub.send_prompt(build_user_message(), uuid)
+    second.run_commands()
     assert second.stdin == []
 
 
 def test_the_message_that_a_session_was_started_with_is_said_once():
     play, uuid = Play(), "11111111-0000-4000-8000-000000000000"
-    play.hub.send_prompt(user(), uuid)
-    play.join(1)
-    assert of_kind(play.asks(1, "message", id=uuid, message=user()), "accepted") == [{"id": uuid}]
+    play.hub.send_prompt(build_user_message(), uuid)
+    play.join_client(1)
+    assert select_frames(
+        play.exchange_frames(1, "message", id=uuid, message=build_user_message()), "accepted"
+    ) == [{"id": uuid}]
     assert [line["uuid"] for line in play.stdin] == [uuid]
 
 
 def test_a_message_is_in_the_log_before_the_conversation_has_it():
     play = Play()
-    play.join(1)
-    play.say(1, "message", message=user("hi"), priority="now")
+    play.join_client(1)
+    play.send_frame(1, "message", message=build_user_message("hi"), priority="now")
     assert [
         (record.letter, record.number) for record in play.log.records if record.letter == "i"
     ] == [("i", 0)]
@@ -289,32 +320,38 @@ def test_a_message_is_in_the_log_before_the_conversation_has_it():
 
 def test_messages_that_wait_when_the_session_ends_are_refused_and_noted():
     play = Play()
-    play.join(1)
-    play.join(2, "watch")
-    play.say(1, "message", id="taken", message=user("one"))
-    play.turn()
-    play.say(1, "message", id="a", message=user("two"))
-    play.say(1, "message", id="b", message=user("three"))
-    play.read(1), play.read(2)
+    play.join_client(1)
+    play.join_client(2, "watch")
+    play.send_frame(1, "message", id="taken", message=build_user_message("one"))
+    play.finish_turn()
+    play.send_frame(1, "message", id="a", message=build_user_message("two"))
+    play.send_frame(1, "message", id="b", message=build_user_message("three"))
+    play.read_frames(1), play.read_frames(2)
     play.hub.close("stopped")
-    frames = play.read(1)
-    assert [(one["id"], one["reason"]) for one in of_kind(frames, "refused")] == [
+    frames = play.read_frames(1)
+    assert [(one["id"], one["reason"]) for one in select_frames(frames, "refused")] == [
         ("a", "ended"),
         ("b", "ended"),
     ]
-    assert kinds(frames)[-1] == "bye" and of_kind(play.read(2), "refused") == []
+    assert list_kinds(frames)[-1] == "bye" and select_frames(play.read_frames(2), "refused") == []
     assert sum(b'"unanswered"' in record.data for record in play.log.records) == 2
-    assert (play.facts["unanswered"], play.facts["state"]) == (2, "stopped")
+    assert (play.status_fields["unanswered"], play.status_fields["state"]) == (2, "stopped")
 
 
 def test_a_flood_of_messages_is_refused():
     play = Play(frame_bytes=100_000)
-    play.join(1)
-    play.say(1, "message", id="first", message=user("x" * 60_000))
-    refused = of_kind(play.asks(1, "message", id="second", message=user("x" * 60_000)), "refused")
+    play.join_client(1)
+    play.send_frame(1, "message", id="first", message=build_user_message("x" * 60_000))
+    refused = select_frames(
+        play.exchange_frames(1, "message", id="second", message=build_user_message("x" * 60_000)),
+        "refused",
+    )
     assert refused[0]["reason"] == "too-many"
-    play.turn()
-    assert of_kind(play.asks(1, "message", id="second", message=user("x" * 60_000)), "accepted")
+    play.finish_turn()
+    assert select_frames(
+        play.exchange_frames(1, "message", id="second", message=build_user_message("x" * 60_000)),
+        "accepted",
+    )
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -322,36 +359,41 @@ def test_a_flood_of_messages_is_refused():
 
 def test_a_question_is_asked_again_of_who_comes_and_settled_once():
     play = Play()
-    play.join(1)
-    play.question("q", file_path="/w/a")
-    (asked,) = of_kind(play.read(1), "question")
+    play.join_client(1)
+    play.ask_permission("q", file_path="/w/a")
+    (asked,) = select_frames(play.read_frames(1), "question")
     assert asked["question"] == "q" and asked["request"]["input"] == {"file_path": "/w/a"}
-    frames = play.join(2)
-    assert of_kind(frames, "welcome")[0]["questions"] == ["q"] and of_kind(frames, "question") == [
-        asked
-    ]
-    frames = play.asks(2, "answer", id="a", question="q", decision=ALLOW)
-    assert of_kind(frames, "accepted") == [{"id": "a"}]
+    frames = play.join_client(2)
+    assert select_frames(frames, "welcome")[0]["questions"] == ["q"] and select_frames(
+        frames, "question"
+    ) == [asked]
+    frames = play.exchange_frames(2, "answer", id="a", question="q", decision=ALLOW)
+    assert select_frames(frames, "accepted") == [{"id": "a"}]
     settled = [{"question": "q", "by": "c2", "how": "allow"}]
-    assert of_kind(frames, "settled") == settled == of_kind(play.read(1), "settled")
-    (response,) = play.responses()
+    assert (
+        select_frames(frames, "settled") == settled == select_frames(play.read_frames(1), "settled")
+    )
+    (response,) = play.take_responses()
     allowed = {"behavior": "allow", "updatedInput": {"file_path": "/w/a"}, "toolUseID": "call-q"}
     assert response == {"subtype": "success", "request_id": "q", "response": allowed}
     assert (
-        of_kind(play.asks(1, "answer", id="b", question="q", decision=DENY), "settled") == settled
+        select_frames(
+            play.exchange_frames(1, "answer", id="b", question="q", decision=DENY), "settled"
+        )
+        == settled
     )
-    assert of_kind(play.asks(2, "answer", id="a", question="q", decision=ALLOW), "accepted") == [
-        {"id": "a"}
-    ]
-    assert play.responses() == []
-    assert of_kind(play.join(3), "question") == []
+    assert select_frames(
+        play.exchange_frames(2, "answer", id="a", question="q", decision=ALLOW), "accepted"
+    ) == [{"id": "a"}]
+    assert play.take_responses() == []
+    assert select_frames(play.join_client(3), "question") == []
 
 
 def test_what_an_answer_changes_passes_and_its_call_stays_the_question_s():
     play = Play()
-    play.join(1)
+    play.join_client(1)
     changes = [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}]
-    play.question("q", file_path="/w/a")
+    play.ask_permission("q", file_path="/w/a")
     for key, other in (
         ("toolUseID", "call-x"),
         ("tool_name", "Bash"),
@@ -359,7 +401,9 @@ def test_what_an_answer_changes_passes_and_its_call_stays_the_question_s():
         ("tool_use_id", "y"),
     ):
         decision = {**ALLOW, key: other}
-        refused = of_kind(play.asks(1, "answer", question="q", decision=decision), "refused")
+        refused = select_frames(
+            play.exchange_frames(1, "answer", question="q", decision=decision), "refused"
+        )
         assert refused[0]["reason"] == "bad-decision"
     decision = {
         **ALLOW,
@@ -367,8 +411,8 @@ def test_what_an_answer_changes_passes_and_its_call_stays_the_question_s():
         "updatedPermissions": changes,
         "odd": 1,
     }
-    play.say(1, "answer", question="q", decision=decision)
-    (response,) = play.responses()
+    play.send_frame(1, "answer", question="q", decision=decision)
+    (response,) = play.take_responses()
     assert response["response"] == {
         "behavior": "allow", "updatedInput": {"file_path": "/w/b"}, "updatedPermissions": changes,
         "toolUseID": "call-q",
@@ -378,72 +422,78 @@ def test_what_an_answer_changes_passes_and_its_call_stays_the_question_s():
 def test_only_who_drives_changes_the_mode_with_an_answer():
     """It is the door of `mode` by another name."""
     play = Play()
-    play.join(1)
-    play.join(2)
-    play.question("q")
+    play.join_client(1)
+    play.join_client(2)
+    play.ask_permission("q")
     for change in ({"type": "setMode", "mode": "acceptEdits"}, {"type": "later", "mode": "plan"}):
         decision = {**ALLOW, "updatedPermissions": [change]}
-        (refused,) = of_kind(
-            play.asks(2, "answer", id="a", question="q", decision=decision), "refused"
+        (refused,) = select_frames(
+            play.exchange_frames(2, "answer", id="a", question="q", decision=decision), "refused"
         )
         assert (refused["reason"], refused["driver"]) == ("not-driver", "c1")
-        assert play.responses() == [] and play.facts["status"] == "waiting"
-    play.say(2, "answer", question="q", decision=ALLOW)
-    assert len(play.responses()) == 1
-    play.question("r")
-    play.say(1, "answer", question="r", decision=decision)
-    assert len(play.responses()) == 1
-    play.question("s")
-    play.say(1, "release")
-    play.say(2, "answer", question="s", decision=decision)
-    assert len(play.responses()) == 1
+        assert play.take_responses() == [] and play.status_fields["status"] == "waiting"
+    play.send_frame(2, "answer", question="q", decision=ALLOW)
+    assert len(play.take_responses()) == 1
+    play.ask_permission("r")
+    play.send_frame(1, "answer", question="r", decision=decision)
+    assert len(play.take_responses()) == 1
+    play.ask_permission("s")
+    play.send_frame(1, "release")
+    play.send_frame(2, "answer", question="s", decision=decision)
+    assert len(play.take_responses()) == 1
 
 
 def test_an_answer_that_cannot_be_given_leaves_the_question_open():
     play = Play()
-    play.join(1)
-    play.question("q")
+    play.join_client(1)
+    play.ask_permission("q")
     wide = [{"type": "setMode", "mode": "bypassPermissions", "destination": "session"}]
     for decision, reason in (
         (None, "bad-decision"), ([], "bad-decision"), ({}, "bad-decision"), ({"behavior": "maybe"}, "bad-decision"),
         ({**ALLOW, "updatedInput": "x"}, "bad-decision"), ({**DENY, "message": 1}, "bad-decision"),
         ({**ALLOW, "updatedPermissions": wide}, "bypass"), ({**ALLOW, "updatedPermissions": "x"}, "bypass"),
     ):  # fmt: skip
-        frames = play.asks(1, "answer", question="q", decision=decision)
-        assert of_kind(frames, "refused")[0]["reason"] == reason, decision
-    assert of_kind(play.asks(1, "answer", question="other", decision=ALLOW), "refused")[0][
-        "reason"
-    ] == ("unknown-question")
-    assert play.responses() == [] and play.facts["status"] == "waiting"
+        frames = play.exchange_frames(1, "answer", question="q", decision=decision)
+        assert select_frames(frames, "refused")[0]["reason"] == reason, decision
+    assert select_frames(
+        play.exchange_frames(1, "answer", question="other", decision=ALLOW), "refused"
+    )[0]["reason"] == ("unknown-question")
+    assert play.take_responses() == [] and play.status_fields["status"] == "waiting"
 
 
 def test_only_who_drives_or_drove_last_answers_where_the_owner_does():
     play = Play(answers="owner")
-    play.join(1)
-    play.join(2)
-    play.question("q")
-    (refused,) = of_kind(play.asks(2, "answer", question="q", decision=ALLOW), "refused")
+    play.join_client(1)
+    play.join_client(2)
+    play.ask_permission("q")
+    (refused,) = select_frames(
+        play.exchange_frames(2, "answer", question="q", decision=ALLOW), "refused"
+    )
     assert (refused["reason"], refused["driver"]) == ("not-owner", "c1")
-    play.say(1, "release")
+    play.send_frame(1, "release")
     assert (
-        of_kind(play.asks(2, "answer", question="q", decision=ALLOW), "refused")[0]["reason"]
+        select_frames(play.exchange_frames(2, "answer", question="q", decision=ALLOW), "refused")[
+            0
+        ]["reason"]
         == "not-owner"
     )
-    play.say(1, "answer", question="q", decision=ALLOW)
-    assert len(play.responses()) == 1
+    play.send_frame(1, "answer", question="q", decision=ALLOW)
+    assert len(play.take_responses()) == 1
 
 
 def test_a_question_that_waits_too_long_is_denied():
     play = Play(question_seconds=60)
-    play.join(1)
-    play.question("q")
+    play.join_client(1)
+    play.ask_permission("q")
     play.seconds = 59
     play.hub.tick()
-    assert play.facts["status"] == "waiting"
+    assert play.status_fields["status"] == "waiting"
     play.seconds = 60
     play.hub.tick()
-    assert of_kind(play.read(1), "settled") == [{"question": "q", "by": None, "how": "timeout"}]
-    (response,) = play.responses()
+    assert select_frames(play.read_frames(1), "settled") == [
+        {"question": "q", "by": None, "how": "timeout"}
+    ]
+    (response,) = play.take_responses()
     assert (
         response["response"]["behavior"] == "deny" and "in time" in response["response"]["message"]
     )
@@ -451,94 +501,105 @@ def test_a_question_that_waits_too_long_is_denied():
 
 def test_a_session_whose_question_timed_out_needs_a_person():
     play = Play(question_seconds=60)
-    play.join(1)
-    play.question("q")
-    (question,) = of_kind(play.read(1), "question")
+    play.join_client(1)
+    play.ask_permission("q")
+    (question,) = select_frames(play.read_frames(1), "question")
     assert question["until"] - question["at"] == 60_000
     play.seconds = 60
     play.hub.tick()
-    play.said({"type": "result", "subtype": "success", "is_error": False, "result": "I could not."})
-    assert (play.facts["state"], play.facts["status"], play.facts["detail"]) == (
+    play.feed_stdout(
+        {"type": "result", "subtype": "success", "is_error": False, "result": "I could not."}
+    )
+    assert (
+        play.status_fields["state"],
+        play.status_fields["status"],
+        play.status_fields["detail"],
+    ) == (
         "blocked",
         "idle",
         "I could not.",
     )
-    assert "nobody answered in time" in play.facts["needs"] and "approve" in play.facts["needs"]
-    play.said(SAID, {"type": "result", "subtype": "success", "is_error": False, "result": "Done."})
-    assert (play.facts["state"], play.facts["needs"]) == ("done", None)
+    assert (
+        "nobody answered in time" in play.status_fields["needs"]
+        and "approve" in play.status_fields["needs"]
+    )
+    play.feed_stdout(
+        SAID, {"type": "result", "subtype": "success", "is_error": False, "result": "Done."}
+    )
+    assert (play.status_fields["state"], play.status_fields["needs"]) == ("done", None)
 
 
 def test_a_question_without_a_limit_has_no_time_at_which_it_is_denied():
     play = Play()
-    play.join(1)
-    play.question("q")
-    assert "until" not in of_kind(play.read(1), "question")[0]
+    play.join_client(1)
+    play.ask_permission("q")
+    assert "until" not in select_frames(play.read_frames(1), "question")[0]
 
 
 def test_an_interrupt_cancels_every_question():
     play = Play()
-    play.join(1)
-    play.join(2)
-    play.question("q")
-    play.question("r")
-    play.say(2, "interrupt", id="i")
-    assert [line["request"] for line in play.requests()] == [{"subtype": "interrupt"}]
+    play.join_client(1)
+    play.join_client(2)
+    play.ask_permission("q")
+    play.ask_permission("r")
+    play.send_frame(2, "interrupt", id="i")
+    assert [line["request"] for line in play.take_requests()] == [{"subtype": "interrupt"}]
     settled = [{"question": question, "by": "c2", "how": "interrupt"} for question in ("q", "r")]
-    assert of_kind(play.read(1), "settled") == settled
-    play.said({"type": "control_cancel_request", "request_id": "q"})
-    assert play.responses() == [] and of_kind(play.read(1), "settled") == []
+    assert select_frames(play.read_frames(1), "settled") == settled
+    play.feed_stdout({"type": "control_cancel_request", "request_id": "q"})
+    assert play.take_responses() == [] and select_frames(play.read_frames(1), "settled") == []
 
 
 def test_a_question_that_the_conversation_takes_back_or_outlives_is_settled():
     play = Play()
-    play.join(1)
-    play.question("q")
-    play.said({"type": "control_cancel_request", "request_id": "q"})
-    play.question("r")
-    play.turn()
-    frames = play.read(1)
-    assert [(each["question"], each["how"]) for each in of_kind(frames, "settled")] == [
+    play.join_client(1)
+    play.ask_permission("q")
+    play.feed_stdout({"type": "control_cancel_request", "request_id": "q"})
+    play.ask_permission("r")
+    play.finish_turn()
+    frames = play.read_frames(1)
+    assert [(each["question"], each["how"]) for each in select_frames(frames, "settled")] == [
         ("q", "cancelled"),
         ("r", "ended"),
     ]
-    assert play.responses() == []
+    assert play.take_responses() == []
 
 
 def test_the_end_denies_and_says_so():
     play = Play()
-    play.join(1)
-    play.question("q")
+    play.join_client(1)
+    play.ask_permission("q")
     play.hub.close("stopped")
-    frames = play.read(1)
-    assert of_kind(frames, "settled") == [{"question": "q", "by": None, "how": "ended"}]
+    frames = play.read_frames(1)
+    assert select_frames(frames, "settled") == [{"question": "q", "by": None, "how": "ended"}]
     assert frames[-1] == {"kind": "bye", "reason": "stopped"}
-    assert play.responses()[0]["response"]["behavior"] == "deny"
-    assert play.dropped == {1: "stopped"} and play.facts["state"] == "stopped"
+    assert play.take_responses()[0]["response"]["behavior"] == "deny"
+    assert play.dropped == {1: "stopped"} and play.status_fields["state"] == "stopped"
 
 
 def test_who_comes_behind_the_end_is_told_so_and_not_heard():
     play = Play()
     play.hub.close("idle")
-    assert play.join(1) == [{"kind": "bye", "reason": "idle"}]
-    play.say(1, "message", id="m", message=user("hi"))
+    assert play.join_client(1) == [{"kind": "bye", "reason": "idle"}]
+    play.send_frame(1, "message", id="m", message=build_user_message("hi"))
     assert play.stdin == [] and play.dropped == {1: "idle"}
 
 
 def test_a_client_that_was_slow_learns_what_was_asked_and_settled_meanwhile():
     play = Play()
-    play.join(1)
-    play.question("old")
-    play.read(1)
-    play.say(1, "answer", question="old", decision=ALLOW)
-    play.question("brief")
+    play.join_client(1)
+    play.ask_permission("old")
+    play.read_frames(1)
+    play.send_frame(1, "answer", question="old", decision=ALLOW)
+    play.ask_permission("brief")
     for _ in range(300):
-        play.said(SAID)
-    play.say(1, "answer", question="brief", decision=ALLOW)
-    play.question("new")
-    frames = play.read(1)
-    assert [each["question"] for each in of_kind(frames, "settled")] == ["old"]
-    assert [each["question"] for each in of_kind(frames, "question")] == ["new"]
-    assert of_kind(frames, "state")[-1]["status"] == "waiting"
+        play.feed_stdout(SAID)
+    play.send_frame(1, "answer", question="brief", decision=ALLOW)
+    play.ask_permission("new")
+    frames = play.read_frames(1)
+    assert [each["question"] for each in select_frames(frames, "settled")] == ["old"]
+    assert [each["question"] for each in select_frames(frames, "question")] == ["new"]
+    assert select_frames(frames, "state")[-1]["status"] == "waiting"
 
 
 # -- requests and asks -----------------------------------------------------------------------------
@@ -546,68 +607,76 @@ def test_a_client_that_was_slow_learns_what_was_asked_and_settled_meanwhile():
 
 def test_a_mode_is_chosen_when_the_conversation_has_said_so():
     play = Play()
-    play.join(1)
-    assert play.asks(1, "mode", id="a", mode="plan") == []
-    play.answer({"mode": "plan"})
-    assert of_kind(play.read(1), "accepted") == [{"id": "a"}]
-    play.say(1, "model", id="b", model="odd")
-    play.answer(subtype="error", error="no such model")
-    assert of_kind(play.read(1), "refused") == [
+    play.join_client(1)
+    assert play.exchange_frames(1, "mode", id="a", mode="plan") == []
+    play.answer_request({"mode": "plan"})
+    assert select_frames(play.read_frames(1), "accepted") == [{"id": "a"}]
+    play.send_frame(1, "model", id="b", model="odd")
+    play.answer_request(subtype="error", error="no such model")
+    assert select_frames(play.read_frames(1), "refused") == [
         {"id": "b", "reason": "failed", "text": "no such model"}
     ]
-    assert of_kind(play.join(2), "welcome")[0]["mode"] == "plan"
+    assert select_frames(play.join_client(2), "welcome")[0]["mode"] == "plan"
 
 
 def test_what_names_no_mode_is_refused_and_changes_none():
     play = Play()
-    play.join(1)
+    play.join_client(1)
     empty = {"subtype": "set_permission_mode", "mode": ""}
-    for frames in (play.asks(1, "mode", mode=""), play.asks(1, "request", id="r", request=empty)):
-        assert of_kind(frames, "refused")[0]["reason"] == "bad-frame"
-    play.said({"type": "system", "subtype": "init", "permissionMode": ""})
-    assert play.stdin == [] and of_kind(play.join(2), "welcome")[0]["mode"] == "default"
+    for frames in (
+        play.exchange_frames(1, "mode", mode=""),
+        play.exchange_frames(1, "request", id="r", request=empty),
+    ):
+        assert select_frames(frames, "refused")[0]["reason"] == "bad-frame"
+    play.feed_stdout({"type": "system", "subtype": "init", "permissionMode": ""})
+    assert (
+        play.stdin == [] and select_frames(play.join_client(2), "welcome")[0]["mode"] == "default"
+    )
 
 
 def test_a_mode_and_a_model_that_one_client_chose_are_told_to_the_others_at_once():
     play = Play()
-    play.join(1)
-    play.join(2)
-    play.say(1, "mode", id="a", mode="plan")
-    play.answer({"mode": "plan"})
-    assert of_kind(play.read(2), "state")[-1]["mode"] == "plan"
-    play.say(1, "model", id="b", model="another")
-    play.answer({"model": "another"})
-    (state,) = of_kind(play.read(2), "state")
+    play.join_client(1)
+    play.join_client(2)
+    play.send_frame(1, "mode", id="a", mode="plan")
+    play.answer_request({"mode": "plan"})
+    assert select_frames(play.read_frames(2), "state")[-1]["mode"] == "plan"
+    play.send_frame(1, "model", id="b", model="another")
+    play.answer_request({"model": "another"})
+    (state,) = select_frames(play.read_frames(2), "state")
     assert (state["model"], state["mode"]) == ("another", "plan")
 
 
 def test_bypass_permissions_cannot_be_chosen_unless_the_session_began_with_it():
     play = Play()
-    play.join(1)
+    play.join_client(1)
     wide = {"subtype": "set_permission_mode", "mode": "bypassPermissions"}
     for frames in (
-        play.asks(1, "mode", mode="bypassPermissions"),
-        play.asks(1, "request", id="r", request=wide),
+        play.exchange_frames(1, "mode", mode="bypassPermissions"),
+        play.exchange_frames(1, "request", id="r", request=wide),
     ):
-        assert of_kind(frames, "refused")[0]["reason"] == "bypass"
+        assert select_frames(frames, "refused")[0]["reason"] == "bypass"
     assert play.stdin == []
     wider = Play(bypass=True)
-    wider.join(1)
-    wider.say(1, "mode", mode="bypassPermissions")
-    assert len(wider.requests()) == 1
+    wider.join_client(1)
+    wider.send_frame(1, "mode", mode="bypassPermissions")
+    assert len(wider.take_requests()) == 1
 
 
 def test_a_request_is_answered_to_whoever_asked_it():
     play = Play()
-    play.join(1)
-    play.say(1, "request", id="r", request={"subtype": "mcp_status"})
-    play.say(1, "request", id="r", request={"subtype": "mcp_status"})
+    play.join_client(1)
+    play.send_frame(1, "request", id="r", request={"subtype": "mcp_status"})
+    play.send_frame(1, "request", id="r", request={"subtype": "mcp_status"})
     assert len([line for line in play.stdin if line["type"] == "control_request"]) == 1
-    play.answer({"mcpServers": []})
+    play.answer_request({"mcpServers": []})
     response = {"subtype": "success", "request_id": "r", "response": {"mcpServers": []}}
-    assert of_kind(play.read(1), "response") == [{"id": "r", "response": response}]
+    assert select_frames(play.read_frames(1), "response") == [{"id": "r", "response": response}]
     assert (
-        of_kind(play.asks(1, "request", id="r", request={"subtype": "mcp_status"}), "response")
+        select_frames(
+            play.exchange_frames(1, "request", id="r", request={"subtype": "mcp_status"}),
+            "response",
+        )
         != []
     )
     assert play.stdin == []
@@ -622,7 +691,7 @@ def hook(event: str = "PreToolUse", client: int = 1) -> dict[str, object]:
 
 
 def ask(play: Play, identity: str, request: dict[str, object]) -> None:
-    play.said({"type": "control_request", "request_id": identity, "request": request})
+    play.feed_stdout({"type": "control_request", "request_id": identity, "request": request})
 
 
 HOOKS = {
@@ -634,49 +703,56 @@ HOOKS = {
 
 def test_a_hook_is_asked_of_the_client_that_brought_it():
     play = Play()
-    play.join(1)
-    play.join(2)
-    play.say(1, "request", id="i", request=HOOKS)
-    play.say(2, "take")
+    play.join_client(1)
+    play.join_client(2)
+    play.send_frame(1, "request", id="i", request=HOOKS)
+    play.send_frame(2, "take")
     ask(play, "h", hook())
     ask(play, "m", {"subtype": "mcp_message", "server_name": "calc", "message": {}})
-    assert [each["id"] for each in of_kind(play.read(1), "ask")] == ["h", "m"] and of_kind(
-        play.read(2), "ask"
-    ) == []
-    play.say(2, "reply", id="h", response={"subtype": "success", "response": {}})
-    assert play.responses() == []
-    play.say(
+    assert [each["id"] for each in select_frames(play.read_frames(1), "ask")] == [
+        "h",
+        "m",
+    ] and select_frames(play.read_frames(2), "ask") == []
+    play.send_frame(2, "reply", id="h", response={"subtype": "success", "response": {}})
+    assert play.take_responses() == []
+    play.send_frame(
         1,
         "reply",
         id="h",
         response={"subtype": "success", "request_id": "odd", "response": {"ok": 1}},
     )
-    play.say(1, "reply", id="h", response={"subtype": "success", "response": {}})
-    assert play.responses() == [{"subtype": "success", "request_id": "h", "response": {"ok": 1}}]
+    play.send_frame(1, "reply", id="h", response={"subtype": "success", "response": {}})
+    assert play.take_responses() == [
+        {"subtype": "success", "request_id": "h", "response": {"ok": 1}}
+    ]
 
 
 def test_nothing_runs_unjudged_because_a_client_has_gone():
     play = Play()
-    play.join(1)
-    play.say(1, "request", id="i", request=HOOKS)
+    play.join_client(1)
+    play.send_frame(1, "request", id="i", request=HOOKS)
     ask(play, "open", hook())
     play.hub.remove_client(1)
-    play.do()
+    play.run_commands()
     ask(play, "later", hook())
     ask(play, "m", {"subtype": "mcp_message", "server_name": "calc", "message": {}})
     ask(play, "stop", hook("Stop"))
-    opened, later, server, stop = play.responses()
+    opened, later, server, stop = play.take_responses()
     for response in (opened, later):
         assert response["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert server["subtype"] == "error" and stop["response"] == {}
-    play.join(2)
-    play.say(2, "request", id="i", request={"subtype": "initialize"})
-    play.say(2, "request", id="s", request={"subtype": "initialize", "sdkMcpServers": ["other"]})
+    play.join_client(2)
+    play.send_frame(2, "request", id="i", request={"subtype": "initialize"})
+    play.send_frame(
+        2, "request", id="s", request={"subtype": "initialize", "sdkMcpServers": ["other"]}
+    )
     ask(play, "still", hook())
-    assert play.responses()[-1]["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
-    assert all("1/hook_0" in str(line["request"]["hooks"]) for line in play.requests())
-    play.say(2, "request", id="h", request=HOOKS)
-    (line,) = play.requests()
+    assert (
+        play.take_responses()[-1]["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
+    )
+    assert all("1/hook_0" in str(line["request"]["hooks"]) for line in play.take_requests())
+    play.send_frame(2, "request", id="h", request=HOOKS)
+    (line,) = play.take_requests()
     assert line["request"]["hooks"] == {"PreToolUse": [{"hookCallbackIds": ["2/hook_0"]}]}
 
 
@@ -687,74 +763,79 @@ def build_hook_request(*matchers: str) -> dict[str, object]:
 
 def test_hooks_about_other_calls_take_no_denial_back_for_a_client_that_has_gone():
     play = Play()
-    play.join(1)
-    play.say(1, "request", id="i", request=build_hook_request("Bash", "Edit|Write"))
+    play.join_client(1)
+    play.send_frame(1, "request", id="i", request=build_hook_request("Bash", "Edit|Write"))
     play.hub.remove_client(1)
     left = []
     for client, matchers in ((2, ["Read"]), (3, ["Bash", "Read"]), (4, ["*"])):
-        play.join(client)
-        play.say(client, "request", id="i", request=build_hook_request(*matchers))
-        hooks = play.requests()[-1]["request"]["hooks"]["PreToolUse"]
+        play.join_client(client)
+        play.send_frame(client, "request", id="i", request=build_hook_request(*matchers))
+        hooks = play.take_requests()[-1]["request"]["hooks"]["PreToolUse"]
         left.append([group["matcher"] for group in hooks if group["hookCallbackIds"] == ["1/h"]])
         play.hub.remove_client(client)
-        play.do()
+        play.run_commands()
     assert left == [["Bash", "Edit|Write"], ["Edit|Write"], []]
 
 
 def test_hooks_that_the_session_does_not_take_take_no_denial_back():
     play = Play()
-    play.join(1)
-    play.say(1, "request", id="i", request=build_hook_request("Bash", "Write"))
-    (begun,) = play.requests()
+    play.join_client(1)
+    play.send_frame(1, "request", id="i", request=build_hook_request("Bash", "Write"))
+    (begun,) = play.take_requests()
     play.hub.remove_client(1)
-    play.join(2)
+    play.join_client(2)
     for matcher in ("Bash", "*"):
-        play.say(2, "request", id=matcher, request=build_hook_request(matcher))
-        play.answer(subtype="error", error="busy")
-        play.say(
+        play.send_frame(2, "request", id=matcher, request=build_hook_request(matcher))
+        play.answer_request(subtype="error", error="busy")
+        play.send_frame(
             2,
             "request",
             id=f"{matcher}s",
             request={"subtype": "initialize", "sdkMcpServers": ["other"]},
         )
-        assert play.requests()[-1]["request"]["hooks"] == begun["request"]["hooks"], matcher
+        assert play.take_requests()[-1]["request"]["hooks"] == begun["request"]["hooks"], matcher
 
 
 def test_the_hooks_of_two_clients_are_both_asked():
     play = Play()
-    play.join(1)
-    play.join(2)
-    play.say(1, "request", id="i", request=HOOKS)
-    play.say(2, "take")
-    play.say(
+    play.join_client(1)
+    play.join_client(2)
+    play.send_frame(1, "request", id="i", request=HOOKS)
+    play.send_frame(2, "take")
+    play.send_frame(
         2, "request", id="i", request={**HOOKS, "hooks": {"Stop": [{"hookCallbackIds": ["s"]}]}}
     )
-    assert play.requests()[-1]["request"]["hooks"] == {
+    assert play.take_requests()[-1]["request"]["hooks"] == {
         "PreToolUse": [{"hookCallbackIds": ["1/hook_0"]}],
         "Stop": [{"hookCallbackIds": ["2/s"]}],
     }
     ask(play, "h", hook())
-    (asked,) = of_kind(play.read(1), "ask")
-    assert asked["request"]["callback_id"] == "hook_0" and of_kind(play.read(2), "ask") == []
+    (asked,) = select_frames(play.read_frames(1), "ask")
+    assert (
+        asked["request"]["callback_id"] == "hook_0"
+        and select_frames(play.read_frames(2), "ask") == []
+    )
 
 
 def test_hooks_stay_with_a_client_that_is_there():
     play = Play()
-    play.join(1)
-    play.say(1, "request", id="i", request=HOOKS)
-    play.join(2)
-    play.say(2, "take")
-    play.say(2, "request", id="i", request={"subtype": "initialize"})
+    play.join_client(1)
+    play.send_frame(1, "request", id="i", request=HOOKS)
+    play.join_client(2)
+    play.send_frame(2, "take")
+    play.send_frame(2, "request", id="i", request={"subtype": "initialize"})
     play.hub.remove_client(1)
-    play.do()
+    play.run_commands()
     ask(play, "h", hook())
-    assert play.responses()[-1]["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert (
+        play.take_responses()[-1]["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
+    )
 
 
 def test_another_request_of_the_session_is_answered_with_an_error():
     play = Play()
     ask(play, "odd", {"subtype": "odd"})
-    assert play.responses()[0]["subtype"] == "error"
+    assert play.take_responses()[0]["subtype"] == "error"
 
 
 # -- partial lines ---------------------------------------------------------------------------------
@@ -774,30 +855,38 @@ def partials(frames: list[dict[str, object]]) -> list[object]:
 
 def test_who_comes_in_the_middle_of_a_block_is_told_its_beginning():
     play = Play()
-    play.join(1)
-    play.said(event("message_start"), event("content_block_start"), event("content_block_stop"))
-    play.said(event("content_block_start"), event("content_block_delta"))
-    assert partials(play.join(2)) == ["message_start", "content_block_start", "content_block_delta"]
-    assert partials(play.join(3, partial=False)) == []
-    play.said(event("content_block_delta"))
-    assert [partials(play.read(client))[-1:] for client in (1, 2, 3)] == [
+    play.join_client(1)
+    play.feed_stdout(
+        event("message_start"), event("content_block_start"), event("content_block_stop")
+    )
+    play.feed_stdout(event("content_block_start"), event("content_block_delta"))
+    assert partials(play.join_client(2)) == [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+    ]
+    assert partials(play.join_client(3, partial=False)) == []
+    play.feed_stdout(event("content_block_delta"))
+    assert [partials(play.read_frames(client))[-1:] for client in (1, 2, 3)] == [
         ["content_block_delta"]
     ] * 2 + [[]]
-    play.said(SAID)
-    assert partials(play.join(4)) == ["message_start"]
-    play.said(event("content_block_stop"), event("content_block_start"))
-    assert partials(play.read(4)) == ["content_block_start"]
-    assert numbers(play.read(3)) == [1]
+    play.feed_stdout(SAID)
+    assert partials(play.join_client(4)) == ["message_start"]
+    play.feed_stdout(event("content_block_stop"), event("content_block_start"))
+    assert partials(play.read_frames(4)) == ["content_block_start"]
+    assert list_line_numbers(play.read_frames(3)) == [1]
 
 
 def test_a_block_that_is_long_is_not_kept():
     play = Play()
-    play.said(event("message_start"), event("content_block_start"))
+    play.feed_stdout(event("message_start"), event("content_block_start"))
     for _ in range(30):
-        play.said(event("content_block_delta", text="x" * 50_000))
-    assert partials(play.join(1)) == ["message_start"]
-    play.said(event("content_block_delta"), event("content_block_stop"), event("message_delta"))
-    assert partials(play.read(1)) == ["message_delta"]
+        play.feed_stdout(event("content_block_delta", text="x" * 50_000))
+    assert partials(play.join_client(1)) == ["message_start"]
+    play.feed_stdout(
+        event("content_block_delta"), event("content_block_stop"), event("message_delta")
+    )
+    assert partials(play.read_frames(1)) == ["message_delta"]
 
 
 # -- hostile clients -------------------------------------------------------------------------------
@@ -805,7 +894,7 @@ def test_a_block_that_is_long_is_not_kept():
 
 def test_a_frame_that_cannot_be_read_is_refused_and_a_hundred_are_the_end():
     play = Play(frame_bytes=1000)
-    play.join(1)
+    play.join_client(1)
     for raw in (
         b"x",
         b"[]",
@@ -816,26 +905,31 @@ def test_a_frame_that_cannot_be_read_is_refused_and_a_hundred_are_the_end():
         b"[" * 900,
     ):
         play.hub.on_client_frame(1, raw)
-        (refused,) = of_kind(play.read(1), "refused")
+        (refused,) = select_frames(play.read_frames(1), "refused")
         assert refused["reason"] == "bad-frame", raw
     long = b'{"kind":"take","id":"%b"}' % (b"x" * 300)
     play.hub.on_client_frame(1, long)
-    assert of_kind(play.read(1), "refused")[0]["id"] is None
+    assert select_frames(play.read_frames(1), "refused")[0]["id"] is None
     play.hub.on_client_frame(1, b'{"kind":"take","odd":"%b"}' % (b"x" * 1000))
-    assert "max_inbound_bytes" in of_kind(play.read(1), "refused")[0]["text"]
+    assert "max_inbound_bytes" in select_frames(play.read_frames(1), "refused")[0]["text"]
     for _ in range(MAX_BAD_FRAMES):
         play.hub.on_client_frame(1, b"x")
-    assert of_kind(play.read(1), "bye") and 1 in play.dropped
-    play.say(1, "message", message=user())
+    assert select_frames(play.read_frames(1), "bye") and 1 in play.dropped
+    play.send_frame(1, "message", message=build_user_message())
     assert play.stdin == []
 
 
 def test_unknown_kinds_and_keys_are_ignored():
     play = Play()
-    play.join(1, odd="x")
-    assert play.asks(1, "odd") == []
-    assert of_kind(play.asks(1, "odd", id="o"), "refused")[0]["reason"] == "unknown-kind"
-    assert of_kind(play.asks(1, "take", id="t", odd={"x": 1}), "accepted") == [{"id": "t"}]
+    play.join_client(1, odd="x")
+    assert play.exchange_frames(1, "odd") == []
+    assert (
+        select_frames(play.exchange_frames(1, "odd", id="o"), "refused")[0]["reason"]
+        == "unknown-kind"
+    )
+    assert select_frames(play.exchange_frames(1, "take", id="t", odd={"x": 1}), "accepted") == [
+        {"id": "t"}
+    ]
 
 
 def test_the_first_frame_is_hello():
@@ -847,26 +941,26 @@ def test_the_first_frame_is_hello():
     ):
         play.hub.add_client(client)
         play.hub.on_client_frame(client, raw)
-        assert kinds(play.read(client)) == ["refused", "bye"]
+        assert list_kinds(play.read_frames(client)) == ["refused", "bye"]
     play.hub.add_client(4)
     play.seconds = HELLO_TIMEOUT_S
     play.hub.tick()
-    assert kinds(play.read(4)) == ["bye"] and set(play.dropped) == {1, 2, 3, 4}
+    assert list_kinds(play.read_frames(4)) == ["bye"] and set(play.dropped) == {1, 2, 3, 4}
 
 
 def test_too_many_clients_are_sent_away():
     play = Play()
     for client in range(MAX_CLIENTS):
         play.hub.add_client(client)
-    play.join(MAX_CLIENTS)
+    play.join_client(MAX_CLIENTS)
     assert list(play.dropped) == [MAX_CLIENTS]
 
 
 def test_a_client_that_asks_and_does_not_read_is_sent_away():
     play = Play()
-    play.join(1)
+    play.join_client(1)
     for number in range(5000):
-        play.say(1, "take", id=f"t{number}")
+        play.send_frame(1, "take", id=f"t{number}")
     assert (
         1 in play.dropped and play.hub._state.subscribers.clients[1].queued_bytes < 5 * 1024 * 1024
     )
@@ -874,33 +968,35 @@ def test_a_client_that_asks_and_does_not_read_is_sent_away():
 
 def test_requests_without_end_are_refused():
     play = Play()
-    play.join(1)
+    play.join_client(1)
     for number in range(101):
-        play.say(1, "interrupt", id=f"i{number}")
-    assert [each["id"] for each in of_kind(play.read(1), "refused")] == ["i100"]
+        play.send_frame(1, "interrupt", id=f"i{number}")
+    assert [each["id"] for each in select_frames(play.read_frames(1), "refused")] == ["i100"]
 
 
 def test_a_name_cannot_reach_a_terminal():
     play = Play()
-    name = play.join(1, client="\x1b[31m" + "x" * 100)[0]["client"]
+    name = play.join_client(1, client="\x1b[31m" + "x" * 100)[0]["client"]
     assert "\x1b" not in name and len(name) <= 64
 
 
 def test_a_client_of_another_protocol_is_told_so():
     play = Play()
     for client, protocol in ((1, 2), (2, 7)):
-        (welcome,) = of_kind(play.join(client, protocol=protocol, knows=["later"]), "welcome")
+        (welcome,) = select_frames(
+            play.join_client(client, protocol=protocol, knows=["later"]), "welcome"
+        )
         assert welcome["protocol"] == 1 and str(protocol) in welcome["differs"]
-    play.say(1, "take", id="t")
-    assert play.hub.controller_name == "c1" and of_kind(play.read(1), "accepted") == []
+    play.send_frame(1, "take", id="t")
+    assert play.hub.controller_name == "c1" and select_frames(play.read_frames(1), "accepted") == []
 
 
 def test_a_line_that_is_no_json_is_told_as_a_text():
     play = Play()
-    play.join(1)
+    play.join_client(1)
     play.hub.feed_stdout(b'oops \xff\n5\n\n{"type":"keep_alive"}\n')
-    play.do()
-    assert [frame["line"] for frame in play.read(1) if frame["kind"] == "line"] == [
+    play.run_commands()
+    assert [frame["line"] for frame in play.read_frames(1) if frame["kind"] == "line"] == [
         "oops \ufffd",
         5,
     ]
@@ -909,12 +1005,12 @@ def test_a_line_that_is_no_json_is_told_as_a_text():
 def test_another_life_of_the_host_goes_on_with_the_numbers():
     log = MemoryLog()
     first = Play(log)
-    first.said(SAID, SAID)
+    first.feed_stdout(SAID, SAID)
     log.generation = 2
     second = Play(log)
-    second.said(SAID)
-    frames = second.join(1)
-    assert [(each["generation"], each["number"]) for each in of_kind(frames, "line")] == [
+    second.feed_stdout(SAID)
+    frames = second.join_client(1)
+    assert [(each["generation"], each["number"]) for each in select_frames(frames, "line")] == [
         (1, 1),
         (1, 2),
         (2, 3),
@@ -923,14 +1019,19 @@ def test_another_life_of_the_host_goes_on_with_the_numbers():
 
 def test_a_detail_alone_is_told_once_a_second():
     play = Play()
-    play.join(1)
-    play.say(1, "message", message=user())
-    play.said({"type": "system", "subtype": "init"})
-    play.read(1)
+    play.join_client(1)
+    play.send_frame(1, "message", message=build_user_message())
+    play.feed_stdout({"type": "system", "subtype": "init"})
+    play.read_frames(1)
     for number in range(3):
         call = {"type": "tool_use", "name": "Bash", "input": {"command": f"ls {number}"}}
-        play.said({"type": "assistant", "message": {"content": [call]}, "parent_tool_use_id": None})
-    assert of_kind(play.read(1), "state") == [] and play.facts["detail"] == "starting…"
+        play.feed_stdout(
+            {"type": "assistant", "message": {"content": [call]}, "parent_tool_use_id": None}
+        )
+    assert (
+        select_frames(play.read_frames(1), "state") == []
+        and play.status_fields["detail"] == "starting…"
+    )
     play.hub.tick()
-    (state,) = of_kind(play.read(1), "state")
-    assert state["detail"] == "Bash: ls 2" == play.facts["detail"]
+    (state,) = select_frames(play.read_frames(1), "state")
+    assert state["detail"] == "Bash: ls 2" == play.status_fields["detail"]
