@@ -4,7 +4,7 @@ import json
 
 import pytest
 from box import ANSWER
-from casting import cast_of, cast_of_case
+from casting import build_recording, cast_of_case
 from planting import BAD, SEEN, obeyed
 from support import case
 from version_drift import find_drift, main
@@ -26,7 +26,7 @@ def record(*events, vendor="codex", version="0.170.0"):
         (0.1, "o", lines),
         (0.2, "x", {"child": 1, "code": 0}),
     ]
-    return cast_of(moments, vendor=vendor, vendor_version=version)
+    return build_recording(moments, vendor=vendor, vendor_version=version)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_each_child_of_a_recording_counts_for_its_own_vendor(write_casts):
         for fact, count in children
         for moment in ((0.1, "s", fact), (0.2, "o", lines * count))
     ]
-    folder = write_casts(one=cast_of(moments, vendor="pi", vendor_version="1.5.2"))
+    folder = write_casts(one=build_recording(moments, vendor="pi", vendor_version="1.5.2"))
     counts = {
         (drift.vendor, drift.version): (len(drift.recordings), drift.events)
         for drift in find_drift([folder])

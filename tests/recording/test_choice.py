@@ -4,7 +4,7 @@ import json
 import subprocess
 
 from box import STREAM
-from casting import cast_of, cast_of_case, read_cast, stream_of
+from casting import build_recording, cast_of_case, read_cast, stream_of
 from replaying import START, end, line, request, response, user
 from support import case
 
@@ -143,17 +143,17 @@ LISTENS = ["--input-format", "stream-json", *STREAM]
 def test_each_child_has_the_prompt_of_its_turn(box):
     told = [(0.0, "i", user("one") + user("two"))]
     children = [START, end(1.0), SECOND, end(2.5, child=2), AGAIN, end(4.0, child=3)]
-    run = load_run(write_recording(box, cast_of([*told, *children], argv=LISTENS)))
+    run = load_run(write_recording(box, build_recording([*told, *children], argv=LISTENS)))
     assert [child.prompt for child in run.children] == ["one", "two", "two"]
     assert [child.number for child in run.children] == [1, 2, 3]
 
 
 def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
-    data = cast_of(
+    data = build_recording(
         [(0.0, "i", b"a file\nof lines\n"), START, end(1.0)], argv=["-p", *STREAM, "read it"]
     )
     assert load_run(write_recording(box, data)).children[0].prompt == "read it\na file\nof lines\n"
-    answers = cast_of(
+    answers = build_recording(
         [START, (0.0, "i", b'{"type":"control_response"}\n'), end(1.0)],
         argv=["-p", *TALK[:3], "ask"],
     )
@@ -169,7 +169,7 @@ def test_a_call_that_was_refused_then_is_no_call_now():
 def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):
     children = [START, end(1.0), SECOND, end(2.5, child=2)]
     told = [(0.0, "i", user("one") + user("two"))]
-    path = write_recording(box, cast_of([*told, *children], argv=LISTENS))
+    path = write_recording(box, build_recording([*told, *children], argv=LISTENS))
     recordings = RecordingSet(path, "/", {"HOME": "/"})
     first = recordings.select_child("anything", "")
     assert first.number == 1 and recordings.select_child("more", first.id).number == 2
@@ -210,7 +210,7 @@ def write_relayed_recordings(box, *prompts):
             (0.1, "o", ready),
             (0.2, "I", user(prompt)),
         ]
-        data = cast_of(
+        data = build_recording(
             [(0.0, "i", user(prompt)), START, *told, (0.3, "o", said), end(1.0)],
             vendor="claude",
             argv=LISTENS,

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from box import PATIENCE, STREAM, Box, Done, run_shim
-from casting import cast_of, cast_of_case, read_cast, stream_of
+from casting import build_recording, cast_of_case, read_cast, stream_of
 from replaying import START, end, line, request, response, signalled, user
 from support import brief, case
 from sweeps import over
@@ -38,7 +38,7 @@ def test_it_ends_as_it_ended_then(box, how):
     name = how if isinstance(how, str) else None
     done = play(
         box,
-        cast_of(
+        build_recording(
             [
                 START,
                 (0.1, "o", b"said\n"),
@@ -86,7 +86,7 @@ def test_a_terminal_obeys_nothing_of_a_recording(box, side):
     planted = b"\x1b]52;c;x\x07 \x1b[2J \xc2\x9b31m \xe2\x80\xae\n"
     moments = [START, (0.1, "o", planted), (0.1, "e", planted), (0.1, "O", planted), end(0.2)]
     main, terminal = os.openpty()
-    words = ["replay", write_recording(box, cast_of(moments)), "--speed", "0", "--as", side]
+    words = ["replay", write_recording(box, build_recording(moments)), "--speed", "0", "--as", side]
     assert run_shim(words, stdin=None, stdout=terminal, stderr=terminal).status == 0
     os.close(terminal)
     shown = os.read(main, 65536)
@@ -96,7 +96,9 @@ def test_a_terminal_obeys_nothing_of_a_recording(box, side):
 
 
 def test_a_reader_that_goes_is_no_failure(box):
-    big = cast_of([START, *[(0.1, "o", b"x" * 100_000 + b"\n") for _ in range(50)], end(0.2)])
+    big = build_recording(
+        [START, *[(0.1, "o", b"x" * 100_000 + b"\n") for _ in range(50)], end(0.2)]
+    )
     command = [
         sys.executable,
         "-I",
@@ -284,7 +286,7 @@ def qwen_cast(verdict="allow"):
     ]
     argv = ["--output-format", "stream-json", "--verbose", "--input-format", "stream-json"]
     frontend = [(0.0, "i", user("one") + user("two"))]
-    return cast_of([*frontend, *moments], vendor="qwen", argv=argv)
+    return build_recording([*frontend, *moments], vendor="qwen", argv=argv)
 
 
 TALK = (*STREAM, "--input-format", "stream-json", "--permission-prompt-tool", "stdio")
@@ -339,7 +341,7 @@ def test_a_message_more_than_was_recorded_ends_in_not_found(box):
 
 def test_an_interrupt_goes_to_what_was_recorded_behind_it(box):
     head = case("pi/1.5.2-sigint-stream").data
-    data = cast_of(
+    data = build_recording(
         [
             START,
             (0.1, "o", head),

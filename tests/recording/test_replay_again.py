@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from box import STREAM, Box, Running
-from casting import cast_of, cast_of_case, read_cast, stream_of
+from casting import build_recording, cast_of_case, read_cast, stream_of
 from fake_secrets import BARE
 from replaying import START, end, response, user
 from support import Case, case, fixture_cases
@@ -73,7 +73,7 @@ def case_again(box: Box, case: Case) -> None:
 
 def torture_again(box: Box, one: Torture, vendor: str) -> None:
     """Assert it for a case of torture."""
-    data = cast_of([START, (0.1, "o", one.data), end(0.2)], vendor=vendor)
+    data = build_recording([START, (0.1, "o", one.data), end(0.2)], vendor=vendor)
     now = record_replay(box, data)
     (said, complained, _), (whole, complaints, _) = streams(now), streams(data)
     if any(note.fields.get("kind") == "signal" for note in read_cast(now)[1]):

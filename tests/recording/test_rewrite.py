@@ -4,7 +4,7 @@ import os
 import re
 
 import pytest
-from casting import cast_of, read_cast, stream_of
+from casting import build_recording, read_cast, stream_of
 from fake_secrets import random
 
 from shim.core.cast.clean import CastRedactor
@@ -39,7 +39,7 @@ MOMENTS = [
 @pytest.fixture
 def source(tmp_path):
     path = tmp_path / "one.cast"
-    path.write_bytes(cast_of(MOMENTS, argv=["-p", f"use {SECRET}"]))
+    path.write_bytes(build_recording(MOMENTS, argv=["-p", f"use {SECRET}"]))
     return path
 
 
@@ -91,7 +91,7 @@ def test_a_persons_own_pattern_is_found_in_strings_and_over_them(source):
         (0.1 * number, "o", b'{"text":"%s"}\n' % part)
         for number, part in enumerate((b"my Pro", b"ject", b"X."))
     ]
-    source.write_bytes(cast_of(parts))
+    source.write_bytes(build_recording(parts))
     rewrite_cast(str(source), custom_search=build_pattern_finder("ProjectX"))
     assert stream_of(read_cast(source.read_bytes())[1], "o") == (
         b'{"text":"my [REDACTED:own]"}\n{"text":""}\n{"text":"."}\n'
@@ -123,7 +123,7 @@ def test_what_is_no_cast_is_left_alone(tmp_path):
 
 def test_lines_that_nobody_knows_stay_without_their_secrets(source):
     odd = f'# {SECRET}\n[0.1,"q","{SECRET}"]\n[broken {SECRET}\n\n{{"a":"{SECRET}"}}\n'
-    source.write_bytes(cast_of(MOMENTS, end=False) + odd.encode())
+    source.write_bytes(build_recording(MOMENTS, end=False) + odd.encode())
     rewrite_cast(str(source))
     data = source.read_bytes()
     assert SECRET.encode() not in data
@@ -135,7 +135,7 @@ def test_lines_that_nobody_knows_stay_without_their_secrets(source):
 
 def test_a_sweep_that_has_no_time_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "one.cast"
-    path.write_bytes(cast_of((0.0, "o", b"{}\n") for _ in range(3000)))
+    path.write_bytes(build_recording((0.0, "o", b"{}\n") for _ in range(3000)))
     before = path.read_bytes()
     with pytest.raises(RewriteStoppedError):
         redact_split_secrets(str(path), {1: [(0, "x")]}, os.stat(path), lambda: True)
@@ -144,8 +144,8 @@ def test_a_sweep_that_has_no_time_leaves_the_file_as_it_was(tmp_path):
 
 def test_a_sweep_touches_no_file_that_somebody_put_there(tmp_path):
     path, other = tmp_path / "one.cast", tmp_path / "other"
-    path.write_bytes(cast_of(MOMENTS))
-    other.write_bytes(cast_of(MOMENTS))
+    path.write_bytes(build_recording(MOMENTS))
+    other.write_bytes(build_recording(MOMENTS))
     status = os.stat(path)
     os.replace(other, path)
     with pytest.raises(CastError, match="another file"):
@@ -175,7 +175,7 @@ def test_a_cleaner_with_a_pattern_that_finds_nothing_writes_what_came():
 def test_long_lines_are_not_gathered(source, monkeypatch):
     """A recording of long lines is written anew in little memory."""
     line = b"x" * (MAX_RECORD_BYTES - 1) + b"\n"
-    source.write_bytes(cast_of([(0.0, "o", line * 8)]))
+    source.write_bytes(build_recording([(0.0, "o", line * 8)]))
     sizes = []
     add = HashChain.add_lines
 

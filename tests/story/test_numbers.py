@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from casting import Moment, cast_of, cast_of_case
+from casting import Moment, build_recording, cast_of_case
 from exporting import exported
 from rich_session import everything
 from showing import conversation, drawn, line
@@ -60,7 +60,7 @@ DENIED = [{"tool_name": "Bash", "tool_use_id": "c", "tool_input": {}}]
 
 def talk(*moments: tuple[float, str, dict[str, Any]]) -> bytes:
     lines: list[Moment] = [(at, letter, line(event)) for at, letter, event in moments]
-    return cast_of(lines, argv=ARGV)
+    return build_recording(lines, argv=ARGV)
 
 
 def build_queued_recording() -> bytes:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from casting import cast_of, cast_of_case, lines_of
+from casting import build_recording, cast_of_case, lines_of
 from support import Case, case, fixture_cases, translate_case
 from sweeps import each, fewest, over
 from telling import (
@@ -68,7 +68,9 @@ def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> 
     found = []
     for partial in (False, True):
         lines, _ = translate_case(case, partial=partial)
-        _, changes = told(cast_of((n / 10, "O", line) for n, line in enumerate(lines_of(lines))))
+        _, changes = told(
+            build_recording((n / 10, "O", line) for n, line in enumerate(lines_of(lines)))
+        )
         steps = [change.step for change in changes if change.phase == "end"]
         calls = [(step.name, step.input, step.output) for step in steps if step.kind == "call"]
         found.append(
@@ -440,7 +442,7 @@ def test_a_column_has_what_its_own_time_was_spent_on() -> None:
 
 
 def test_a_prompt_is_of_the_command_line_and_of_stdin() -> None:
-    _, changes = told(cast_of([(0.1, "i", b"and this\n"), (0.2, "s", {"child": 1})]))
+    _, changes = told(build_recording([(0.1, "i", b"and this\n"), (0.2, "s", {"child": 1})]))
     prompt = changes[0].step
     assert (prompt.kind, prompt.text, prompt.at) == ("prompt", "say hello\nand this", 0.1)
 
@@ -469,7 +471,7 @@ def text_cast(*after: Any, output_format: str = "text", vendor: str = "pi") -> b
     """A run whose child has said that it is done; `after` is what comes behind that."""
     said: list[Any] = [(0.1, "s", {"child": 1}), (0.5, "o", case("pi/1.5.2-plain").data)]
     argv = ["-p", "--output-format", output_format, "say hello"]
-    return cast_of([*said, *after, (3.0, "O", b"Hello\n")], argv=argv, vendor=vendor)
+    return build_recording([*said, *after, (3.0, "O", b"Hello\n")], argv=argv, vendor=vendor)
 
 
 def results(changes: list[StepChange]) -> list[Step]:
@@ -515,7 +517,7 @@ def test_an_interrupted_turn_is_told_as_one_without_the_note_too() -> None:
         (1.0, "n", SIGNALLED),
         (1.2, "x", ENDED_BY_US),
     ]
-    _, changes = told(cast_of(moments, argv=["-p", "say hello"]))
+    _, changes = told(build_recording(moments, argv=["-p", "say hello"]))
     assert [find_failure_cause(step.facts) for step in results(changes)] == ["interrupted"]
 
 
@@ -533,7 +535,7 @@ def test_an_interrupted_turn_is_told_as_one_without_the_note_too() -> None:
 def test_a_result_without_a_child_is_the_one_of_the_note(
     moments: list[Any], causes: list[str]
 ) -> None:
-    _, changes = told(cast_of(moments, argv=["-p", "hi"]))
+    _, changes = told(build_recording(moments, argv=["-p", "hi"]))
     assert [find_failure_cause(step.facts) for step in results(changes)] == causes
 
 
@@ -561,7 +563,7 @@ def test_a_prompt_comes_behind_the_result_before_it_and_its_late_note_is_no_seco
         (0.3, "x", {"child": 1, "code": 0}),
     ]
     _, changes = told(
-        cast_of([*moments, (0.4, "i", b"more\n"), (0.5, "n", note)], argv=["-p", "hi"])
+        build_recording([*moments, (0.4, "i", b"more\n"), (0.5, "n", note)], argv=["-p", "hi"])
     )
     assert [step.at for step in results(changes)] == [pytest.approx(0.3)]
 
@@ -573,7 +575,7 @@ def test_two_children_in_a_row_are_one_session() -> None:
         for n in (1, 2)
         for letter in "sox"
     ]
-    story, changes = told(cast_of(moments, dialect="yume"))
+    story, changes = told(build_recording(moments, dialect="yume"))
     assert story.totals.turns == 2
     assert [change.step.kind for change in changes if change.phase == "begin"].count("start") == 1
 
@@ -585,7 +587,7 @@ def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -
         (1.0, "O", b"Hello\n"),
         (1.2, "O", b"you\n"),
     ]
-    _, changes = told(cast_of(moments, vendor="of-somebody-else", argv=["-p", "hi"]))
+    _, changes = told(build_recording(moments, vendor="of-somebody-else", argv=["-p", "hi"]))
     steps = [change.step for change in changes if change.phase == "end"]
     assert [(step.kind, step.text) for step in steps] == [
         ("prompt", "hi"),
@@ -601,7 +603,7 @@ def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(
         b'{"type":"result","result":"' + b"x" * size + b'"}\n'
         for size in (2_500_000, 5_000_000, 10)
     ]
-    story, changes = told(cast_of([(n, "O", line) for n, line in enumerate(lines)]))
+    story, changes = told(build_recording([(n, "O", line) for n, line in enumerate(lines)]))
     assert story.totals.turns == 2
     assert [len(change.step.text) for change in changes if change.step.kind == "result"][::2] == [
         2_500_000,
@@ -610,7 +612,7 @@ def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(
 
 
 def test_what_was_asked_stands_before_why_it_was_refused() -> None:
-    _, changes = told(cast_of([(0.1, "n", {"kind": "refused", "text": "no program"})]))
+    _, changes = told(build_recording([(0.1, "n", {"kind": "refused", "text": "no program"})]))
     assert [change.step.kind for change in changes if change.phase == "end"] == ["prompt", "note"]
 
 
@@ -619,7 +621,9 @@ def test_the_prompt_of_a_session_that_yume_started_is_told():
         (0.1, "s", {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/"}),
         (0.2, "O", b'{"type":"text"}\n'),
     ]
-    _, changes = told(cast_of(moments, dialect="yume", argv=["start", "--prompt", "Hello there."]))
+    _, changes = told(
+        build_recording(moments, dialect="yume", argv=["start", "--prompt", "Hello there."])
+    )
     assert changes[0].step.kind == "prompt" and changes[0].step.text == "Hello there."
 
 

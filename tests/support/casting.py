@@ -25,7 +25,7 @@ HEADER: Mapping[str, Any] = {
 Moment = tuple[float, str, Any]
 
 
-def cast_of(moments: Iterable[Moment], *, end: bool = True, **header: Any) -> bytes:
+def build_recording(moments: Iterable[Moment], *, end: bool = True, **header: Any) -> bytes:
     """A cast: `(at, letter, bytes or fact)` for each moment, `at` in seconds since the beginning."""
     encoder = CastEncoder()
     lines, at = [encoder.encode_header({**HEADER, **header})], 0.0
@@ -65,7 +65,7 @@ def moments_of(case: Case, step: float = 0.1) -> list[Moment]:
 
 def cast_of_case(case: Case, **header: Any) -> bytes:
     """A fixture as a cast."""
-    return cast_of(moments_of(case), **{"vendor": case.vendor, **header})
+    return build_recording(moments_of(case), **{"vendor": case.vendor, **header})
 
 
 def read_cast(data: bytes) -> tuple[CastReader, list[CastRecord]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
-from casting import Moment, cast_of
+from casting import Moment, build_recording
 from fake_secrets import BARE
 from telling import call, text
 
@@ -101,7 +101,7 @@ def delta(words: str) -> dict[str, Any]:
 
 def session(*moments: tuple[float, dict[str, Any]], end: bool = True, **header: Any) -> bytes:
     """A cast in which the frontend saw these events at these times."""
-    return cast_of([(at, "O", said(event)) for at, event in moments], end=end, **header)
+    return build_recording([(at, "O", said(event)) for at, event in moments], end=end, **header)
 
 
 def session_with(secret: str) -> bytes:
@@ -156,4 +156,4 @@ def session_with(secret: str) -> bytes:
         (0.1 * number, "O", said(event)) for number, event in enumerate(events)
     ]
     moments += [(2.0, "O", f"not JSON: {secret} .\n".encode()), (2.0, "e", f"{secret}\n".encode())]
-    return cast_of(moments, argv=argv, cwd=f"/home/{secret}")
+    return build_recording(moments, argv=argv, cwd=f"/home/{secret}")

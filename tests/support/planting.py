@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from casting import Moment, cast_of
+from casting import Moment, build_recording
 from showing import line
 from telling import answer, asked, call, delta, result, returned, said, start, text, user
 
@@ -125,4 +125,4 @@ def planted() -> bytes:
         )
     )
     header = dict.fromkeys(("started", "shim", "vendor_version", "cwd", "platform"), BAD)
-    return cast_of(moments, argv=argv, vendor=BAD, **header)
+    return build_recording(moments, argv=argv, vendor=BAD, **header)

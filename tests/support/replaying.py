@@ -5,7 +5,7 @@ its lines in time.
 import json
 from collections.abc import Iterable
 
-from casting import Moment, cast_of, read_cast
+from casting import Moment, build_recording, read_cast
 
 from shim.core.cast.script import Replayer, ReplayStep
 from shim.core.cast.words import select_child_records
@@ -60,7 +60,7 @@ RESULT = line({"type": "result", "subtype": "success", "is_error": False, "resul
 
 def script_of(moments: Iterable[Moment], *, child: int = 1, **options: object) -> Replayer:
     """The script of a child of a recording that is made of `moments`."""
-    _, records = read_cast(cast_of(moments))
+    _, records = read_cast(build_recording(moments))
     arguments = {"said": "oe", "told": "I", **options}
     return Replayer(select_child_records(records, child), **arguments)  # type: ignore[arg-type]
 

@@ -6,7 +6,7 @@ import json
 import tempfile
 from typing import Any
 
-from casting import Moment, cast_of
+from casting import Moment, build_recording
 
 from shim.story.export.markdown import export
 
@@ -142,7 +142,7 @@ class Script:
     def cast(self, *, end: bool = True, **header: Any) -> bytes:
         """The whole as a cast."""
         facts = {"argv": [*STREAMED], "vendor": "qwen", "vendor_version": "0.24.4", **header}
-        return cast_of(self.moments, end=end, **facts)
+        return build_recording(self.moments, end=end, **facts)
 
 
 ANSWER = """The slow part was the **query per row**. I did three things:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from casting import Moment, cast_of, cast_of_case
+from casting import Moment, build_recording, cast_of_case
 from rich.console import Console
 from support import ROOT, case
 from telling import (
@@ -143,7 +143,7 @@ def conversation() -> bytes:
     lines.insert(4, (0.27, "o", b'{"type":"session","caf\xe9":1}\n'))
     lines.insert(5, (0.28, "e", b"a warning without an end"))
     lines.append((96.0, "x", {"child": 1, "code": 0, "signal": None}))
-    return cast_of(lines, argv=argv, vendor_version="0.87.1")
+    return build_recording(lines, argv=argv, vendor_version="0.87.1")
 
 
 def drawn(cast: bytes | Path, *, terminal: bool = False, width: int = 100, **options: Any) -> str:

@@ -10,13 +10,13 @@ from pathlib import Path
 import fake_secrets
 import pytest
 from box import STREAM, Box, Done, run_shim, start_shim
-from casting import cast_of, read_cast, stream_of
+from casting import build_recording, read_cast, stream_of
 from support import ROOT, case
 
 from shim.commands.cast.command import app
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
-INTACT = cast_of([(0.0, "i", b"hello\n")])
+INTACT = build_recording([(0.0, "i", b"hello\n")])
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_program_is_told_the_same(shim, folder):
 
 def test_what_is_only_odd_is_no_failure(shim, local_box):
     path = local_box.path / "odd.cast"
-    path.write_bytes(cast_of([(0.0, "n", {}), (9e6, "n", {})]))
+    path.write_bytes(build_recording([(0.0, "n", {}), (9e6, "n", {})]))
     status, said, _ = shim("cast", "verify", str(path))
     assert status == 0
     assert b"intact, 4 lines\n  line 3: note: a pause of 9000000" in said
@@ -109,7 +109,7 @@ def secret_cast(**header) -> bytes:
         json.dumps({"type": "text", "text": text}).encode() + b"\n"
         for text in (f"an {OWN[:6]}", f"{OWN[6:]} .")
     ]
-    return cast_of(
+    return build_recording(
         [
             (0.0, "i", f"my {OWN}\n".encode()),
             (0.1, "s", {"child": 1, "turn": 1, "argv": ["pi", OWN], "cwd": f"/home/{OWN}"}),
@@ -167,7 +167,7 @@ def test_every_kind_that_is_known_is_blanked_in_every_stream(shim, local_box, ki
         (0.0, "s", child),
         *((0.1, letter, data) for letter in "iIoOe" for data in (said, plain)),
     ]
-    path.write_bytes(cast_of(moments))
+    path.write_bytes(build_recording(moments))
     status, told, _ = shim("cast", "redact", str(path), "--in-place", "--json")
     assert status == 0 and json.loads(told)["counts"][kind] >= 10
     _, records = read_cast(path.read_bytes())
@@ -209,7 +209,7 @@ def test_a_cast_becomes_the_new_one_only_where_that_is_said(shim, secrets):
 
 def test_what_has_no_secret_says_so_and_stays_the_same(shim, local_box):
     path, output = local_box.path / "run.cast", local_box.path / "clean.cast"
-    path.write_bytes(cast_of([(0.0, "i", b"hello\n")], redact="casts"))
+    path.write_bytes(build_recording([(0.0, "i", b"hello\n")], redact="casts"))
     assert (
         shim("cast", "redact", str(path), "-o", str(output))[1]
         == f"{output}: nothing was found\n".encode()
@@ -270,7 +270,7 @@ def test_a_wrong_expression_writes_nothing(shim, secrets):
 
 def test_an_expression_that_takes_for_ever_leaves_everything_as_it_was(shim, secrets, monkeypatch):
     monkeypatch.setattr("shim.recording.search.SEARCH_TIMEOUT_S", 0.05)
-    secrets.write_bytes(cast_of([(0.0, "i", b"a" * 60 + b"!\n")]))
+    secrets.write_bytes(build_recording([(0.0, "i", b"a" * 60 + b"!\n")]))
     before = secrets.read_bytes()
     status, _, complaint = shim("cast", "redact", str(secrets), "--pattern", "(a+)+$", "--in-place")
     assert status == 1 and "took more than" in complaint
@@ -404,13 +404,13 @@ def hostile(box) -> str:
     header = dict.fromkeys(
         ("vendor", "vendor_version", "cwd", "redact", "started", "shim"), HOSTILE
     )
-    path.write_bytes(cast_of(moments, **header, argv=[HOSTILE]))
+    path.write_bytes(build_recording(moments, **header, argv=[HOSTILE]))
     return str(path)
 
 
 def test_what_is_verified_obeys_nothing(run_cast, hostile):
     lines = f'[0.1,{json.dumps(HOSTILE)},""]\n{{{HOSTILE}\n{HOSTILE}\n'.encode()
-    Path(hostile).write_bytes(cast_of([], end=False) + lines)
+    Path(hostile).write_bytes(build_recording([], end=False) + lines)
     status, said = run_cast("verify", hostile)
     assert status == 1
     assert "[red]evil[/red]" in said and "evil[bold]\\x1b[38;5;201m\\x9b2J.cast" in said
@@ -432,7 +432,7 @@ def test_what_is_cut_obeys_nothing(run_cast, hostile, box):
     path = box.path / "one.cast"
     child = {"child": 1, "turn": 1, "argv": [HOSTILE], "cwd": HOSTILE}
     path.write_bytes(
-        cast_of(
+        build_recording(
             [(0.0, "s", child), (0.1, "e", HOSTILE.encode())], vendor_version=HOSTILE, vendor="pi"
         )
     )
@@ -466,7 +466,7 @@ WRITING = (
 
 @pytest.mark.parametrize("words", WRITING, ids=" ".join)
 def test_a_full_disk_is_a_sentence(words, tmp_path):
-    (tmp_path / "a.cast").write_bytes(cast_of([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
+    (tmp_path / "a.cast").write_bytes(build_recording([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
     with open("/dev/full", "wb") as full:
         done = run_shim([*words, str(tmp_path / "a.cast")], stdout=full)
     assert (done.status, done.stderr) == (
@@ -478,7 +478,7 @@ def test_a_full_disk_is_a_sentence(words, tmp_path):
 @pytest.mark.parametrize("words", WRITING, ids=" ".join)
 @pytest.mark.parametrize("closed", [(1,), (0, 1, 2)])
 def test_who_closed_stdout_wants_nothing_of_it(words, closed, tmp_path):
-    cast = cast_of([(0.1, "O", b"words\n")])
+    cast = build_recording([(0.1, "O", b"words\n")])
     (tmp_path / "a.cast").write_bytes(cast)
     done = run_shim([*words, str(tmp_path / "a.cast")], closed=closed)
     assert (done.status, done.stdout, done.stderr) == (0, b"", "")
@@ -487,7 +487,7 @@ def test_who_closed_stdout_wants_nothing_of_it(words, closed, tmp_path):
 
 @pytest.mark.parametrize("words", WRITING, ids=" ".join)
 def test_who_has_read_enough_gets_no_traceback(words, tmp_path):
-    (tmp_path / "a.cast").write_bytes(cast_of([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
+    (tmp_path / "a.cast").write_bytes(build_recording([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
     with start_shim(
         [*words, str(tmp_path / "a.cast")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

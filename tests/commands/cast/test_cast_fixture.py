@@ -10,7 +10,7 @@ from typing import Any
 
 import fake_secrets
 import pytest
-from casting import cast_of, cast_of_case
+from casting import build_recording, cast_of_case
 from support import Case, check_turns, fixture_cases, read_cases, translate_case
 from sweeps import each, fewest, over
 
@@ -81,7 +81,7 @@ def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(
 
 def test_no_file_stays_open_behind_a_fixture_that_was_cut(tmp_path: Path) -> None:
     path = write_cast(
-        tmp_path, cast_of([(0.0, "s", start()), (0.1, "o", b"{}\n"), (0.2, "x", ENDED)])
+        tmp_path, build_recording([(0.0, "s", start()), (0.1, "o", b"{}\n"), (0.2, "x", ENDED)])
     )
     before = set(os.listdir("/dev/fd"))
     cut_fixture(path, str(tmp_path), redact="none")
@@ -98,7 +98,7 @@ def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_perso
         (0.3, "o", b"{}\n"),
         (0.4, "x", ENDED),
     ]
-    path = write_cast(tmp_path, cast_of(moments, vendor_version="0.87.1"))
+    path = write_cast(tmp_path, build_recording(moments, vendor_version="0.87.1"))
     facts = load_case_metadata(cut_fixture(path, str(tmp_path), redact="none").folder)
     assert facts == {
         "source": "recorded",
@@ -117,7 +117,7 @@ def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_perso
 
 def test_what_is_not_known_is_a_gap(tmp_path: Path) -> None:
     moments = [(0.0, "s", start()), (0.1, "I", b"x" * MAX_STDIN_BYTES + b"\n"), (0.2, "o", b"{}\n")]
-    path = write_cast(tmp_path, cast_of(moments, end=False))
+    path = write_cast(tmp_path, build_recording(moments, end=False))
     facts = load_case_metadata(cut_fixture(path, str(tmp_path), redact="none").folder)
     assert "exit" not in facts and "stdin" not in facts
     assert facts["gap"].split("; ") == [
@@ -136,7 +136,7 @@ def test_one_child_of_several_is_chosen(tmp_path: Path) -> None:
             (child, "o", line),
             (child, "x", {**ENDED, "child": child}),
         ]
-    path = write_cast(tmp_path, cast_of(moments))
+    path = write_cast(tmp_path, build_recording(moments))
 
     def cut(name: str, **which: int) -> bytes:
         made = cut_fixture(path, str(tmp_path), redact="none", name=name, **which)
@@ -154,7 +154,9 @@ def test_one_child_of_several_is_chosen(tmp_path: Path) -> None:
 
 
 def test_what_stands_behind_the_end_of_a_child_is_not_its_own(tmp_path: Path) -> None:
-    path = write_cast(tmp_path, cast_of([*ONE, (0.3, "o", b"late\n"), (0.4, "e", b"late\n")]))
+    path = write_cast(
+        tmp_path, build_recording([*ONE, (0.3, "o", b"late\n"), (0.4, "e", b"late\n")])
+    )
     made = cut_fixture(path, str(tmp_path), redact="none")
     assert (
         b"late" not in (Path(made.folder) / "vendor.ndjson").read_bytes()
@@ -169,7 +171,7 @@ def test_a_secret_is_in_no_fact_either(tmp_path: Path, where: str) -> None:
     if where in ("stdin", "stderr"):
         moments.insert(1, (0.1, "I" if where == "stdin" else "e", f"a {SECRET}\n".encode()))
     version = SECRET if where == "vendor_version" else "1"
-    path = write_cast(tmp_path, cast_of(moments, vendor_version=version))
+    path = write_cast(tmp_path, build_recording(moments, vendor_version=version))
     text = (Path(cut_fixture(path, str(tmp_path), redact="casts").folder) / "case.toml").read_text()
     assert SECRET not in text and "[REDACTED:github-token]" in text
 
@@ -178,7 +180,7 @@ ONE = [(0.0, "s", start()), (0.1, "o", b'{"key":"%s"}\n' % SECRET.encode()), (0.
 
 
 def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(tmp_path: Path) -> None:
-    path = write_cast(tmp_path, cast_of(ONE, redact="none"))
+    path = write_cast(tmp_path, build_recording(ONE, redact="none"))
     with pytest.raises(CastError, match="recorded with its secrets") as error:
         cut_fixture(path, str(tmp_path))
     assert "--redact none" in error.value.hint
@@ -202,12 +204,12 @@ def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(tmp_path: Path)
 def test_what_was_missed_when_it_was_recorded_is_blanked_when_it_is_cut(
     tmp_path: Path, kind: str
 ) -> None:
-    made = cut_fixture(write_cast(tmp_path, cast_of(ONE, redact=kind)), str(tmp_path))
+    made = cut_fixture(write_cast(tmp_path, build_recording(ONE, redact=kind)), str(tmp_path))
     assert SECRET not in (Path(made.folder) / "vendor.ndjson").read_text()
 
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
-    path = write_cast(tmp_path, cast_of(ONE))
+    path = write_cast(tmp_path, build_recording(ONE))
     (tmp_path / "pi" / "run").mkdir(parents=True)
     with pytest.raises(CastError, match="exists already"):
         cut_fixture(path, str(tmp_path), redact="none")
@@ -218,14 +220,14 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_damaged_cast_is_no_evidence(tmp_path: Path) -> None:
-    path = write_cast(tmp_path, cast_of(ONE).replace(b"key", b"kez"))
+    path = write_cast(tmp_path, build_recording(ONE).replace(b"key", b"kez"))
     with pytest.raises(CastError, match="is damaged"):
         cut_fixture(path, str(tmp_path), redact="none")
 
 
 def test_a_damaged_cast_is_no_evidence_though_it_was_cut_off_too(tmp_path: Path) -> None:
     lines = [(0.1, "o", b"{}\n")] * CHECKPOINT_LINES
-    data = cast_of([(0.0, "s", start()), *lines], end=False)
+    data = build_recording([(0.0, "s", start()), *lines], end=False)
     path = write_cast(tmp_path, data.replace(b"/home/user", b"/home/uzer"))
     assert verify_cast_file(path).cut
     with pytest.raises(CastError, match="is damaged"):
@@ -234,7 +236,7 @@ def test_a_damaged_cast_is_no_evidence_though_it_was_cut_off_too(tmp_path: Path)
 
 def test_a_run_that_started_nothing_has_no_fixture(tmp_path: Path) -> None:
     with pytest.raises(CastError, match="has no child"):
-        cut_fixture(write_cast(tmp_path, cast_of([])), str(tmp_path), redact="none")
+        cut_fixture(write_cast(tmp_path, build_recording([])), str(tmp_path), redact="none")
 
 
 @pytest.mark.parametrize(
@@ -242,21 +244,25 @@ def test_a_run_that_started_nothing_has_no_fixture(tmp_path: Path) -> None:
 )
 def test_no_name_leaves_the_folder_of_the_vendor(tmp_path: Path, name: str) -> None:
     with pytest.raises(CastError, match="cannot be the name of a case"):
-        cut_fixture(write_cast(tmp_path, cast_of(ONE)), str(tmp_path), redact="none", name=name)
+        cut_fixture(
+            write_cast(tmp_path, build_recording(ONE)), str(tmp_path), redact="none", name=name
+        )
 
 
 @pytest.mark.parametrize("vendor", ["../evil", "/tmp/evil", "", "a/b", ".."])
 def test_no_vendor_of_a_header_leaves_the_folder_of_fixtures(tmp_path: Path, vendor: str) -> None:
     with pytest.raises(CastError, match="cannot be the name of a vendor"):
         cut_fixture(
-            write_cast(tmp_path, cast_of(ONE, vendor=vendor)), str(tmp_path / "to"), redact="none"
+            write_cast(tmp_path, build_recording(ONE, vendor=vendor)),
+            str(tmp_path / "to"),
+            redact="none",
         )
     assert not (tmp_path / "to").exists()
 
 
 def test_a_vendor_that_is_not_known_has_no_golden(tmp_path: Path) -> None:
     made = cut_fixture(
-        write_cast(tmp_path, cast_of(ONE, vendor="novel")), str(tmp_path), redact="none"
+        write_cast(tmp_path, build_recording(ONE, vendor="novel")), str(tmp_path), redact="none"
     )
     assert not made.has_golden and sorted(file.name for file in Path(made.folder).iterdir()) == [
         "case.toml",
@@ -272,7 +278,7 @@ def test_what_could_not_be_finished_is_taken_away(
 
     monkeypatch.setattr("shim.commands.cast.fixture._write_golden", full)
     with pytest.raises(CastError, match="cannot be written: No space left"):
-        cut_fixture(write_cast(tmp_path, cast_of(ONE)), str(tmp_path), redact="none")
+        cut_fixture(write_cast(tmp_path, build_recording(ONE)), str(tmp_path), redact="none")
     assert not list((tmp_path / "pi").iterdir())
 
 

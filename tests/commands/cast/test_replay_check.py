@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from box import Box, start_shim
-from casting import cast_of, cast_of_case, read_cast
+from casting import build_recording, cast_of_case, read_cast
 from replaying import line
 from support import case
 
@@ -34,7 +34,7 @@ def record_cast(box, data, *words, stdin=b""):
     at = said[-1][0]
     facts |= {"argv": list(words), "cwd": str(box.cwd)}
     facts.pop("shimcast")
-    return cast_of([(0.0, "i", stdin), *said, (at, "O", done.stdout)], **facts)
+    return build_recording([(0.0, "i", stdin), *said, (at, "O", done.stdout)], **facts)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,10 @@ def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report,
     again = [
         (one.time_s, one.code, one.data if one.code in STREAMS else one.fields) for one in records
     ]
-    assert report(write_recording(box, cast_of(again, argv=words, cwd=str(box.cwd))))[1]["ok"] == 1
+    assert (
+        report(write_recording(box, build_recording(again, argv=words, cwd=str(box.cwd))))[1]["ok"]
+        == 1
+    )
 
 
 def test_a_session_that_went_on_is_checked_though_nobody_knows_it_here(box, report):
@@ -138,7 +141,7 @@ def test_yume_is_called_as_it_called(box, report):
     _, records = read_cast(cast_of_case(PI))
     moments = [(one.time_s, one.code, one.data or one.fields) for one in records if one.code != "O"]
     facts = {"argv": words, "dialect": "yume", "cwd": str(box.cwd)}
-    data = cast_of([*moments, (moments[-1][0], "O", done.stdout)], **facts)
+    data = build_recording([*moments, (moments[-1][0], "O", done.stdout)], **facts)
     status, found = report(write_recording(box, data))
     assert status == 0, found
 
@@ -149,7 +152,7 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, repor
     frontend = [user("one"), allow, user("two")]
     _, records = read_cast(qwen_cast())
     moments = [(one.time_s, one.code, one.data or one.fields) for one in records if one.code != "i"]
-    data = write_recording(box, cast_of(moments, vendor="qwen", argv=words))
+    data = write_recording(box, build_recording(moments, vendor="qwen", argv=words))
     environment = {"SHIM_VENDOR": f"replay:{data}", "SHIM_REPLAY_SPEED": "0"}
     said = []
     with box.start_claude(*words, stdin=subprocess.PIPE, environment=environment) as running:
@@ -179,7 +182,9 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, repor
     assert before in whole
     status, found = report(
         write_recording(
-            box, cast_of([*told, *moments], vendor="qwen", argv=words, cwd=str(box.cwd)), "b.cast"
+            box,
+            build_recording([*told, *moments], vendor="qwen", argv=words, cwd=str(box.cwd)),
+            "b.cast",
         )
     )
     assert status == 0, found
@@ -211,7 +216,7 @@ def test_a_line_too_few_and_a_line_too_many_are_differences(box, report, hello):
         if b'"type":"message_stop"' not in (one[2] if isinstance(one[2], bytes) else b"")
     ]
     for changed in (more, fewer):
-        status, found = report(write_recording(box, cast_of(changed, **facts)))
+        status, found = report(write_recording(box, build_recording(changed, **facts)))
         assert status == 1 and "no such line" in json.dumps(found), found
 
 
@@ -232,7 +237,7 @@ def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report
         (limit, True, "ok"),
         (other, False, "differs"),
     ):
-        status, found = report(write_recording(box, cast_of(moments, end=end, **shared)))
+        status, found = report(write_recording(box, build_recording(moments, end=end, **shared)))
         assert (status, found["casts"][0]["outcome"]) == (int(outcome != "ok"), outcome), found
         assert ("reason" in found["casts"][0]) is (outcome == "ok")
 
@@ -240,7 +245,7 @@ def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report
 def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box, report):
     note = {"kind": "timeout", "name": "idle_timeout", "seconds": 900.0}
     moments = [(0.0, "s", {"child": 1}), (1.0, "n", note), (1.0, "O", line({"type": "result"}))]
-    status, found = report(write_recording(box, cast_of(moments)))
+    status, found = report(write_recording(box, build_recording(moments)))
     assert (
         status == 0
         and found["skipped"] == 1
@@ -252,7 +257,7 @@ def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box, report, hello
     good = hello
     write_recording(box, good, "all/1.cast")
     write_recording(box, b"no cast\n", "all/2.cast")
-    write_recording(box, cast_of([(0.0, "O", b"{}\n")]), "all/3.cast")
+    write_recording(box, build_recording([(0.0, "O", b"{}\n")]), "all/3.cast")
     status, found = report(str(box.path / "all"))
     assert [row["outcome"] for row in found["casts"]] == ["ok", "failed", "skipped"] and status == 1
     done = box.run_shim("replay", str(box.path / "home"), "--check")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from box import STREAM
-from casting import cast_of, cast_of_case
+from casting import build_recording, cast_of_case
 from planting import BAD, SEEN, obeyed
 from support import case
 
@@ -325,7 +325,7 @@ def failed_login(text, first_vendor="pi"):
     """
     result = {"type": "result", "result": text, "shim": {"vendor": "pi", "cause": "auth"}}
     line = json.dumps(result, separators=(",", ":")).encode() + b"\n"
-    return cast_of([(0.0, "s", {"child": 1}), (0.1, "O", line)], vendor=first_vendor)
+    return build_recording([(0.0, "s", {"child": 1}), (0.1, "O", line)], vendor=first_vendor)
 
 
 def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from casting import cast_of, cast_of_case, read_cast, stream_of
+from casting import build_recording, cast_of_case, read_cast, stream_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, fixture_cases
@@ -22,7 +22,9 @@ def test_the_bytes_of_every_fixture_come_out_as_they_went_in(case: Case) -> None
 @given(st.lists(st.tuples(st.sampled_from("iIoOe"), st.binary(max_size=40))))
 def test_any_bytes_of_any_streams_come_out_as_they_went_in(said: list[tuple[str, bytes]]) -> None:
     reader, records = read_cast(
-        cast_of((number * 0.00003, letter, data) for number, (letter, data) in enumerate(said))
+        build_recording(
+            (number * 0.00003, letter, data) for number, (letter, data) in enumerate(said)
+        )
     )
     assert reader.has_end and not reader.skipped_lines
     for letter in "iIoOe":
@@ -31,9 +33,9 @@ def test_any_bytes_of_any_streams_come_out_as_they_went_in(said: list[tuple[str,
 
 def test_a_long_line_is_pieces_that_cut_no_character() -> None:
     line = "ü".encode() * MAX_RECORD_BYTES + b"\n"
-    lines = cast_of([(0.0, "o", line)]).splitlines()
+    lines = build_recording([(0.0, "o", line)]).splitlines()
     assert [json.loads(piece)[1] for piece in lines[1:-1]] == ["o-", "o"]
-    assert stream_of(read_cast(cast_of([(0.0, "o", line)]))[1], "o") == line
+    assert stream_of(read_cast(build_recording([(0.0, "o", line)]))[1], "o") == line
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_a_chunk_that_ends_where_a_piece_does_is_recorded(data: bytes) -> None:
 
 
 def test_what_is_no_text_is_base64() -> None:
-    lines = cast_of([(0.0, "o", b"\xff\n\xfe")]).splitlines()
+    lines = build_recording([(0.0, "o", b"\xff\n\xfe")]).splitlines()
     assert [json.loads(line)[1] for line in lines[1:-1]] == ["ob", "o-b"]
 
 
@@ -60,12 +62,12 @@ def test_a_line_that_could_be_taken_for_something_else_is_itself(odd: bytes) -> 
     data = b"before\n" + odd + b"\n\n" + odd * 3 + b"\nbehind\n"
     for chunk in (1, 2, len(data)):
         moments = [(0.0, "o", data[at : at + chunk]) for at in range(0, len(data), chunk)]
-        reader, records = read_cast(cast_of(moments))
+        reader, records = read_cast(build_recording(moments))
         assert stream_of(records, "o") == data and len(records) == 5 and reader.has_end
 
 
 def test_no_more_than_64_lines_stand_between_two_checkpoints() -> None:
-    lines = cast_of([(0.0, "o", b"{}\n" * 1000)]).splitlines()
+    lines = build_recording([(0.0, "o", b"{}\n" * 1000)]).splitlines()
     at = [number for number, line in enumerate(lines) if line.startswith(b'["h"')]
     assert (
         max(later - earlier for earlier, later in zip([-1, *at], at, strict=False))
@@ -74,7 +76,9 @@ def test_no_more_than_64_lines_stand_between_two_checkpoints() -> None:
 
 
 def test_the_times_add_up_without_drift() -> None:
-    _, records = read_cast(cast_of((number / 30000, "o", b"x\n") for number in range(30001)))
+    _, records = read_cast(
+        build_recording((number / 30000, "o", b"x\n") for number in range(30001))
+    )
     assert records[-1].time_s == pytest.approx(1.0, abs=0.0002)
 
 
@@ -90,7 +94,7 @@ def test_a_cast_of_a_later_version_is_named() -> None:
 
 def test_a_reader_skips_what_it_does_not_know() -> None:
     odd = b'# a comment\n[0.1,"q","?"]\n[broken\n[0.1,"o","b"]\n[0.1,"o","cu'
-    data = cast_of([(0.0, "o", b"a\n")], end=False) + odd
+    data = build_recording([(0.0, "o", b"a\n")], end=False) + odd
     reader, records = read_cast(data)
     assert stream_of(records, "o") == b"a\nb\n"
     assert reader.skipped_lines == 2 and not reader.has_end
@@ -99,7 +103,7 @@ def test_a_reader_skips_what_it_does_not_know() -> None:
 @each("delay", ['"nan"', '"inf"', "1e308", "-1e308", "-1"])
 def test_a_time_that_no_run_has_leaves_times_that_can_be_waited_for(delay: str) -> None:
     data = (
-        cast_of([(0.5, "o", b"a\n")], end=False)
+        build_recording([(0.5, "o", b"a\n")], end=False)
         + f'[{delay},"o","b"]\n'.encode() * 2
         + b'[0.25,"o","c"]\n'
     )

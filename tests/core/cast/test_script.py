@@ -392,10 +392,10 @@ def test_as_claude_it_says_what_the_frontend_saw():
 
 
 def test_as_claude_its_exit_status_is_that_of_the_last_result():
-    from casting import cast_of
+    from casting import build_recording
 
     _, records = read_cast(
-        cast_of(
+        build_recording(
             [(0.0, "i", user("hi")), (0.5, "O", RESULT), (1.0, "i", user("b")), (2.0, "O", CUT)]
         )
     )

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 
 import sweeps
-from casting import HEADER, cast_of, cast_of_case, lines_of
+from casting import HEADER, build_recording, cast_of_case, lines_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, fixture_cases
@@ -22,7 +22,7 @@ CHILD = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/home/user/project"}
 ENDED = {"child": 1, "code": 0, "signal": None}
 # Every code, in two stretches between checkpoints and a bit, so that damage has a before and a
 # behind.
-SMALL = cast_of(
+SMALL = build_recording(
     [
         (0.0, "i", b"hello\n"),
         (0.1, "s", CHILD),
@@ -54,7 +54,7 @@ def list_findings(data: bytes) -> list[tuple[int, int, str, str]]:
 
 def cast_with(*lines: str) -> bytes:
     """A cast with an intact chain that has these lines."""
-    data = cast_of([], end=False) + "".join(f"{line}\n" for line in lines).encode()
+    data = build_recording([], end=False) + "".join(f"{line}\n" for line in lines).encode()
     return data + b'["h","%s","end"]\n' % hashlib.sha256(data).hexdigest().encode()
 
 
@@ -157,7 +157,9 @@ def test_a_cut_says_what_is_proved() -> None:
 
 
 def test_behind_the_first_damage_nothing_is_proved() -> None:
-    lines = lines_of(cast_of([(0.0, "s", CHILD), (0.0, "o", b"x\n" * 200), (0.1, "x", ENDED)]))
+    lines = lines_of(
+        build_recording([(0.0, "s", CHILD), (0.0, "o", b"x\n" * 200), (0.1, "x", ENDED)])
+    )
     lines[80] = lines[80].replace(b"x", b"y")
     verifier = verify_data(b"".join(lines))
     (finding,) = verifier.findings

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 from atif_schema import check_trajectory
-from casting import cast_of, cast_of_case
+from casting import build_recording, cast_of_case
 from exporting import (
     SECRETS,
     answer,
@@ -220,7 +220,7 @@ def test_what_happened_to_the_conversation_is_a_systems_step(tmp_path):
 
 def test_a_cast_in_which_nothing_was_said_has_its_one_step(tmp_path):
     argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json"]
-    (step,) = trajectory(tmp_path, cast_of([], argv=argv))["steps"]
+    (step,) = trajectory(tmp_path, build_recording([], argv=argv))["steps"]
     assert step["source"] == "system"
 
 

@@ -2,7 +2,15 @@
 
 import orjson
 import pytest
-from casting import HEADER, cast_of, cast_of_case, lines_of, moments_of, read_cast, stream_of
+from casting import (
+    HEADER,
+    build_recording,
+    cast_of_case,
+    lines_of,
+    moments_of,
+    read_cast,
+    stream_of,
+)
 from exporting import SECRETS, delta, exported, said, session_with
 from support import Case, case, fixture_cases, parse
 from sweeps import each, fewest, over
@@ -21,20 +29,20 @@ def test_what_the_frontend_saw_is_exported_byte_for_byte(case: Case, tmp_path) -
 
 def test_bytes_that_are_no_text_and_lines_in_pieces_are_exact(tmp_path):
     odd = b'{"type":"\xff\xfe"}\n\x00\n' + b"x" * (1 << 21) + b"\nno end"
-    assert exported(export, tmp_path, cast_of([(0.0, "O", odd)])) == odd
+    assert exported(export, tmp_path, build_recording([(0.0, "O", odd)])) == odd
 
 
 def test_no_line_changes_that_has_no_secret(tmp_path):
     line = b'{ "type": "assistant",  "message": {"id": "m", "content": []} }\n'
     assert exported(
-        export, tmp_path, cast_of([(0.0, "O", line + b"\nnot JSON\n")]), redact=True
+        export, tmp_path, build_recording([(0.0, "O", line + b"\nnot JSON\n")]), redact=True
     ) == (line + b"\nnot JSON\n")
 
 
 def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_stream(tmp_path):
     moments = [moment for moment in moments_of(case("pi/1.5.2-bash")) if moment[1] != "O"]
     told = exported(
-        export, tmp_path, cast_of([*moments, (9.0, "O", b"Done with bash.\n")], argv=TEXT)
+        export, tmp_path, build_recording([*moments, (9.0, "O", b"Done with bash.\n")], argv=TEXT)
     )
     types = [line["type"] for line in parse(told)]
     assert types[0] == "system" and types[-1] == "result" and "assistant" in types
@@ -48,8 +56,11 @@ def test_yumes_lines_are_translated_anew_too(tmp_path):
 
 def test_a_vendor_that_nobody_here_knows_is_an_error_where_its_words_are_needed(tmp_path):
     with pytest.raises(CastError, match="not given Claude's stream; unknown vendor 'nobody'"):
-        exported(export, tmp_path, cast_of([], vendor="nobody", argv=TEXT))
-    assert exported(export, tmp_path, cast_of([(0.0, "O", b"{}\n")], vendor="nobody")) == b"{}\n"
+        exported(export, tmp_path, build_recording([], vendor="nobody", argv=TEXT))
+    assert (
+        exported(export, tmp_path, build_recording([(0.0, "O", b"{}\n")], vendor="nobody"))
+        == b"{}\n"
+    )
 
 
 def test_a_file_that_is_no_cast_is_an_error(tmp_path):
@@ -70,5 +81,5 @@ def test_no_secret_is_exported(secret, tmp_path):
 
 def test_what_a_block_ends_in_is_said_though_it_could_have_begun_a_secret(tmp_path):
     stop = {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}}
-    cast = cast_of([(0.0, "O", said(delta("a tail: ghp_"), stop))], **HEADER)
+    cast = build_recording([(0.0, "O", said(delta("a tail: ghp_"), stop))], **HEADER)
     assert b"ghp_" in exported(export, tmp_path, cast, redact=True)

@@ -7,7 +7,7 @@ import re
 import sys
 
 import pytest
-from casting import cast_of, cast_of_case
+from casting import build_recording, cast_of_case
 from exporting import (
     SECRETS,
     answer,
@@ -223,7 +223,7 @@ def test_each_turn_is_a_trace_and_all_are_one_conversation(tmp_path):
     moments = [(0.0, "i", said(asked)), (0.1, "i", said(asked))]
     moments += [(1.0, "O", said(init(), assistant("m1", text("a")), result()))]
     moments += [(2.0, "O", said(init(), assistant("m2", text("b")), result()))]
-    spans = spans_of(tmp_path, cast_of(moments, argv=argv))
+    spans = spans_of(tmp_path, build_recording(moments, argv=argv))
     first, second = (span for span in spans if span["name"] == "invoke_agent pi")
     assert first["traceId"] != second["traceId"]
     assert facts_of(first)["gen_ai.conversation.id"] == facts_of(second)["gen_ai.conversation.id"]
@@ -280,7 +280,7 @@ def test_what_happened_beside_is_bounded(tmp_path):
         *notes,
         (2.0, "O", said(result())),
     ]
-    agent = get_span(spans_of(tmp_path, cast_of(turn)), "invoke_agent pi")
+    agent = get_span(spans_of(tmp_path, build_recording(turn)), "invoke_agent pi")
     assert len(agent["events"]) == MAX_SPAN_EVENTS and agent["droppedEventsCount"] == 7
 
 

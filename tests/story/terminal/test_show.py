@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sweeps
 from box import Done, run_shim, start_shim
-from casting import HEADER, cast_of, cast_of_case
+from casting import HEADER, build_recording, cast_of_case
 from planting import BAD, SEEN, TRICKS, events, obeyed, planted
 from rich.console import Console
 from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line, unstyled
@@ -60,7 +60,9 @@ def test_in_a_terminal_markdown_is_drawn_and_lines_go_on_where_they_began() -> N
         call("c", command="word " * 30, x="y"),
     )
     nested = long | {"parent_tool_use_id": None}
-    lines = unstyled(drawn(cast_of([(1, "O", line(nested))]), terminal=True, width=60)).split("\n")
+    lines = unstyled(
+        drawn(build_recording([(1, "O", line(nested))]), terminal=True, width=60)
+    ).split("\n")
     assert max(map(len, lines)) <= 60
 
 
@@ -103,7 +105,9 @@ def test_lines_that_are_damaged_are_counted_and_the_others_shown() -> None:
 
 
 def test_a_call_that_was_running_when_the_recording_was_cut_has_no_answer() -> None:
-    cut = cast_of([(1, "O", line(said(call("a", command="ls")))), (3, "O", line(INIT))], end=False)
+    cut = build_recording(
+        [(1, "O", line(said(call("a", command="ls")))), (3, "O", line(INIT))], end=False
+    )
     assert "… Bash ls · unanswered · 2.0 s" in drawn(cut)
 
 
@@ -221,7 +225,7 @@ def test_each_record_has_its_time_and_its_direction() -> None:
 
 
 def test_a_long_line_is_cut_and_counted_unless_all_of_it_is_wanted() -> None:
-    cast = cast_of([(1, "O", b"x" * 5000 + b"\n")])
+    cast = build_recording([(1, "O", b"x" * 5000 + b"\n")])
     row = drawn(cast, raw=True).split("\n")[1]
     assert len(row) < MAX_PLAIN_CHARS + 30 and row.endswith(f"… (+{5000 - MAX_PLAIN_CHARS})")
     assert "x" * 5000 in drawn(cast, raw=True, full=True)
@@ -256,7 +260,7 @@ def test_a_run_is_drawn_like_its_recording() -> None:
     lines = [line(event) for event in (*stream, returned("a", "x"), result(0.1))]
     status, shown = run_of(*lines, b"no event\n", prompt="say hello")
     assert status == 3
-    recorded = drawn(cast_of((0.01, "O", part) for part in lines))
+    recorded = drawn(build_recording((0.01, "O", part) for part in lines))
     keep = "> say hello", "Hello", "● Bash  ls", "    x", "claude · m · /repo"
     assert [row for row in shown.split("\n") if row in keep] == [
         row for row in recorded.split("\n") if row in keep
@@ -313,7 +317,7 @@ def test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs(terminal: bool) ->
 
 def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
     shown = unstyled(
-        drawn(cast_of([(1, "O", line(said(text(TRICKS))))]), terminal=True, width=4000)
+        drawn(build_recording([(1, "O", line(said(text(TRICKS))))]), terminal=True, width=4000)
     )
     for word in (
         "https://good.example (https://evil.example)",
@@ -331,7 +335,9 @@ def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
 
 def test_a_text_too_long_for_markdown_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shim.story.terminal.paper.MAX_MARKDOWN_CHARS", 50)
-    assert "**bold**" in drawn(cast_of([(1, "O", line(said(text(MARKDOWN))))]), terminal=True)
+    assert "**bold**" in drawn(
+        build_recording([(1, "O", line(said(text(MARKDOWN))))]), terminal=True
+    )
 
 
 def test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links() -> None:
@@ -375,7 +381,7 @@ def test_what_is_no_cast_is_said_so(tmp_path: Path, content: bytes | None, reaso
 
 def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
     (tmp_path / "a.cast").write_bytes(
-        cast_of((n, "O", line(said(text("word " * 50)))) for n in range(20_000))
+        build_recording((n, "O", line(said(text("word " * 50)))) for n in range(20_000))
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = start_shim(["show", str(tmp_path / "a.cast")], **pipes)
@@ -388,7 +394,7 @@ def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
 
 
 def test_the_header_of_a_cast_is_its_title() -> None:
-    assert drawn(cast_of([], end=True)).startswith(
+    assert drawn(build_recording([], end=True)).startswith(
         f"pi · {HEADER['cwd']} · 2026-11-20 10:00:00 UTC · shim 0.1.0"
     )
 
