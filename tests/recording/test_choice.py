@@ -4,7 +4,7 @@ import json
 import subprocess
 
 from box import STREAM
-from casting import build_recording, cast_of_case, read_cast, stream_of
+from casting import build_case_recording, build_recording, read_cast, stream_of
 from replaying import START, end, line, request, response, user
 from support import case
 
@@ -21,7 +21,7 @@ def folder(box, *named):
         found = case(name)
         write_recording(
             box,
-            cast_of_case(found, argv=argv),
+            build_case_recording(found, argv=argv),
             f"casts/2026112{number}T000000000Z-{found.vendor}.cast",
         )
     return str(box.path / "casts")
@@ -39,7 +39,7 @@ def said_by(box, path, prompt, *words):
 
 def golden(name):
     """What a fixture's result says."""
-    _, records = read_cast(cast_of_case(case(name)))
+    _, records = read_cast(build_case_recording(case(name)))
     return json.loads(stream_of(records, "O").splitlines()[-2])["result"]
 
 

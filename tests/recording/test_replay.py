@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from box import PATIENCE, STREAM, Box, Done, run_shim
-from casting import build_recording, cast_of_case, read_cast, stream_of
+from casting import build_case_recording, build_recording, read_cast, stream_of
 from replaying import START, end, line, request, response, signalled, user
 from support import brief, case
 from sweeps import over
@@ -53,7 +53,7 @@ def test_it_ends_as_it_ended_then(box, how):
 
 
 def test_as_claude_it_shows_the_frontends_view(box):
-    data = cast_of_case(HELLO)
+    data = build_case_recording(HELLO)
     done = play(box, data, "--as", "claude")
     assert done.stdout == stream_of(read_cast(data)[1], "O") and done.status == 0
 
@@ -66,7 +66,7 @@ def test_what_is_no_cast_ends_in_a_sentence(box, data):
 
 
 def test_a_child_that_was_not_there_is_a_sentence_too(box):
-    done = play(box, cast_of_case(HELLO), "--child", "7")
+    done = play(box, build_case_recording(HELLO), "--child", "7")
     assert done.status == 1 and "no child number 7" in done.stderr
 
 
@@ -78,7 +78,7 @@ def test_a_pipe_in_the_place_of_a_cast_is_not_waited_for(box):
 
 @pytest.mark.parametrize("words", [["--as", "frontend"], ["--speed", "-1"], ["--child", "0"]])
 def test_a_mistake_in_the_arguments_is_usage(box, words):
-    assert play(box, cast_of_case(HELLO), *words).status == 2
+    assert play(box, build_case_recording(HELLO), *words).status == 2
 
 
 @pytest.mark.parametrize("side", ["vendor", "claude"])
@@ -152,8 +152,8 @@ def ask(box: Box, data: bytes, *words: str, stdin: bytes = b"", **environment: s
 @over([case(name) for name in ("demo/session", "pi/1.5.2-bash", "qwen/0.24.4-text")])
 def test_a_frontend_sees_what_it_saw(box, case):
     partial = ["--include-partial-messages"] if case.partial else []
-    done = ask(box, cast_of_case(case), *partial, "say hello")
-    _, records = read_cast(cast_of_case(case))
+    done = ask(box, build_case_recording(case), *partial, "say hello")
+    _, records = read_cast(build_case_recording(case))
     then = [json.loads(raw) for raw in stream_of(records, "O").splitlines()]
     assert brief(done.lines) == brief(then)
     assert done.init["shim"]["vendor"] == case.vendor and done.init["shim"]["replay"] is True
@@ -163,7 +163,7 @@ def test_a_frontend_sees_what_it_saw(box, case):
 def test_nothing_of_a_vendor_is_needed_and_nothing_of_its_settings_taken(box):
     done = ask(
         box,
-        cast_of_case(case("pi/1.5.2-bash")),
+        build_case_recording(case("pi/1.5.2-bash")),
         "hi",
         SHIM_BIN="/nowhere",
         SHIM_ARGS="--speed=1 --cast=/x",
@@ -175,17 +175,20 @@ def test_nothing_of_a_vendor_is_needed_and_nothing_of_its_settings_taken(box):
 @pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits", "dontAsk", "bypassPermissions"])
 def test_every_mode_may_pass_because_nothing_runs(box, mode):
     assert (
-        ask(box, cast_of_case(case("pi/1.5.2-bash")), "hi", "--permission-mode", mode).status == 0
+        ask(
+            box, build_case_recording(case("pi/1.5.2-bash")), "hi", "--permission-mode", mode
+        ).status
+        == 0
     )
 
 
 def test_no_vendor_is_started_whatever_the_model_says(box):
-    done = ask(box, cast_of_case(case("pi/1.5.2-bash")), "hi", "--model", "qwen:some")
+    done = ask(box, build_case_recording(case("pi/1.5.2-bash")), "hi", "--model", "qwen:some")
     assert done.status == 0 and done.init["shim"]["vendor"] == "pi" and done.init["model"] == "some"
 
 
 def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recording(box):
-    path = write_recording(box, cast_of_case(HELLO))
+    path = write_recording(box, build_case_recording(HELLO))
     done = box.run_claude(
         "-p",
         *STREAM,
@@ -206,7 +209,7 @@ def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recordin
 
 
 def test_our_own_flag_names_one_and_stands_above_the_environment(box):
-    path = write_recording(box, cast_of_case(HELLO))
+    path = write_recording(box, build_case_recording(HELLO))
     done = box.run_claude(
         "-p",
         *STREAM,
@@ -229,12 +232,12 @@ def test_a_path_that_is_no_recording_is_refused_in_a_result(box, named):
 
 
 def test_a_cast_of_an_unknown_vendor_is_refused_and_its_name_obeys_nothing(box):
-    done = ask(box, cast_of_case(HELLO, vendor="\x1b]52;c;x\x07"), "hi")
+    done = ask(box, build_case_recording(HELLO, vendor="\x1b]52;c;x\x07"), "hi")
     assert done.status == 1 and "the unknown vendor" in done.stderr and "\x1b" not in done.stderr
 
 
 def test_a_speed_that_is_none_is_named(box):
-    done = ask(box, cast_of_case(HELLO), "hi", SHIM_REPLAY_SPEED="fast")
+    done = ask(box, build_case_recording(HELLO), "hi", SHIM_REPLAY_SPEED="fast")
     assert done.status == 1 and "SHIM_REPLAY_SPEED is 'fast'" in done.stderr
 
 
@@ -330,7 +333,7 @@ def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box)
 
 
 def test_a_message_more_than_was_recorded_ends_in_not_found(box):
-    with start_replay(box, cast_of_case(case("pi/1.5.2-plain"))) as running:
+    with start_replay(box, build_case_recording(case("pi/1.5.2-plain"))) as running:
         running.send_lines(json.loads(user("one")))
         running.read_until(b'"type":"result"')
         running.send_lines(json.loads(user("two")))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from box import STREAM, Box, Running
-from casting import build_recording, cast_of_case, read_cast, stream_of
+from casting import build_case_recording, build_recording, read_cast, stream_of
 from fake_secrets import BARE
 from replaying import START, end, response, user
 from support import Case, case, fixture_cases
@@ -59,7 +59,7 @@ def record_replay(box: Box, data: bytes, *words: str) -> bytes:
 
 def case_again(box: Box, case: Case) -> None:
     """Assert it for a fixture."""
-    data = cast_of_case(case)
+    data = build_case_recording(case)
     now = record_replay(box, data)
     reader, records = read_cast(now)
     assert reader.header is not None and reader.header.vendor == case.vendor, (

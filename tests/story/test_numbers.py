@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from casting import Moment, build_recording, cast_of_case
+from casting import Moment, build_case_recording, build_recording
 from exporting import exported
 from rich_session import everything
 from showing import conversation, drawn, line
@@ -100,7 +100,7 @@ CASTS = {
 
 
 def _cast(name: str) -> bytes:
-    return CASTS[name]() if name in CASTS else cast_of_case(case(name))
+    return CASTS[name]() if name in CASTS else build_case_recording(case(name))
 
 
 def _data(page: bytes) -> dict[str, Any]:
@@ -308,7 +308,7 @@ def _causes(cast: bytes, folder: Path) -> Iterator[str]:
 )
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "a real claude's"])
 def test_why_a_turn_failed_is_one_word(name: str, ours: bool, tmp_path: Path) -> None:
-    cast = cast_of_case(case(name))
+    cast = build_case_recording(case(name))
     if not ours:  # without what only the shim says
         cast = re.sub(rb'\\"shim\\":', rb'\\"shin\\":', cast)
     words = set(_causes(cast, tmp_path))

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from casting import build_recording, cast_of_case, lines_of
+from casting import build_case_recording, build_recording, split_lines
 from support import Case, case, fixture_cases, translate_case
 from sweeps import each, fewest, over
 from telling import (
@@ -46,7 +46,7 @@ def texts(steps: list[Step], kind: str = "text") -> list[str]:
 
 @over(fixture_cases(), quick=fewest)
 def test_every_step_begins_once_and_ends_once(case: Case) -> None:
-    story, changes = told(cast_of_case(case))
+    story, changes = told(build_case_recording(case))
     for what in ("begin", "end"):
         numbers = [change.step.number for change in changes if change.phase == what]
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
@@ -58,8 +58,8 @@ def test_every_step_begins_once_and_ends_once(case: Case) -> None:
 
 @over(fixture_cases("pi", "qwen", "cursor", "acai", "cake"), quick=fewest)
 def test_what_the_frontend_saw_and_what_the_child_said_are_the_same_story(case: Case) -> None:
-    seen, _ = told(cast_of_case(case))
-    said, _ = told(cast_of_case(case, dialect="yume"))
+    seen, _ = told(build_case_recording(case))
+    said, _ = told(build_case_recording(case, dialect="yume"))
     assert (seen.totals.calls, seen.totals.tokens) == (said.totals.calls, said.totals.tokens)
 
 
@@ -69,7 +69,7 @@ def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> 
     for partial in (False, True):
         lines, _ = translate_case(case, partial=partial)
         _, changes = told(
-            build_recording((n / 10, "O", line) for n, line in enumerate(lines_of(lines)))
+            build_recording((n / 10, "O", line) for n, line in enumerate(split_lines(lines)))
         )
         steps = [change.step for change in changes if change.phase == "end"]
         calls = [(step.name, step.input, step.output) for step in steps if step.kind == "call"]
@@ -450,8 +450,8 @@ def test_a_prompt_is_of_the_command_line_and_of_stdin() -> None:
 @pytest.mark.parametrize("output_format", ["text", "json"])
 def test_where_the_frontend_got_no_stream_the_childs_output_is_told(output_format: str) -> None:
     argv = ["-p", "--output-format", output_format, "say hello"]
-    seen, _ = told(cast_of_case(case("pi/1.5.2-bash")))
-    story, changes = told(cast_of_case(case("pi/1.5.2-bash"), argv=argv))
+    seen, _ = told(build_case_recording(case("pi/1.5.2-bash")))
+    story, changes = told(build_case_recording(case("pi/1.5.2-bash"), argv=argv))
     assert (story.totals.calls, story.totals.tokens) == (seen.totals.calls, seen.totals.tokens)
     assert story.totals.turns == 1 and "prompt" in {change.step.kind for change in changes}
 

@@ -1,6 +1,6 @@
 """Replies: blocks and calls sorted by who said them, given out when nothing more can come."""
 
-from casting import cast_of_case, read_cast
+from casting import build_case_recording, read_cast
 from exporting import answer, assistant, delta, init, result, thinking
 from support import Case, fixture_cases
 from sweeps import fewest, over
@@ -146,7 +146,7 @@ def test_lanes_are_bounded():
 
 @over(fixture_cases(), quick=fewest)
 def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
-    reader, records = read_cast(cast_of_case(case))
+    reader, records = read_cast(build_case_recording(case))
     assert reader.header is not None
     stories: list[Story] = [Story(), SessionTrace()]
     for number, story in enumerate(stories):

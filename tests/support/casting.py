@@ -38,7 +38,7 @@ def build_recording(moments: Iterable[Moment], *, end: bool = True, **header: An
     return b"".join(lines) + (encoder.encode_end(at) if end else b"")
 
 
-def moments_of(case: Case, step: float = 0.1) -> list[Moment]:
+def list_record_events(case: Case, step: float = 0.1) -> list[Moment]:
     """What a one-message run of a fixture's child would have been: its lines, `step` seconds apart,
     and ours behind.
     """
@@ -47,7 +47,7 @@ def moments_of(case: Case, step: float = 0.1) -> list[Moment]:
         (0.0, "s", {"child": 1, "turn": 1, "argv": [case.vendor], "cwd": "/home/user/project"})
     ]
     at = 0.0
-    for line in lines_of(case.data):
+    for line in split_lines(case.data):
         at += step
         moments.append((at, "o", line))
     if case.stderr:
@@ -58,14 +58,14 @@ def moments_of(case: Case, step: float = 0.1) -> list[Moment]:
         if isinstance(ended, ChildExit)
         else {"code": None, "signal": None}
     )
-    for line in lines_of(said):
+    for line in split_lines(said):
         moments.append((at, "O", line))
     return [*moments, (at, "x", {"child": 1, **code})]
 
 
-def cast_of_case(case: Case, **header: Any) -> bytes:
+def build_case_recording(case: Case, **header: Any) -> bytes:
     """A fixture as a cast."""
-    return build_recording(moments_of(case), **{"vendor": case.vendor, **header})
+    return build_recording(list_record_events(case), **{"vendor": case.vendor, **header})
 
 
 def read_cast(data: bytes) -> tuple[CastReader, list[CastRecord]]:
@@ -81,7 +81,7 @@ def stream_of(records: Iterable[CastRecord], letter: str) -> bytes:
     return b"".join(record.data for record in records if record.code == letter)
 
 
-def lines_of(data: bytes) -> list[bytes]:
+def split_lines(data: bytes) -> list[bytes]:
     """Lines with their LF, which is all that ends one."""
     *lines, rest = data.split(b"\n")
     return [line + b"\n" for line in lines] + ([rest] if rest else [])

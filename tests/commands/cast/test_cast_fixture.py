@@ -10,7 +10,7 @@ from typing import Any
 
 import fake_secrets
 import pytest
-from casting import build_recording, cast_of_case
+from casting import build_case_recording, build_recording
 from support import Case, check_turns, fixture_cases, read_cases, translate_case
 from sweeps import each, fewest, over
 
@@ -63,7 +63,7 @@ def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(
         *["--include-partial-messages"] * case.partial,
         "hi",
     ]
-    path = write_cast(tmp_path, cast_of_case(case, argv=argv))
+    path = write_cast(tmp_path, build_case_recording(case, argv=argv))
     made = cut_fixture(path, str(place), redact="none", name="again")
     (again,) = read_cases(place)
     assert (again.name, str(again.folder), again.vendor) == (

@@ -7,7 +7,7 @@ import re
 import pytest
 import sweeps
 from box import run_shim
-from casting import HEADER, build_recording, cast_of_case
+from casting import HEADER, build_case_recording, build_recording
 from exporting import SECRETS, answer, assistant, init, result, session
 from support import case
 from telling import call, text
@@ -223,7 +223,7 @@ def _terminal():
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 250])
 def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
     folder = casts(
-        one=cast_of_case(case("pi/1.5.2-bash"), **build_header("please " * 40)),
+        one=build_case_recording(case("pi/1.5.2-bash"), **build_header("please " * 40)),
         two=build_recording([], vendor="a-vendor-with-a-long-name"),
         three=b"nothing\n",
     )

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from box import Box, start_shim
-from casting import build_recording, cast_of_case, read_cast
+from casting import build_case_recording, build_recording, read_cast
 from replaying import line
 from support import case
 
@@ -41,7 +41,7 @@ def record_cast(box, data, *words, stdin=b""):
 def hello(tmp_path_factory):
     """Return a recording of a greeting by the current drop-in."""
     place = Box(tmp_path_factory.mktemp("hello"))
-    yield record_cast(place, cast_of_case(PI), "-p", *STREAM, "hello")
+    yield record_cast(place, build_case_recording(PI), "-p", *STREAM, "hello")
     place.close()
 
 
@@ -88,14 +88,14 @@ FORMATS = [
 
 @pytest.mark.parametrize("words", FORMATS, ids=" ".join)
 def test_what_is_said_today_is_what_was_said_then(box, words, report):
-    data = record_cast(box, cast_of_case(PI), "-p", "--output-format", *words, "say hello")
+    data = record_cast(box, build_case_recording(PI), "-p", "--output-format", *words, "say hello")
     status, found = report(write_recording(box, data))
     assert found["casts"][0]["outcome"] == "ok", found
     assert status == 0 and found["ok"] == 1 and found["casts"][0]["lines"] > 0
 
 
 def test_a_prompt_from_stdin_is_given_again(box, report):
-    data = record_cast(box, cast_of_case(PI), "-p", *STREAM, stdin=b"say\nhello\n")
+    data = record_cast(box, build_case_recording(PI), "-p", *STREAM, stdin=b"say\nhello\n")
     assert report(write_recording(box, data))[1]["ok"] == 1
 
 
@@ -114,7 +114,7 @@ def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report,
 
 def test_a_session_that_went_on_is_checked_though_nobody_knows_it_here(box, report):
     session = "33333333-3333-4333-8333-333333333333"
-    data = cast_of_case(PI, argv=["-p", *STREAM, "--resume", session, "hello"])
+    data = build_case_recording(PI, argv=["-p", *STREAM, "--resume", session, "hello"])
     said = record_cast(box, data, "-p", *STREAM, "--resume", session, "hello")
     assert b"No conversation" not in said
     assert report(write_recording(box, said))[1]["ok"] == 1
@@ -135,10 +135,11 @@ def test_yume_is_called_as_it_called(box, report):
         "hello",
     ]
     environment = box.build_environment(
-        SHIM_VENDOR=f"replay:{write_recording(box, cast_of_case(PI))}", SHIM_REPLAY_SPEED="0"
+        SHIM_VENDOR=f"replay:{write_recording(box, build_case_recording(PI))}",
+        SHIM_REPLAY_SPEED="0",
     )
     done = box.run_shim("yume-cli", *words, environment=environment)
-    _, records = read_cast(cast_of_case(PI))
+    _, records = read_cast(build_case_recording(PI))
     moments = [(one.time_s, one.code, one.data or one.fields) for one in records if one.code != "O"]
     facts = {"argv": words, "dialect": "yume", "cwd": str(box.cwd)}
     data = build_recording([*moments, (moments[-1][0], "O", done.stdout)], **facts)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from casting import build_recording, cast_of_case, read_cast, stream_of
+from casting import build_case_recording, build_recording, read_cast, stream_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, fixture_cases
@@ -15,7 +15,7 @@ from shim.core.cast.records import MAX_DELAY_S, CastError
 
 @over(fixture_cases(), quick=fewest)
 def test_the_bytes_of_every_fixture_come_out_as_they_went_in(case: Case) -> None:
-    _, records = read_cast(cast_of_case(case))
+    _, records = read_cast(build_case_recording(case))
     assert stream_of(records, "o") == case.data
 
 

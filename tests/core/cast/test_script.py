@@ -1,7 +1,7 @@
 """One side of a recording, played again: no process, no clock but the test's."""
 
 import pytest
-from casting import cast_of_case, read_cast, stream_of
+from casting import build_case_recording, read_cast, stream_of
 from replaying import RESULT, START, Room, end, line, request, response, script_of, signalled, user
 from support import FIXTURES, fixture_cases
 from sweeps import each, fewest, over
@@ -34,7 +34,7 @@ def conversation(*behind):
 
 @over(fixture_cases(), quick=fewest)
 def test_a_fixture_is_played_byte_for_byte(case):
-    _, records = read_cast(cast_of_case(case))
+    _, records = read_cast(build_case_recording(case))
     room = Room()
     step = room.play(
         Replayer(select_child_records(records, 1), output_streams="oe", input_stream="I")
@@ -383,7 +383,7 @@ def test_each_child_has_its_own_part():
 
 
 def test_as_claude_it_says_what_the_frontend_saw():
-    _, records = read_cast(cast_of_case(next(iter(fixture_cases("qwen")))))
+    _, records = read_cast(build_case_recording(next(iter(fixture_cases("qwen")))))
     room = Room()
     assert room.play(
         Replayer(select_frontend_records(records), output_streams="O", input_stream="i")

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 
 import sweeps
-from casting import HEADER, build_recording, cast_of_case, lines_of
+from casting import HEADER, build_case_recording, build_recording, split_lines
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, fixture_cases
@@ -60,10 +60,10 @@ def cast_with(*lines: str) -> bytes:
 
 @over(fixture_cases(), quick=fewest)
 def test_an_untouched_cast_has_no_finding(case: Case) -> None:
-    data = cast_of_case(case)
+    data = build_case_recording(case)
     verifier = verify_data(data, 4099)
     assert verifier.findings == [] and verifier.is_intact and verifier.state == "intact"
-    assert verifier.line_count == verifier.last_proved_line == len(lines_of(data))
+    assert verifier.line_count == verifier.last_proved_line == len(split_lines(data))
 
 
 def damaged_at(data: bytes, where: int) -> None:
@@ -127,7 +127,7 @@ def test_whatever_is_put_in_the_place_of_whatever_is_found(
         assert not verify_data(changed).is_intact
 
 
-@given(st.permutations(lines_of(SMALL)))
+@given(st.permutations(split_lines(SMALL)))
 def test_lines_in_another_order_are_found(lines: list[bytes]) -> None:
     changed = b"".join(lines)
     assert verify_data(changed).is_intact == (changed == SMALL)
@@ -145,7 +145,7 @@ def test_a_cast_that_is_cut_anywhere_is_cut_off() -> None:
 
 
 def test_a_cut_says_what_is_proved() -> None:
-    lines = lines_of(SMALL)
+    lines = split_lines(SMALL)
     (finding,) = verify_data(b"".join(lines[:70])).findings
     assert (finding.first, finding.last) == (66, 70)
     assert (
@@ -157,7 +157,7 @@ def test_a_cut_says_what_is_proved() -> None:
 
 
 def test_behind_the_first_damage_nothing_is_proved() -> None:
-    lines = lines_of(
+    lines = split_lines(
         build_recording([(0.0, "s", CHILD), (0.0, "o", b"x\n" * 200), (0.1, "x", ENDED)])
     )
     lines[80] = lines[80].replace(b"x", b"y")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from atif_schema import check_trajectory
-from casting import cast_of_case
+from casting import build_case_recording
 from exporting import exported
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +30,7 @@ CASES = (
     "qwen/0.24.4-in-two-turns",
     "cake/2026-07-parallel",
 )
-CASTS = [cast_of_case(case(name)) for name in CASES]
+CASTS = [build_case_recording(case(name)) for name in CASES]
 SEEDS = [
     data.encode()
     for data in (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import sweeps
-from casting import cast_of_case
+from casting import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
 from rich_session import Script, everything, long
 from support import fixture_cases
@@ -243,7 +243,7 @@ def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(export_page
 
 @over(fixture_cases(), quick=fewest)
 def test_every_fixture_has_its_page(export_page, case):
-    page = export_page(cast_of_case(case))
+    page = export_page(build_case_recording(case))
     steps = page.session["steps"]
     assert [step["number"] for step in steps] == list(range(1, len(steps) + 1))
     assert all(step["at"] <= later["at"] for step, later in pairwise(steps))

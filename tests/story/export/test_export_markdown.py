@@ -7,7 +7,7 @@ import re
 
 import pytest
 import sweeps
-from casting import cast_of_case
+from casting import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
 from markdown_it import MarkdownIt
 from rich_session import Script, everything, long, markdown_of_everything
@@ -78,7 +78,7 @@ def test_one_of_everything_is_what_a_person_has_read():
 
 @over(fixture_cases(), quick=fewest)
 def test_every_fixture_has_its_page(export_markdown, case):
-    assert export_markdown(cast_of_case(case)).startswith("# ")
+    assert export_markdown(build_case_recording(case)).startswith("# ")
 
 
 @each(("words", "left"), UNWANTED.items())

@@ -4,11 +4,11 @@ import orjson
 import pytest
 from casting import (
     HEADER,
+    build_case_recording,
     build_recording,
-    cast_of_case,
-    lines_of,
-    moments_of,
+    list_record_events,
     read_cast,
+    split_lines,
     stream_of,
 )
 from exporting import SECRETS, delta, exported, said, session_with
@@ -23,7 +23,7 @@ TEXT = ["-p", "--output-format", "text", "say hello"]
 
 @over(fixture_cases(), quick=fewest)
 def test_what_the_frontend_saw_is_exported_byte_for_byte(case: Case, tmp_path) -> None:
-    cast = cast_of_case(case)
+    cast = build_case_recording(case)
     assert exported(export, tmp_path, cast) == stream_of(read_cast(cast)[1], "O")
 
 
@@ -40,7 +40,7 @@ def test_no_line_changes_that_has_no_secret(tmp_path):
 
 
 def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_stream(tmp_path):
-    moments = [moment for moment in moments_of(case("pi/1.5.2-bash")) if moment[1] != "O"]
+    moments = [moment for moment in list_record_events(case("pi/1.5.2-bash")) if moment[1] != "O"]
     told = exported(
         export, tmp_path, build_recording([*moments, (9.0, "O", b"Done with bash.\n")], argv=TEXT)
     )
@@ -50,7 +50,7 @@ def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_strea
 
 
 def test_yumes_lines_are_translated_anew_too(tmp_path):
-    told = exported(export, tmp_path, cast_of_case(case("pi/1.5.2-bash"), dialect="yume"))
+    told = exported(export, tmp_path, build_case_recording(case("pi/1.5.2-bash"), dialect="yume"))
     assert parse(told)[-1]["type"] == "result"
 
 
@@ -74,7 +74,7 @@ def test_no_secret_is_exported(secret, tmp_path):
     assert secret.encode() in exported(export, tmp_path, cast)
     told = exported(export, tmp_path, cast, redact=True)
     assert secret.encode() not in told
-    deltas = [line for line in lines_of(told) if b"content_block_delta" in line]
+    deltas = [line for line in split_lines(told) if b"content_block_delta" in line]
     spoken = "".join(orjson.loads(line)["event"]["delta"]["text"] for line in deltas)
     assert secret not in spoken and spoken.startswith("in two ") and spoken.endswith(" pieces")
 

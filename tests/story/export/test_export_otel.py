@@ -7,7 +7,7 @@ import re
 import sys
 
 import pytest
-from casting import build_recording, cast_of_case
+from casting import build_case_recording, build_recording
 from exporting import (
     SECRETS,
     answer,
@@ -99,14 +99,14 @@ def get_span(spans, name):
 @pytest.mark.parametrize("content", [False, True])
 @over(fixture_cases(), quick=fewest)
 def test_every_fixture_is_well_formed(case: Case, content: bool, tmp_path) -> None:
-    spans = spans_of(tmp_path, cast_of_case(case), redact=content, content=content)
+    spans = spans_of(tmp_path, build_case_recording(case), redact=content, content=content)
     roots = [span for span in spans if "parentSpanId" not in span]
     assert len({span["traceId"] for span in roots}) == len(roots), "a trace has one root"
 
 
 @over(fixture_cases("qwen"))
 def test_one_cut_off_anywhere_is_well_formed_too(case: Case, tmp_path) -> None:
-    whole = cast_of_case(case)
+    whole = build_case_recording(case)
     for share in (3, 7):
         spans_of(tmp_path, whole[: len(whole) * share // 10 + whole.index(b"\n")])
 
@@ -207,7 +207,7 @@ def test_what_was_said_is_left_out_unless_asked_for(tmp_path):
 
 
 def test_a_nested_agent_stands_under_the_call_that_it_serves(tmp_path):
-    spans = spans_of(tmp_path, cast_of_case(case("claude/2.1.327-tool-agent")))
+    spans = spans_of(tmp_path, build_case_recording(case("claude/2.1.327-tool-agent")))
     inner, outer = (
         get_span(spans, "invoke_agent general-purpose"),
         get_span(spans, "execute_tool Agent"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sweeps
 from box import Done, run_shim, start_shim
-from casting import HEADER, build_recording, cast_of_case
+from casting import HEADER, build_case_recording, build_recording
 from planting import BAD, SEEN, TRICKS, events, obeyed, planted
 from rich.console import Console
 from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line, unstyled
@@ -76,7 +76,7 @@ def test_edits_are_coloured() -> None:
 
 @pytest.mark.parametrize("name", [*CASES[:3], "conversation"])
 def test_a_cast_that_is_cut_off_anywhere_still_shows(name: str, tmp_path: Path) -> None:
-    data = WHOLE if name == "conversation" else cast_of_case(case(name))
+    data = WHOLE if name == "conversation" else build_case_recording(case(name))
     header = data.index(b"\n") + 1
     ends = [at + 1 for at in range(header, len(data) - 1) if data[at : at + 1] == b"\n"]
     middles = [
@@ -404,7 +404,7 @@ def test_the_header_of_a_cast_is_its_title() -> None:
 
 @over(fixture_cases(), quick=fewest)
 def test_whatever_was_recorded_is_drawn_and_not_obeyed(case: Case) -> None:
-    cast = cast_of_case(case)
+    cast = build_case_recording(case)
     assert obeyed(drawn(cast)) == []
     assert obeyed(drawn(cast, terminal=True, width=80)) == []
     assert obeyed(drawn(cast, terminal=True, width=160, raw=True)) == []
