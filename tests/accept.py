@@ -5,8 +5,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
-from drift import RECORDED
-from drifting import recorded_fields
+from drift import RECORDED_FILE
+from drifting import encode_recorded_fields
 from flat import check_flat, translate_flat
 from rich_session import markdown_of_everything
 from showing import GOLDENS, goldens
@@ -32,7 +32,7 @@ def main() -> int:
             changed += 1
             sys.stdout.write(f"removed  {golden.parent.parent.name}/{golden.parent.name}\n")
     changed += write_golden(FIXTURES / "exports" / "everything.md", markdown_of_everything())
-    changed += write_golden(RECORDED, recorded_fields())
+    changed += write_golden(RECORDED_FILE, encode_recorded_fields())
     changed += write_golden(WIRE, describe_wire())
     shown = {GOLDENS / f"{name}.txt": text.encode() for name, text in goldens().items()}
     changed += sum(write_golden(golden, text) for golden, text in shown.items())

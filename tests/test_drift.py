@@ -6,17 +6,17 @@ import json
 from collections import Counter
 
 from drift import (
-    DEPTH,
-    FIELDS,
-    RECORDED,
-    fields_of,
-    kind_of,
+    MAX_FIELD_DEPTH,
+    MAX_FIELDS,
+    RECORDED_FILE,
+    collect_handled_names,
+    format_kind,
+    list_fields,
+    list_new_names,
     list_rules,
     load_recorded_fields,
-    new_in,
-    words_of,
 )
-from drifting import fields_in, real_cases, recorded_fields
+from drifting import collect_fields, encode_recorded_fields, list_real_cases
 from profiling import profiled
 from support import fixture_cases
 from sweeps import each
@@ -30,14 +30,14 @@ def news_of(vendor, *events, known=None):
     """What is new in events, with its counts."""
     found = Counter()
     known = load_recorded_fields()[vendor] if known is None else known
-    words = words_of(vendor, get_adapter(vendor).translator_class)
+    words = collect_handled_names(vendor, get_adapter(vendor).translator_class)
     for event in events:
-        found.update(new_in(event, known, words))
+        found.update(list_new_names(event, known, words))
     return dict(found)
 
 
 def paths(event):
-    return [field.path for field in fields_of(event)]
+    return [field.path for field in list_fields(event)]
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -45,13 +45,16 @@ def paths(event):
 
 def test_the_table_is_what_the_fixtures_have():
     """A fixture that has more: `make accept`, and read what became known."""
-    assert RECORDED.read_bytes() == recorded_fields()
+    assert RECORDED_FILE.read_bytes() == encode_recorded_fields()
 
 
 @each("vendor", NAMES)
 def test_nothing_is_new_in_what_was_tested(vendor):
     events = [
-        event for case in real_cases(vendor) for event in case.events() if isinstance(event, dict)
+        event
+        for case in list_real_cases(vendor)
+        for event in case.events()
+        if isinstance(event, dict)
     ]
     assert news_of(vendor, *events) == {}
 
@@ -101,8 +104,8 @@ def test_ids_that_are_keys_are_nobodys_news():
 
 def test_another_release_shows_what_changed_between_two():
     """The older pi as all that is known, a newer one's recordings as a person's own."""
-    cases = real_cases("pi")
-    older = fields_in(case for case in cases if case.facts["cli"] == "pi 0.73.1")
+    cases = list_real_cases("pi")
+    older = collect_fields(case for case in cases if case.facts["cli"] == "pi 0.73.1")
     newer = [event for case in cases if case.facts["cli"] == "pi 1.5.2" for event in case.events()]
     found = news_of("pi", *(event for event in newer if isinstance(event, dict)), known=older)
     assert found["tool_execution_end: durationMs"] > 1
@@ -122,13 +125,13 @@ def test_hostile_lines_are_looked_through_without_harm(case):
 
 
 def test_an_event_without_end_is_looked_at_to_a_bound():
-    wide = {"type": "x"} | {f"field{number}": number for number in range(10 * FIELDS)}
-    assert len(fields_of(wide)) == FIELDS
+    wide = {"type": "x"} | {f"field{number}": number for number in range(10 * MAX_FIELDS)}
+    assert len(list_fields(wide)) == MAX_FIELDS
     deep = event = {"type": "x"}
     for _ in range(500):
         event["in"] = event = {}
-    assert max(path.count(".") for path in paths(deep)) == DEPTH - 1
-    assert len(fields_of({"many": [{f"a{number}": 1} for number in range(10_000)]})) <= 60
+    assert max(path.count(".") for path in paths(deep)) == MAX_FIELD_DEPTH - 1
+    assert len(list_fields({"many": [{f"a{number}": 1} for number in range(10_000)]})) <= 60
 
 
 def test_keys_that_are_no_names_are_one():
@@ -150,7 +153,7 @@ def test_keys_that_are_no_names_are_one():
     ],
 )
 def test_a_kind_is_a_short_name(event, kind):
-    assert kind_of(event) == kind
+    assert format_kind(event) == kind
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -158,13 +161,13 @@ def test_a_kind_is_a_short_name(event, kind):
 
 def test_the_rules_of_a_profile_are_what_it_knows():
     rules = '[[event]]\nmatch = { type = "said.so", "part.kind" = ["a"] }\nemit = "text"\ntext = "part.z || words[0]"\n'
-    words = words_of("heron", profiled(rules).translator_class)
+    words = collect_handled_names("heron", profiled(rules).translator_class)
     assert {"said.so", "part", "kind", "a", "words"} <= words
     assert "rules" not in words and "mood" not in words
 
 
 def test_the_handlers_of_a_module_are_what_it_knows():
-    words = words_of("pi", get_adapter("pi").translator_class)
+    words = collect_handled_names("pi", get_adapter("pi").translator_class)
     assert {"message_update", "stopReason", "cacheRead", "agent_end"} <= words
     assert "weather" not in words
 
@@ -172,11 +175,11 @@ def test_the_handlers_of_a_module_are_what_it_knows():
 def test_every_vendor_without_rules_has_its_words_written_down():
     for name in NAMES:
         translator = get_adapter(name).translator_class
-        assert len(words_of(name, translator)) > 20 or list_rules(translator), name
+        assert len(collect_handled_names(name, translator)) > 20 or list_rules(translator), name
 
 
 def test_what_only_documents_show_is_known_by_the_rules(tmp_path):
-    assert "web_search" in words_of("codex", get_adapter("codex").translator_class)
+    assert "web_search" in collect_handled_names("codex", get_adapter("codex").translator_class)
     assert (
         news_of(
             "codex",
@@ -187,5 +190,5 @@ def test_what_only_documents_show_is_known_by_the_rules(tmp_path):
 
 
 def test_the_table_is_json_that_a_person_can_read():
-    table = json.loads(RECORDED.read_text(encoding="utf-8"))
+    table = json.loads(RECORDED_FILE.read_text(encoding="utf-8"))
     assert "thread_id" in table["codex"]["thread.started"].split()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
-from drift import Known, load_recorded_fields, new_in, words_of
+from drift import RecordedFields, collect_handled_names, list_new_names, load_recorded_fields
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import open_translation
@@ -73,7 +73,7 @@ class ChildReader:
     """
 
     def __init__(
-        self, vendor: str, version: str | None, known: Known | None, words: frozenset[str]
+        self, vendor: str, version: str | None, known: RecordedFields | None, words: frozenset[str]
     ) -> None:
         """Start to read. `known` is None for a vendor without fixtures, whose fields are not
         searched.
@@ -98,7 +98,7 @@ class ChildReader:
         if self._known is None:
             return
         for event in parse_json_objects(b"\n".join(self._lines.feed(data))):
-            self._news.update(new_in(event, self._known, self._words))
+            self._news.update(list_new_names(event, self._known, self._words))
 
     def add_to(self, drift: VendorDrift) -> None:
         """Add what was new to the drift of the version. A field of an untranslated event is not
@@ -155,7 +155,10 @@ class DriftReport:
         if vendor.passthrough or vendor.cli.bundled_module:
             return None
         return ChildReader(
-            name, version, self._recorded.get(name), words_of(name, vendor.translator_class)
+            name,
+            version,
+            self._recorded.get(name),
+            collect_handled_names(name, vendor.translator_class),
         )
 
     def _close(self, child: ChildReader | None, path: str) -> None:

@@ -14,13 +14,13 @@ from codex_agent import (
     LISTED,
     OPENED,
     THREAD,
-    Talk,
-    completed,
-    delta,
-    done,
-    question,
-    said,
-    started,
+    CodexConversation,
+    build_approval_request,
+    build_item_completed,
+    build_item_started,
+    build_notification,
+    build_text_delta,
+    build_turn_completed,
 )
 from support import check_turns
 from sweeps import each
@@ -60,14 +60,14 @@ ELICITATION = "mcpServer/elicitation/request"
 
 
 def methods(talk):
-    return [line.get("method") for line in talk.lines_told]
+    return [line.get("method") for line in talk.sent_messages]
 
 
 # -- a thread is opened ----------------------------------------------------------------------------
 
 
 def test_a_message_waits_for_the_thread():
-    talk = Talk().prompt()
+    talk = CodexConversation().send_prompt()
     assert methods(talk) == ["initialize"]
     talk.says(GREETED, CONFIG, LISTED)
     assert methods(talk) == [
@@ -78,12 +78,18 @@ def test_a_message_waits_for_the_thread():
         "thread/start",
     ]
     talk.says(OPENED)
-    assert talk.last()["method"] == "turn/start"
-    assert talk.last()["params"]["input"] == [{"type": "text", "text": "hi", "text_elements": []}]
+    assert talk.get_last_message()["method"] == "turn/start"
+    assert talk.get_last_message()["params"]["input"] == [
+        {"type": "text", "text": "hi", "text_elements": []}
+    ]
 
 
 def test_it_is_told_to_ask_about_each_call_and_each_tool_of_a_server():
-    talk = Talk(servers={"own one": {"command": "x"}}).prompt().says(GREETED, CONFIG, LISTED)
+    talk = (
+        CodexConversation(servers={"own one": {"command": "x"}})
+        .send_prompt()
+        .says(GREETED, CONFIG, LISTED)
+    )
     asked = talk.get_last_message()["params"]
     config = asked["config"]
     assert asked["approvalPolicy"] == "untrusted"
@@ -100,7 +106,11 @@ def test_it_is_told_to_ask_about_each_call_and_each_tool_of_a_server():
 
 
 def test_a_server_that_codex_knows_too_is_one_table_without_a_dotted_key_beside_it():
-    talk = Talk(servers={"srv": {"command": "x"}}).prompt().says(GREETED, CONFIG, LISTED)
+    talk = (
+        CodexConversation(servers={"srv": {"command": "x"}})
+        .send_prompt()
+        .says(GREETED, CONFIG, LISTED)
+    )
     config = talk.get_last_message()["params"]["config"]
     assert not [key for key in config if "." in key]
     assert config["mcp_servers"]["srv"] == {
@@ -133,8 +143,8 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
         ),
     )
     hooks = (
-        Talk()
-        .prompt()
+        CodexConversation()
+        .send_prompt()
         .says(GREETED, CONFIG, listing(*found))
         .get_last_message()["params"]["config"]["hooks"]
     )
@@ -162,7 +172,7 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
     ],
 )
 def test_no_thread_is_opened_where_another_hook_may_decide(answer, said):
-    talk = Talk().prompt().says(GREETED, CONFIG, answer)
+    talk = CodexConversation().send_prompt().says(GREETED, CONFIG, answer)
     assert not talk.child_input.is_usable and "thread/start" not in methods(talk)
     (turn,) = check_turns(talk.close_stream().lines, partial=False)
     assert said in turn[-2]["errors"][0]
@@ -170,15 +180,15 @@ def test_no_thread_is_opened_where_another_hook_may_decide(answer, said):
 
 @pytest.mark.parametrize(("flags", "way"), [((), "resume"), (("--fork-session",), "fork")])
 def test_a_thread_goes_on_or_another_one_begins_with_it(flags, way):
-    talk = Talk(*flags, resume="old").prompt().says(GREETED, CONFIG, LISTED)
+    talk = CodexConversation(*flags, resume="old").send_prompt().says(GREETED, CONFIG, LISTED)
     assert talk.get_last_message()["method"] == f"thread/{way}"
     assert talk.get_last_message()["params"]["threadId"] == "old"
 
 
 def test_the_model_the_effort_and_the_system_prompts_are_told():
     words = ("--model", "m2", "--effort", "max", "--append-system-prompt", "Be brief.")
-    talk = Talk(*words).prompt().says(GREETED, CONFIG, LISTED, OPENED)
-    opened, turn = (line["params"] for line in talk.lines_told[-2:])
+    talk = CodexConversation(*words).send_prompt().says(GREETED, CONFIG, LISTED, OPENED)
+    opened, turn = (line["params"] for line in talk.sent_messages[-2:])
     assert (opened["model"], opened["developerInstructions"], turn["effort"]) == (
         "m2",
         "Be brief.",
@@ -187,7 +197,7 @@ def test_the_model_the_effort_and_the_system_prompts_are_told():
 
 
 def test_another_model_comes_with_the_next_message():
-    talk = Talk().begun().feed_messages(done()).close_stream()
+    talk = CodexConversation().start_turn().feed_messages(build_turn_completed()).close_stream()
     assert talk.child_input.encode_model("m2") == b""
     assert (
         json.loads(talk.child_input.encode_prompt(UserMessage("next")))["params"]["model"] == "m2"
@@ -199,7 +209,7 @@ def test_another_model_comes_with_the_next_message():
 
 
 def test_its_own_model_is_not_known_where_another_one_was_asked_for():
-    assert Talk("--model", "m2").begun().child_input.encode_model(None) is None
+    assert CodexConversation("--model", "m2").start_turn().child_input.encode_model(None) is None
 
 
 def test_an_image_is_given_as_it_is():
@@ -207,7 +217,7 @@ def test_an_image_is_given_as_it_is():
         MessageBlock("image", media_type="image/png", data="AAAA"),
         MessageBlock("text", "look"),
     )
-    talk = Talk().begun().send_prompt(UserMessage("look", parts))
+    talk = CodexConversation().start_turn().send_prompt(UserMessage("look", parts))
     assert talk.get_last_message()["params"]["input"][0] == {
         "type": "image",
         "url": "data:image/png;base64,AAAA",
@@ -216,8 +226,8 @@ def test_an_image_is_given_as_it_is():
 
 def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_more_use():
     talk = (
-        Talk(resume="x")
-        .prompt()
+        CodexConversation(resume="x")
+        .send_prompt()
         .says(
             GREETED, CONFIG, LISTED, {"id": 4, "error": {"code": -32600, "message": "no rollout"}}
         )
@@ -233,11 +243,17 @@ def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_mo
 
 def test_a_text_is_said_once_and_its_usage_counts_for_its_turn():
     words = {"type": "agentMessage", "id": "m1", "text": "Hello"}
-    used = said("thread/tokenUsage/updated", tokenUsage={"last": COUNTS})
+    used = build_notification("thread/tokenUsage/updated", tokenUsage={"last": COUNTS})
     talk = (
-        Talk()
-        .begun()
-        .feed_messages(delta("Hel"), delta("lo"), completed(words), used, done())
+        CodexConversation()
+        .start_turn()
+        .feed_messages(
+            build_text_delta("Hel"),
+            build_text_delta("lo"),
+            build_item_completed(words),
+            used,
+            build_turn_completed(),
+        )
         .close_stream()
     )
     (turn,) = check_turns(talk.lines, partial=False)
@@ -247,10 +263,15 @@ def test_a_text_is_said_once_and_its_usage_counts_for_its_turn():
 
 
 def test_usage_of_another_turn_is_not_counted():
-    used = said("thread/tokenUsage/updated", tokenUsage={"last": COUNTS})
+    used = build_notification("thread/tokenUsage/updated", tokenUsage={"last": COUNTS})
     used["params"]["turnId"] = "earlier"
     (turn,) = check_turns(
-        Talk().begun().feed_messages(used, delta("x"), done()).close_stream().lines, partial=False
+        CodexConversation()
+        .start_turn()
+        .feed_messages(used, build_text_delta("x"), build_turn_completed())
+        .close_stream()
+        .lines,
+        partial=False,
     )
     assert turn[-2]["usage"]["input_tokens"] == 0
 
@@ -258,17 +279,29 @@ def test_usage_of_another_turn_is_not_counted():
 def test_thoughts_are_said_once():
     thought = {"type": "reasoning", "id": "r1", "summary": ["One", "Two"]}
     parts = [
-        said("item/reasoning/summaryTextDelta", itemId="r1", summaryIndex=place, delta=words)
+        build_notification(
+            "item/reasoning/summaryTextDelta", itemId="r1", summaryIndex=place, delta=words
+        )
         for place, words in enumerate(thought["summary"])
     ]
-    talk = Talk().begun().feed_messages(*parts, completed(thought), done()).close_stream()
+    talk = (
+        CodexConversation()
+        .start_turn()
+        .feed_messages(*parts, build_item_completed(thought), build_turn_completed())
+        .close_stream()
+    )
     assert [block["thinking"] for block in talk.list_blocks("thinking")] == ["One", "Two"]
 
 
 def test_a_plan_is_a_list_of_todos():
     steps = [{"step": "look", "status": "completed"}, {"step": "act", "status": "inProgress"}]
-    plan = said("turn/plan/updated", plan=steps)
-    talk = Talk().begun().feed_messages(plan, plan, done()).close_stream()
+    plan = build_notification("turn/plan/updated", plan=steps)
+    talk = (
+        CodexConversation()
+        .start_turn()
+        .feed_messages(plan, plan, build_turn_completed())
+        .close_stream()
+    )
     (call,) = talk.list_blocks("tool_use")
     assert [todo["status"] for todo in call["input"]["todos"]] == ["completed", "in_progress"]
 
@@ -283,9 +316,11 @@ def test_a_failed_turn_says_why_and_a_retry_is_said():
         "codexErrorInfo": {"responseTooManyFailedAttempts": {"httpStatusCode": 401}},
     }
     talk = (
-        Talk()
-        .begun()
-        .feed_messages(said("error", **trouble), done("failed", error=error))
+        CodexConversation()
+        .start_turn()
+        .feed_messages(
+            build_notification("error", **trouble), build_turn_completed("failed", error=error)
+        )
         .close_stream()
     )
     (turn,) = check_turns(talk.lines, partial=False)
@@ -296,12 +331,16 @@ def test_a_failed_turn_says_why_and_a_retry_is_said():
 def test_what_a_subagent_says_is_nested_in_the_call_that_began_it():
     spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
     words = {"type": "agentMessage", "id": "m9", "text": "done below"}
-    ended = completed(spawn, receiverThreadIds=["t2"], agentsStates={})
+    ended = build_item_completed(spawn, receiverThreadIds=["t2"], agentsStates={})
     talk = (
-        Talk()
-        .begun()
+        CodexConversation()
+        .start_turn()
         .feed_messages(
-            started(spawn), ended, delta("done", "m9", "t2"), completed(words, "t2"), done()
+            build_item_started(spawn),
+            ended,
+            build_text_delta("done", "m9", "t2"),
+            build_item_completed(words, "t2"),
+            build_turn_completed(),
         )
         .close_stream()
     )
@@ -311,9 +350,9 @@ def test_what_a_subagent_says_is_nested_in_the_call_that_began_it():
 
 
 def test_an_end_of_another_thread_or_turn_ends_nothing():
-    other = done()
+    other = build_turn_completed()
     other["params"]["threadId"] = "t2"
-    talk = Talk().begun().feed_messages(other, done(turn="u0"))
+    talk = CodexConversation().start_turn().feed_messages(other, build_turn_completed(turn="u0"))
     assert not talk.pump.has_outcome
 
 
@@ -322,9 +361,12 @@ def test_an_end_of_another_thread_or_turn_ends_nothing():
 
 def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
     talk = (
-        Talk()
-        .begun()
-        .feed_messages(started(COMMAND), question(availableDecisions=["accept", "cancel"]))
+        CodexConversation()
+        .start_turn()
+        .feed_messages(
+            build_item_started(COMMAND),
+            build_approval_request(availableDecisions=["accept", "cancel"]),
+        )
     )
     (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
@@ -333,7 +375,7 @@ def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
         "result": {"decision": "accept"},
     }
     talk.feed_messages(
-        completed(COMMAND, aggregatedOutput="a\n", exitCode=0), done()
+        build_item_completed(COMMAND, aggregatedOutput="a\n", exitCode=0), build_turn_completed()
     ).close_stream()
     assert [(block["content"], block["is_error"]) for block in talk.list_blocks("tool_result")] == [
         ("a", False)
@@ -341,7 +383,9 @@ def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
 
 
 def test_the_folder_of_a_command_is_shown_where_it_is_another_one():
-    assert Talk().begun().feed_messages(question(cwd="/etc")).pending_permissions[0].tool_input == {
+    assert CodexConversation().start_turn().feed_messages(
+        build_approval_request(cwd="/etc")
+    ).pending_permissions[0].tool_input == {
         "command": "ls",
         "directory": "/etc",
     }
@@ -349,18 +393,23 @@ def test_the_folder_of_a_command_is_shown_where_it_is_another_one():
 
 @pytest.mark.parametrize(("stop", "decision"), [(False, "decline"), (True, "cancel")])
 def test_a_command_is_denied_and_with_an_interrupt_the_turn_ends(stop, decision):
-    talk = Talk().begun().feed_messages(question()).answer_permission(False, interrupt=stop)
+    talk = (
+        CodexConversation()
+        .start_turn()
+        .feed_messages(build_approval_request())
+        .answer_permission(False, interrupt=stop)
+    )
     assert talk.get_last_message()["result"] == {"decision": decision}
 
 
 def test_the_model_is_told_why_a_call_was_denied():
     talk = (
-        Talk()
-        .begun()
-        .feed_messages(question())
+        CodexConversation()
+        .start_turn()
+        .feed_messages(build_approval_request())
         .answer_permission(False, message="use the other one")
     )
-    answer, reason = talk.lines_told[-2:]
+    answer, reason = talk.sent_messages[-2:]
     assert answer["result"] == {"decision": "decline"}
     assert (reason["method"], reason["params"]["expectedTurnId"]) == ("turn/steer", "u1")
     assert reason["params"]["input"][0]["text"] == "The call was denied: use the other one"
@@ -368,15 +417,15 @@ def test_the_model_is_told_why_a_call_was_denied():
 
 
 def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
-    asking = question(method="item/fileChange/requestApproval", itemId="p1")
-    talk = Talk().begun().feed_messages(started(PATCH), asking)
+    asking = build_approval_request(method="item/fileChange/requestApproval", itemId="p1")
+    talk = CodexConversation().start_turn().feed_messages(build_item_started(PATCH), asking)
     assert [(asked.tool, asked.call) for asked in talk.pending_permissions] == [
         ("Write", "p1"),
         ("MultiEdit", "p1:1"),
     ]
-    before = len(talk.lines_told)
+    before = len(talk.sent_messages)
     talk.answer_permission(True)
-    assert len(talk.lines_told) == before
+    assert len(talk.sent_messages) == before
     assert talk.answer_permission(True).get_last_message()["result"] == {"decision": "accept"}
     talk.feed_messages({**asking, "id": 8, "params": {**asking["params"], "itemId": "p2"}})
     assert talk.get_last_message()["result"] == {"decision": "decline"}
@@ -384,25 +433,27 @@ def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
 
 def test_a_patch_of_which_one_file_is_denied_is_declined_and_the_other_answer_says_nothing():
     talk = (
-        Talk()
-        .begun()
+        CodexConversation()
+        .start_turn()
         .feed_messages(
-            started(PATCH), question(method="item/fileChange/requestApproval", itemId="p1")
+            build_item_started(PATCH),
+            build_approval_request(method="item/fileChange/requestApproval", itemId="p1"),
         )
     )
     assert talk.answer_permission(False, 1).get_last_message()["result"] == {"decision": "decline"}
-    before = len(talk.lines_told)
-    assert len(talk.answer_permission(True).lines_told) == before
+    before = len(talk.sent_messages)
+    assert len(talk.answer_permission(True).sent_messages) == before
 
 
 def test_a_file_that_moves_is_judged_at_both_places():
     moved = {**CHANGED, "kind": {"type": "update", "move_path": "/etc/b"}}
     patch = {**PATCH, "changes": [moved]}
     talk = (
-        Talk()
-        .begun()
+        CodexConversation()
+        .start_turn()
         .feed_messages(
-            started(patch), question(method="item/fileChange/requestApproval", itemId="p1")
+            build_item_started(patch),
+            build_approval_request(method="item/fileChange/requestApproval", itemId="p1"),
         )
     )
     assert [asked.tool_input["file_path"] for asked in talk.pending_permissions] == [
@@ -414,9 +465,14 @@ def test_a_file_that_moves_is_judged_at_both_places():
 def test_two_questions_are_answered_in_the_other_order():
     second = {**COMMAND, "id": "c2"}
     talk = (
-        Talk()
-        .begun()
-        .feed_messages(started(COMMAND), question(), started(second), question(8, itemId="c2"))
+        CodexConversation()
+        .start_turn()
+        .feed_messages(
+            build_item_started(COMMAND),
+            build_approval_request(),
+            build_item_started(second),
+            build_approval_request(8, itemId="c2"),
+        )
     )
     assert talk.answer_permission(True, 1).get_last_message() == {
         "id": 8,
@@ -429,8 +485,8 @@ def test_two_questions_are_answered_in_the_other_order():
 
 
 def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
-    asking = question(method=ELICITATION, serverName="srv", _meta=ASKED_OF)
-    talk = Talk().begun().feed_messages(started(MCP), asking)
+    asking = build_approval_request(method=ELICITATION, serverName="srv", _meta=ASKED_OF)
+    talk = CodexConversation().start_turn().feed_messages(build_item_started(MCP), asking)
     (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input, asked.call) == ("mcp__srv__get", {"path": "x"}, "s1")
     assert talk.answer_permission(True).get_last_message()["result"] == {
@@ -445,14 +501,14 @@ def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
 
 def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
     schema = {"properties": {"size": {"type": "string", "enum": ["s", "m"]}}, "required": ["size"]}
-    asking = question(
+    asking = build_approval_request(
         method=ELICITATION,
         serverName="srv",
         mode="form",
         message="Which size?",
         requestedSchema=schema,
     )
-    talk = Talk().begun().feed_messages(asking)
+    talk = CodexConversation().start_turn().feed_messages(asking)
     (asked,) = talk.pending_permissions
     assert asked.tool == "AskUserQuestion"
     text = asked.tool_input["questions"][0]["question"]
@@ -462,15 +518,19 @@ def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
         "content": {"size": "m"},
         "_meta": None,
     }
-    talk.feed_messages(delta("ok"), done()).close_stream()
+    talk.feed_messages(build_text_delta("ok"), build_turn_completed()).close_stream()
     assert "m" in talk.list_blocks("tool_result")[0]["content"]
 
 
 def test_what_is_no_form_of_a_server_is_declined():
     talk = (
-        Talk()
-        .begun()
-        .feed_messages(question(method=ELICITATION, serverName="srv", mode="url", url="https://x"))
+        CodexConversation()
+        .start_turn()
+        .feed_messages(
+            build_approval_request(
+                method=ELICITATION, serverName="srv", mode="url", url="https://x"
+            )
+        )
     )
     assert (talk.pending_permissions, talk.get_last_message()["result"]["action"]) == (
         [],
@@ -479,24 +539,28 @@ def test_what_is_no_form_of_a_server_is_declined():
 
 
 def test_a_question_to_the_person_is_answered_by_its_own_ids():
-    talk = Talk().begun().feed_messages(question(method=PERSON, itemId="q1", questions=COLORS))
+    talk = (
+        CodexConversation()
+        .start_turn()
+        .feed_messages(build_approval_request(method=PERSON, itemId="q1", questions=COLORS))
+    )
     (asked,) = talk.pending_permissions
     assert asked.tool == "AskUserQuestion"
     talk.answer_permission(True, changed={**asked.tool_input, "answers": {"Which?": "Red"}})
     assert talk.get_last_message()["result"] == {"answers": {"c": {"answers": ["Red"]}}}
-    talk.feed_messages(delta("Red it is"), done()).close_stream()
+    talk.feed_messages(build_text_delta("Red it is"), build_turn_completed()).close_stream()
     assert [block["is_error"] for block in talk.list_blocks("tool_result")] == [False]
 
 
 def test_a_changed_input_is_refused_in_words():
-    talk = Talk().begun().feed_messages(question())
+    talk = CodexConversation().start_turn().feed_messages(build_approval_request())
     with pytest.raises(ValueError, match="with another input only"):
         talk.answer_permission(True, changed={"command": "pwd"})
 
 
 @pytest.mark.parametrize("kind", ["writeStdin", "humanCommand"])
 def test_a_question_about_something_else_than_a_command_is_declined(kind):
-    talk = Talk().begun().feed_messages(question(kind=kind))
+    talk = CodexConversation().start_turn().feed_messages(build_approval_request(kind=kind))
     assert (talk.pending_permissions, talk.get_last_message()["result"]) == (
         [],
         {"decision": "decline"},
@@ -504,55 +568,57 @@ def test_a_question_about_something_else_than_a_command_is_declined(kind):
 
 
 def test_nothing_is_granted_beyond_a_call_and_an_unknown_request_has_its_answer():
-    asking = question(method="item/permissions/requestApproval", permissions={"network": True})
-    assert Talk().begun().feed_messages(asking).get_last_message()["result"] == {
+    asking = build_approval_request(
+        method="item/permissions/requestApproval", permissions={"network": True}
+    )
+    assert CodexConversation().start_turn().feed_messages(asking).get_last_message()["result"] == {
         "permissions": {},
         "scope": "turn",
     }
     assert (
-        Talk()
-        .begun()
-        .feed_messages(question(method="item/tool/call"))
+        CodexConversation()
+        .start_turn()
+        .feed_messages(build_approval_request(method="item/tool/call"))
         .get_last_message()["error"]["code"]
         == -32601
     )
 
 
 def test_a_question_out_of_a_broken_line_is_not_believed_and_has_its_answer():
-    talk = Talk().begun()
-    said, _ = talk.pump.feed(b"x" + json.dumps(question()).encode() + b"\n")
+    talk = CodexConversation().start_turn()
+    said, _ = talk.pump.feed(b"x" + json.dumps(build_approval_request()).encode() + b"\n")
     assert (said, talk.pending_permissions) == (b"", [])
 
 
 def test_between_two_turns_questions_and_answers_are_read():
     heeds = ThreadTranslator.accepts_between_turns
-    assert heeds(json.dumps(question()).encode())
+    assert heeds(json.dumps(build_approval_request()).encode())
     assert heeds(b'{"id":4,"result":{}}')
-    assert not heeds(json.dumps(delta("x"), separators=(",", ":")).encode())
+    assert not heeds(json.dumps(build_text_delta("x"), separators=(",", ":")).encode())
 
 
 # -- a turn is stopped, or steered -----------------------------------------------------------------
 
 
 def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
-    talk = Talk().begun().feed_messages(delta("Hel"))
+    talk = CodexConversation().start_turn().feed_messages(build_text_delta("Hel"))
     talk.sent_bytes += talk.child_input.encode_interrupt()
     assert talk.get_last_message()["params"] == {"threadId": "t1", "turnId": "u1"}
     talk.pump.interrupt()
     (turn,) = check_turns(
-        talk.feed_messages(done("interrupted")).close_stream().lines, partial=False
+        talk.feed_messages(build_turn_completed("interrupted")).close_stream().lines, partial=False
     )
     assert turn[-2]["errors"] == ["[Request interrupted by user]"]
 
 
 def test_a_turn_without_a_name_is_stopped_when_it_has_one():
-    talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
+    talk = CodexConversation().send_prompt().says(GREETED, CONFIG, LISTED, OPENED)
     assert talk.child_input.encode_interrupt() == b""
     assert talk.feed_messages(BEGUN).get_last_message()["method"] == "turn/interrupt"
 
 
 def test_a_message_is_said_into_the_turn_that_runs():
-    talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
+    talk = CodexConversation().send_prompt().says(GREETED, CONFIG, LISTED, OPENED)
     assert talk.child_input.encode_steering(UserMessage("more")) is None
     talk.feed_messages(BEGUN)
     talk.sent_bytes += talk.child_input.encode_steering(UserMessage("more"))
@@ -573,7 +639,7 @@ def test_a_message_is_said_into_the_turn_that_runs():
         1,
         0,
     )
-    talk.feed_messages(done())
+    talk.feed_messages(build_turn_completed())
     assert talk.child_input.encode_steering(UserMessage("late")) is None
 
 
@@ -587,7 +653,9 @@ def test_a_message_is_said_into_the_turn_that_runs():
     ],
 )
 def test_another_mode_needs_another_child_where_its_sandbox_is_another_one(flags, mode, same):
-    assert Talk(*flags).begun().child_input.encode_mode(mode) == (b"" if same else None)
+    assert CodexConversation(*flags).start_turn().child_input.encode_mode(mode) == (
+        b"" if same else None
+    )
 
 
 # -- items that come again, and how they ended -----------------------------------------------------
@@ -600,16 +668,25 @@ def ran(item_id="c1", command="ls"):
 
 def test_an_item_that_comes_again_is_the_same_call():
     talk = (
-        Talk().begun().feed_messages(*[started(ran()), completed(ran())] * 2, done()).close_stream()
+        CodexConversation()
+        .start_turn()
+        .feed_messages(
+            *[build_item_started(ran()), build_item_completed(ran())] * 2, build_turn_completed()
+        )
+        .close_stream()
     )
     assert len(talk.list_blocks("tool_use")) == 1
 
 
 def test_an_item_with_the_same_id_about_something_else_is_another_call():
     talk = (
-        Talk()
-        .begun()
-        .feed_messages(completed(ran()), completed(ran(command="pwd")), done())
+        CodexConversation()
+        .start_turn()
+        .feed_messages(
+            build_item_completed(ran()),
+            build_item_completed(ran(command="pwd")),
+            build_turn_completed(),
+        )
         .close_stream()
     )
     assert [call["input"]["command"] for call in talk.list_blocks("tool_use")] == ["ls", "pwd"]
@@ -630,9 +707,11 @@ def test_an_item_with_the_same_id_about_something_else_is_another_call():
 )
 def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, code, failed):
     talk = (
-        Talk()
-        .begun()
-        .feed_messages(completed(ran(), status=status, exitCode=code), done())
+        CodexConversation()
+        .start_turn()
+        .feed_messages(
+            build_item_completed(ran(), status=status, exitCode=code), build_turn_completed()
+        )
         .close_stream()
     )
     assert [block["is_error"] for block in talk.list_blocks("tool_result")] == [failed]
@@ -658,7 +737,11 @@ def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, co
 def test_an_error_has_the_status_of_its_kind(info, status):
     error = {"message": "it failed", "codexErrorInfo": info}
     (turn,) = check_turns(
-        Talk().begun().feed_messages(done("failed", error=error)).close_stream().lines,
+        CodexConversation()
+        .start_turn()
+        .feed_messages(build_turn_completed("failed", error=error))
+        .close_stream()
+        .lines,
         partial=False,
     )
     assert (turn[-2]["is_error"], turn[-2].get("api_error_status")) == (True, status)
@@ -667,7 +750,11 @@ def test_an_error_has_the_status_of_its_kind(info, status):
 def test_an_error_without_a_text_is_named_by_its_kind():
     error = {"message": "", "codexErrorInfo": "modelNotFound"}
     (turn,) = check_turns(
-        Talk().begun().feed_messages(done("failed", error=error)).close_stream().lines,
+        CodexConversation()
+        .start_turn()
+        .feed_messages(build_turn_completed("failed", error=error))
+        .close_stream()
+        .lines,
         partial=False,
     )
     assert "modelNotFound" in turn[-2]["result"]
@@ -675,24 +762,33 @@ def test_an_error_without_a_text_is_named_by_its_kind():
 
 def test_the_commands_of_an_interrupted_turn_are_ended():
     spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
-    ended = completed(spawn, receiverThreadIds=["t2"], agentsStates={})
-    talk = Talk().begun().feed_messages(ended, done("interrupted"))
+    ended = build_item_completed(spawn, receiverThreadIds=["t2"], agentsStates={})
+    talk = (
+        CodexConversation().start_turn().feed_messages(ended, build_turn_completed("interrupted"))
+    )
     cleaned = [
         line["params"]["threadId"]
-        for line in talk.lines_told
+        for line in talk.sent_messages
         if "Terminals/clean" in str(line.get("method"))
     ]
     assert cleaned == [THREAD, "t2"]
 
 
 def test_commands_of_a_turn_that_was_not_interrupted_keep_running():
-    assert "thread/backgroundTerminals/clean" not in methods(Talk().begun().feed_messages(done()))
+    assert "thread/backgroundTerminals/clean" not in methods(
+        CodexConversation().start_turn().feed_messages(build_turn_completed())
+    )
 
 
 def test_a_partial_answer_is_said_like_any_text():
     """Its phase is new in codex 0.171."""
     words = {"type": "agentMessage", "id": "m1", "text": "First.", "phase": "partial_answer"}
     (turn,) = check_turns(
-        Talk().begun().feed_messages(completed(words), done()).close_stream().lines, partial=False
+        CodexConversation()
+        .start_turn()
+        .feed_messages(build_item_completed(words), build_turn_completed())
+        .close_stream()
+        .lines,
+        partial=False,
     )
     assert (turn[-2]["result"], turn[-2]["shim"]["unknown_events"]) == ("First.", {})

@@ -180,9 +180,15 @@ def test_a_question_without_input_is_refused_if_it_may_be_about_two_calls():
 @IDS
 def test_codex_asks_about_both_commands(identity):
     items = [codex_agent.COMMAND | {"id": identity, "command": command} for command in (ONE, OTHER)]
-    talk = codex_agent.Talk().begun().feed_messages(*map(codex_agent.started, items))
+    talk = (
+        codex_agent.CodexConversation()
+        .start_turn()
+        .feed_messages(*map(codex_agent.build_item_started, items))
+    )
     for number, command in ((7, OTHER), (8, ONE)):
-        talk.feed_messages(codex_agent.question(number, itemId=identity, command=command))
+        talk.feed_messages(
+            codex_agent.build_approval_request(number, itemId=identity, command=command)
+        )
     assert [(asked.tool_input, asked.refusal) for asked in talk.pending_permissions] == [
         ({"command": OTHER}, ""),
         ({"command": ONE}, ""),
@@ -190,8 +196,10 @@ def test_codex_asks_about_both_commands(identity):
     assert len({asked.call for asked in talk.pending_permissions}) == 2
     talk.answer_permission(True).answer_permission(True)
     for item, text in zip(reversed(items), "BA", strict=True):
-        talk.feed_messages(codex_agent.completed(item, aggregatedOutput=text, exitCode=0))
-    talk.feed_messages(codex_agent.done()).close_stream()
+        talk.feed_messages(
+            codex_agent.build_item_completed(item, aggregatedOutput=text, exitCode=0)
+        )
+    talk.feed_messages(codex_agent.build_turn_completed()).close_stream()
     assert pairs(parse(talk.lines)) == [(OTHER, "B"), (ONE, "A")]
 
 
@@ -204,11 +212,13 @@ def test_codex_asks_about_each_patch_of_one_id():
         }
         for path in ("/w/a", "/w/b")
     ]
-    asking = codex_agent.question(method="item/fileChange/requestApproval", itemId="p1")
+    asking = codex_agent.build_approval_request(
+        method="item/fileChange/requestApproval", itemId="p1"
+    )
     talk = (
-        codex_agent.Talk()
-        .begun()
-        .feed_messages(*map(codex_agent.started, patches), asking, asking | {"id": 8})
+        codex_agent.CodexConversation()
+        .start_turn()
+        .feed_messages(*map(codex_agent.build_item_started, patches), asking, asking | {"id": 8})
     )
     assert [asked.tool_input["file_path"] for asked in talk.pending_permissions] == ["/w/a", "/w/b"]
     assert len({asked.call for asked in talk.pending_permissions}) == 2

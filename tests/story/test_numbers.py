@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from casting import Moment, build_case_recording, build_recording
-from exporting import exported
+from exporting import export_recording
 from rich_session import everything
 from showing import conversation, drawn, line
 from support import case
@@ -136,7 +136,7 @@ def test_a_statistic_has_the_numbers_of_the_list(
 def test_a_page_has_the_numbers_of_the_list(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
-    totals = _data(exported(export_html.export, tmp_path, cast))["totals"]
+    totals = _data(export_recording(export_html.export, tmp_path, cast))["totals"]
     assert [totals[name] for name in ("turns", "errors", "tokens")] == [
         row[name] for name in ("turns", "errors", "tokens")
     ]
@@ -146,7 +146,7 @@ def test_a_page_has_the_numbers_of_the_list(
 
 
 def test_a_page_and_its_steps_agree(cast: bytes, tmp_path: Path) -> None:
-    data = _data(exported(export_html.export, tmp_path, cast))
+    data = _data(export_recording(export_html.export, tmp_path, cast))
     outcomes = [step["outcome"] for step in data["steps"] if step["kind"] == "call"]
     assert len(outcomes) == data["totals"]["calls"]
     assert [outcomes.count(word) for word in ("failed", "denied")] == [
@@ -158,7 +158,7 @@ def test_a_pull_request_has_the_numbers_of_the_list(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
     names, _, values = (
-        exported(export_markdown.export, tmp_path, cast).decode().strip().splitlines()[-3:]
+        export_recording(export_markdown.export, tmp_path, cast).decode().strip().splitlines()[-3:]
     )
     foot = dict(
         zip(
@@ -178,7 +178,7 @@ def test_a_pull_request_has_the_numbers_of_the_list(
 def test_a_trajectory_has_the_numbers_of_the_list(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
-    metrics = json.loads(exported(export_atif.export, tmp_path, cast))["final_metrics"]
+    metrics = json.loads(export_recording(export_atif.export, tmp_path, cast))["final_metrics"]
     extra = metrics["extra"]
     assert (extra["turns"], extra["errors"]) == (row["turns"], row["errors"])
     assert [
@@ -213,7 +213,7 @@ def test_spans_have_the_numbers_of_the_list(
 def test_the_stream_has_the_results_of_the_list(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
-    stream = exported(export_ndjson.export, tmp_path, cast).splitlines()
+    stream = export_recording(export_ndjson.export, tmp_path, cast).splitlines()
     results = [
         json.loads(raw)
         for raw in stream
@@ -287,7 +287,7 @@ def test_a_turn_that_nobody_asked_for_begins_with_its_work(tmp_path: Path) -> No
 def test_the_tokens_of_a_turn_are_said_alike(tmp_path: Path) -> None:
     """What a cache gave is input too, wherever it is said."""
     cast = build_queued_recording()
-    data = _data(exported(export_html.export, tmp_path, cast))
+    data = _data(export_recording(export_html.export, tmp_path, cast))
     told = [dict(step["facts"])["tokens"] for step in data["steps"] if step["kind"] == "result"]
     assert told == ["6,800 in (5,000 cached), 34 out"] * 3
     assert drawn(cast).count("6,800 tokens in (5,000 cached), 34 out") == 3
@@ -296,7 +296,7 @@ def test_the_tokens_of_a_turn_are_said_alike(tmp_path: Path) -> None:
 def _causes(cast: bytes, folder: Path) -> Iterator[str]:
     (folder / "one.cast").write_bytes(cast)
     yield load_summary(str(folder / "one.cast")).outcome
-    steps = _data(exported(export_html.export, folder, cast))["steps"]
+    steps = _data(export_recording(export_html.export, folder, cast))["steps"]
     yield next(dict(step["facts"])["failed"] for step in steps if step["kind"] == "result")
     yield next(each for each in drawn(cast).splitlines() if each.startswith("✗")).split()[2]
     facts = [_attributes(span) for span in spans_of(folder, cast) if "parentSpanId" not in span]
@@ -322,7 +322,8 @@ def test_a_line_that_is_too_long_to_be_told_is_said_wherever_a_session_is_read(
     cast = talk((0.0, "O", said(text("x" * 3_000_000))), (1.0, "O", result()))
     told = "1 line of the session could not be read, being too long"
     assert told in drawn(cast)
-    assert told in exported(export_markdown.export, tmp_path, cast).decode()
+    assert told in export_recording(export_markdown.export, tmp_path, cast).decode()
     assert any(
-        told in note for note in _data(exported(export_html.export, tmp_path, cast))["notes"]
+        told in note
+        for note in _data(export_recording(export_html.export, tmp_path, cast))["notes"]
     )

@@ -1,7 +1,14 @@
 """Replies: blocks and calls sorted by who said them, given out when nothing more can come."""
 
 from casting import build_case_recording, read_cast
-from exporting import answer, assistant, delta, init, result, thinking
+from exporting import (
+    build_assistant_line,
+    build_delta_line,
+    build_init_line,
+    build_result_line,
+    build_thinking_block,
+    build_tool_result_line,
+)
 from support import Case, fixture_cases
 from sweeps import fewest, over
 from telling import call, text
@@ -32,10 +39,10 @@ def replies(items, lane=""):
 
 def test_blocks_of_one_message_are_one_reply():
     items, _ = trace_events(
-        init(),
-        assistant("m1", thinking("hm")),
-        assistant("m1", text("so")),
-        assistant("m2", text("yes")),
+        build_init_line(),
+        build_assistant_line("m1", build_thinking_block("hm")),
+        build_assistant_line("m1", text("so")),
+        build_assistant_line("m2", text("yes")),
     )
     (reply,) = replies(items)
     assert (reply.join_text("thinking"), reply.join_text()) == ("hm", "so")
@@ -43,21 +50,31 @@ def test_blocks_of_one_message_are_one_reply():
 
 
 def test_a_reply_waits_for_the_results_of_its_calls():
-    items, trace = trace_events(init(), assistant("m1", call("a"), call("b")), answer("b"))
+    items, trace = trace_events(
+        build_init_line(),
+        build_assistant_line("m1", call("a"), call("b")),
+        build_tool_result_line("b"),
+    )
     assert replies(items) == []
-    trace.add_event(7.0, answer("a", failed=True))
-    trace.add_event(8.0, assistant("m2", text("so")))
+    trace.add_event(7.0, build_tool_result_line("a", failed=True))
+    trace.add_event(8.0, build_assistant_line("m2", text("so")))
     (reply,) = replies(trace.replies.pop_ready())
     assert [(each.call, each.outcome) for each in reply.calls] == [("a", "failed"), ("b", "ok")]
 
 
 def test_a_reply_waits_for_its_results_though_the_next_one_has_begun():
-    items, _ = trace_events(init(), assistant("m1", call("a")), assistant("m2", text("so")))
+    items, _ = trace_events(
+        build_init_line(),
+        build_assistant_line("m1", call("a")),
+        build_assistant_line("m2", text("so")),
+    )
     assert replies(items) == []
 
 
 def test_a_result_answers_what_is_open():
-    items, _ = trace_events(init(), assistant("m1", call("a")), result())
+    items, _ = trace_events(
+        build_init_line(), build_assistant_line("m1", call("a")), build_result_line()
+    )
     assert [each.outcome for each in replies(items)[0].calls] == ["unanswered"]
     assert items[-1][1].kind == "result"
 
@@ -66,9 +83,9 @@ def test_a_reply_was_asked_when_its_prompt_or_the_last_result_came():
     trace = SessionTrace()
     trace.add_prompt(1.0, "go")
     for at, event in (
-        (3.0, assistant("m1", call("a"))),
-        (5.0, answer("a")),
-        (9.0, assistant("m2", text("x"))),
+        (3.0, build_assistant_line("m1", call("a"))),
+        (5.0, build_tool_result_line("a")),
+        (9.0, build_assistant_line("m2", text("x"))),
     ):
         trace.add_event(at, event)
     trace.close(9.0)
@@ -84,13 +101,13 @@ def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
         "usage": {"output_tokens": 7},
     }
     items, _ = trace_events(
-        init(),
+        build_init_line(),
         START,
-        delta("so "),
-        delta("it is"),
+        build_delta_line("so "),
+        build_delta_line("it is"),
         STOP,
         {"type": "stream_event", "event": end},
-        result(),
+        build_result_line(),
     )
     (reply,) = replies(items)
     assert (reply.join_text(), reply.stop_reason, reply.usage, reply.has_final_usage) == (
@@ -103,7 +120,9 @@ def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
 
 def test_tokens_of_a_line_that_came_too_early_are_not_taken_for_the_whole():
     items, _ = trace_events(
-        init(), assistant("m1", text("x"), usage={"input_tokens": 9, "output_tokens": 1}), result()
+        build_init_line(),
+        build_assistant_line("m1", text("x"), usage={"input_tokens": 9, "output_tokens": 1}),
+        build_result_line(),
     )
     (reply,) = replies(items)
     assert reply.usage["input_tokens"] == 9 and not reply.has_final_usage
@@ -111,33 +130,37 @@ def test_tokens_of_a_line_that_came_too_early_are_not_taken_for_the_whole():
 
 def test_a_nested_agent_has_a_lane_of_its_own():
     items, _ = trace_events(
-        init(),
-        assistant("m1", call("t", "Task")),
-        assistant("n1", text("inside"), call("u"), parent="t"),
-        answer("u", parent="t"),
-        answer("t"),
-        result(),
+        build_init_line(),
+        build_assistant_line("m1", call("t", "Task")),
+        build_assistant_line("n1", text("inside"), call("u"), parent="t"),
+        build_tool_result_line("u", parent="t"),
+        build_tool_result_line("t"),
+        build_result_line(),
     )
     assert [reply.join_text() for reply in replies(items, "t")] == ["inside"]
     assert [reply.calls[0].call for reply in replies(items)] == ["t"]
 
 
 def test_an_error_of_claudes_own_is_no_reply():
-    line = assistant("m1", text("no key"), model="<synthetic>") | {"error": "authentication_failed"}
-    items, _ = trace_events(init(), line, result(is_error=True))
+    line = build_assistant_line("m1", text("no key"), model="<synthetic>") | {
+        "error": "authentication_failed"
+    }
+    items, _ = trace_events(build_init_line(), line, build_result_line(is_error=True))
     assert [item.kind for _, item in items] == ["start", "error", "result"]
 
 
 def test_what_waits_behind_an_endless_call_is_bounded():
-    events = [assistant(f"m{number}", text("x")) for number in range(MAX_WAITING_ITEMS + 5)]
-    items, _ = trace_events(init(), assistant("m0", call("a")), *events)
+    events = [
+        build_assistant_line(f"m{number}", text("x")) for number in range(MAX_WAITING_ITEMS + 5)
+    ]
+    items, _ = trace_events(build_init_line(), build_assistant_line("m0", call("a")), *events)
     assert replies(items)[0].calls[0].call == "a"
 
 
 def test_lanes_are_bounded():
     trace = SessionTrace()
     for number in range(MAX_AGENTS + 50):
-        trace.add_event(0.0, assistant(f"m{number}", text("x"), parent=f"p{number}"))
+        trace.add_event(0.0, build_assistant_line(f"m{number}", text("x"), parent=f"p{number}"))
     trace.close(1.0)
     items = trace.replies.pop_ready()
     assert len({lane for lane, _ in items}) <= MAX_AGENTS + 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 
-def certified(name: str, folder: Path) -> tuple[str, str]:
+def create_certificate(name: str, folder: Path) -> tuple[str, str]:
     """The files of a certificate for a name, which vouches for itself, and of its key."""
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate with")

@@ -34,37 +34,43 @@ COUNTS = {
 }
 
 
-def said(method, thread=THREAD, **params):
+def build_notification(method, thread=THREAD, **params):
     return {"method": method, "params": {"threadId": thread, "turnId": TURN, **params}}
 
 
-def started(item, thread=THREAD):
-    return said("item/started", thread, item=item)
+def build_item_started(item, thread=THREAD):
+    return build_notification("item/started", thread, item=item)
 
 
-def completed(item, thread=THREAD, **fields):
-    return said("item/completed", thread, item=item | {"status": "completed"} | fields)
+def build_item_completed(item, thread=THREAD, **fields):
+    return build_notification(
+        "item/completed", thread, item=item | {"status": "completed"} | fields
+    )
 
 
-def delta(words, item="m1", thread=THREAD):
-    return said("item/agentMessage/delta", thread, itemId=item, delta=words)
+def build_text_delta(words, item="m1", thread=THREAD):
+    return build_notification("item/agentMessage/delta", thread, itemId=item, delta=words)
 
 
-def question(identity=7, method="item/commandExecution/requestApproval", thread=THREAD, **params):
+def build_approval_request(
+    identity=7, method="item/commandExecution/requestApproval", thread=THREAD, **params
+):
     given = {"itemId": "c1", "command": COMMAND["command"], "cwd": "/w", "kind": "command"} | params
-    return {"id": identity, **said(method, thread, **given)}
+    return {"id": identity, **build_notification(method, thread, **given)}
 
 
-def done(status="completed", turn=TURN, **fields):
-    return said("turn/completed", turn={"id": turn, "status": status, "error": None} | fields)
+def build_turn_completed(status="completed", turn=TURN, **fields):
+    return build_notification(
+        "turn/completed", turn={"id": turn, "status": status, "error": None} | fields
+    )
 
 
-class Talk(Played):
+class CodexConversation(Played):
     """An app-server and what it is told; `lines` is what the frontend has."""
 
     def __init__(self, *words, resume=None, servers=None):
         super().__init__(get_adapter("codex").cli.build_two_way())
-        self.told = b""
+        self.sent_bytes = b""
         request = LaunchRequest(
             parse_arguments(words),
             "",
@@ -75,23 +81,23 @@ class Talk(Played):
             request = request._replace(
                 mcp_servers=request.mcp_servers._replace(flag_servers=servers)
             )
-        self.told += self.speech.encode_greeting(
+        self.sent_bytes += self.speech.encode_greeting(
             request._replace(hook_argv=("judge",), persistent=True)
         )
 
-    def prompt(self, message="hi"):
-        self.told += self.speech.encode_prompt(
+    def send_prompt(self, message="hi"):
+        self.sent_bytes += self.speech.encode_prompt(
             message if isinstance(message, UserMessage) else UserMessage(message)
         )
         return self
 
-    def begun(self):
+    def start_turn(self):
         """A thread is open, and a turn runs in it."""
-        return self.prompt().says(GREETED, CONFIG, LISTED, OPENED, BEGUN)
+        return self.send_prompt().says(GREETED, CONFIG, LISTED, OPENED, BEGUN)
 
-    def hears(self, said, commands):
+    def receive_output(self, said, commands):
         self.lines += said
-        self.told += b"".join(
+        self.sent_bytes += b"".join(
             command.line for command in commands if isinstance(command, SendToChild)
         )
         self.asked += [
@@ -99,20 +105,20 @@ class Talk(Played):
         ]
         return self
 
-    def answer(self, allow, place=0, **more):
-        self.told += self.speech.encode_decision(
+    def answer_permission(self, allow, place=0, **more):
+        self.sent_bytes += self.speech.encode_decision(
             self.asked.pop(place), PermissionDecision(allow, **more)
         )
         return self
 
     @property
-    def lines_told(self):
-        return [json.loads(line) for line in self.told.splitlines()]
+    def sent_messages(self):
+        return [json.loads(line) for line in self.sent_bytes.splitlines()]
 
-    def last(self):
-        return self.lines_told[-1]
+    def get_last_message(self):
+        return self.sent_messages[-1]
 
-    def blocks(self, kind):
+    def list_blocks(self, kind):
         lines = [json.loads(line) for line in self.lines.splitlines()]
         contents = [
             line["message"]["content"] for line in lines if line["type"] in ("assistant", "user")

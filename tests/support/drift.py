@@ -19,24 +19,26 @@ from support import ROOT
 from shim.core.adapter.translator import Translator
 from shim.profiles.profile import ProfileTranslator
 
-RECORDED = ROOT / "tests" / "golden" / "recorded.json"  # what the fixtures have, made from them
+RECORDED_FILE = (
+    ROOT / "tests" / "golden" / "recorded.json"
+)  # what the fixtures have, made from them
 # the words that handlers in Python read, written by hand
-HANDLED = ROOT / "tests" / "support" / "handled.json"
+HANDLED_FILE = ROOT / "tests" / "support" / "handled.json"
 # of fields inside each other; below that, they are a tool's or a provider's rather than the
 # stream's
-DEPTH = 3
-ITEMS = 50  # of a list that are looked at; a line may hold a whole conversation
-FIELDS = 1000  # of one event; the richest recorded one has 90
-NAME_CHARACTERS = 64
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_KIND = re.compile(r"[A-Za-z_][\w./:-]*\Z", re.A)
-_WORD = re.compile(r"\w+", re.A)
+MAX_FIELD_DEPTH = 3
+MAX_LIST_ITEMS = 50  # of a list that are looked at; a line may hold a whole conversation
+MAX_FIELDS = 1000  # of one event; the richest recorded one has 90
+MAX_NAME_CHARS = 64
+_NAME_REGEX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_KIND_REGEX = re.compile(r"[A-Za-z_][\w./:-]*\Z", re.A)
+_TOKEN_REGEX = re.compile(r"\w+", re.A)
 # an object without a type: where it is none of the vendor's events, its account says so
-UNTYPED = "untyped"
+UNTYPED_KIND = "untyped"
 # a key that is no name: an id, a path or a model, each of which is another one every time
-OTHER = "*"
+UNNAMED_KEY = "*"
 # Their fields are a tool's, a provider's or a user's own.
-OPAQUE = frozenset(
+OPAQUE_FIELDS = frozenset(
     (
         *(
             "input",
@@ -63,17 +65,17 @@ OPAQUE = frozenset(
 )
 
 
-class Field(NamedTuple):
+class EventField(NamedTuple):
     """A field of an event: its path (`item<agent_message>.text`), its last word, and the path that
     it is inside of.
     """
 
     path: str
-    word: str
-    inside: str
+    name: str
+    parent_path: str
 
 
-def kind_of(event: Mapping[str, Any]) -> str:
+def format_kind(event: Mapping[str, Any]) -> str:
     """What an event is called: its type, with what tells its kinds apart; `untyped` for one
     without.
     """
@@ -81,55 +83,63 @@ def kind_of(event: Mapping[str, Any]) -> str:
     named = [
         word
         for word in words
-        if isinstance(word, str) and len(word) <= NAME_CHARACTERS and _KIND.match(word)
+        if isinstance(word, str) and len(word) <= MAX_NAME_CHARS and _KIND_REGEX.match(word)
     ]
-    return "/".join(named) or UNTYPED
+    return "/".join(named) or UNTYPED_KIND
 
 
-def fields_of(event: Mapping[str, Any]) -> list[Field]:
+def list_fields(event: Mapping[str, Any]) -> list[EventField]:
     """The fields of an event, those of objects and lists inside of it too. An object with a `type`
     is named by it.
     """
-    found: dict[str, Field] = {}
-    for field in _fields(event, "", 1):
+    found: dict[str, EventField] = {}
+    for field in _walk_fields(event, "", 1):
         found.setdefault(field.path, field)
-        if len(found) >= FIELDS:
+        if len(found) >= MAX_FIELDS:
             break
     return list(found.values())
 
 
-def _fields(value: Mapping[str, Any], inside: str, depth: int) -> Iterator[Field]:
+def _walk_fields(value: Mapping[str, Any], inside: str, depth: int) -> Iterator[EventField]:
     for key, inner in value.items():
-        name = key if len(key) <= NAME_CHARACTERS and _NAME.match(key) else OTHER
+        name = key if len(key) <= MAX_NAME_CHARS and _NAME_REGEX.match(key) else UNNAMED_KEY
         path = f"{inside}.{name}" if inside else name
-        yield Field(path, name, inside)
-        if name in OPAQUE or depth >= DEPTH:
+        yield EventField(path, name, inside)
+        if name in OPAQUE_FIELDS or depth >= MAX_FIELD_DEPTH:
             continue
         many = isinstance(inner, list)
-        for one in inner[:ITEMS] if many else (inner,):
+        for one in inner[:MAX_LIST_ITEMS] if many else (inner,):
             if isinstance(one, dict):
                 within, kind = path + "[]" if many else path, one.get("type")
-                if isinstance(kind, str) and len(kind) <= NAME_CHARACTERS and _KIND.match(kind):
+                if (
+                    isinstance(kind, str)
+                    and len(kind) <= MAX_NAME_CHARS
+                    and _KIND_REGEX.match(kind)
+                ):
                     within += f"<{kind}>"
-                    yield Field(within, kind, path)
-                yield from _fields(one, within, depth + 1)
+                    yield EventField(within, kind, path)
+                yield from _walk_fields(one, within, depth + 1)
 
 
-Known = Mapping[str, Set[str]]  # kind of event → paths of its fields
+RecordedFields = Mapping[str, Set[str]]  # kind of event → paths of its fields
 
 
-def new_in(event: Mapping[str, Any], known: Known, words: Set[str]) -> list[str]:
+def list_new_names(event: Mapping[str, Any], known: RecordedFields, words: Set[str]) -> list[str]:
     """What is new in an event, as `kind` or `kind: path`."""
-    kind = kind_of(event)
+    kind = format_kind(event)
     if kind not in known:
-        return [] if kind == UNTYPED or words >= set(kind.split("/")) else [kind]
+        return [] if kind == UNTYPED_KIND or words >= set(kind.split("/")) else [kind]
     paths, news = known[kind], list[str]()
     passed = set[str]()
-    for field in fields_of(event):
+    for field in list_fields(event):
         if field.path in paths:
             continue
         passed.add(field.path)
-        if field.inside not in passed and field.word not in words and field.word != OTHER:
+        if (
+            field.parent_path not in passed
+            and field.name not in words
+            and field.name != UNNAMED_KEY
+        ):
             news.append(f"{kind}: {field.path}")
     return news
 
@@ -138,16 +148,16 @@ def load_recorded_fields() -> dict[str, dict[str, frozenset[str]]]:
     """Return vendor → kind of event → the fields of it in the recordings that it was tested with."""
     return {
         vendor: {kind: frozenset(paths.split()) for kind, paths in kinds.items()}
-        for vendor, kinds in load_table(RECORDED).items()
+        for vendor, kinds in load_table(RECORDED_FILE).items()
     }
 
 
-def words_of(name: str, translator: type[Translator]) -> frozenset[str]:
+def collect_handled_names(name: str, translator: type[Translator]) -> frozenset[str]:
     """Every word that the rules of a profile name, or the handlers of a module: types of events and
     fields.
     """
-    words = set(load_table(HANDLED).get(name, "").split())
-    _of_rules(list_rules(translator), words)
+    words = set(load_table(HANDLED_FILE).get(name, "").split())
+    _collect_names(list_rules(translator), words)
     return frozenset(words)
 
 
@@ -160,17 +170,17 @@ def list_rules(translator: type[Translator]) -> list[Any]:
     return [rule.node.value for rule in translator.rules]
 
 
-def _of_rules(value: Any, words: set[str]) -> None:
+def _collect_names(value: Any, words: set[str]) -> None:
     if isinstance(value, str):
         words.add(value)
-        words.update(_WORD.findall(value))
+        words.update(_TOKEN_REGEX.findall(value))
     elif isinstance(value, list):
         for one in value:
-            _of_rules(one, words)
+            _collect_names(one, words)
     elif isinstance(value, dict):
         for key, one in value.items():
-            words.update(_WORD.findall(key))
-            _of_rules(one, words)
+            words.update(_TOKEN_REGEX.findall(key))
+            _collect_names(one, words)
 
 
 def load_table(path: Path) -> dict[str, Any]:

@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from drift import fields_of, kind_of, list_rules
+from drift import format_kind, list_fields, list_rules
 from support import Case, fixture_cases
 
 from shim.adapters import get_adapter
 
 
-def real_cases(*vendors: str) -> list[Case]:
+def list_real_cases(*vendors: str) -> list[Case]:
     """The fixtures whose lines a program printed, or a document shows."""
     return [
         case
@@ -19,33 +19,33 @@ def real_cases(*vendors: str) -> list[Case]:
     ]
 
 
-def fields_in(cases: Iterable[Case]) -> dict[str, set[str]]:
+def collect_fields(cases: Iterable[Case]) -> dict[str, set[str]]:
     """Kind of event → paths of its fields."""
     found: dict[str, set[str]] = {}
     for case in cases:
         for event in case.events():
             if isinstance(event, dict):
-                found.setdefault(kind_of(event), set()).update(
-                    field.path for field in fields_of(event)
+                found.setdefault(format_kind(event), set()).update(
+                    field.path for field in list_fields(event)
                 )
     return found
 
 
-def _reader(name: str) -> Any:
+def _get_reader(name: str) -> Any:
     """What reads a vendor's events: the rules of a profile, or a class."""
     translator = get_adapter(name).translator_class
     return list_rules(translator) or translator
 
 
-def recorded_fields() -> bytes:
+def encode_recorded_fields() -> bytes:
     """The whole file; vendors that share a translator, or its rules, share what it knows.
 
     A real claude's lines pass as they are, and the demo is ours: neither can drift.
     """
-    names = sorted({case.vendor for case in real_cases()} - {"claude", "demo"})
+    names = sorted({case.vendor for case in list_real_cases()} - {"claude", "demo"})
     table: dict[str, Any] = {}
     for vendor in names:
-        same = [name for name in names if _reader(name) == _reader(vendor)]
-        fields = fields_in(real_cases(*same))
+        same = [name for name in names if _get_reader(name) == _get_reader(vendor)]
+        fields = collect_fields(list_real_cases(*same))
         table[vendor] = {kind: " ".join(sorted(paths)) for kind, paths in sorted(fields.items())}
     return (json.dumps(table, indent=1) + "\n").encode()

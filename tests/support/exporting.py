@@ -20,7 +20,7 @@ class Export(Protocol):
     def __call__(self, path: str, write: Callable[[bytes], None], *, redact: bool) -> None: ...
 
 
-def exported(
+def export_recording(
     export: Export, folder: Path, cast: bytes, *, redact: bool = False, **options: Any
 ) -> bytes:
     """What an export writes for a cast."""
@@ -31,12 +31,12 @@ def exported(
     return b"".join(said)
 
 
-def said(*events: dict[str, Any]) -> bytes:
+def encode_events(*events: dict[str, Any]) -> bytes:
     """Lines of a stream."""
     return b"".join(orjson.dumps(event) + b"\n" for event in events)
 
 
-def init(**facts: Any) -> dict[str, Any]:
+def build_init_line(**facts: Any) -> dict[str, Any]:
     return {
         "type": "system",
         "subtype": "init",
@@ -46,7 +46,7 @@ def init(**facts: Any) -> dict[str, Any]:
     } | facts
 
 
-def assistant(
+def build_assistant_line(
     identity: str, *content: dict[str, Any], parent: str | None = None, **message: Any
 ) -> dict[str, Any]:
     return {
@@ -56,11 +56,11 @@ def assistant(
     }
 
 
-def thinking(words: str) -> dict[str, Any]:
+def build_thinking_block(words: str) -> dict[str, Any]:
     return {"type": "thinking", "thinking": words}
 
 
-def answer(
+def build_tool_result_line(
     identity: str, content: Any = "done", *, failed: bool = False, parent: str | None = None
 ) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": identity, "content": content, "is_error": failed}
@@ -71,7 +71,7 @@ def answer(
     }
 
 
-def spoken(words: str, parent: str | None = None) -> dict[str, Any]:
+def build_user_line(words: str, parent: str | None = None) -> dict[str, Any]:
     """A line that is said in the user's name."""
     return {
         "type": "user",
@@ -80,7 +80,7 @@ def spoken(words: str, parent: str | None = None) -> dict[str, Any]:
     }
 
 
-def result(**facts: Any) -> dict[str, Any]:
+def build_result_line(**facts: Any) -> dict[str, Any]:
     return {
         "type": "result",
         "subtype": "success",
@@ -90,7 +90,7 @@ def result(**facts: Any) -> dict[str, Any]:
     } | facts
 
 
-def delta(words: str) -> dict[str, Any]:
+def build_delta_line(words: str) -> dict[str, Any]:
     inner = {
         "type": "content_block_delta",
         "index": 0,
@@ -99,12 +99,14 @@ def delta(words: str) -> dict[str, Any]:
     return {"type": "stream_event", "event": inner, "parent_tool_use_id": None}
 
 
-def session(*moments: tuple[float, dict[str, Any]], end: bool = True, **header: Any) -> bytes:
+def build_session(*moments: tuple[float, dict[str, Any]], end: bool = True, **header: Any) -> bytes:
     """A cast in which the frontend saw these events at these times."""
-    return build_recording([(at, "O", said(event)) for at, event in moments], end=end, **header)
+    return build_recording(
+        [(at, "O", encode_events(event)) for at, event in moments], end=end, **header
+    )
 
 
-def session_with(secret: str) -> bytes:
+def build_session_with_secret(secret: str) -> bytes:
     """A session with a secret wherever somebody may say one: prompt, texts, calls, results, errors,
     questions.
     """
@@ -117,27 +119,28 @@ def session_with(secret: str) -> bytes:
     start = {"type": "message_start", "message": {"id": "m2", "model": "m-1", "usage": {}}}
     half = len(secret) // 2
     events = [
-        init(cwd=f"/home/{secret}", session_id=f"s {secret} s", model=f"m {secret} m"),
-        assistant(
+        build_init_line(cwd=f"/home/{secret}", session_id=f"s {secret} s", model=f"m {secret} m"),
+        build_assistant_line(
             "m1",
-            thinking(f"hm {secret} hm"),
+            build_thinking_block(f"hm {secret} hm"),
             text(f"so {secret} so"),
             call("c1", command=f"echo {secret}"),
         ),
         {"type": "control_request", "request_id": "r1", "request": question},
-        answer("c1", [text(f"it was {secret} .")], failed=True),
+        build_tool_result_line("c1", [text(f"it was {secret} .")], failed=True),
         {"type": "stream_event", "event": start, "parent_tool_use_id": None},
-        delta(f"in two {secret[:half]}"),
-        delta(f"{secret[half:]} pieces"),
+        build_delta_line(f"in two {secret[:half]}"),
+        build_delta_line(f"{secret[half:]} pieces"),
         {
             "type": "stream_event",
             "event": {"type": "content_block_stop", "index": 0},
             "parent_tool_use_id": None,
         },
-        assistant("m2", text(f"in two {secret} pieces")),
-        spoken(f"the user said {secret} ."),
-        assistant("m3", text(f"it failed: {secret}"), model="<synthetic>") | {"error": "unknown"},
-        result(
+        build_assistant_line("m2", text(f"in two {secret} pieces")),
+        build_user_line(f"the user said {secret} ."),
+        build_assistant_line("m3", text(f"it failed: {secret}"), model="<synthetic>")
+        | {"error": "unknown"},
+        build_result_line(
             is_error=True,
             subtype="error_during_execution",
             errors=[f"no {secret} there"],
@@ -153,7 +156,7 @@ def session_with(secret: str) -> bytes:
         f"use {secret} now",
     ]
     moments: list[Moment] = [
-        (0.1 * number, "O", said(event)) for number, event in enumerate(events)
+        (0.1 * number, "O", encode_events(event)) for number, event in enumerate(events)
     ]
     moments += [(2.0, "O", f"not JSON: {secret} .\n".encode()), (2.0, "e", f"{secret}\n".encode())]
     return build_recording(moments, argv=argv, cwd=f"/home/{secret}")

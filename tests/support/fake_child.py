@@ -13,7 +13,7 @@ import sys
 
 LONGEST_SECONDS = 180  # no test waits longer; a forgotten child ends by itself
 
-_held: dict[str, int] = {}
+_lifeline_descriptors: dict[str, int] = {}
 _stdin = b""
 
 
@@ -22,7 +22,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.alarm(LONGEST_SECONDS)
     with open(sys.argv[1], encoding="utf-8") as file:
-        plan = _json().load(file) if sys.argv[1].endswith(".json") else eval(file.read())
+        plan = _import_json().load(file) if sys.argv[1].endswith(".json") else eval(file.read())
     for name, *values in plan:
         STEPS[name](*values)
     sys.stdout.flush()
@@ -54,7 +54,7 @@ def serve() -> None:
         read()
         return
     while line := sys.stdin.buffer.readline():
-        event = _json().loads(line)
+        event = _import_json().loads(line)
         if event["type"] == "user":
             return
         if event["type"] == "control_request":
@@ -63,7 +63,7 @@ def serve() -> None:
                 "request_id": event["request_id"],
                 "response": {"commands": []},
             }
-            out(_json().dumps({"type": "control_response", "response": answer}) + "\n")
+            out(_import_json().dumps({"type": "control_response", "response": answer}) + "\n")
 
 
 def record(path: str) -> None:
@@ -77,7 +77,7 @@ def record(path: str) -> None:
         "group": os.getpgrp(),
     }
     with open(path + ".tmp", "w", encoding="utf-8") as file:
-        _json().dump(facts, file)
+        _import_json().dump(facts, file)
     os.replace(path + ".tmp", path)
 
 
@@ -90,36 +90,36 @@ def put(flag: str, text: str) -> None:
 
 def out(text: str) -> None:
     """Write to stdout, at once; a lone surrogate stands for a byte that is not UTF-8."""
-    _write(1, text.encode(errors="surrogateescape"))
+    _write_all(1, text.encode(errors="surrogateescape"))
 
 
 def complain(text: str) -> None:
     """Write to stderr, at once."""
-    _write(2, text.encode())
+    _write_all(2, text.encode())
 
 
 def fill(count: int, descriptor: int = 1) -> None:
     """Write so many bytes of noise, in lines."""
-    _write(descriptor, (b"n" * 99 + b"\n") * (count // 100))
+    _write_all(descriptor, (b"n" * 99 + b"\n") * (count // 100))
 
 
 def repeat(text: str, count: int, descriptor: int = 1) -> None:
     """Write a text many times, in pieces of a pipe's size."""
     at_once = max(65536 // len(text), 1)
     for position in range(0, count, at_once):
-        _write(descriptor, text.encode() * min(at_once, count - position))
+        _write_all(descriptor, text.encode() * min(at_once, count - position))
 
 
 def quote(before: str, after: str) -> None:
     """Write what was read from stdin as a JSON string between two texts."""
-    out(before + _json().dumps(_stdin.decode("utf-8", "replace")) + after)
+    out(before + _import_json().dumps(_stdin.decode("utf-8", "replace")) + after)
 
 
 def cat(path: str, at_once: int = 0) -> None:
     """Write a file's bytes to stdout; `at_once` in each write, if that is given."""
     with open(path, "rb") as file:
         while data := file.read(at_once or -1):
-            _write(1, data)
+            _write_all(1, data)
 
 
 def call_tool(server: str, tool: str, arguments: dict[str, object], path: str) -> None:
@@ -139,7 +139,7 @@ def call_tool(server: str, tool: str, arguments: dict[str, object], path: str) -
             "method": "tools/call",
             "params": {"name": tool, "arguments": arguments},
         }
-        process.stdin.write(_json().dumps(call).encode() + b"\n")
+        process.stdin.write(_import_json().dumps(call).encode() + b"\n")
         process.stdin.flush()
         answer = process.stdout.readline()
     with open(path, "wb") as file:
@@ -151,7 +151,7 @@ def _find_server(name: str) -> dict[str, object]:
     variables as a list.
     """
     for line in _stdin.splitlines():
-        message = _json().loads(line)
+        message = _import_json().loads(line)
         if message.get("type") == "control_request":
             return dict(message["request"]["mcpServers"][name])
         if message.get("method") == "session/new":
@@ -173,9 +173,9 @@ def drained() -> None:
 
 def say(fifo: str, word: str) -> None:
     """Write a word and our pid to a lifeline, and hold it."""
-    if fifo not in _held:
-        _held[fifo] = os.open(fifo, os.O_WRONLY)
-    os.write(_held[fifo], f"{word} {os.getpid()}\n".encode())
+    if fifo not in _lifeline_descriptors:
+        _lifeline_descriptors[fifo] = os.open(fifo, os.O_WRONLY)
+    os.write(_lifeline_descriptors[fifo], f"{word} {os.getpid()}\n".encode())
 
 
 def wait(fifo: str) -> None:
@@ -199,7 +199,7 @@ def out_on(name: str, text: str, code: int) -> None:
     """Write to stdout when a signal comes, then exit with a code."""
 
     def obey(number: int, frame: object) -> None:
-        _write(1, text.encode())
+        _write_all(1, text.encode())
         os._exit(code)
 
     signal.signal(getattr(signal, name), obey)
@@ -301,13 +301,13 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
-def _json():
+def _import_json():
     import json
 
     return json
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -56,7 +56,7 @@ REPLAY = {
 }  # fmt: skip
 
 
-def new_uuid():
+def create_uuid():
     """Of version 4, without the import of `uuid`, which costs more than all else here."""
     value = bytearray(os.urandom(16))
     value[6], value[8] = value[6] & 0x0F | 0x40, value[8] & 0x3F | 0x80
@@ -64,7 +64,7 @@ def new_uuid():
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def broken(name):
+def has_defect(name):
     return name == DEFECT
 
 
@@ -85,37 +85,37 @@ class Fake:
             flags.get("--model", "m1"),
             flags.get("--permission-mode", "default"),
         )
-        self.session = new_uuid()
+        self.session = create_uuid()
         self.failed = False
-        self.said = []
+        self.emitted_lines = []
         self.waiting = []
         self.stopped = False
         self.hooks = {}
 
     # -- lines out ---------------------------------------------------------------------------------
 
-    def emit(self, kind, **fields):
-        line = {"type": kind, **fields, "session_id": self.session, "uuid": new_uuid()} | {
+    def emit_line(self, kind, **fields):
+        line = {"type": kind, **fields, "session_id": self.session, "uuid": create_uuid()} | {
             key: fields[key] for key in ("uuid",) if key in fields
         }
-        if broken("message-is-text") and kind == "assistant":
+        if has_defect("message-is-text") and kind == "assistant":
             line["message"] = "hello"
         if self.output == "stream-json":
-            write(json.dumps(line).encode() + b"\n")
-        self.said.append(line)
+            write_stdout(json.dumps(line).encode() + b"\n")
+        self.emitted_lines.append(line)
         return line
 
-    def event(self, **event):
+    def emit_stream_event(self, **event):
         if self.partial:
-            self.emit("stream_event", event=event, parent_tool_use_id=None)
+            self.emit_line("stream_event", event=event, parent_tool_use_id=None)
 
-    def init(self):
+    def emit_init(self):
         tools = list(TOOLS)
-        if "--tools" in self.flags and not broken("tools-kept"):
+        if "--tools" in self.flags and not has_defect("tools-kept"):
             tools = [name for name in tools if name in self.flags["--tools"]]
         for rule in self.flags.get("--disallowedTools", ()):
-            name = rule.partition("(")[0] if broken("specifier-removes") else rule
-            if name in tools and not broken("disallowed-kept"):
+            name = rule.partition("(")[0] if has_defect("specifier-removes") else rule
+            if name in tools and not has_defect("disallowed-kept"):
                 tools.remove(name)
         facts = {
             "mcp_servers": [],
@@ -123,7 +123,7 @@ class Fake:
             "apiKeySource": "none",
             "model": self.model,
         }
-        self.emit(
+        self.emit_line(
             "system",
             subtype="init",
             cwd=os.getcwd(),
@@ -132,12 +132,12 @@ class Fake:
             **facts,
         )
         if self.output == "stream-json":
-            write(NOISE.get(DEFECT, b""))
+            write_stdout(NOISE.get(DEFECT, b""))
 
-    def block(self, block, index=0):
+    def emit_block(self, block, index=0):
         kind = block["type"]
         message = {
-            "id": self.reply,
+            "id": self.message_id,
             "type": "message",
             "role": "assistant",
             "model": self.model,
@@ -145,29 +145,29 @@ class Fake:
         }
         message |= {"stop_reason": None, "stop_sequence": None, "usage": USAGE}
         empty = {"text": {"text": ""}, "tool_use": {"input": {}}}[kind]
-        self.event(type="content_block_start", index=index, content_block=block | empty)
+        self.emit_stream_event(type="content_block_start", index=index, content_block=block | empty)
         text = block["text"] if kind == "text" else json.dumps(block["input"])
         name = "text" if kind == "text" else "partial_json"
         for part in (text[:3], text[3:]):
             delta = {"type": f"{'text' if kind == 'text' else 'input_json'}_delta", name: part}
-            self.event(type="content_block_delta", index=index, delta=delta)
-        if broken("line-behind-block"):
-            self.event(type="content_block_stop", index=index)
-        self.emit("assistant", message=message, parent_tool_use_id=None)
-        if not broken("line-behind-block"):
-            self.event(type="content_block_stop", index=index)
+            self.emit_stream_event(type="content_block_delta", index=index, delta=delta)
+        if has_defect("line-behind-block"):
+            self.emit_stream_event(type="content_block_stop", index=index)
+        self.emit_line("assistant", message=message, parent_tool_use_id=None)
+        if not has_defect("line-behind-block"):
+            self.emit_stream_event(type="content_block_stop", index=index)
 
     def begin_reply(self):
-        self.reply = f"msg_{os.urandom(4).hex()}"
-        start = {"id": self.reply, "type": "message", "role": "assistant", "usage": USAGE}
-        self.event(type="message_start", message=start)
+        self.message_id = f"msg_{os.urandom(4).hex()}"
+        start = {"id": self.message_id, "type": "message", "role": "assistant", "usage": USAGE}
+        self.emit_stream_event(type="message_start", message=start)
 
     def end_reply(self, reason="end_turn"):
         delta = {"stop_reason": reason, "stop_sequence": None}
-        self.event(type="message_delta", delta=delta, usage={"output_tokens": 1})
-        self.event(type="message_stop")
+        self.emit_stream_event(type="message_delta", delta=delta, usage={"output_tokens": 1})
+        self.emit_stream_event(type="message_stop")
 
-    def result(self, text="", subtype="success", errors=None, failed=False):
+    def emit_result(self, text="", subtype="success", errors=None, failed=False):
         self.failed = failed or errors is not None
         said = {"result": text} if errors is None else {"errors": errors}
         counts = {
@@ -182,19 +182,19 @@ class Fake:
             "modelUsage": {},
             "permission_denials": [],
         }
-        self.emit("result", subtype=subtype, is_error=self.failed, **said, **counts, **facts)
-        if self.output == "stream-json" and not self.sdk and not broken("no-terminator"):
-            write(b'{"type":"message_stop"}\n')
+        self.emit_line("result", subtype=subtype, is_error=self.failed, **said, **counts, **facts)
+        if self.output == "stream-json" and not self.sdk and not has_defect("no-terminator"):
+            write_stdout(b'{"type":"message_stop"}\n')
 
     # -- turns -------------------------------------------------------------------------------------
 
-    def turn(self, prompt, echo=None):
-        self.init()
+    def run_turn(self, prompt, echo=None):
+        self.emit_init()
         if echo is not None and "--replay-user-messages" in self.flags:
-            self.emit(
-                "user", message=echo["message"], uuid=echo.get("uuid", new_uuid()), isReplay=True
+            self.emit_line(
+                "user", message=echo["message"], uuid=echo.get("uuid", create_uuid()), isReplay=True
             )
-        if broken("says-escapes"):
+        if has_defect("says-escapes"):
             prompt = "\x1b]52;c;ZXZpbA==\x07[red]x[/red]\u202e"
         if DEFECT.startswith("api-"):
             message = {
@@ -208,22 +208,22 @@ class Fake:
                 "content": [{"type": "text", "text": "API Error: 500"}],
                 "stop_reason": "stop_sequence",
             }
-            if not broken("api-silent"):
-                self.emit(
+            if not has_defect("api-silent"):
+                self.emit_line(
                     "assistant", message=message, parent_tool_use_id=None, error="server_error"
                 )
-            self.result("API Error: 500", failed=True)
+            self.emit_result("API Error: 500", failed=True)
         elif "Count" in prompt:
-            self.count()
+            self.run_count_turn()
         elif "file" in prompt:
             self.write_file()
         else:
             self.begin_reply()
-            self.block({"type": "text", "text": "ready"})
+            self.emit_block({"type": "text", "text": "ready"})
             self.end_reply()
-            if broken("nobody-reads"):
+            if has_defect("nobody-reads"):
                 self.wait_for_reader_to_leave()
-            self.result("ready")
+            self.emit_result("ready")
 
     def wait_for_reader_to_leave(self):
         poll = select.poll()
@@ -231,7 +231,7 @@ class Fake:
         if poll.poll(WAIT_SECONDS * 1000):
             os.write(1, b"x" * 10)  # BrokenPipeError, and nobody catches it
 
-    def count(self):
+    def run_count_turn(self):
         if not self.sdk:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
             import subprocess
@@ -240,33 +240,39 @@ class Fake:
                 ["sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL
             )
         self.begin_reply()
-        self.event(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
-        self.event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "1 2"})
+        self.emit_stream_event(
+            type="content_block_start", index=0, content_block={"type": "text", "text": ""}
+        )
+        self.emit_stream_event(
+            type="content_block_delta", index=0, delta={"type": "text_delta", "text": "1 2"}
+        )
         if self.sdk:
-            while not self.stopped and (line := self.next_line()) is not None:
-                self.heed(line)
+            while not self.stopped and (line := self.read_line()) is not None:
+                self.accept_line(line)
         else:
             caught = signal.sigtimedwait({signal.SIGTERM, signal.SIGINT}, WAIT_SECONDS)
-            if not broken("orphan"):
+            if not has_defect("orphan"):
                 child.kill()
                 child.wait()
             if caught and caught.si_signo == signal.SIGTERM:
-                sys.exit(0 if broken("sigterm-0") else 143)
+                sys.exit(0 if has_defect("sigterm-0") else 143)
         self.stopped = False
         self.reply_cut()
-        if broken("interrupt-ignored"):
-            self.result("1 2 3")
+        if has_defect("interrupt-ignored"):
+            self.emit_result("1 2 3")
             return
-        if not (broken("sigint-silent") and not self.sdk):
+        if not (has_defect("sigint-silent") and not self.sdk):
             content = [{"type": "text", "text": "[Request interrupted by user]"}]
-            self.emit("user", message={"role": "user", "content": content}, parent_tool_use_id=None)
-        self.result(subtype="error_during_execution", errors=["interrupted"])
+            self.emit_line(
+                "user", message={"role": "user", "content": content}, parent_tool_use_id=None
+            )
+        self.emit_result(subtype="error_during_execution", errors=["interrupted"])
         if not self.sdk:
-            self.failed = broken("sigint-1")
+            self.failed = has_defect("sigint-1")
 
     def reply_cut(self):
         message = {
-            "id": self.reply,
+            "id": self.message_id,
             "type": "message",
             "role": "assistant",
             "model": self.model,
@@ -277,8 +283,8 @@ class Fake:
             "stop_reason": None,
             "stop_sequence": None,
         }
-        self.emit("assistant", message=message, parent_tool_use_id=None)
-        self.event(type="content_block_stop", index=0)
+        self.emit_line("assistant", message=message, parent_tool_use_id=None)
+        self.emit_stream_event(type="content_block_stop", index=0)
         self.end_reply(None)
 
     def write_file(self):
@@ -287,16 +293,16 @@ class Fake:
         self.begin_reply()
         call = {"type": "tool_use", "id": identity, "name": "Write", "input": given}
         answer = None
-        if broken("question-first"):
-            answer = self.question(identity, given)
-        self.block(call)
+        if has_defect("question-first"):
+            answer = self.ask_permission(identity, given)
+        self.emit_block(call)
         self.end_reply("tool_use")
         if answer is None:
-            answer = self.question(identity, given)
+            answer = self.ask_permission(identity, given)
         if self.stopped:
             self.stopped = False
-            self.tool_result(identity, "interrupted", True)
-            self.emit(
+            self.emit_tool_result(identity, "interrupted", True)
+            self.emit_line(
                 "user",
                 message={
                     "role": "user",
@@ -305,23 +311,27 @@ class Fake:
                     ],
                 },
             )
-            self.result(subtype="error_during_execution", errors=["interrupted"])
+            self.emit_result(subtype="error_during_execution", errors=["interrupted"])
             return
         allowed = answer.get("behavior") == "allow"
-        self.tool_result(
+        self.emit_tool_result(
             identity, "written" if allowed else answer.get("message", "denied"), not allowed
         )
-        if self.flags.get("--max-turns") == "1" and not broken("no-limit"):
-            self.result(subtype="error_max_turns", errors=["Reached maximum number of turns (1)"])
+        if self.flags.get("--max-turns") == "1" and not has_defect("no-limit"):
+            self.emit_result(
+                subtype="error_max_turns", errors=["Reached maximum number of turns (1)"]
+            )
             return
         self.begin_reply()
-        self.block({"type": "text", "text": "done"})
+        self.emit_block({"type": "text", "text": "done"})
         self.end_reply()
         if "Stop" in self.hooks:
-            self.ask("hook_callback", callback_id="conform_stop", input={"hook_event_name": "Stop"})
-        self.result("done")
+            self.send_request(
+                "hook_callback", callback_id="conform_stop", input={"hook_event_name": "Stop"}
+            )
+        self.emit_result("done")
 
-    def tool_result(self, identity, content, failed):
+    def emit_tool_result(self, identity, content, failed):
         said = f"Error: {content}" if failed else {"filePath": "conform.txt", "content": "conform"}
         block = {
             "type": "tool_result",
@@ -329,76 +339,78 @@ class Fake:
             "content": content,
             "is_error": failed,
         }
-        self.emit(
+        self.emit_line(
             "user",
             message={"role": "user", "content": [block]},
             parent_tool_use_id=None,
             tool_use_result=said,
         )
 
-    def question(self, identity, given):
+    def ask_permission(self, identity, given):
         if "PreToolUse" in self.hooks:
-            self.ask(
+            self.send_request(
                 "hook_callback",
                 callback_id="conform_before",
                 input={"hook_event_name": "PreToolUse"},
             )
         if "--permission-prompt-tool" not in self.flags and not (
-            broken("asks-unasked") and self.sdk
+            has_defect("asks-unasked") and self.sdk
         ):
             return {"behavior": "allow"}
-        return self.ask("can_use_tool", tool_name="Write", input=given, tool_use_id=identity)
+        return self.send_request(
+            "can_use_tool", tool_name="Write", input=given, tool_use_id=identity
+        )
 
     # -- the control protocol ----------------------------------------------------------------------
 
-    def ask(self, subtype, **fields):
-        identity = new_uuid()
+    def send_request(self, subtype, **fields):
+        identity = create_uuid()
         line = {
             "type": "control_request",
             "request_id": identity,
             "request": {"subtype": subtype, **fields},
         }
-        write(json.dumps(line).encode() + b"\n")
-        while (line := self.next_line()) is not None:
+        write_stdout(json.dumps(line).encode() + b"\n")
+        while (line := self.read_line()) is not None:
             if (
                 line.get("type") == "control_response"
                 and line["response"]["request_id"] == identity
             ):
                 return line["response"]["response"]
-            self.heed(line, question=identity)
+            self.accept_line(line, question=identity)
             if self.stopped:
                 break
         return {}
 
-    def next_line(self):
+    def read_line(self):
         while raw := sys.stdin.buffer.readline():
             if not raw.strip():
-                if broken("blank-is-fatal"):
+                if has_defect("blank-is-fatal"):
                     sys.exit(1)
                 continue
-            if not raw.endswith(b"\n") and broken("last-line-lost"):
+            if not raw.endswith(b"\n") and has_defect("last-line-lost"):
                 return None
             try:
                 return json.loads(raw)
             except ValueError:
-                if broken("not-json-is-fatal"):
+                if has_defect("not-json-is-fatal"):
                     sys.exit(1)
         return None
 
-    def heed(self, line, question=None):
+    def accept_line(self, line, question=None):
         kind = line.get("type")
         if kind == "user" and isinstance(line.get("message"), dict):
             self.waiting.append(line)
         elif kind == "control_request" and isinstance(line.get("request"), dict):
-            self.answer(line, question)
+            self.answer_request(line, question)
 
-    def answer(self, line, question):
+    def answer_request(self, line, question):
         request, identity = line["request"], line.get("request_id")
         subtype = request.get("subtype")
         body, error = None, None
         if subtype == "initialize":
             self.hooks = request.get("hooks") or {}
-            self.asked = getattr(self, "asked", 0) + 1
+            self.initialize_count = getattr(self, "initialize_count", 0) + 1
             body = {
                 "commands": [],
                 "agents": [],
@@ -407,28 +419,28 @@ class Fake:
             }
             model = {"value": "default", "displayName": "Default", "description": "d"}
             body |= {"models": [model], "account": {}}
-            if self.asked > 1 and broken("initialize-once"):
+            if self.initialize_count > 1 and has_defect("initialize-once"):
                 body = {}
-            error = "no" if broken("initialize-error") else None
+            error = "no" if has_defect("initialize-error") else None
         elif subtype == "interrupt":
             body = {"still_queued": []}
-            if broken("no-interrupt"):
+            if has_defect("no-interrupt"):
                 error = "no"
-            elif question and not broken("question-stays"):
-                write(
+            elif question and not has_defect("question-stays"):
+                write_stdout(
                     json.dumps({"type": "control_cancel_request", "request_id": question}).encode()
                     + b"\n"
                 )
-            if broken("idle-interrupt-talks"):
-                self.emit(
+            if has_defect("idle-interrupt-talks"):
+                self.emit_line(
                     "user", message={"role": "user", "content": "[Request interrupted by user]"}
                 )
             self.stopped = True
         elif subtype == "set_model":
             body = (
                 {}
-                if broken("set-model-silent")
-                else {"model": "m2" if broken("set-model-lost") else self.model}
+                if has_defect("set-model-silent")
+                else {"model": "m2" if has_defect("set-model-lost") else self.model}
             )
         elif subtype == "set_permission_mode":
             body, error = self.set_mode(request["mode"])
@@ -436,99 +448,101 @@ class Fake:
             body = REPLAY[subtype]
             if isinstance(body, str):
                 body, error = None, body
-            if broken("mcp-status-empty") and subtype == "mcp_status":
+            if has_defect("mcp-status-empty") and subtype == "mcp_status":
                 body = {}
-            if broken("rewinds") and subtype == "rewind_files":
+            if has_defect("rewinds") and subtype == "rewind_files":
                 error = None
-        elif broken("unknown-unanswered"):
+        elif has_defect("unknown-unanswered"):
             return
-        elif not broken("unknown-succeeds"):
+        elif not has_defect("unknown-succeeds"):
             error = f"Unsupported control request subtype: {subtype}"
-        if identity is None and broken("no-id-unanswered"):
+        if identity is None and has_defect("no-id-unanswered"):
             return
-        if broken("wrong-id") and subtype != "initialize":
+        if has_defect("wrong-id") and subtype != "initialize":
             identity = "another"
         response = {"subtype": "success", "request_id": identity, "response": body}
         if error is not None:
             response = {"subtype": "error", "request_id": identity, "error": error}
-            if broken("error-without-text"):
+            if has_defect("error-without-text"):
                 response.pop("error")
-        write(json.dumps({"type": "control_response", "response": response}).encode() + b"\n")
-        if subtype == "set_permission_mode" and error is None and not broken("mode-unsaid"):
-            self.emit("system", subtype="status", status=None, permissionMode=self.mode)
+        write_stdout(
+            json.dumps({"type": "control_response", "response": response}).encode() + b"\n"
+        )
+        if subtype == "set_permission_mode" and error is None and not has_defect("mode-unsaid"):
+            self.emit_line("system", subtype="status", status=None, permissionMode=self.mode)
 
     def set_mode(self, mode):
-        if mode not in ("default", "plan", "acceptEdits") and not broken("any-mode"):
+        if mode not in ("default", "plan", "acceptEdits") and not has_defect("any-mode"):
             return None, "Cannot set permission mode"
-        if broken("mode-refused"):
+        if has_defect("mode-refused"):
             return None, "this agent has no such mode"
-        if not broken("mode-lost"):
+        if not has_defect("mode-lost"):
             self.mode = mode
         return {"mode": mode}, None
 
-    def converse(self):
-        if broken("early-init"):
-            self.init()
-        if broken("takes-positional") and self.prompt:
-            self.turn(self.prompt)
+    def run_conversation(self):
+        if has_defect("early-init"):
+            self.emit_init()
+        if has_defect("takes-positional") and self.prompt:
+            self.run_turn(self.prompt)
         ended = False
         while not ended or self.waiting:
             if not self.waiting:
-                line = self.next_line()
+                line = self.read_line()
                 ended = line is None
                 if line is not None:
                     if (
                         line.get("type") == "conform_unknown_type"
-                        and broken("unknown-type-is-fatal")
+                        and has_defect("unknown-type-is-fatal")
                     ) or (
                         line.get("type") == "user"
                         and "message" not in line
-                        and broken("no-message-is-fatal")
+                        and has_defect("no-message-is-fatal")
                     ):
                         return 1
-                    self.heed(line)
+                    self.accept_line(line)
                     self.stopped = False
                 continue
             message = self.waiting.pop(0)
             content = message["message"]["content"]
             if isinstance(content, list):
-                if broken("blocks-ignored"):
+                if has_defect("blocks-ignored"):
                     continue
                 content = content[0]["text"]
             while "--replay-user-messages" in self.flags and not ended and not self.waiting:
                 # what came together is known before the first of it is answered
-                line = self.next_line()
+                line = self.read_line()
                 ended = line is None
                 if line is not None:
-                    self.heed(line)
-            if self.waiting and broken("last-first"):
+                    self.accept_line(line)
+            if self.waiting and has_defect("last-first"):
                 self.waiting, message = [message], self.waiting[0]
-            self.turn(content, message)
-            if broken("one-message-only") or broken("leaves-after-result"):
+            self.run_turn(content, message)
+            if has_defect("one-message-only") or has_defect("leaves-after-result"):
                 break
-            if broken("leaves-after-interrupt") and self.failed:
+            if has_defect("leaves-after-interrupt") and self.failed:
                 break
-        if DEFECT == "no-newline" and self.said:
-            write(b'{"type":"conform"}')
-        return self.status()
+        if DEFECT == "no-newline" and self.emitted_lines:
+            write_stdout(b'{"type":"conform"}')
+        return self.get_exit_status()
 
-    def status(self):
-        if broken("error-exit-0"):
+    def get_exit_status(self):
+        if has_defect("error-exit-0"):
             return 0
-        return 1 if broken("good-exit-1") else int(self.failed)
+        return 1 if has_defect("good-exit-1") else int(self.failed)
 
 
-def write(data):
+def write_stdout(data):
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
-def refuse(sentence):
+def exit_with_error(sentence):
     sys.stderr.write(sentence + "\n")
-    sys.exit(0 if broken("mistakes-exit-0") else 1)
+    sys.exit(0 if has_defect("mistakes-exit-0") else 1)
 
 
-def parse(words):
+def parse_args(words):
     flags, positional, words = {}, [], list(words)
     while words:
         word = words.pop(0)
@@ -538,13 +552,13 @@ def parse(words):
         name, joined, value = word.partition("=")
         if not word.startswith("-"):
             positional.append(word)
-        elif joined and broken("no-equals"):
-            refuse(f"error: unknown option '{word}'")
+        elif joined and has_defect("no-equals"):
+            exit_with_error(f"error: unknown option '{word}'")
         elif name in VARIADIC:
             given = flags.setdefault(name, [])
             if joined:
                 given.append(value)
-            elif broken("not-variadic"):
+            elif has_defect("not-variadic"):
                 given.append(words.pop(0))
             else:
                 while words and not words[0].startswith("-"):
@@ -553,65 +567,69 @@ def parse(words):
             flags[name] = value if joined else words.pop(0)
         elif name in FLAGS:
             flags[name] = True
-        elif broken("strict-flags"):
-            refuse(f"error: unknown option '{word}'")
+        elif has_defect("strict-flags"):
+            exit_with_error(f"error: unknown option '{word}'")
     return flags, next((word for word in positional if word), "")
 
 
-def doors(words):
+def run_cli_command(words):
     if "--version" in words or "-v" in words:
-        if broken("version-reads"):
+        if has_defect("version-reads"):
             sys.stdin.read()
-        if broken("version-only-first") and words[0] != "--version":
+        if has_defect("version-only-first") and words[0] != "--version":
             return
-        write(
+        write_stdout(
             {"version-text": b"claude 2.1\n", "version-old": b"1.9.9 (Claude Code)\n"}.get(
                 DEFECT, b"2.1.0 (Claude Code)\n"
             )
         )
         sys.exit(0)
     if words == ["--help"]:
-        write(b"" if broken("no-help") else " ".join((*VARIADIC, *SINGLE, *FLAGS)).encode() + b"\n")
+        write_stdout(
+            b""
+            if has_defect("no-help")
+            else " ".join((*VARIADIC, *SINGLE, *FLAGS)).encode() + b"\n"
+        )
         sys.exit(0)
     if words[:1] == ["auth"]:
-        write(
+        write_stdout(
             b"ready\n"
-            if broken("auth-is-a-prompt")
-            else b'{"loggedIn": %s}\n' % (b"{}" if broken("auth-unsaid") else b"true")
+            if has_defect("auth-is-a-prompt")
+            else b'{"loggedIn": %s}\n' % (b"{}" if has_defect("auth-unsaid") else b"true")
         )
-        sys.exit(int(broken("auth-exit-1")))
+        sys.exit(int(has_defect("auth-exit-1")))
 
 
-def check(flags, prompt):
+def check_flags(flags, prompt):
     """The mistakes that the real one refuses."""
     output, stream = flags.get("--output-format", "text"), flags.get("--input-format")
-    if output not in ("text", "json", "stream-json") and not broken("bad-values-pass"):
-        refuse("error: option '--output-format <format>' argument is invalid")
+    if output not in ("text", "json", "stream-json") and not has_defect("bad-values-pass"):
+        exit_with_error("error: option '--output-format <format>' argument is invalid")
     if flags.get("--permission-mode", "plan") not in (
         "default",
         "plan",
         "acceptEdits",
-    ) and not broken("bad-values-pass"):
-        refuse(
+    ) and not has_defect("bad-values-pass"):
+        exit_with_error(
             ""
-            if broken("bad-values-silent")
+            if has_defect("bad-values-silent")
             else "error: option '--permission-mode <mode>' argument is invalid"
         )
     for name, wrong in {
         "--include-partial-messages": output != "stream-json",
         "--replay-user-messages": stream is None,
     }.items():
-        if name in flags and wrong and not broken("flags-alone-pass"):
-            refuse(f"Error: {name} requires more")
+        if name in flags and wrong and not has_defect("flags-alone-pass"):
+            exit_with_error(f"Error: {name} requires more")
     if stream and output != "stream-json":
-        refuse("Error: --input-format=stream-json requires output-format=stream-json.")
-    if output == "stream-json" and "--verbose" not in flags and broken("wants-verbose"):
-        refuse("Error: it requires --verbose")
-    if not ({"-p", "--print"} & flags.keys()) and broken("needs-print"):
-        refuse("Error: this is not a terminal")
+        exit_with_error("Error: --input-format=stream-json requires output-format=stream-json.")
+    if output == "stream-json" and "--verbose" not in flags and has_defect("wants-verbose"):
+        exit_with_error("Error: it requires --verbose")
+    if not ({"-p", "--print"} & flags.keys()) and has_defect("needs-print"):
+        exit_with_error("Error: this is not a terminal")
 
 
-def sessions(fake, flags):
+def choose_session(fake, flags):
     """Which session it is; those that were held are the lines of a file in the working directory."""
     try:
         with open(".held") as file:
@@ -620,26 +638,28 @@ def sessions(fake, flags):
         held = []
     chosen, resumed = flags.get("--session-id"), flags.get("--resume")
     if chosen is not None and len(chosen) != 36:
-        refuse("Error: Invalid session ID. Must be a valid UUID.")
+        exit_with_error("Error: Invalid session ID. Must be a valid UUID.")
     if chosen and resumed and "--fork-session" not in flags:
-        refuse("Error: --session-id with --continue or --resume also needs --fork-session.")
-    if chosen in held and not broken("session-twice"):
-        refuse(f"Error: Session ID {chosen} is already in use.")
-    if resumed and resumed not in held and not broken("unknown-resumes"):
+        exit_with_error(
+            "Error: --session-id with --continue or --resume also needs --fork-session."
+        )
+    if chosen in held and not has_defect("session-twice"):
+        exit_with_error(f"Error: Session ID {chosen} is already in use.")
+    if resumed and resumed not in held and not has_defect("unknown-resumes"):
         sentence = f"No conversation found with session ID: {resumed}"
-        if fake.output == "stream-json" or broken("unknown-in-text"):
+        if fake.output == "stream-json" or has_defect("unknown-in-text"):
             fake.session, fake.output, flags["NOBODY"] = resumed, "stream-json", resumed
-            if broken("unknown-with-init"):
-                fake.init()
-            fake.result(subtype="error_during_execution", errors=[sentence])
-        if not broken("unknown-unsaid"):
+            if has_defect("unknown-with-init"):
+                fake.emit_init()
+            fake.emit_result(subtype="error_during_execution", errors=[sentence])
+        if not has_defect("unknown-unsaid"):
             sys.stderr.write(sentence + "\n")
-        sys.exit(int(not broken("error-exit-0")))
-    if chosen and not broken("other-session"):
+        sys.exit(int(not has_defect("error-exit-0")))
+    if chosen and not has_defect("other-session"):
         fake.session = chosen
-    elif resumed and ("--fork-session" not in flags or broken("fork-is-the-same")):
+    elif resumed and ("--fork-session" not in flags or has_defect("fork-is-the-same")):
         fake.session = resumed
-    elif "--continue" in flags and held and not broken("continue-begins"):
+    elif "--continue" in flags and held and not has_defect("continue-begins"):
         fake.session = held[-1]
     with open(".held", "a") as file:
         file.write(fake.session + "\n")
@@ -647,44 +667,50 @@ def sessions(fake, flags):
 
 def main():
     words = sys.argv[1:]
-    doors(words)
-    flags, prompt = parse(words)
-    check(flags, prompt)
+    run_cli_command(words)
+    flags, prompt = parse_args(words)
+    check_flags(flags, prompt)
     fake = Fake(flags, prompt)
-    sessions(fake, flags)
+    choose_session(fake, flags)
     if fake.sdk:
-        sys.exit(fake.converse())
-    if (not prompt and not broken("stdin-unread")) or broken("waits-for-stdin"):
+        sys.exit(fake.run_conversation())
+    if (not prompt and not has_defect("stdin-unread")) or has_defect("waits-for-stdin"):
         prompt += sys.stdin.read().strip()
-    if not prompt and not broken("no-prompt-passes"):
-        refuse(
+    if not prompt and not has_defect("no-prompt-passes"):
+        exit_with_error(
             "Error: Input must be provided either through stdin or as a prompt argument when using --print"
         )
     try:
-        fake.turn(prompt)
+        fake.run_turn(prompt)
     except BrokenPipeError:
-        if broken("nobody-reads"):
+        if has_defect("nobody-reads"):
             raise
         sys.stdout = None
         os._exit(0)
     if fake.output == "text":
-        write(
+        write_stdout(
             b""
-            if broken("text-empty")
-            else json.dumps(fake.said[-1]).encode()
-            if broken("text-is-json")
+            if has_defect("text-empty")
+            else json.dumps(fake.emitted_lines[-1]).encode()
+            if has_defect("text-is-json")
             else b"ready\n"
         )
     elif fake.output == "json" and "--verbose" in flags:
-        write(json.dumps(fake.said[-1] if broken("verbose-is-one") else fake.said).encode())
+        write_stdout(
+            json.dumps(
+                fake.emitted_lines[-1] if has_defect("verbose-is-one") else fake.emitted_lines
+            ).encode()
+        )
     elif fake.output == "json":
-        write(
+        write_stdout(
             b"".join(
                 json.dumps(line).encode() + b"\n"
-                for line in (fake.said if broken("json-is-many") else fake.said[-1:])
+                for line in (
+                    fake.emitted_lines if has_defect("json-is-many") else fake.emitted_lines[-1:]
+                )
             )
         )
-    sys.exit(fake.status())
+    sys.exit(fake.get_exit_status())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import socket
 import ssl
 
 import pytest
-from certifying import certified
+from certifying import create_certificate
 from web import PATIENCE, SESSION, Endpoint, StandIns, Web
 
 from shim.bridge.gateway import server
@@ -16,7 +16,7 @@ NAME = "shim.example.org"
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    return certified(NAME, tmp_path_factory.mktemp("tls"))
+    return create_certificate(NAME, tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

@@ -8,7 +8,14 @@ import pytest
 import sweeps
 from box import run_shim
 from casting import HEADER, build_case_recording, build_recording
-from exporting import SECRETS, answer, assistant, init, result, session
+from exporting import (
+    SECRETS,
+    build_assistant_line,
+    build_init_line,
+    build_result_line,
+    build_session,
+    build_tool_result_line,
+)
 from support import case
 from telling import call, text
 
@@ -55,12 +62,12 @@ def list_rows(shim, *words):
 
 def test_a_session_is_a_row(shim, casts):
     folder = casts(
-        one=session(
-            (0.5, init()),
-            (1.0, assistant("m1", call("a"), call("b"))),
-            (2.0, answer("a", failed=True)),
-            (3.0, answer("b")),
-            (4.0, result(total_cost_usd=0.5, usage={"output_tokens": 7})),
+        one=build_session(
+            (0.5, build_init_line()),
+            (1.0, build_assistant_line("m1", call("a"), call("b"))),
+            (2.0, build_tool_result_line("a", failed=True)),
+            (3.0, build_tool_result_line("b")),
+            (4.0, build_result_line(total_cost_usd=0.5, usage={"output_tokens": 7})),
             **build_header("mend it"),
         )
     )
@@ -86,12 +93,12 @@ def test_a_session_is_a_row(shim, casts):
 
 
 def test_rows_are_in_the_order_of_time(shim, casts):
-    ended = result()
+    ended = build_result_line()
     folder = casts(
-        a=session((0.0, ended), started="2026-11-20T12:00:00.000Z"),
-        b=session((0.0, ended), started="2026-11-20T11:00:00.000Z"),
+        a=build_session((0.0, ended), started="2026-11-20T12:00:00.000Z"),
+        b=build_session((0.0, ended), started="2026-11-20T11:00:00.000Z"),
         c=b"nothing\n",
-        d=session((0.0, ended), started="2025-01-01T00:00:00.000Z"),
+        d=build_session((0.0, ended), started="2025-01-01T00:00:00.000Z"),
     )
     assert [os.path.basename(row["file"])[0] for row in list_rows(shim, folder)] == [
         "d",
@@ -102,16 +109,20 @@ def test_rows_are_in_the_order_of_time(shim, casts):
 
 
 def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
-    whole = session((0.0, init()), (1.0, assistant("m1", text("a"))), (2.0, result()))
-    failed = result(is_error=True, shim={"cause": "rate_limit"})
+    whole = build_session(
+        (0.0, build_init_line()),
+        (1.0, build_assistant_line("m1", text("a"))),
+        (2.0, build_result_line()),
+    )
+    failed = build_result_line(is_error=True, shim={"cause": "rate_limit"})
     lines = whole.split(b"\n")
     folder = casts(
         broken=b"\n".join([*lines[:2], b"[0,}", *lines[2:]]),
         cut=whole[: len(whole) - 100],
-        failed=session((0.0, init()), (2.0, failed)),
+        failed=build_session((0.0, build_init_line()), (2.0, failed)),
         none=b"",
         other=b"hello\n",
-        is_running=session((0.0, init())),
+        is_running=build_session((0.0, build_init_line())),
         whole=whole,
     )
     os.symlink("/nowhere", os.path.join(folder, "gone.cast"))
@@ -157,7 +168,7 @@ def test_a_run_that_was_refused_is_listed_as_refused(shim, local_box, words):
 
 
 def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
-    folder = casts(one=session((0.0, result())))
+    folder = casts(one=build_session((0.0, build_result_line())))
     (gone, one) = sorted(
         list_rows(shim, f"{folder}/gone.cast", f"{folder}/one.cast"), key=lambda row: row["state"]
     )
@@ -166,7 +177,7 @@ def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
 
 
 def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, local_box, monkeypatch):
-    folder = casts(one=session((0.0, result())))
+    folder = casts(one=build_session((0.0, build_result_line())))
     status, _, complaint = shim("cast", "list")
     assert status == 1 and "no recording is named" in complaint and "SHIM_RECORD" in complaint
     monkeypatch.setenv("SHIM_RECORD", folder + "/")
@@ -182,7 +193,9 @@ def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, local_bo
 
 
 def test_a_long_prompt_is_cut_to_one_line(shim, casts):
-    folder = casts(one=session((0.0, result()), **build_header("first\nsecond " + "x" * 5000)))
+    folder = casts(
+        one=build_session((0.0, build_result_line()), **build_header("first\nsecond " + "x" * 5000))
+    )
     (row,) = list_rows(shim, folder)
     assert row["prompt"].startswith("first second xxx") and len(row["prompt"]) == 200
     (line,) = rows_of(shim("cast", "list", folder)[1])
@@ -192,10 +205,10 @@ def test_a_long_prompt_is_cut_to_one_line(shim, casts):
 @pytest.mark.parametrize("terminal", [False, True])
 def test_nothing_that_stands_in_a_recording_is_obeyed(shim, casts, monkeypatch, terminal):
     words = f"{ESCAPES} [red]no markup[/red] [link=http://e]x"
-    failed = result(is_error=True, shim={"cause": words})
+    failed = build_result_line(is_error=True, shim={"cause": words})
     folder = casts(
-        one=session(
-            (0.0, init(model=words)),
+        one=build_session(
+            (0.0, build_init_line(model=words)),
             (1.0, failed),
             **build_header(words, vendor=words, started=words),
         ),
@@ -242,20 +255,24 @@ def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
 
 @pytest.mark.parametrize("secret", SECRETS[:5])
 def test_a_secret_in_a_prompt_is_not_listed(shim, casts, secret):
-    folder = casts(one=session((0.0, result()), **build_header(f"use {secret} now")))
+    folder = casts(
+        one=build_session((0.0, build_result_line()), **build_header(f"use {secret} now"))
+    )
     for words in ((), ("--json",)):
         assert secret.encode() not in shim("cast", "list", folder, *words)[1]
 
 
 def named_by(secret):
     """A session in which everything that has a name has this secret in it."""
-    failed = result(is_error=True, shim={"cause": f"c {secret} c", "repairs": {f"r {secret} r": 1}})
+    failed = build_result_line(
+        is_error=True, shim={"cause": f"c {secret} c", "repairs": {f"r {secret} r": 1}}
+    )
     moments = (
-        (0.0, init(model=f"m {secret} m")),
-        (1.0, assistant("m1", call("a", f"t {secret} t"))),
+        (0.0, build_init_line(model=f"m {secret} m")),
+        (1.0, build_assistant_line("m1", call("a", f"t {secret} t"))),
         (2.0, failed),
     )
-    return session(*moments, vendor=f"v {secret} v", vendor_version=f"1 {secret}")
+    return build_session(*moments, vendor=f"v {secret} v", vendor_version=f"1 {secret}")
 
 
 WHERE = (("list",), ("list", "--json"), ("stats",), ("stats", "--json"), ("stats", "--to", "html"))

@@ -5,7 +5,13 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from exporting import answer, assistant, init, result, session
+from exporting import (
+    build_assistant_line,
+    build_init_line,
+    build_result_line,
+    build_session,
+    build_tool_result_line,
+)
 from telling import call
 
 from tests.commands.cast.test_cast_list import COLORS, _terminal, build_header, casts  # noqa: F401 - a fixture
@@ -13,18 +19,23 @@ from tests.program.test_threats import ESCAPES, visible
 
 DENIED = {"permission_denials": [{"tool_name": "Bash", "tool_use_id": "d", "tool_input": {}}]}
 RUN = (
-    (0.0, init()),
-    (1.0, assistant("m1", call("a"), call("b", "Read"))),
-    (1.5, answer("b", failed=True)),
-    (3.0, answer("a")),
-    (3.5, assistant("m2", call("d"))),
-    (4.5, answer("d", "not allowed", failed=True)),
-    (5.0, result(total_cost_usd=0.5, usage={"input_tokens": 30, "output_tokens": 7}, **DENIED)),
+    (0.0, build_init_line()),
+    (1.0, build_assistant_line("m1", call("a"), call("b", "Read"))),
+    (1.5, build_tool_result_line("b", failed=True)),
+    (3.0, build_tool_result_line("a")),
+    (3.5, build_assistant_line("m2", call("d"))),
+    (4.5, build_tool_result_line("d", "not allowed", failed=True)),
+    (
+        5.0,
+        build_result_line(
+            total_cost_usd=0.5, usage={"input_tokens": 30, "output_tokens": 7}, **DENIED
+        ),
+    ),
 )
 FAILED = (
-    (0.0, init()),
-    (1.0, assistant("m1", call("a"))),
-    (2.0, result(is_error=True, shim={"cause": "auth", "repairs": {"json": 3}})),
+    (0.0, build_init_line()),
+    (1.0, build_assistant_line("m1", call("a"))),
+    (2.0, build_result_line(is_error=True, shim={"cause": "auth", "repairs": {"json": 3}})),
 )
 MARKUP = '<script>alert(1)</script> <img src=x onerror=alert(1)> " onload="x" & </table>'
 
@@ -32,10 +43,10 @@ MARKUP = '<script>alert(1)</script> <img src=x onerror=alert(1)> " onload="x" & 
 @pytest.fixture
 def folder(casts):  # noqa: F811
     return casts(
-        one=session(*RUN),
-        two=session(*FAILED),
-        three=session(*RUN, vendor="qwen"),
-        cut=session(*RUN[:3], end=False),
+        one=build_session(*RUN),
+        two=build_session(*FAILED),
+        three=build_session(*RUN, vendor="qwen"),
+        cut=build_session(*RUN[:3], end=False),
         none=b"nothing\n",
     )
 
@@ -93,7 +104,7 @@ def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_no_number_is_cut_in_a_terminal(shim, casts, monkeypatch, columns):  # noqa: F811
-    folder = casts(one=session(*RUN, vendor="a-vendor-with-quite-a-long-name-of-its-own"))
+    folder = casts(one=build_session(*RUN, vendor="a-vendor-with-quite-a-long-name-of-its-own"))
     terminal = _terminal()
     monkeypatch.setattr(
         "shim.story.terminal.console.Console",
@@ -115,7 +126,7 @@ def test_a_number_without_room_is_left_out_whole(shim, casts, monkeypatch):  # n
     )
     lines = [
         COLORS.sub("", line)
-        for line in shim("cast", "stats", casts(one=session(*long)))[1].decode().splitlines()
+        for line in shim("cast", "stats", casts(one=build_session(*long)))[1].decode().splitlines()
     ]
     assert all(len(line) <= 60 for line in lines)
     assert lines[0].split()[-1] == "errors" and lines[1].split() == [
@@ -208,11 +219,11 @@ def _check_page(page):
 def test_markup_and_escapes_of_a_recording_are_text(shim, casts, monkeypatch):  # noqa: F811
     words = f"{MARKUP} {ESCAPES} [red]x[/red]"
     folder = casts(
-        one=session(
-            (0.0, init()),
-            (1.0, assistant("m1", call("a", words))),
-            (2.0, answer("a")),
-            (3.0, result(is_error=True, shim={"cause": words, "repairs": {words: 2}})),
+        one=build_session(
+            (0.0, build_init_line()),
+            (1.0, build_assistant_line("m1", call("a", words))),
+            (2.0, build_tool_result_line("a")),
+            (3.0, build_result_line(is_error=True, shim={"cause": words, "repairs": {words: 2}})),
             **build_header("hi", vendor=words),
         )
     )

@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 from box import PATIENCE, SHIM, start_shim
-from certifying import certified
+from certifying import create_certificate
 from terminal import on_terminal
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
@@ -71,7 +71,7 @@ def test_what_is_no_terminal_gets_the_address_without_a_token(box):
 
 @needs_web
 def test_over_tls_it_answers_under_its_name_and_for_nobody_who_does_not_trust_it(box, tmp_path):
-    cert, key = certified("localhost", tmp_path)
+    cert, key = create_certificate("localhost", tmp_path)
     token = box.run_shim("bridge", "token").stdout.decode().strip()
     with start_server(
         box.build_environment(),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from atif_schema import check_trajectory
 from casting import build_case_recording
-from exporting import exported
+from exporting import export_recording
 from hypothesis import given
 from hypothesis import strategies as st
 from support import FIXTURES, case
@@ -52,16 +52,18 @@ def check(folder: Path, cast: bytes) -> None:
     run = load_summary(str(_write_recording(folder, cast)))
     json.dumps(run.build_json())
     try:
-        exported(export_ndjson.export, folder, cast)
+        export_recording(export_ndjson.export, folder, cast)
     except CastError as error:
         if run.state == "unreadable":
             return
         assert "was not given Claude's stream" in str(error)
     for redact in (False, True):
-        check_trajectory(json.loads(exported(export_atif.export, folder, cast, redact=redact)))
+        check_trajectory(
+            json.loads(export_recording(export_atif.export, folder, cast, redact=redact))
+        )
         spans_of(folder, cast, redact=redact, content=True)
         if run.vendor in VENDORS:
-            exported(export_ndjson.export, folder, cast, redact=redact)
+            export_recording(export_ndjson.export, folder, cast, redact=redact)
 
 
 def _write_recording(folder: Path, cast: bytes) -> Path:

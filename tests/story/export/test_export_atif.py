@@ -8,18 +8,18 @@ from atif_schema import check_trajectory
 from casting import build_case_recording, build_recording
 from exporting import (
     SECRETS,
-    answer,
-    assistant,
+    build_assistant_line,
+    build_init_line,
+    build_result_line,
+    build_session,
+    build_session_with_secret,
+    build_thinking_block,
+    build_tool_result_line,
+    build_user_line,
     call,
-    exported,
-    init,
-    result,
-    said,
-    session,
-    session_with,
-    spoken,
+    encode_events,
+    export_recording,
     text,
-    thinking,
 )
 from support import Case, case, fixture_cases
 from sweeps import each, fewest, over
@@ -29,7 +29,7 @@ from shim.story.export.atif import MAX_DEPTH, export
 
 
 def trajectory(folder, cast, *, redact=False):
-    found = json.loads(exported(export, folder, cast, redact=redact))
+    found = json.loads(export_recording(export, folder, cast, redact=redact))
     check_trajectory(found)
     return found
 
@@ -50,23 +50,23 @@ def test_one_cut_off_anywhere_is_valid_too(case: Case, tmp_path) -> None:
 
 
 def test_a_session_is_told_in_steps(tmp_path):
-    cast = session(
-        (0.5, init(model="m-1")),
+    cast = build_session(
+        (0.5, build_init_line(model="m-1")),
         (
             1.5,
-            assistant(
+            build_assistant_line(
                 "m1",
-                thinking("hm"),
+                build_thinking_block("hm"),
                 text("I look."),
                 call("c1", command="ls"),
                 usage={"input_tokens": 3},
             ),
         ),
-        (2.0, answer("c1", [{"type": "text", "text": "a\nb"}])),
-        (3.0, assistant("m2", text("Two files."), model="m-2")),
+        (2.0, build_tool_result_line("c1", [{"type": "text", "text": "a\nb"}])),
+        (3.0, build_assistant_line("m2", text("Two files."), model="m-2")),
         (
             3.5,
-            result(
+            build_result_line(
                 total_cost_usd=0.25,
                 usage={"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 5},
             ),
@@ -121,14 +121,14 @@ def test_tokens_of_each_reply_are_told_where_the_stream_says_them(tmp_path):
 
 
 def test_a_nested_agent_is_a_trajectory_of_its_own(tmp_path):
-    cast = session(
-        (0.0, init()),
-        (1.0, assistant("m1", call("t1", "Task", subagent_type="explorer"))),
-        (1.5, assistant("n1", text("inside"), call("t2", "Task"), parent="t1")),
-        (1.7, assistant("o1", text("deeper"), parent="t2")),
-        (1.8, answer("t2", parent="t1")),
-        (2.0, answer("t1", "found")),
-        (3.0, result()),
+    cast = build_session(
+        (0.0, build_init_line()),
+        (1.0, build_assistant_line("m1", call("t1", "Task", subagent_type="explorer"))),
+        (1.5, build_assistant_line("n1", text("inside"), call("t2", "Task"), parent="t1")),
+        (1.7, build_assistant_line("o1", text("deeper"), parent="t2")),
+        (1.8, build_tool_result_line("t2", parent="t1")),
+        (2.0, build_tool_result_line("t1", "found")),
+        (3.0, build_result_line()),
     )
     found = trajectory(tmp_path, cast)
     (inner,) = found["subagent_trajectories"]
@@ -147,12 +147,20 @@ def test_an_agent_in_the_background_is_referred_to_though_its_call_was_over(tmp_
 
 def test_ids_that_go_in_circles_lose_no_step(tmp_path):
     events = [
-        assistant(f"m{number}", call(f"c{number + 1}"), parent=f"c{number}")
+        build_assistant_line(f"m{number}", call(f"c{number + 1}"), parent=f"c{number}")
         for number in range(MAX_DEPTH + 5)
     ]
-    events += [assistant("x", call("x"), parent="x"), assistant("y", call("z"), parent="y")]
-    events += [assistant("w", call("y"), parent="z")]
-    found = trajectory(tmp_path, session(*((0.1, event) for event in [init(), *events, result()])))
+    events += [
+        build_assistant_line("x", call("x"), parent="x"),
+        build_assistant_line("y", call("z"), parent="y"),
+    ]
+    events += [build_assistant_line("w", call("y"), parent="z")]
+    found = trajectory(
+        tmp_path,
+        build_session(
+            *((0.1, event) for event in [build_init_line(), *events, build_result_line()])
+        ),
+    )
 
     def count(part):
         return sum(step["source"] == "agent" for step in part["steps"]) + sum(
@@ -163,13 +171,15 @@ def test_ids_that_go_in_circles_lose_no_step(tmp_path):
 
 
 def test_a_failure_is_told(tmp_path):
-    error = assistant("m1", text("no key"), model="<synthetic>") | {
+    error = build_assistant_line("m1", text("no key"), model="<synthetic>") | {
         "error": "authentication_failed"
     }
-    ended = result(
+    ended = build_result_line(
         is_error=True, subtype="error_during_execution", errors=["no key"], shim={"cause": "auth"}
     )
-    found = trajectory(tmp_path, session((0.0, init()), (1.0, error), (2.0, ended)))
+    found = trajectory(
+        tmp_path, build_session((0.0, build_init_line()), (1.0, error), (2.0, ended))
+    )
     first, second = found["steps"][1:]
     assert (first["source"], first["message"]) == ("system", "no key")
     assert second["message"] == "the turn failed: auth"
@@ -179,23 +189,25 @@ def test_a_failure_is_told(tmp_path):
 def test_a_session_that_begins_before_anybody_asks_is_told_too(tmp_path):
     argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json"]
     moments = [
-        (0.0, init()),
-        (1.0, assistant("m1", text("a"))),
-        (2.0, assistant("m2", text("b"))),
-        (3.0, result()),
+        (0.0, build_init_line()),
+        (1.0, build_assistant_line("m1", text("a"))),
+        (2.0, build_assistant_line("m2", text("b"))),
+        (3.0, build_result_line()),
     ]
-    found = trajectory(tmp_path, session(*moments, argv=argv))
+    found = trajectory(tmp_path, build_session(*moments, argv=argv))
     assert [step["message"] for step in found["steps"]] == ["a", "b"]
 
 
 def test_what_is_said_in_the_users_name_is_a_users_step(tmp_path):
     events = (
-        init(),
-        assistant("m1", text("so")),
-        spoken("[Request interrupted by user]"),
-        result(),
+        build_init_line(),
+        build_assistant_line("m1", text("so")),
+        build_user_line("[Request interrupted by user]"),
+        build_result_line(),
     )
-    found = trajectory(tmp_path, session(*((float(at), event) for at, event in enumerate(events))))
+    found = trajectory(
+        tmp_path, build_session(*((float(at), event) for at, event in enumerate(events)))
+    )
     assert [(step["source"], step["message"]) for step in found["steps"]] == [
         ("user", "say hello"),
         ("agent", "so"),
@@ -212,7 +224,12 @@ def test_what_happened_to_the_conversation_is_a_systems_step(tmp_path):
         "error": "overloaded",
     }
     hook = {"type": "system", "subtype": "hook_response", "exit_code": 1}
-    found = trajectory(tmp_path, session((0.0, init()), (1.0, retry), (1.0, hook), (2.0, result())))
+    found = trajectory(
+        tmp_path,
+        build_session(
+            (0.0, build_init_line()), (1.0, retry), (1.0, hook), (2.0, build_result_line())
+        ),
+    )
     (step,) = found["steps"][1:]
     assert (step["source"], step["message"]) == ("system", "api_retry")
     assert step["extra"] == {"attempt": 2, "max_retries": 10, "error": "overloaded"}
@@ -230,14 +247,19 @@ def test_a_context_that_was_shortened_is_a_step(tmp_path):
         "subtype": "compact_boundary",
         "compact_metadata": {"trigger": "auto"},
     }
-    found = trajectory(tmp_path, session((0.5, init()), (1.0, shortened), (2.0, result())))
+    found = trajectory(
+        tmp_path,
+        build_session((0.5, build_init_line()), (1.0, shortened), (2.0, build_result_line())),
+    )
     (extra,) = [step["extra"] for step in found["steps"] if step["source"] == "system"]
     assert extra == {"compact_metadata": {"trigger": "auto"}}
 
 
 def test_a_turn_that_failed_at_the_models_api_is_a_step_though_its_subtype_is_success(tmp_path):
-    ended = result(is_error=True, subtype="success", result="no key", shim={"cause": "auth"})
-    steps = trajectory(tmp_path, session((0.5, init()), (1.0, ended)))["steps"]
+    ended = build_result_line(
+        is_error=True, subtype="success", result="no key", shim={"cause": "auth"}
+    )
+    steps = trajectory(tmp_path, build_session((0.5, build_init_line()), (1.0, ended)))["steps"]
     assert [step["message"] for step in steps if step["source"] == "system"] == [
         "the turn failed: auth"
     ]
@@ -249,8 +271,10 @@ def test_times_are_left_out_where_nobody_knows_when_it_began(tmp_path):
 
 
 def test_times_are_in_utc_and_go_on(tmp_path):
-    events = enumerate((init(), assistant("m1", text("a")), result()))
-    cast = session(
+    events = enumerate(
+        (build_init_line(), build_assistant_line("m1", text("a")), build_result_line())
+    )
+    cast = build_session(
         *((float(at), event) for at, event in events), started="2026-12-31T23:59:59.500+01:00"
     )
     times = [step["timestamp"] for step in trajectory(tmp_path, cast)["steps"]]
@@ -266,11 +290,11 @@ def test_what_the_child_said_is_exported_where_the_frontend_had_a_text(tmp_path)
 
 @each("secret", SECRETS)
 def test_no_secret_is_exported(secret, tmp_path):
-    cast = session_with(secret)
-    assert secret in exported(export, tmp_path, cast).decode()
+    cast = build_session_with_secret(secret)
+    assert secret in export_recording(export, tmp_path, cast).decode()
     assert secret not in json.dumps(trajectory(tmp_path, cast, redact=True))
 
 
 def test_a_file_that_is_no_cast_is_an_error(tmp_path):
     with pytest.raises(CastError, match="no cast"):
-        exported(export, tmp_path, said(init()))
+        export_recording(export, tmp_path, encode_events(build_init_line()))

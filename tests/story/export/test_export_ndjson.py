@@ -11,7 +11,13 @@ from casting import (
     split_lines,
     stream_of,
 )
-from exporting import SECRETS, delta, exported, said, session_with
+from exporting import (
+    SECRETS,
+    build_delta_line,
+    build_session_with_secret,
+    encode_events,
+    export_recording,
+)
 from support import Case, case, fixture_cases, parse
 from sweeps import each, fewest, over
 
@@ -24,24 +30,24 @@ TEXT = ["-p", "--output-format", "text", "say hello"]
 @over(fixture_cases(), quick=fewest)
 def test_what_the_frontend_saw_is_exported_byte_for_byte(case: Case, tmp_path) -> None:
     cast = build_case_recording(case)
-    assert exported(export, tmp_path, cast) == stream_of(read_cast(cast)[1], "O")
+    assert export_recording(export, tmp_path, cast) == stream_of(read_cast(cast)[1], "O")
 
 
 def test_bytes_that_are_no_text_and_lines_in_pieces_are_exact(tmp_path):
     odd = b'{"type":"\xff\xfe"}\n\x00\n' + b"x" * (1 << 21) + b"\nno end"
-    assert exported(export, tmp_path, build_recording([(0.0, "O", odd)])) == odd
+    assert export_recording(export, tmp_path, build_recording([(0.0, "O", odd)])) == odd
 
 
 def test_no_line_changes_that_has_no_secret(tmp_path):
     line = b'{ "type": "assistant",  "message": {"id": "m", "content": []} }\n'
-    assert exported(
+    assert export_recording(
         export, tmp_path, build_recording([(0.0, "O", line + b"\nnot JSON\n")]), redact=True
     ) == (line + b"\nnot JSON\n")
 
 
 def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_stream(tmp_path):
     moments = [moment for moment in list_record_events(case("pi/1.5.2-bash")) if moment[1] != "O"]
-    told = exported(
+    told = export_recording(
         export, tmp_path, build_recording([*moments, (9.0, "O", b"Done with bash.\n")], argv=TEXT)
     )
     types = [line["type"] for line in parse(told)]
@@ -50,29 +56,31 @@ def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_strea
 
 
 def test_yumes_lines_are_translated_anew_too(tmp_path):
-    told = exported(export, tmp_path, build_case_recording(case("pi/1.5.2-bash"), dialect="yume"))
+    told = export_recording(
+        export, tmp_path, build_case_recording(case("pi/1.5.2-bash"), dialect="yume")
+    )
     assert parse(told)[-1]["type"] == "result"
 
 
 def test_a_vendor_that_nobody_here_knows_is_an_error_where_its_words_are_needed(tmp_path):
     with pytest.raises(CastError, match="not given Claude's stream; unknown vendor 'nobody'"):
-        exported(export, tmp_path, build_recording([], vendor="nobody", argv=TEXT))
+        export_recording(export, tmp_path, build_recording([], vendor="nobody", argv=TEXT))
     assert (
-        exported(export, tmp_path, build_recording([(0.0, "O", b"{}\n")], vendor="nobody"))
+        export_recording(export, tmp_path, build_recording([(0.0, "O", b"{}\n")], vendor="nobody"))
         == b"{}\n"
     )
 
 
 def test_a_file_that_is_no_cast_is_an_error(tmp_path):
     with pytest.raises(CastError, match="no cast"):
-        exported(export, tmp_path, b"something\n")
+        export_recording(export, tmp_path, b"something\n")
 
 
 @each("secret", SECRETS)
 def test_no_secret_is_exported(secret, tmp_path):
-    cast = session_with(secret)
-    assert secret.encode() in exported(export, tmp_path, cast)
-    told = exported(export, tmp_path, cast, redact=True)
+    cast = build_session_with_secret(secret)
+    assert secret.encode() in export_recording(export, tmp_path, cast)
+    told = export_recording(export, tmp_path, cast, redact=True)
     assert secret.encode() not in told
     deltas = [line for line in split_lines(told) if b"content_block_delta" in line]
     spoken = "".join(orjson.loads(line)["event"]["delta"]["text"] for line in deltas)
@@ -81,5 +89,7 @@ def test_no_secret_is_exported(secret, tmp_path):
 
 def test_what_a_block_ends_in_is_said_though_it_could_have_begun_a_secret(tmp_path):
     stop = {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}}
-    cast = build_recording([(0.0, "O", said(delta("a tail: ghp_"), stop))], **HEADER)
-    assert b"ghp_" in exported(export, tmp_path, cast, redact=True)
+    cast = build_recording(
+        [(0.0, "O", encode_events(build_delta_line("a tail: ghp_"), stop))], **HEADER
+    )
+    assert b"ghp_" in export_recording(export, tmp_path, cast, redact=True)

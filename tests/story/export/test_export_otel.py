@@ -10,19 +10,19 @@ import pytest
 from casting import build_case_recording, build_recording
 from exporting import (
     SECRETS,
-    answer,
-    assistant,
+    build_assistant_line,
+    build_delta_line,
+    build_init_line,
+    build_result_line,
+    build_session,
+    build_session_with_secret,
+    build_thinking_block,
+    build_tool_result_line,
+    build_user_line,
     call,
-    delta,
-    exported,
-    init,
-    result,
-    said,
-    session,
-    session_with,
-    spoken,
+    encode_events,
+    export_recording,
     text,
-    thinking,
 )
 from support import Case, case, fixture_cases
 from sweeps import each, fewest, over
@@ -46,7 +46,7 @@ def spans_of(folder, cast, **options):
     """The spans of an export, checked: ids, times, kinds and values are as OTLP JSON has them,
     parents are there.
     """
-    document = json.loads(exported(export, folder, cast, **options))
+    document = json.loads(export_recording(export, folder, cast, **options))
     (resource,) = document["resourceSpans"]
     (scope,) = resource["scopeSpans"]
     spans = scope["spans"]
@@ -112,17 +112,21 @@ def test_one_cut_off_anywhere_is_well_formed_too(case: Case, tmp_path) -> None:
 
 
 TURN = (
-    (0.5, init(model="claude-opus-5-5")),
+    (0.5, build_init_line(model="claude-opus-5-5")),
     (
         1.5,
-        assistant(
-            "m1", thinking("hm"), text("I look."), call("c1", command="ls"), model="claude-opus-5-5"
+        build_assistant_line(
+            "m1",
+            build_thinking_block("hm"),
+            text("I look."),
+            call("c1", command="ls"),
+            model="claude-opus-5-5",
         ),
     ),
-    (2.0, answer("c1", "a b", failed=True)),
+    (2.0, build_tool_result_line("c1", "a b", failed=True)),
     (
         3.0,
-        assistant(
+        build_assistant_line(
             "m2",
             text("Two files."),
             stop_reason="end_turn",
@@ -131,7 +135,7 @@ TURN = (
     ),
     (
         3.5,
-        result(
+        build_result_line(
             total_cost_usd=0.25,
             usage={"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 5},
         ),
@@ -140,7 +144,7 @@ TURN = (
 
 
 def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
-    spans = spans_of(tmp_path, session(*TURN, vendor_version="1.2"))
+    spans = spans_of(tmp_path, build_session(*TURN, vendor_version="1.2"))
     agent, tool, (first, second) = (
         get_span(spans, "invoke_agent pi"),
         get_span(spans, "execute_tool Bash"),
@@ -172,12 +176,14 @@ def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
 
 
 def test_what_was_said_is_left_out_unless_asked_for(tmp_path):
-    error = assistant("m3", text("It broke: a b."), model="<synthetic>") | {"error": "unknown"}
-    cast = session(
+    error = build_assistant_line("m3", text("It broke: a b."), model="<synthetic>") | {
+        "error": "unknown"
+    }
+    cast = build_session(
         *TURN[:-1],
-        (3.1, spoken("hm hm")),
+        (3.1, build_user_line("hm hm")),
         (3.2, error),
-        (3.5, result(is_error=True, errors=["It broke: a b."])),
+        (3.5, build_result_line(is_error=True, errors=["It broke: a b."])),
     )
     plain = json.dumps(spans_of(tmp_path, cast))
     for words in ("say hello", "I look", "hm", "ls", "a b", "Two files"):
@@ -220,9 +226,25 @@ def test_a_nested_agent_stands_under_the_call_that_it_serves(tmp_path):
 def test_each_turn_is_a_trace_and_all_are_one_conversation(tmp_path):
     argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json", "--verbose"]
     asked = {"type": "user", "message": {"role": "user", "content": "go"}}
-    moments = [(0.0, "i", said(asked)), (0.1, "i", said(asked))]
-    moments += [(1.0, "O", said(init(), assistant("m1", text("a")), result()))]
-    moments += [(2.0, "O", said(init(), assistant("m2", text("b")), result()))]
+    moments = [(0.0, "i", encode_events(asked)), (0.1, "i", encode_events(asked))]
+    moments += [
+        (
+            1.0,
+            "O",
+            encode_events(
+                build_init_line(), build_assistant_line("m1", text("a")), build_result_line()
+            ),
+        )
+    ]
+    moments += [
+        (
+            2.0,
+            "O",
+            encode_events(
+                build_init_line(), build_assistant_line("m2", text("b")), build_result_line()
+            ),
+        )
+    ]
     spans = spans_of(tmp_path, build_recording(moments, argv=argv))
     first, second = (span for span in spans if span["name"] == "invoke_agent pi")
     assert first["traceId"] != second["traceId"]
@@ -231,20 +253,22 @@ def test_each_turn_is_a_trace_and_all_are_one_conversation(tmp_path):
 
 
 def test_two_exports_are_the_same_and_two_casts_are_not(tmp_path):
-    one, other = session(*TURN), session(*TURN, started="2026-11-20T10:00:01.000Z")
-    assert exported(export, tmp_path, one) == exported(export, tmp_path, one)
+    one, other = build_session(*TURN), build_session(*TURN, started="2026-11-20T10:00:01.000Z")
+    assert export_recording(export, tmp_path, one) == export_recording(export, tmp_path, one)
     ids = [{span["spanId"] for span in spans_of(tmp_path, cast)} for cast in (one, other)]
     assert not ids[0] & ids[1]
 
 
 def test_a_turn_that_was_cut_off_says_so(tmp_path):
-    agent = get_span(spans_of(tmp_path, session(*TURN[:3], end=False)), "invoke_agent pi")
+    agent = get_span(spans_of(tmp_path, build_session(*TURN[:3], end=False)), "invoke_agent pi")
     assert facts_of(agent)["error.type"] == "cut_off"
 
 
 def test_a_turn_that_failed_has_its_cause(tmp_path):
-    ended = result(is_error=True, subtype="error_during_execution", shim={"cause": "rate_limit"})
-    agent = get_span(spans_of(tmp_path, session(*TURN[:-1], (4.0, ended))), "invoke_agent pi")
+    ended = build_result_line(
+        is_error=True, subtype="error_during_execution", shim={"cause": "rate_limit"}
+    )
+    agent = get_span(spans_of(tmp_path, build_session(*TURN[:-1], (4.0, ended))), "invoke_agent pi")
     assert facts_of(agent)["error.type"] == "rate_limit"
 
 
@@ -253,22 +277,32 @@ def test_the_first_word_of_a_streamed_reply_has_its_time(tmp_path):
         "type": "stream_event",
         "event": {"type": "message_start", "message": {"id": "m1", "model": "m-1"}},
     }
-    events = [(0.0, init()), (1.0, start), (2.0, delta("a")), (5.0, delta("b")), (6.0, result())]
+    events = [
+        (0.0, build_init_line()),
+        (1.0, start),
+        (2.0, build_delta_line("a")),
+        (5.0, build_delta_line("b")),
+        (6.0, build_result_line()),
+    ]
     (chat,) = (
-        span for span in spans_of(tmp_path, session(*events)) if span["name"].startswith("chat")
+        span
+        for span in spans_of(tmp_path, build_session(*events))
+        if span["name"].startswith("chat")
     )
     assert facts_of(chat)["gen_ai.response.time_to_first_chunk"] == 2.0
 
 
 def test_a_reply_that_was_not_streamed_has_no_first_chunk(tmp_path):
     events = [
-        (0.0, init()),
-        (1.0, assistant("m1", text("a"))),
-        (2.0, assistant("m1", text("b"))),
-        (6.0, result()),
+        (0.0, build_init_line()),
+        (1.0, build_assistant_line("m1", text("a"))),
+        (2.0, build_assistant_line("m1", text("b"))),
+        (6.0, build_result_line()),
     ]
     (chat,) = (
-        span for span in spans_of(tmp_path, session(*events)) if span["name"].startswith("chat")
+        span
+        for span in spans_of(tmp_path, build_session(*events))
+        if span["name"].startswith("chat")
     )
     assert "gen_ai.response.time_to_first_chunk" not in facts_of(chat)
 
@@ -276,9 +310,9 @@ def test_a_reply_that_was_not_streamed_has_no_first_chunk(tmp_path):
 def test_what_happened_beside_is_bounded(tmp_path):
     notes = [(1.0, "n", {"kind": "repair"})] * (MAX_SPAN_EVENTS + 7)
     turn = [
-        (0.5, "O", said(init(), assistant("m1", text("a")))),
+        (0.5, "O", encode_events(build_init_line(), build_assistant_line("m1", text("a")))),
         *notes,
-        (2.0, "O", said(result())),
+        (2.0, "O", encode_events(build_result_line())),
     ]
     agent = get_span(spans_of(tmp_path, build_recording(turn)), "invoke_agent pi")
     assert len(agent["events"]) == MAX_SPAN_EVENTS and agent["droppedEventsCount"] == 7
@@ -287,19 +321,19 @@ def test_what_happened_beside_is_bounded(tmp_path):
 @pytest.mark.parametrize("content", [False, True])
 @each("secret", SECRETS)
 def test_no_secret_is_exported(secret, content, tmp_path):
-    cast = session_with(secret)
+    cast = build_session_with_secret(secret)
     assert (secret in json.dumps(spans_of(tmp_path, cast, content=True))) is True
     assert secret not in json.dumps(spans_of(tmp_path, cast, redact=True, content=content))
 
 
 def test_a_file_that_is_no_cast_is_an_error(tmp_path):
     with pytest.raises(CastError, match="no cast"):
-        exported(export, tmp_path, said(init()))
+        export_recording(export, tmp_path, encode_events(build_init_line()))
 
 
 def test_the_command_leaves_out_what_was_said_unless_asked(shim, local_box):
     file = local_box.path / "one.cast"
-    file.write_bytes(session(*TURN))
+    file.write_bytes(build_session(*TURN))
     status, plain, _ = shim("export", str(file), "--to", "otel")
     assert status == 0 and b"gen_ai.input.messages" not in plain
     assert b"gen_ai.input.messages" in shim("export", str(file), "--to", "otel", "--content")[1]
@@ -310,7 +344,7 @@ def test_the_command_leaves_out_what_was_said_unless_asked(shim, local_box):
 def test_sending_without_the_extra_says_how_to_get_it(shim, local_box, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     file = local_box.path / "one.cast"
-    file.write_bytes(session(*TURN))
+    file.write_bytes(build_session(*TURN))
     status, said, complaint = shim(
         "export", str(file), "--to", "otel", "--endpoint", "http://127.0.0.1:9"
     )
