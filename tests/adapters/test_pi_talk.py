@@ -106,7 +106,7 @@ def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_exten
 
 
 def test_the_end_of_the_last_run_is_not_that_of_the_next():
-    talk = start_conversation().feed_messages(reply(text("one")), END, SETTLED).finish()
+    talk = start_conversation().feed_messages(reply(text("one")), END, SETTLED).finish_turn()
     talk.send_prompt("two").feed_messages(SETTLED)
     assert talk.stages.count(TurnStage.VENDOR_DONE) == 1
 
@@ -142,7 +142,7 @@ def test_a_compaction_behind_the_last_reply_is_no_failure():
     talk = start_conversation().feed_messages(
         reply(text("Hello")), END, {"type": "compaction_start"}, compacted, SETTLED
     )
-    (result,) = talk.finish().results
+    (result,) = talk.finish_turn().results
     assert (result["is_error"], result.get("result")) == (False, "Hello")
     assert b'"compact_boundary"' in talk.lines
 
@@ -183,7 +183,7 @@ def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
     talk.forget()
     said = ["/deploy now", "/review this", "/skill:tidy", "/else", "/deploy\nnow", "plain"]
     for words in said:
-        talk.says(reply(text("ok")), END, SETTLED).finish().send_prompt(words)
+        talk.says(reply(text("ok")), END, SETTLED).finish_turn().send_prompt(words)
     told = [one["message"] for one in talk.told if one["type"] == "prompt"]
     assert told == [
         "\\/deploy now",
@@ -202,7 +202,10 @@ def test_images_go_with_the_message_where_the_model_reads_them():
         (MessageBlock("text", "look"), MessageBlock("image", media_type="image/png", data="aGk=")),
     )
     talk = (
-        start_conversation().feed_messages(reply(text("ok")), SETTLED).finish().send_prompt(picture)
+        start_conversation()
+        .feed_messages(reply(text("ok")), SETTLED)
+        .finish_turn()
+        .send_prompt(picture)
     )
     assert talk.told[-1]["images"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
     blind = Talk().begun(model=MODEL | {"input": ["text"]})
@@ -353,7 +356,7 @@ def test_a_dialog_at_the_start_is_put_to_nobody_and_named_where_pi_ends_by_it():
 def test_a_dialog_at_the_start_that_pi_goes_on_from_is_no_failure():
     talk = Talk(flags=ASKING).prompt().says(dialog("confirm")).begun()
     talk.feed_messages(talk.answer_to("prompt", STARTED), START, reply(text("Hello")), END, SETTLED)
-    assert [one.get("result") for one in talk.finish().results] == ["Hello"]
+    assert [one.get("result") for one in talk.finish_turn().results] == ["Hello"]
 
 
 def test_a_dialog_that_the_person_does_not_answer_is_closed():
@@ -439,7 +442,7 @@ def test_its_own_model_is_told_where_pi_chose_one():
 
 
 def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
-    talk = start_conversation().feed_messages(reply(text("one")), END, SETTLED).finish()
+    talk = start_conversation().feed_messages(reply(text("one")), END, SETTLED).finish_turn()
     talk.tell(talk.child_input.encode_model("mock/m9")).send_prompt("two")
     talk.feed_messages(talk.answer_to("set_model", error="Model not found: mock/m9"))
     assert [one.get("message") for one in talk.told].count(

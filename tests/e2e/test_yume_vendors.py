@@ -22,7 +22,7 @@ from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN, Vendor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from flat import check_flat, short
+from flat import check_flat, summarize_flat_lines
 
 pytestmark = pytest.mark.e2e
 
@@ -185,7 +185,7 @@ def test_an_interrupt_stops_the_turn_and_the_next_one_works(start: TabStarter) -
     tab.send(message("[[text]] next"))
     tab.read_until(is_stop)
     first, second = tab.finish()
-    assert short(first)[-3:] == ["interrupt", "result cancelled", "message_stop"]
+    assert summarize_flat_lines(first)[-3:] == ["interrupt", "result cancelled", "message_stop"]
     assert join_text(second) == REPLY
 
 

@@ -22,8 +22,8 @@ from box import (
     format_ndjson,
     run_shim,
 )
-from fake_secrets import random
-from hostile import told
+from fake_secrets import generate_secret
+from hostile import summarize_stream
 from support import case, check_turns, parse, result_of, translate_case
 from sweeps import each
 
@@ -512,7 +512,7 @@ WAYS = {
 @functools.cache
 def told_of(chosen):
     """What a case tells without a forged line."""
-    return told(translate_case(chosen)[0])
+    return summarize_stream(translate_case(chosen)[0])
 
 
 @each("way", WAYS)
@@ -535,7 +535,7 @@ def test_whatever_the_repair_a_forged_line_is_not_believed(name, forged, way):
     line = WAYS[way](json.dumps(forged).encode())
     bad = b"".join([*lines[:2], line, b"\n", *lines[2:]])
     said, translation = translate_case(chosen, data=bad)
-    assert told(said) == told_of(chosen)
+    assert summarize_stream(said) == told_of(chosen)
     assert b"pwned" not in said and b'"type":"control_re' not in said
     repairs = translation.diagnostics.repairs
     assert (
@@ -742,9 +742,9 @@ def test_a_drop_in_that_starts_itself_for_ever_comes_to_an_end(box):
 
 # -- tool output, stderr, prompts: secrets in the stream, in logs, transcripts, spilled files ------
 
-GITHUB = f"ghp_{random(36)}"
+GITHUB = f"ghp_{generate_secret(36)}"
 MARK = "[REDACTED:github-token]"
-KEY = f"-----BEGIN PRIVATE KEY-----\n{random(64)}\n-----END PRIVATE KEY-----"
+KEY = f"-----BEGIN PRIVATE KEY-----\n{generate_secret(64)}\n-----END PRIVATE KEY-----"
 PIECES = [build_text_event(f"{GITHUB} {KEY} "[start : start + 7]) for start in range(0, 190, 7)]
 SHELL = {"type": "call", "id": "t", "name": "Bash", "input": {"command": f"echo {GITHUB}"}}
 LEAKS = format_ndjson(
@@ -760,7 +760,7 @@ LEAKS = format_ndjson(
 def secret_in(said):
     """Whether anything of the secrets is in what was said."""
     words = said.decode() if isinstance(said, bytes) else said
-    return GITHUB[4:] in words or random(64) in words
+    return GITHUB[4:] in words or generate_secret(64) in words
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import tomllib
 
 import pytest
 from box import CONVERSE, PATIENCE, STREAM, Box, Done, build_stand_in_command
-from flat import check_flat, short
+from flat import check_flat, summarize_flat_lines
 from support import ROOT, brief, check_turns
 
 from tests.conversation.test_conversation import request, responses, results, stdin, user
@@ -244,13 +244,13 @@ def test_yume_has_a_turn_of_it(heron):
     done = heron.claude("-p", "look around", *STREAM, "--shim-dialect", "yume")
     (turn,) = check_flat(done.stdout)
     words = "init think think text call result call failed text usage result message_stop"
-    assert " ".join(word.split()[0] for word in short(turn)) == words
+    assert " ".join(word.split()[0] for word in summarize_flat_lines(turn)) == words
     words = "--provider", "heron", "--prompt", "look around"
     done = heron.box.run_shim(
         "yume-cli", "start", *words, environment=heron.box.build_environment()
     )
     (again,) = check_flat(done.stdout)
-    assert done.status == 0 and short(again) == short(turn)
+    assert done.status == 0 and summarize_flat_lines(again) == summarize_flat_lines(turn)
 
 
 def test_its_recording_plays(heron):

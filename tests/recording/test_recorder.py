@@ -10,7 +10,7 @@ import anyio
 import pytest
 from box import PATIENCE
 from casting import HEADER, read_cast, stream_of
-from fake_secrets import random
+from fake_secrets import generate_secret
 
 from shim.core.reading.account import Diagnostics
 from shim.core.turn.outcome import ChildExit
@@ -18,7 +18,7 @@ from shim.recording import cast_writer, moment_queue
 from shim.recording.recorder import RecordingLimits, RunRecorder
 from shim.recording.rewrite import RewriteStoppedError
 
-SECRET = f"sk-ant-api03-{random(80)}"
+SECRET = f"sk-ant-api03-{generate_secret(80)}"
 
 
 @pytest.fixture

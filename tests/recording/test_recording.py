@@ -29,7 +29,7 @@ from box import (
     format_ndjson,
 )
 from casting import read_cast, stream_of
-from fake_secrets import SECRETS, random
+from fake_secrets import SECRETS, generate_secret
 from support import FIXTURES
 
 from shim.adapters import get_adapter
@@ -59,7 +59,7 @@ from tests.program.test_death import standin
 from tests.program.test_process import BROKEN
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
-SECRET = f"sk-ant-api03-{random(80)}"
+SECRET = f"sk-ant-api03-{generate_secret(80)}"
 FULL = (
     # bytes that a disk has left; no cast of a test is so small that it fits, no state so large that
     # it does not

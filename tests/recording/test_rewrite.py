@@ -5,14 +5,14 @@ import re
 
 import pytest
 from casting import build_recording, read_cast, stream_of
-from fake_secrets import random
+from fake_secrets import generate_secret
 
 from shim.core.cast.clean import CastRedactor
 from shim.core.cast.encoder import MAX_RECORD_BYTES, HashChain
 from shim.core.cast.records import CastError
 from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets, rewrite_cast
 
-SECRET = f"sk-ant-api03-{random(80)}"
+SECRET = f"sk-ant-api03-{generate_secret(80)}"
 MARK = b"[REDACTED:anthropic-key]"
 MOMENTS = [
     (

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import sweeps
-from forking import Forked, WorkerRun, can_run_in_worker, forkable
+from forking import Forked, WorkerRun, can_run_in_worker, is_forkable
 from support import ROOT, Line, parse
 
 # -P keeps the working directory off sys.path, as -I does, and leaves PYTHONPATH to whoever breaks a
@@ -72,7 +72,7 @@ def start_shim(
     )
     if plain and not sweeps.full and reuse and not closed and can_run_in_worker(options):
         return WorkerRun(words, env=env, **options)
-    if plain and not sweeps.full and forkable(options):
+    if plain and not sweeps.full and is_forkable(options):
         return Forked(words, closed=closed, env=env, **options)
     command = [*SHIM, *words]
     if closed:

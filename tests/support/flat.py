@@ -61,30 +61,30 @@ class FlatStage:
     """A Turn on Yume's pen with ids that count."""
 
     def __init__(self, *, limit: int = 0, **terms: Any) -> None:
-        self.pen = YumeEncoder(STABLE_ID_PREFIX, max_line_bytes=limit)
+        self.encoder = YumeEncoder(STABLE_ID_PREFIX, max_line_bytes=limit)
         self.turn = Turn(
-            self.pen, terms_of(**{"retries": True} | terms), ConversationState(), Diagnostics()
+            self.encoder, terms_of(**{"retries": True} | terms), ConversationState(), Diagnostics()
         )
         self.bytes = b""
 
-    def lines(self) -> list[Line]:
+    def take_lines(self) -> list[Line]:
         """What was said since the last look."""
-        data = self.pen.take_bytes()
+        data = self.encoder.take_bytes()
         self.bytes += data
         return [json.loads(line) for line in data.splitlines()]
 
-    def finish(self, code: int | None = 0, stderr: str = "") -> list[Line]:
+    def finish_turn(self, code: int | None = 0, stderr: str = "") -> list[Line]:
         """End the turn; what was not looked at yet."""
         self.turn.close(None if code is None else ChildExit(code=code), stderr)
-        return self.lines()
+        return self.take_lines()
 
 
-def short(lines: Iterable[Line]) -> list[str]:
+def summarize_flat_lines(lines: Iterable[Line]) -> list[str]:
     """A flat stream in short: one word or sentence a line."""
-    return [_word(line) for line in lines]
+    return [_summarize_line(line) for line in lines]
 
 
-def _word(line: Line) -> str:
+def _summarize_line(line: Line) -> str:
     kind = line["type"]
     parent = f"{line['parent_tool_use_id']}>" if "parent_tool_use_id" in line else ""
     words = {
@@ -115,7 +115,7 @@ def check_flat(data: bytes, *, exposed: bool = False) -> list[list[Line]]:
     lines = []
     for raw in data.split(b"\n")[:-1]:
         assert len(raw) + 1 < MOST_BYTES, f"a line of {len(raw)} bytes: {raw[:80]!r}"
-        line = json.loads(raw, parse_constant=_no_constant)
+        line = json.loads(raw, parse_constant=_reject_constant)
         json.dumps(line, ensure_ascii=False).encode("utf-8")
         _check_shape(line)
         lines.append(line)
@@ -139,7 +139,7 @@ def check_flat(data: bytes, *, exposed: bool = False) -> list[list[Line]]:
     return turns
 
 
-def _no_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise AssertionError(f"{name} is not JSON")
 
 

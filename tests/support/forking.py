@@ -67,10 +67,10 @@ EXTRAS = (
 )  # fmt: skip
 
 
-class Request(NamedTuple):
+class ForkRequest(NamedTuple):
     """The program that a fork runs, and its surroundings."""
 
-    arguments: tuple[str, ...]
+    args: tuple[str, ...]
     environment: Mapping[str, str]
     cwd: str
     new_session: bool = False
@@ -84,15 +84,15 @@ class ReplacedStart(subprocess.Popen[bytes]):
 
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
         names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
-        request = Request(
-            arguments=tuple(args),
+        request = ForkRequest(
+            args=tuple(args),
             environment=dict(os.environ if names["env"] is None else names["env"]),
             cwd=os.fspath(names["cwd"] or os.getcwd()),
             new_session=bool(names["start_new_session"]),
-            terminal=names["preexec_fn"] is own_terminal,
+            terminal=names["preexec_fn"] is acquire_terminal,
         )
         files = [names[name] for name in ("p2cread", "c2pwrite", "errwrite")]
-        self.pid = self._start(
+        self.pid = self._start_command(
             request, [own if file == -1 else file for own, file in enumerate(files)]
         )
         self._child_created = True
@@ -102,7 +102,7 @@ class ReplacedStart(subprocess.Popen[bytes]):
         ]
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
-    def _start(self, request: Request, files: Sequence[int]) -> int:
+    def _start_command(self, request: ForkRequest, files: Sequence[int]) -> int:
         """Start the command with these standard files, and return its pid."""
         raise NotImplementedError
 
@@ -121,17 +121,17 @@ class Forked(ReplacedStart):
         self._closed = tuple(closed)
         super().__init__(words, **options)
 
-    def _start(self, request: Request, files: Sequence[int]) -> int:
-        return server(self._program).fork(request._replace(closed=self._closed), files)
+    def _start_command(self, request: ForkRequest, files: Sequence[int]) -> int:
+        return get_server(self._program).fork_process(request._replace(closed=self._closed), files)
 
 
-def _send_request(link: socket.socket, request: Request, files: Sequence[int]) -> None:
+def _send_request(link: socket.socket, request: ForkRequest, files: Sequence[int]) -> None:
     data = repr(tuple(request)).encode()
     socket.send_fds(link, [len(data).to_bytes(8, "big")], files)
     link.sendall(data)
 
 
-def _receive_request(link: socket.socket) -> tuple[Request, list[int]] | None:
+def _receive_request(link: socket.socket) -> tuple[ForkRequest, list[int]] | None:
     """Return the next request and its descriptors, or None after the last request."""
     header, files, *_ = socket.recv_fds(link, 8, MAX_FILES)
     if not header:
@@ -140,7 +140,7 @@ def _receive_request(link: socket.socket) -> tuple[Request, list[int]] | None:
     data = b""
     while len(data) < size:
         data += link.recv(size - len(data))
-    return Request(*eval(data)), files
+    return ForkRequest(*eval(data)), files
 
 
 class Server:
@@ -156,7 +156,7 @@ class Server:
         )  # fmt: skip
         theirs.close()
 
-    def fork(self, request: Request, files: Sequence[int]) -> int:
+    def fork_process(self, request: ForkRequest, files: Sequence[int]) -> int:
         """Start one; its pid."""
         with self._asking:
             _send_request(self._socket, request, files)
@@ -180,7 +180,7 @@ class WorkerRun(ReplacedStart):
         self._module = module
         super().__init__(words, **options)
 
-    def _start(self, request: Request, files: Sequence[int]) -> int:
+    def _start_command(self, request: ForkRequest, files: Sequence[int]) -> int:
         self._worker = start_in_worker(request._replace(module=self._module), files)
         return self._worker.pid
 
@@ -212,23 +212,23 @@ class Worker:
     def __init__(self, new_session: bool) -> None:
         self._new_session = new_session
         self.has_exited = False
-        self._link, theirs = socket.socketpair()
+        self._channel, theirs = socket.socketpair()
         null = os.open(os.devnull, os.O_RDWR)
         try:
-            request = Request((), {}, "/", new_session=new_session, module=WORKER)
-            self.pid = server("").fork(request, [null, null, null, theirs.fileno()])
+            request = ForkRequest((), {}, "/", new_session=new_session, module=WORKER)
+            self.pid = get_server("").fork_process(request, [null, null, null, theirs.fileno()])
         finally:
             os.close(null)
             theirs.close()
-        _protect(self.pid)
+        _protect_pid(self.pid)
 
-    def run(self, request: Request, files: Sequence[int]) -> bool:
+    def start_run(self, request: ForkRequest, files: Sequence[int]) -> bool:
         """Start a run. Return False if the worker has exited, for example because a signal arrived
         late.
         """
         try:
-            _send_request(self._link, request, files)
-            if self._link.recv(1):
+            _send_request(self._channel, request, files)
+            if self._channel.recv(1):
                 return True
         except OSError:
             pass
@@ -239,15 +239,15 @@ class Worker:
         """Return the exit status of the run, or None if the run has not ended after `timeout`
         seconds.
         """
-        self._link.settimeout(timeout)
+        self._channel.settimeout(timeout)
         try:
-            status = self._link.recv(1)
+            status = self._channel.recv(1)
         except (BlockingIOError, TimeoutError):
             return None
         except ConnectionError:
             status = b""
         finally:
-            self._link.settimeout(None)
+            self._channel.settimeout(None)
         if not status:
             return self._wait_for_exit()
         idle_workers[self._new_session].append(self)
@@ -256,20 +256,20 @@ class Worker:
     def _wait_for_exit(self) -> int:
         """Wait for the exit of the worker, and return its exit status."""
         self.has_exited = True
-        self._link.close()
+        self._channel.close()
         protected_pids.discard(self.pid)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def start_in_worker(request: Request, files: Sequence[int]) -> Worker:
+def start_in_worker(request: ForkRequest, files: Sequence[int]) -> Worker:
     """Start a run in an idle worker, or in a new one, and return the worker."""
     idle = idle_workers[request.new_session]
     while idle:
         worker = idle.pop()
-        if worker.run(request, files):
+        if worker.start_run(request, files):
             return worker
     worker = Worker(request.new_session)
-    assert worker.run(request, files), "a new worker has ended"
+    assert worker.start_run(request, files), "a new worker has ended"
     return worker
 
 
@@ -280,16 +280,16 @@ _starting = threading.Lock()
 protected_pids: set[int] = set()  # of our servers and workers
 
 
-def server(program: str) -> Server:
+def get_server(program: str) -> Server:
     """The server of this process for a program; another one where something ended it."""
     with _starting:
         if program not in _servers or _servers[program].process.poll() is not None:
             _servers[program] = Server(program)
-            _protect(_servers[program].process.pid)
+            _protect_pid(_servers[program].process.pid)
         return _servers[program]
 
 
-def _protect(pid: int) -> None:
+def _protect_pid(pid: int) -> None:
     """Protect one of our processes from tests that end all descendants of this process."""
     from shim.process import strays
 
@@ -299,11 +299,13 @@ def _protect(pid: int) -> None:
     protected_pids.add(pid)
 
 
-def forkable(options: Mapping[str, Any]) -> bool:
+def is_forkable(options: Mapping[str, Any]) -> bool:
     """Whether a process with these options of `Popen` may be a fork."""
     known = {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session", "preexec_fn", "text"}
     return (
-        possible and known.issuperset(options) and options.get("preexec_fn") in (None, own_terminal)
+        possible
+        and known.issuperset(options)
+        and options.get("preexec_fn") in (None, acquire_terminal)
     )
 
 
@@ -314,14 +316,16 @@ def can_run_in_worker(options: Mapping[str, Any]) -> bool:
     )
 
 
-def own_terminal() -> None:
+def acquire_terminal() -> None:
     """A `preexec_fn` of `Popen`: the terminal on stdin is that of the new session."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 # -- hosts of background sessions ------------------------------------------------------------------
 
-Fork = Callable[[Request, Sequence[int]], int]  # what starts a host with these descriptors; its pid
+Fork = Callable[
+    [ForkRequest, Sequence[int]], int
+]  # what starts a host with these descriptors; its pid
 
 
 def use_forked_hosts(fork: Fork | None = None) -> None:
@@ -337,11 +341,13 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
         if not can_fork or (fork and threading.active_count() > 1):
             return spawn_really(folder, held, listening, environment, stdin)
         log = start._open_stderr_file(os.path.join(folder, registry.STDERR_FILE))
-        request = Request(
+        request = ForkRequest(
             (folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, module=HOST
         )
         try:
-            return (fork or server("").fork)(request, [stdin, log, log, held, listening.fileno()])
+            return (fork or get_server("").fork_process)(
+                request, [stdin, log, log, held, listening.fileno()]
+            )
         finally:
             os.close(log)
 
@@ -359,7 +365,7 @@ def _can_fork_host(environment: Mapping[str, str]) -> bool:
     return same and possible and asyncio._get_running_loop() is None
 
 
-def _fork_here(request: Request, files: Sequence[int]) -> int:
+def _fork_here(request: ForkRequest, files: Sequence[int]) -> int:
     """Fork this process, which is a fork itself, so that the host has the same parent as if it were
     started.
     """
@@ -380,11 +386,11 @@ def _fork_here(request: Request, files: Sequence[int]) -> int:
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        become = _become(request, files)
+        become = _apply_request(request, files)
         signal.pthread_sigmask(signal.SIG_SETMASK, HOST_BLOCKED if request.module == HOST else ())
         status = contextvars.Context().run(_run_request, become)
     finally:
-        _leave(status)
+        _exit_process(status)
     raise AssertionError
 
 
@@ -413,10 +419,8 @@ class ForkedHere(ReplacedStart):
         else:
             subprocess.Popen._execute_child(self, args, *rest)  # type: ignore[attr-defined]
 
-    def _start(self, request: Request, files: Sequence[int]) -> int:
-        return _fork_here(
-            request._replace(arguments=request.arguments[4:], module=request.arguments[3]), files
-        )
+    def _start_command(self, request: ForkRequest, files: Sequence[int]) -> int:
+        return _fork_here(request._replace(args=request.args[4:], module=request.args[3]), files)
 
 
 def _is_runnable(command: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -447,10 +451,10 @@ def _use_forks_here() -> None:
     for module in (check, live):
         module.subprocess = substitute  # type: ignore[attr-defined, assignment]
     for name in ("_start", "_start_by_subprocess"):
-        setattr(spawn, name, _forking_start(getattr(spawn, name)))
+        setattr(spawn, name, _wrap_start(getattr(spawn, name)))
 
 
-def _forking_start(start: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_start(start: Callable[..., Any]) -> Callable[..., Any]:
     """Return a `spawn._start` that forks programs of ours."""
 
     def forking(
@@ -474,7 +478,7 @@ def _forking_start(start: Callable[..., Any]) -> Callable[..., Any]:
 # -- the server ------------------------------------------------------------------------------------
 
 
-def serve(descriptor: int, prepare: Callable[[], None]) -> Request:
+def serve_forks(descriptor: int, prepare: Callable[[], None]) -> ForkRequest:
     """Fork whenever that is asked for; comes back in each fork, with what it became."""
     prepare()
     gc.collect()
@@ -487,10 +491,10 @@ def serve(descriptor: int, prepare: Callable[[], None]) -> Request:
         before = signal.pthread_sigmask(
             signal.SIG_BLOCK, HOST_BLOCKED if request.module == HOST else ()
         )
-        pid = _clone()
+        pid = _clone_process()
         if not pid:
             asked.close()
-            return _become(request, files)
+            return _apply_request(request, files)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         asked.sendall(pid.to_bytes(8, "big"))
         for file in files:
@@ -505,9 +509,9 @@ def _prepare_shim() -> None:
     import shim
 
     for module in pkgutil.walk_packages(shim.__path__, "shim."):
-        _import(module.name)
+        _import_module(module.name)
     for name in EXTRAS:
-        _import(name)
+        _import_module(name)
     from shim.core.api_errors import classify_error
 
     classify_error("")  # so that no fork compiles its patterns
@@ -532,7 +536,7 @@ def _preload_host_modules() -> None:
     from shim.state import profile_files
 
     for name in LAZY_MODULES:
-        _import(name)
+        _import_module(name)
     files.parse_profile = profile_files.parse_profile = cache(files.parse_profile)
     for file_name in map(adapters.VENDORS.__getitem__, adapters.BUNDLED_PROFILES):
         path = os.path.join(os.path.dirname(str(adapters.__file__)), file_name)
@@ -544,14 +548,14 @@ def _prepare_stand_in() -> None:
     import select  # noqa: F401
 
 
-def _import(name: str) -> None:
+def _import_module(name: str) -> None:
     try:
         importlib.import_module(name)
     except ImportError:  # of an extra that is not installed
         pass
 
 
-def _clone() -> int:
+def _clone_process() -> int:
     """`fork`, but the new process is a sibling; 0 in it."""
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
@@ -560,7 +564,9 @@ def _clone() -> int:
     return pid
 
 
-def _become(request: Request, files: Sequence[int], link: int = OPEN_FILES) -> Request:
+def _apply_request(
+    request: ForkRequest, files: Sequence[int], link: int = OPEN_FILES
+) -> ForkRequest:
     """Take over what was given to a fork. All other descriptors are closed, except `link`."""
     # so that none is overwritten by another
     kept = [fcntl.fcntl(file, fcntl.F_DUPFD, MAX_FILES) for file in files]
@@ -571,7 +577,7 @@ def _become(request: Request, files: Sequence[int], link: int = OPEN_FILES) -> R
     if request.new_session:
         os.setsid()
     if request.terminal:
-        own_terminal()
+        acquire_terminal()
     os.chdir(request.cwd)
     os.environ.clear()
     os.environ.update(request.environment)
@@ -602,7 +608,7 @@ def _run_host() -> None:
     sys.exit(main(sys.argv[1:]))
 
 
-def _run(main: Callable[[], None], program: str, arguments: Sequence[str]) -> int:
+def _run_program(main: Callable[[], None], program: str, arguments: Sequence[str]) -> int:
     """Run a program as the interpreter does; its exit status."""
     sys.argv = [program, *arguments]
     try:
@@ -622,7 +628,7 @@ def _run(main: Callable[[], None], program: str, arguments: Sequence[str]) -> in
     return 0
 
 
-def _leave(status: int) -> None:
+def _exit_process(status: int) -> None:
     """End as the interpreter does, without taking everything down piece by piece."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -640,19 +646,19 @@ def _flush_output(status: int) -> int:
     return status
 
 
-def _run_request(request: Request) -> int:
+def _run_request(request: ForkRequest) -> int:
     """Run the drop-in, a host or another program of ours; its exit status."""
     if request.module == WORKER:
         return _serve_runs()
     if request.module == HOST:
-        return _run(_run_host, str(sys.modules[f"{HOST}.__main__"].__file__), request.arguments)
+        return _run_program(_run_host, str(sys.modules[f"{HOST}.__main__"].__file__), request.args)
     if request.module in ("", "shim"):
-        return _run(_run_shim, str(sys.modules["shim.__main__"].__file__), request.arguments)
+        return _run_program(_run_shim, str(sys.modules["shim.__main__"].__file__), request.args)
     if request.module.endswith(".py"):
-        return _run(
+        return _run_program(
             lambda: runpy.run_path(request.module, run_name="__main__"),
             request.module,
-            request.arguments,
+            request.args,
         )
     specification = importlib.util.find_spec(request.module)
     assert specification is not None and isinstance(
@@ -661,10 +667,10 @@ def _run_request(request: Request) -> int:
     program = str(specification.origin)
     code = specification.loader.get_code(request.module)
     assert code is not None
-    return _run(
+    return _run_program(
         lambda: exec(code, {"__name__": "__main__", "__file__": program}),
         program,
-        request.arguments,
+        request.args,
     )
 
 
@@ -681,7 +687,7 @@ def _serve_runs() -> int:
     while received := _receive_request(link):
         link.sendall(b"+")
         request = received[0]._replace(new_session=False)  # the worker has its session already
-        _become(request, received[1], link.fileno())
+        _apply_request(request, received[1], link.fileno())
         snapshot.restore_signals()
         status = contextvars.Context().run(_run_request, request)
         if not snapshot.can_restore():
@@ -692,20 +698,20 @@ def _serve_runs() -> int:
     return 0
 
 
-def _main(descriptor: int, program: str) -> int:
+def _run_server(descriptor: int, program: str) -> int:
     """Serve forks of a program; in each of them, its exit status."""
     if not program:
-        return _run_request(serve(descriptor, _prepare_shim))
+        return _run_request(serve_forks(descriptor, _prepare_shim))
     loader = importlib.machinery.SourcelessFileLoader("__main__", program)
     code = loader.get_code("__main__")
     assert code is not None
-    request = serve(descriptor, _prepare_stand_in)
-    return _run(
+    request = serve_forks(descriptor, _prepare_stand_in)
+    return _run_program(
         lambda: exec(code, {"__name__": "__main__", "__file__": program}),
         program,
-        request.arguments,
+        request.args,
     )
 
 
 if __name__ == "__main__":
-    _leave(_main(int(sys.argv[1]), sys.argv[2]))
+    _exit_process(_run_server(int(sys.argv[1]), sys.argv[2]))

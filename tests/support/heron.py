@@ -23,43 +23,43 @@ def main() -> int:
         sys.stderr.write("the heron did not feel like it\n")
         return 9
     nest = given.get("nest") or f"nest-{os.getpid()}"
-    say("wake", nest=nest, brain=given.get("brain") or "small", skills=["swim", "dig"])
+    write_line("wake", nest=nest, brain=given.get("brain") or "small", skills=["swim", "dig"])
     if "limit" in prompt:
-        say("fall", cry="429 Too Many Requests", again_in=3)
+        write_line("fall", cry="429 Too Many Requests", again_in=3)
         return 4
-    say("muse", about="What is ")
-    say("muse", about="asked?")
+    write_line("muse", about="What is ")
+    write_line("muse", about="asked?")
     if "look" in prompt:
-        return look()
+        return run_look_turn()
     if "fall" in prompt:
-        say("call", part=1, so_far="I try")
-        say("fall", cry="my wing is broken")
+        write_line("call", part=1, so_far="I try")
+        write_line("fall", cry="my wing is broken")
         return 5
-    say("call", part=1, so_far="Hear")
-    say("call", part=1, so_far="Heard: ")
-    say("call", part=1, so_far=f"Heard: {prompt}")
-    say("eat", bill={"fish": 40, "frozen": 30, "bones": 5})
-    say("land", sound=True)
+    write_line("call", part=1, so_far="Hear")
+    write_line("call", part=1, so_far="Heard: ")
+    write_line("call", part=1, so_far=f"Heard: {prompt}")
+    write_line("eat", bill={"fish": 40, "frozen": 30, "bones": 5})
+    write_line("land", sound=True)
     return 0
 
 
-def look() -> int:
+def run_look_turn() -> int:
     """A turn with tools."""
-    say("call", part=1, so_far="I look.")
+    write_line("call", part=1, so_far="I look.")
     jobs = [
         {"ref": 7, "skill": "swim", "how": json.dumps({"to": "/repo/a.txt", "from_line": 3})},
         {"ref": 8, "skill": "dig", "how": json.dumps({"words": ["ls", "-a"]})},
     ]
-    say("work", jobs=jobs)
-    say("eat", bill={"fish": 10, "frozen": 0, "bones": 2})
+    write_line("work", jobs=jobs)
+    write_line("eat", bill={"fish": 10, "frozen": 0, "bones": 2})
     reports = [
         {"ref": 8, "found": ["no such", "place"], "went": "badly"},
         {"ref": 7, "found": ["one"], "went": "well"},
     ]
-    say("report", reports=reports)
-    say("call", part=2, so_far="One is there.")
-    say("eat", bill={"fish": 20, "frozen": 10, "bones": 3})
-    say("land", sound=True)
+    write_line("report", reports=reports)
+    write_line("call", part=2, so_far="One is there.")
+    write_line("eat", bill={"fish": 20, "frozen": 10, "bones": 3})
+    write_line("land", sound=True)
     return 0
 
 
@@ -75,7 +75,7 @@ def read_arguments(words: list[str]) -> tuple[dict[str, str], str]:
     return given, words[1] if words else sys.stdin.read()
 
 
-def say(act: str, **body: object) -> None:
+def write_line(act: str, **body: object) -> None:
     """One line."""
     sys.stdout.write(json.dumps({"heron": 2, "act": act, "body": body}) + "\n")
     sys.stdout.flush()

@@ -45,7 +45,7 @@ MEMBERS: Mapping[str, bytes] = {
 }
 
 
-def _member(member: bytes) -> Damage:
+def _insert_member(member: bytes) -> Damage:
     def damage(lines: Lines, at: int) -> Lines:
         line = lines[at].rstrip()
         if not (line.startswith(b'{"') and line.endswith(b"}")):
@@ -55,14 +55,14 @@ def _member(member: bytes) -> Damage:
     return damage
 
 
-def _around(before: bytes, behind: bytes) -> Damage:
+def _surround_line(before: bytes, behind: bytes) -> Damage:
     def damage(lines: Lines, at: int) -> Lines:
         return [*lines[:at], before + lines[at] + behind, *lines[at + 1 :]]
 
     return damage
 
 
-def _between(*more: bytes) -> Damage:
+def _insert_lines(*more: bytes) -> Damage:
     def damage(lines: Lines, at: int) -> Lines:
         return [*lines[:at], *more, *lines[at:]]
 
@@ -76,7 +76,7 @@ def _on_one_line(count: int, between: bytes = b"") -> Damage:
     return damage
 
 
-def _everywhere(change: Callable[[bytes], bytes]) -> Damage:
+def _change_every_line(change: Callable[[bytes], bytes]) -> Damage:
     def damage(lines: Lines, at: int) -> Lines:
         return [change(line) for line in lines]
 
@@ -86,7 +86,7 @@ def _everywhere(change: Callable[[bytes], bytes]) -> Damage:
 def as_cesu(line: bytes) -> bytes:
     """A line with each character beyond the first plane as two surrogates in bytes."""
     text = line.decode("utf-8", "surrogateescape")
-    pairs = re.sub("[\U00010000-\U0010ffff]", lambda found: _pair(found[0]), text)
+    pairs = re.sub("[\U00010000-\U0010ffff]", lambda found: _split_into_surrogates(found[0]), text)
     return b"".join(
         character.encode(
             "utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
@@ -97,7 +97,7 @@ def as_cesu(line: bytes) -> bytes:
     )
 
 
-def _pair(character: str) -> str:
+def _split_into_surrogates(character: str) -> str:
     return (
         character.encode("utf-16-le").decode("utf-16-le", "surrogatepass")
         if character.isascii()
@@ -112,7 +112,7 @@ def _is_low(text: str, position: int) -> bool:
     return position > 0 and "\ud800" <= text[position - 1] <= "\udbff"
 
 
-def unescaped(line: bytes) -> bytes:
+def unescape_line(line: bytes) -> bytes:
     """A line with the newlines and tabs of its strings raw."""
     if b"\\\\" in line or line.count(b"\\n") > 500:
         return line
@@ -120,31 +120,31 @@ def unescaped(line: bytes) -> bytes:
 
 
 REPAIRABLE: Mapping[str, Damage] = {
-    **{name: _member(member) for name, member in MEMBERS.items()},
-    "byte order mark": _around(b"\xef\xbb\xbf", b""),
-    "two marks": _around(b" \xef\xbb\xbf\xef\xbb\xbf", b""),
-    "nul padding": _around(b"\x00\x00", b"\x00"),
-    "banner in front": _around(BANNER, b""),
-    "banner behind": _around(b"", BANNER),
-    "escapes around": _around(ESCAPES, ESCAPES),
-    "progress bar in front": _around(PROGRESS, b""),
-    "progress bar between": _between(PROGRESS),
-    "escapes between": _between(ESCAPES, b"\x1b]52;c;ZXZpbA==\x07"),
-    "noise between": _between(
+    **{name: _insert_member(member) for name, member in MEMBERS.items()},
+    "byte order mark": _surround_line(b"\xef\xbb\xbf", b""),
+    "two marks": _surround_line(b" \xef\xbb\xbf\xef\xbb\xbf", b""),
+    "nul padding": _surround_line(b"\x00\x00", b"\x00"),
+    "banner in front": _surround_line(BANNER, b""),
+    "banner behind": _surround_line(b"", BANNER),
+    "escapes around": _surround_line(ESCAPES, ESCAPES),
+    "progress bar in front": _surround_line(PROGRESS, b""),
+    "progress bar between": _insert_lines(PROGRESS),
+    "escapes between": _insert_lines(ESCAPES, b"\x1b]52;c;ZXZpbA==\x07"),
+    "noise between": _insert_lines(
         b"(node:12) DeprecationWarning: punycode", b"caf\xe9", b"Active code page: 65001\r"
     ),
-    "values between": _between(b"null", b"[]", b"42", b'"text"', b"true", b"{}"),
-    "blank lines": _between(*[b""] * 1000, b"\r", b"  ", b"\x00"),
+    "values between": _insert_lines(b"null", b"[]", b"42", b'"text"', b"true", b"{}"),
+    "blank lines": _insert_lines(*[b""] * 1000, b"\r", b"  ", b"\x00"),
     "two on a line": _on_one_line(2),
     "ten on a line": _on_one_line(10),
     "ten with something between": _on_one_line(10, b" \x1b[0m "),
-    "carriage returns": _everywhere(lambda line: line + b"\r"),
-    "surrogates in bytes": _everywhere(as_cesu),
-    "raw control characters": _everywhere(unescaped),
+    "carriage returns": _change_every_line(lambda line: line + b"\r"),
+    "surrogates in bytes": _change_every_line(as_cesu),
+    "raw control characters": _change_every_line(unescape_line),
 }
 
 
-def _cut(lines: Lines, at: int) -> Lines:
+def _cut_line(lines: Lines, at: int) -> Lines:
     return [*lines[:at], lines[at][: len(lines[at]) // 2], *lines[at + 1 :]]
 
 
@@ -158,15 +158,15 @@ def _split_in_two(lines: Lines, at: int) -> Lines:
 
 
 LOSSY: Mapping[str, Damage] = {
-    "cut line": _cut,
+    "cut line": _cut_line,
     "cut stream": _cut_off,
     "a newline in the middle": _split_in_two,
-    "glued to a broken one": _around(b'{"type":"x","a":"', b""),
-    "an open bracket": _around(b"[", b""),
-    "quotes in front": _around(b'"', b""),
-    "endless depth": _between(b'{"type":' + b"[" * 5000),
-    "bad bytes everywhere": _everywhere(lambda line: line.replace(b" ", b"\xf0\x9f ")),
-    "half of all bytes": _everywhere(lambda line: line[::2]),
+    "glued to a broken one": _surround_line(b'{"type":"x","a":"', b""),
+    "an open bracket": _surround_line(b"[", b""),
+    "quotes in front": _surround_line(b'"', b""),
+    "endless depth": _insert_lines(b'{"type":' + b"[" * 5000),
+    "bad bytes everywhere": _change_every_line(lambda line: line.replace(b" ", b"\xf0\x9f ")),
+    "half of all bytes": _change_every_line(lambda line: line[::2]),
 }
 
 
@@ -176,12 +176,12 @@ def clean_lines(data: bytes) -> Lines:
     return lines[:-1] if lines and not lines[-1] else lines
 
 
-def stream(lines: Sequence[bytes], *, ended: bool = True) -> bytes:
+def join_lines(lines: Sequence[bytes], *, ended: bool = True) -> bytes:
     """Lines as a stream; `ended`: the last one has its newline."""
     return b"\n".join(lines) + (b"\n" if ended else b"")
 
 
-def damaged(
+def damage_stream(
     chance: Random, data: bytes, kinds: Mapping[str, Damage] = REPAIRABLE, at_most: int = 4
 ) -> bytes:
     """A stream with one damage or a few."""
@@ -189,10 +189,10 @@ def damaged(
     for _ in range(chance.randint(1, at_most)):
         if lines:
             lines = kinds[chance.choice(sorted(kinds))](lines, chance.randrange(len(lines)))
-    return stream(lines, ended=chance.random() < 0.5)
+    return join_lines(lines, ended=chance.random() < 0.5)
 
 
-def told(said: bytes) -> dict[str, Any]:
+def summarize_stream(said: bytes) -> dict[str, Any]:
     """What a frontend learns from a stream: the texts, the calls, the results, and how each turn
     ended.
     """
@@ -200,7 +200,7 @@ def told(said: bytes) -> dict[str, Any]:
     for line in parse(said):
         if line["type"] == "result":
             found["ends"].append((line["is_error"], None if line["is_error"] else line["result"]))
-        for block in _blocks(line):
+        for block in _list_blocks(line):
             if block["type"] in ("text", "thinking"):
                 found[block["type"]] += block[block["type"]]
             elif block["type"] == "tool_use":
@@ -210,7 +210,7 @@ def told(said: bytes) -> dict[str, Any]:
     return found
 
 
-def _blocks(line: Line) -> list[Line]:
+def _list_blocks(line: Line) -> list[Line]:
     content = (
         line.get("message", {}).get("content", []) if line["type"] in ("assistant", "user") else []
     )

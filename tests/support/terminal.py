@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from box import OURS, start_shim
-from forking import own_terminal
+from forking import acquire_terminal
 
 CTRL_C = "\x03"
 CTRL_D = "\x04"
@@ -132,7 +132,7 @@ def on_terminal(
     sized = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}
     process = start(
         env={"TERM": "xterm-256color"} | sized, cwd=cwd, stdin=slave, stdout=slave, stderr=slave,
-        start_new_session=True, preexec_fn=own_terminal,
+        start_new_session=True, preexec_fn=acquire_terminal,
     )  # fmt: skip
     try:
         yield Terminal(process, master, settings, patience)

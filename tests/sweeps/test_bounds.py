@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from flat import FlatStage, short
+from flat import FlatStage, summarize_flat_lines
 from ruling import judge
 from support import SEEDS, Stage, check_turns, facts_of, fixture_cases, result_of, terms_of
 from sweeps import each
@@ -609,7 +609,7 @@ def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small
         stage.turn.add_tool_call(identity, "Bash", {})
         stage.turn.add_tool_result(identity, "")
     stage.turn.record_end()
-    words = short(stage.finish())
+    words = summarize_flat_lines(stage.finish_turn())
     assert words[-1] == "message_stop"
 
 

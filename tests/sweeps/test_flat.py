@@ -5,7 +5,7 @@ prints.
 import json
 
 import sweeps
-from flat import SCENARIOS, FlatStage, check_flat, short, translate_flat
+from flat import SCENARIOS, FlatStage, check_flat, summarize_flat_lines, translate_flat
 from hypothesis import given
 from hypothesis import strategies as st
 from ruling import judge
@@ -60,7 +60,7 @@ def test_a_scenario_shows_what_its_name_says(case):
         "session-resume": "text" in kinds and not codes,
         "stream-disconnect": "text" in kinds and codes in ([], ["STREAM_DISCONNECT"]),
     }
-    assert shown[case.metadata["yume"]], short(lines)
+    assert shown[case.metadata["yume"]], summarize_flat_lines(lines)
 
 
 def test_no_flat_golden_stands_without_its_scenario():
@@ -178,10 +178,10 @@ def test_any_order_of_verbs_breaks_no_rule(verbs, judged, code):
     stage = FlatStage(judge=judged)
     for verb, arguments in verbs:
         if verb == "expose":
-            stage.pen.write_call_now(arguments)
+            stage.encoder.write_call_now(arguments)
         else:
             perform(stage, verb, arguments)
-    stage.finish(code)
+    stage.finish_turn(code)
     check_flat(stage.bytes, exposed=True)
 
 
@@ -195,7 +195,7 @@ def test_no_order_is_lost_when_too_much_waits(verbs, limit):
         for verb, arguments in verbs:
             perform(stage, verb, arguments)
         stage.turn.close(ChildExit(code=0), "")
-        stage.lines()
+        stage.take_lines()
     finally:
         order.MAX_BUFFERED_BYTES = before
     check_flat(stage.bytes)

@@ -5,7 +5,7 @@ is accounted for.
 from functools import cache
 
 import sweeps
-from hostile import LOSSY, REPAIRABLE, clean_lines, damaged, stream, told
+from hostile import LOSSY, REPAIRABLE, clean_lines, damage_stream, join_lines, summarize_stream
 from support import case, check_frames, check_turns, fixture_cases, translate_case
 from sweeps import each, over, pieces, rounds, smallest
 
@@ -60,7 +60,7 @@ REPAIRED = [
 @cache
 def undamaged(name):
     """Return what is said for a whole fixture, without fragments and with them."""
-    return [told(translate_case(case(name), partial)[0]) for partial in (False, True)]
+    return [summarize_stream(translate_case(case(name), partial)[0]) for partial in (False, True)]
 
 
 @each(("name", "damage"), REPAIRED)
@@ -70,10 +70,10 @@ def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
     whole = undamaged(name)
     for number, at in enumerate(positions(lines, 4 if sweeps.full else 1)):
         partial = bool(number % 2)
-        bad = stream(REPAIRABLE[damage](lines, at))
+        bad = join_lines(REPAIRABLE[damage](lines, at))
         said, translation = translate_case(chosen, partial, data=bad)
         checked(chosen, said, partial)
-        assert told(said) == whole[partial], f"{damage} at line {at}"
+        assert summarize_stream(said) == whole[partial], f"{damage} at line {at}"
         report = translation.diagnostics.build_report()
         for entry in (report["repairs"] | report["unknown_events"]).values():
             assert entry.get("first"), f"{report} has the first of each"
@@ -93,17 +93,17 @@ def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
     for chance in rounds(2 if sweeps.full else 1, case):
         partial = chance.random() < 0.5
         said, _ = translate_case(
-            case, partial, chunks=pieces(chance, damaged(chance, case.data, kinds), 20)
+            case, partial, chunks=pieces(chance, damage_stream(chance, case.data, kinds), 20)
         )
         checked(case, said, partial)
         # a question is never taken from a repaired line
         if not any(word in case.data for word in QUESTIONS):
-            assert told(said) == told(translate_case(case, partial)[0])
+            assert summarize_stream(said) == summarize_stream(translate_case(case, partial)[0])
 
 
 @over(CASES, quick=smallest)
 def test_damage_that_cannot_be_repaired_breaks_no_rule(case):
     for chance in rounds(2 if sweeps.full else 1, case):
         partial = chance.random() < 0.5
-        bad = damaged(chance, case.data, REPAIRABLE | LOSSY)
+        bad = damage_stream(chance, case.data, REPAIRABLE | LOSSY)
         checked(case, translate_case(case, partial, data=bad)[0], partial)

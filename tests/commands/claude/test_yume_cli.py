@@ -8,8 +8,8 @@ import sys
 
 import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, build_text_event, format_ndjson
-from fake_secrets import random
-from flat import check_flat, short
+from fake_secrets import generate_secret
+from flat import check_flat, summarize_flat_lines
 
 from shim.conversation.yume_start import resolve_session_id
 from shim.process.install import install_drop_in
@@ -60,7 +60,13 @@ def test_a_turn_with_its_prompt_in_argv(box):
     done = start(box, "--prompt", "hi there", "--model", "m9", "--session-id", U)
     assert (done.status, done.stderr) == (0, "")
     (turn,) = check_flat(done.stdout)
-    assert short(turn) == ["init", "text Hello.", "usage", "result success", "message_stop"]
+    assert summarize_flat_lines(turn) == [
+        "init",
+        "text Hello.",
+        "usage",
+        "result success",
+        "message_stop",
+    ]
     assert done.init["session_id"] == U
     assert box.read_record()["stdin"] == "hi there"
 
@@ -89,7 +95,10 @@ def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
     child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("Hel"), build_text_event("lo."), END)]
     )
-    assert short(start(box, "--prompt", "x", child=child).lines)[1:3] == ["text Hel", "text lo."]
+    assert summarize_flat_lines(start(box, "--prompt", "x", child=child).lines)[1:3] == [
+        "text Hel",
+        "text lo.",
+    ]
 
 
 def test_every_line_is_flushed_when_it_comes(box):
@@ -109,7 +118,7 @@ def test_a_turn_through_the_door_of_claude(box):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
     for flags, more in ((("--shim-dialect", "yume"), {}), ((), {"SHIM_DIALECT": "yume"})):
         done = box.run_claude(*ASK, *flags, **environment, **more)
-        assert short(check_flat(done.stdout)[0])[1] == "text Hello."
+        assert summarize_flat_lines(check_flat(done.stdout)[0])[1] == "text Hello."
 
 
 def test_the_dialect_may_stand_in_the_settings(box):
@@ -347,7 +356,7 @@ def test_r10_a_vendor_that_is_not_logged_in_is_a_system_error(box):
     )
     done = start(box, "--provider", "cursor", "--prompt", "x", child=child)
     (turn,) = check_flat(done.stdout)
-    assert short(turn) == [
+    assert summarize_flat_lines(turn) == [
         "init",
         "usage",
         "error",
@@ -387,7 +396,7 @@ def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
     )
     done = start(box, "--prompt", "hello", child=child)
     (turn,) = check_flat(done.stdout)
-    assert short(turn) == [
+    assert summarize_flat_lines(turn) == [
         "init",
         "text one ",
         "text two",
@@ -419,7 +428,7 @@ def test_r11_so_it_is_through_the_door_of_claude(box):
         ],
     )
     done = box.run_claude(*ASK, SHIM_DIALECT="yume", SHIM_VENDOR="demo", SHIM_BIN=child)
-    assert short(check_flat(done.stdout)[0])[1:3] == ["text one ", "text two"]
+    assert summarize_flat_lines(check_flat(done.stdout)[0])[1:3] == ["text one ", "text two"]
 
 
 def test_r11_it_is_asked_for_once_more_and_not_twice(box):
@@ -427,13 +436,13 @@ def test_r11_it_is_asked_for_once_more_and_not_twice(box):
     done = start(box, "--prompt", "hello", child=child)
     (turn,) = check_flat(done.stdout)
     assert [line["code"] for line in turn if line["type"] == "error"] == ["STREAM_DISCONNECT"]
-    assert short(turn).count("text one ") == 1 and done.status == 1
+    assert summarize_flat_lines(turn).count("text one ") == 1 and done.status == 1
 
 
 def test_r11_a_call_that_was_seen_is_never_made_again(box):
     child = box.create_fake_sequence([["out", format_ndjson(START, CALL)]], [["out", ANSWER]])
     (turn,) = check_flat(start(box, "--prompt", "hello", child=child).stdout)
-    assert turn[-2]["is_error"] and "text Hello." not in short(turn)
+    assert turn[-2]["is_error"] and "text Hello." not in summarize_flat_lines(turn)
 
 
 def test_r11_claudes_dialect_asks_for_nothing_again(box):
@@ -466,7 +475,13 @@ def test_r11_a_vendor_that_stays_is_told_again(box):
         running.read_until(b"message_stop")
         done = running.end_input()
     (turn,) = check_flat(done.stdout)
-    assert short(turn) == ["init", "text half", "usage", "result success", "message_stop"]
+    assert summarize_flat_lines(turn) == [
+        "init",
+        "text half",
+        "usage",
+        "result success",
+        "message_stop",
+    ]
 
 
 # -- many turns in one process ---------------------------------------------------------------------
@@ -486,8 +501,14 @@ def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
         done = running.end_input()
     first, second = check_flat(done.stdout)
     assert (done.status, done.stderr) == (0, "")
-    assert short(first) == ["init", "text one", "usage", "result success", "message_stop"]
-    assert short(second) == ["text two", "usage", "result success", "message_stop"]
+    assert summarize_flat_lines(first) == [
+        "init",
+        "text one",
+        "usage",
+        "result success",
+        "message_stop",
+    ]
+    assert summarize_flat_lines(second) == ["text two", "usage", "result success", "message_stop"]
     assert first[0]["session_id"] == "tab-1" and box.read_record()["arguments"] == ["v"]
 
 
@@ -530,8 +551,8 @@ def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
         running.send_lines(user("two"))
         done = running.end_input()
     first, second = check_flat(done.stdout)
-    assert short(first)[-3:] == ["interrupt", "result cancelled", "message_stop"]
-    assert short(second)[0] == "text next"
+    assert summarize_flat_lines(first)[-3:] == ["interrupt", "result cancelled", "message_stop"]
+    assert summarize_flat_lines(second)[0] == "text next"
 
 
 def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
@@ -579,7 +600,12 @@ def test_an_approved_call_runs(box, prompt):
         running.send_lines({"type": "tool_approval", "id": "call_1", "approved": True})
         done = running.wait_for_end() if prompt else running.end_input()
     (turn,) = check_flat(done.stdout)
-    assert short(turn)[:4] == ["init", "call call_1 Bash", "result call_1 made it", "text After."]
+    assert summarize_flat_lines(turn)[:4] == [
+        "init",
+        "call call_1 Bash",
+        "result call_1 made it",
+        "text After.",
+    ]
     (answer,) = (
         json.loads(line)
         for line in box.read_record()["stdin"].splitlines()
@@ -603,7 +629,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(box):
         running.read_until(b'"type":"tool_use","id":"call_1"')
         running.send_lines({"type": "tool_approval", "id": "call_1", "approved": False})
         (turn,) = check_flat(running.end_input().stdout)
-    assert "failed call_1 The call was denied." in short(turn)
+    assert "failed call_1 The call was denied." in summarize_flat_lines(turn)
 
 
 def test_r14_a_frontend_that_hangs_up_denies(box):
@@ -618,7 +644,7 @@ def test_r14_a_frontend_that_hangs_up_denies(box):
         running.send_lines(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
         (turn,) = check_flat(running.end_input().stdout)
-    assert any(word.startswith("failed call_1 ") for word in short(turn))
+    assert any(word.startswith("failed call_1 ") for word in summarize_flat_lines(turn))
 
 
 def test_r14_an_approval_that_never_comes_is_a_denial(box):
@@ -643,7 +669,7 @@ def test_r14_an_approval_that_never_comes_is_a_denial(box):
     with process:
         assert process.stdout is not None
         (turn,) = check_flat(process.stdout.read())
-    assert "failed call_1 Nobody approved this call in time." in short(turn)
+    assert "failed call_1 Nobody approved this call in time." in summarize_flat_lines(turn)
 
 
 def test_without_interactive_nobody_is_asked(box):
@@ -655,12 +681,12 @@ def test_without_interactive_nobody_is_asked(box):
     with start_with_open_stdin(box, child, vendor="qwen") as running:
         running.send_lines(user("go"))
         (turn,) = check_flat(running.end_input().stdout)
-    assert any("nobody here can be asked" in word for word in short(turn))
+    assert any("nobody here can be asked" in word for word in summarize_flat_lines(turn))
 
 
 # -- secrets ---------------------------------------------------------------------------------------
 
-SECRET = f"ghp_{random(36)}"
+SECRET = f"ghp_{generate_secret(36)}"
 COMMAND = f"printf {SECRET} > token"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from casting import HEADER, read_cast, stream_of
-from fake_secrets import INNOCENT, SECRETS, random
+from fake_secrets import INNOCENT, SECRETS, generate_secret
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import Case, fixture_cases
@@ -21,7 +21,7 @@ from shim.core.cast.encoder import MAX_RECORD_BYTES, CastEncoder
 from shim.core.cast.seams import find_secret_spans
 from shim.recording.rewrite import redact_split_secrets
 
-SECRET = f"sk-ant-api03-{random(80)}"
+SECRET = f"sk-ant-api03-{generate_secret(80)}"
 
 
 def record_streams(folder: Path, said: Iterable[tuple[str, bytes]]) -> tuple[bytes, CastRedactor]:
@@ -143,7 +143,7 @@ def test_a_whole_secret_behind_a_letter_of_another_string_is_one(tmp_path):
 
 
 def test_a_text_that_grows_shows_no_beginning_of_its_secret(tmp_path):
-    key = f"AIza{random(35)}"
+    key = f"AIza{generate_secret(35)}"
     grown = [f"the key is {key}"[:size] for size in range(11, 12 + len(key))] + [
         f"the key is {key} and more"
     ]

@@ -8,7 +8,7 @@ import re._parser as parser
 from collections.abc import Iterator
 
 import pytest
-from fake_secrets import BARE, INNOCENT, SAID, SECRETS, random
+from fake_secrets import BARE, INNOCENT, SAID, SECRETS, generate_secret
 from sweeps import each
 
 from shim.core.secrets import redactor as redact
@@ -84,7 +84,7 @@ def test_what_was_redacted_is_not_redacted_again(kind, before, secret, behind):
 
 def test_a_key_block_without_an_end_goes_as_far_as_it_looks_like_one():
     said = Redactor().redact_text(
-        f"-----BEGIN PRIVATE KEY-----\n{random(64)}\n{random(64)}; and more"
+        f"-----BEGIN PRIVATE KEY-----\n{generate_secret(64)}\n{generate_secret(64)}; and more"
     )
     assert said == "[REDACTED:private-key]; and more"
 

@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from fake_secrets import random
+from fake_secrets import generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
 from support import check_frames, check_passed, fixture_cases, translate_case
@@ -24,7 +24,7 @@ from tests.adapters.test_claude_passed import (
     text,
 )
 
-GITHUB = f"ghp_{random(36)}"
+GITHUB = f"ghp_{generate_secret(36)}"
 MARK = "[REDACTED:github-token]"
 OPEN = [
     stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),

@@ -5,7 +5,7 @@ lines.
 import itertools
 
 import pytest
-from fake_secrets import INNOCENT, SECRETS, random
+from fake_secrets import INNOCENT, SECRETS, generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
 from sweeps import each, examples
@@ -25,7 +25,7 @@ from shim.core.secrets.redactor import (
     redact_argv,
 )
 
-GITHUB = f"ghp_{random(36)}"
+GITHUB = f"ghp_{generate_secret(36)}"
 # What secrets begin with, what is around them, and what is nothing at all.
 PIECES = st.one_of(
     st.sampled_from([f"{before}{secret}{behind}" for _, before, secret, behind in SECRETS]),
@@ -138,13 +138,15 @@ def test_what_was_held_back_at_the_end_is_said():
     stream = StreamRedactor({})
     assert stream.feed("a sk") == "a "
     assert stream.flush() == "sk"
-    assert stream.feed("-" + random(48)) == "-" + random(48), "the next text begins anew"
+    assert stream.feed("-" + generate_secret(48)) == "-" + generate_secret(48), (
+        "the next text begins anew"
+    )
 
 
 def test_a_long_token_is_swallowed_as_it_comes():
     stream = StreamRedactor({})
-    assert stream.feed("key: sk-" + random(30)) == "key: [REDACTED:api-key]"
-    assert [stream.feed(random(50)) for _ in range(100)] == [""] * 100
+    assert stream.feed("key: sk-" + generate_secret(30)) == "key: [REDACTED:api-key]"
+    assert [stream.feed(generate_secret(50)) for _ in range(100)] == [""] * 100
     assert stream.feed("aB3 done") == " done"
 
 
@@ -153,7 +155,7 @@ def test_a_key_block_over_many_deltas_is_one_mark_and_its_body_never_comes():
     assert stream.feed("see\n-----BEGIN RSA PRIV") == "see\n"
     assert stream.feed("ATE KEY-----\nMII") == "[REDACTED:private-key]"
     for _ in range(50):
-        assert stream.feed(random(64) + "\n") == ""
+        assert stream.feed(generate_secret(64) + "\n") == ""
     assert stream.feed("-----END RSA PRI") == ""
     assert stream.feed("VATE KEY-----\nbye") == "\nbye"
 
@@ -220,11 +222,11 @@ def test_a_stderr_is_redacted_before_its_middle_is_cut_out():
         tail.add(GITHUB[start : start + 5].encode())
     tail.add(b" then\n-----BEGIN PRIVATE KEY-----\n")
     for _ in range(400):
-        tail.add(random(64).encode() + b"\n")
+        tail.add(generate_secret(64).encode() + b"\n")
     tail.add("-----END PRIVATE KEY-----\né".encode()[:-1])
     tail.add("é".encode()[-1:] + b" ghp_half")
     said = tail.to_text()
-    assert random(20) not in said and GITHUB[:10] not in said
+    assert generate_secret(20) not in said and GITHUB[:10] not in said
     assert said.endswith("é ghp_half")
 
 

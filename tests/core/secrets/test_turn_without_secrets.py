@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from fake_secrets import SECRETS, random
+from fake_secrets import SECRETS, generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Line, Stage, check_turns, fixture_cases, parse, translate_case
@@ -16,7 +16,7 @@ from sweeps import each, examples, fewest, over
 from shim.core.secrets.turn_without_secrets import RedactedTurn
 from shim.core.turn.outcome import ChildExit
 
-GITHUB = f"ghp_{random(36)}"
+GITHUB = f"ghp_{generate_secret(36)}"
 MARK = "[REDACTED:github-token]"
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
@@ -349,7 +349,7 @@ def test_the_result_counts_what_was_left_out_only_where_something_was():
     stage.turn.record_end()
     assert "redacted" not in stage.result()["shim"]
     stage = start_stage()
-    stage.turn.add_block(f"{GITHUB} {GITHUB} Bearer {random(30)}")
+    stage.turn.add_block(f"{GITHUB} {GITHUB} Bearer {generate_secret(30)}")
     stage.turn.record_end()
     assert stage.result()["shim"]["redacted"] == {"github-token": 2, "bearer-token": 1}
     assert stage.account.build_report()["redacted"] == {"github-token": 2, "bearer-token": 1}

@@ -3,7 +3,7 @@
 """
 
 import pytest
-from fake_secrets import random
+from fake_secrets import generate_secret
 from ruling import judge
 from support import Stage, check_turns
 from sweeps import each
@@ -594,7 +594,7 @@ def test_an_mcp_result_with_is_error_is_an_error():
 
 def test_a_secret_in_structured_content_is_redacted():
     stage = start_stage(redact=True)
-    secret = f"ghp_{random(36)}"
+    secret = f"ghp_{generate_secret(36)}"
     stage.turn.add_tool_call("t", "mcp__srv__take", {})
     stage.turn.add_tool_result("t", {"content": [], "structuredContent": {"token": secret}})
     assert secret not in stage.lines()[1]["message"]["content"][0]["content"]

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from flat import MOST_BYTES, FlatStage, check_flat, short, translate_flat
+from flat import MOST_BYTES, FlatStage, check_flat, summarize_flat_lines, translate_flat
 from support import STABLE_SESSION_ID, case
 from sweeps import each
 
@@ -35,7 +35,7 @@ def stage():
 
 def end_turn(stage, **options):
     stage.turn.record_end()
-    found = stage.finish(**options)
+    found = stage.finish_turn(**options)
     check_flat(stage.bytes)
     return found
 
@@ -59,20 +59,25 @@ def test_r1_init_is_the_first_line_of_the_process_and_comes_once(stage):
     )
     stage.turn = stage.turn.create_next()
     stage.turn.add_block("more")
-    assert short(end_turn(stage)) == ["text more", "usage", "result success", "message_stop"]
+    assert summarize_flat_lines(end_turn(stage)) == [
+        "text more",
+        "usage",
+        "result success",
+        "message_stop",
+    ]
 
 
 def test_r1_a_turn_of_another_session_has_no_second_init(stage):
     """The next vendor of a list has a session of its own."""
-    stage.pen.write_init(U, {})
-    stage.pen.write_init(V, {})
-    assert [line["subtype"] for line in stage.lines()] == ["init", "session_id"]
+    stage.encoder.write_init(U, {})
+    stage.encoder.write_init(V, {})
+    assert [line["subtype"] for line in stage.take_lines()] == ["init", "session_id"]
 
 
 def test_r1_a_failure_before_anything_has_its_init(stage):
     empty = FlatStage()
     empty.turn.record_failure("no")
-    assert short(empty.finish())[0] == "init"
+    assert summarize_flat_lines(empty.finish_turn())[0] == "init"
 
 
 def test_r2_every_fragment_is_a_line_in_its_order_and_no_block_is_said_again(stage):
@@ -92,12 +97,12 @@ def test_r3_parallel_calls_are_said_one_after_the_other_whatever_order_their_res
     turn.add_tool_call("b", "Bash", {"command": "ls"})
     turn.add_tool_call("c", "Bash", {"command": "pwd"})
     turn.add_text("meanwhile")
-    assert short(stage.lines()) == ["init", "call a Read"]
+    assert summarize_flat_lines(stage.take_lines()) == ["init", "call a Read"]
     turn.add_tool_result("c", "third")
     turn.add_tool_result("b", "second", True)
-    assert short(stage.lines()) == []
+    assert summarize_flat_lines(stage.take_lines()) == []
     turn.add_tool_result("a", "first")
-    assert short(stage.lines()) == [
+    assert summarize_flat_lines(stage.take_lines()) == [
         "result a first",
         "call b Bash",
         "failed b second",
@@ -111,7 +116,7 @@ def test_r3_parallel_calls_are_said_one_after_the_other_whatever_order_their_res
 def test_r3_a_call_without_a_result_is_answered_before_the_end(stage):
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_call("b", "Read", {})
-    assert short(end_turn(stage))[1:5] == [
+    assert summarize_flat_lines(end_turn(stage))[1:5] == [
         "call a Read",
         "failed a No result was reported for this call.",
         "call b Read",
@@ -125,7 +130,7 @@ def test_r4_ids_are_unique_in_a_session_and_a_retried_call_is_said_once(stage):
     stage.turn.add_tool_result("a", "x")
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_result("a", "y")
-    calls = [word for word in short(end_turn(stage)) if word.startswith("call")]
+    calls = [word for word in summarize_flat_lines(end_turn(stage)) if word.startswith("call")]
     assert calls == ["call a Read", "call a~2 Read"]
 
 
@@ -163,7 +168,7 @@ def test_r6_what_nobody_answered_cost_nothing_as_far_as_we_know(stage):
 
     stage.turn.set_user_message(UserMessage("p" * 40), replays=False)
     stage.turn.record_failure("429 slow down")
-    (usage,) = (line for line in stage.finish() if line["type"] == "usage")
+    (usage,) = (line for line in stage.finish_turn() if line["type"] == "usage")
     assert (usage["input_tokens"], usage["estimated"]) == (0, True)
 
 
@@ -172,7 +177,7 @@ def test_r7_every_end_is_a_result_and_then_the_terminator(stage, how):
     stage.turn.add_text("x")
     if how != "nothing":
         getattr(stage.turn, how)(*(["boom"] if how == "failed" else []))
-    assert [line["type"] for line in stage.finish()][-2:] == ["result", "message_stop"]
+    assert [line["type"] for line in stage.finish_turn()][-2:] == ["result", "message_stop"]
     check_flat(stage.bytes)
 
 
@@ -180,7 +185,7 @@ def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_call("b", "Read", {})
     stage.turn.write_internal_error("a mistake")
-    stage.lines()
+    stage.take_lines()
     (turn,) = check_flat(stage.bytes)
     assert turn[-2]["shim"]["cause"] == "internal"
 
@@ -199,14 +204,14 @@ def test_r8_the_old_terminator_is_never_said(chosen):
 def test_r9_an_interrupt_is_an_event_and_a_result_that_is_cancelled(stage):
     stage.turn.add_text("half")
     stage.turn.record_interrupt()
-    *_, event, result, _ = stage.finish()
+    *_, event, result, _ = stage.finish_turn()
     assert event == {"type": "interrupt"}
     assert (result["is_error"], result["subtype"]) == (True, "cancelled")
 
 
 def test_r10_nobody_logged_in_is_a_system_error_when_nothing_was_said(stage):
     stage.turn.record_failure("401 Incorrect API key provided", api=True)
-    *_, error, result, _ = stage.finish()
+    *_, error, result, _ = stage.finish_turn()
     assert (error["type"], error["subtype"], error["code"]) == ("system", "error", "AUTH")
     assert result["is_error"] and error["message"] in result["errors"]
 
@@ -214,13 +219,13 @@ def test_r10_nobody_logged_in_is_a_system_error_when_nothing_was_said(stage):
 def test_r10_the_same_in_the_middle_of_a_turn_is_an_error(stage):
     stage.turn.add_text("I was saying")
     stage.turn.record_failure("401 Incorrect API key provided", api=True)
-    *_, error, result, _ = stage.finish()
+    *_, error, result, _ = stage.finish_turn()
     assert (error["type"], error["code"], result["is_error"]) == ("error", "AUTH", True)
 
 
 def test_r11_a_rate_limit_says_how_long_to_wait_where_that_is_known(stage):
     stage.turn.record_failure("429 Too many requests, try again in 20s", api=True)
-    *_, error, result, _ = stage.finish()
+    *_, error, result, _ = stage.finish_turn()
     assert (
         error.items()
         >= {"code": "RATE_LIMIT", "status": 429, "retryable": True, "retry_after": 20.0}.items()
@@ -231,13 +236,13 @@ def test_r11_a_rate_limit_says_how_long_to_wait_where_that_is_known(stage):
 @pytest.mark.parametrize("message", ["500 internal server error", "529 overloaded"])
 def test_r11_trouble_of_the_server_suggests_to_ask_again(stage, message):
     stage.turn.record_failure(message, api=True)
-    *_, error, result, _ = stage.finish()
+    *_, error, result, _ = stage.finish_turn()
     assert (error["code"], error["retryable"], result["retryable"]) == ("SERVER", True, True)
 
 
 def test_r11_a_mistake_of_ours_suggests_nothing(stage):
     stage.turn.record_failure("400 messages: field required", api=True)
-    *_, error, result, _ = stage.finish()
+    *_, error, result, _ = stage.finish_turn()
     assert "retryable" not in error and "retryable" not in result
 
 
@@ -289,7 +294,7 @@ def test_r11_what_was_said_before_the_cut_is_not_said_twice():
         translation.turn.add_text(fragment)
     translation.turn.record_end()
     lines = [json.loads(line) for line in translation.close(ChildExit(code=0)).splitlines()]
-    assert short(lines) == [
+    assert summarize_flat_lines(lines) == [
         "init",
         "text one two",
         "text  three",
@@ -335,7 +340,12 @@ def test_r12_a_compaction_is_said(stage, trigger):
 def test_r12_other_system_lines_are_claudes_alone(stage):
     stage.turn.write_retry(1, 3, 500, "503")
     stage.turn.write_system_event("task_started", task_id="x", description="y")
-    assert short(end_turn(stage)) == ["init", "usage", "result success", "message_stop"]
+    assert summarize_flat_lines(end_turn(stage)) == [
+        "init",
+        "usage",
+        "result success",
+        "message_stop",
+    ]
 
 
 def test_r13_thinking_is_flat_and_comes_as_it_streams(stage):
@@ -353,7 +363,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(stage):
     stage.turn.request_permission("r1", "a", "Bash", {}, ("shell", {}))
     stage.turn.record_refusal(asked, "Not today.", frontend_knows=True)
     stage.turn.add_tool_result("a", "vendor's own words", True)
-    assert "failed a Not today." in short(end_turn(stage))
+    assert "failed a Not today." in summarize_flat_lines(end_turn(stage))
 
 
 @each("name", ["yolo", "", None, 7, "bypassPermissions"])
@@ -388,18 +398,22 @@ def test_a_result_has_what_yume_knows_and_nothing_of_the_text(stage):
 
 def test_a_text_that_came_with_the_end_alone_is_said(stage):
     stage.turn.record_end(result="only here")
-    assert "text only here" in short(stage.finish())
+    assert "text only here" in summarize_flat_lines(stage.finish_turn())
 
 
 def test_a_text_that_was_said_is_not_said_again_at_the_end(stage):
     stage.turn.add_text("only here")
     stage.turn.record_end(result="only here")
-    assert short(stage.finish()).count("text only here") == 1
+    assert summarize_flat_lines(stage.finish_turn()).count("text only here") == 1
 
 
 def test_the_images_of_a_message_that_were_left_out_are_told_of(stage):
-    stage.pen.write_notice("[1 image left out]")
-    assert stage.lines()[-1] == {"type": "text", "content": "[1 image left out]", "id": "chunk-1"}
+    stage.encoder.write_notice("[1 image left out]")
+    assert stage.take_lines()[-1] == {
+        "type": "text",
+        "content": "[1 image left out]",
+        "id": "chunk-1",
+    }
 
 
 def test_a_session_is_called_what_the_frontend_calls_it():
@@ -452,7 +466,7 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     nested.add_tool_result(HUGE + "2", HUGE)
     turn.add_tool_result(HUGE, [{"type": "text", "text": HUGE}])
     turn.record_failure(HUGE)
-    stage.finish()
+    stage.finish_turn()
     check_flat(stage.bytes)
     assert max(map(len, stage.bytes.splitlines())) < min(limit or MOST_BYTES, MOST_BYTES)
     said = [json.loads(line) for line in stage.bytes.splitlines()]
@@ -467,15 +481,15 @@ def test_very_many_short_names_are_no_long_line_either():
         session_id=U, model="m", tools=[f"tool{number}" for number in range(50_000)]
     )
     stage.turn.record_end()
-    init, *_ = stage.finish()
+    init, *_ = stage.finish_turn()
     check_flat(stage.bytes)
     assert (init["session_id"], init["model"]) == (U, "m") and len(init["tools"]) < 50_000
 
 
 def test_arguments_that_had_to_be_cut_are_told_to_the_turn(stage):
-    cut = stage.pen.write_tool_call("a", "Write", {"content": HUGE})
+    cut = stage.encoder.write_tool_call("a", "Write", {"content": HUGE})
     assert cut is not None and "characters left out" in cut["content"]
-    assert stage.pen.write_tool_call("b", "Write", {"content": "short"}) is None
+    assert stage.encoder.write_tool_call("b", "Write", {"content": "short"}) is None
 
 
 # -- nested agents ---------------------------------------------------------------------------------
@@ -493,7 +507,7 @@ def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
     nested.add_text("found")
     nested.add_user_text("what it was told")
     turn.add_tool_result("task", "found it")
-    words = short(end_turn(stage))
+    words = summarize_flat_lines(end_turn(stage))
     assert words[1:10] == [
         "call task Task",
         "task>think hm",
@@ -515,7 +529,7 @@ def test_an_agent_whose_call_waits_waits_with_it(stage):
     turn.get_subagent("one").add_text("from one")
     turn.add_tool_result("two", "2")
     turn.add_tool_result("one", "1")
-    assert short(end_turn(stage))[1:7] == [
+    assert summarize_flat_lines(end_turn(stage))[1:7] == [
         "call one Task",
         "one>text from one",
         "result one 1",
@@ -532,7 +546,13 @@ def test_agents_inside_agents_cost_no_stack(stage):
     for number in range(900):
         turn.get_subagent(f"n{number}").add_tool_call(f"n{number + 1}", "Task", {})
     turn.add_tool_result("first", "")
-    assert sum(word.startswith("n") and ">call" in word for word in short(end_turn(stage))) == 900
+    assert (
+        sum(
+            word.startswith("n") and ">call" in word
+            for word in summarize_flat_lines(end_turn(stage))
+        )
+        == 900
+    )
 
 
 def test_an_agent_of_an_unknown_call_has_no_parent(stage):
@@ -549,13 +569,13 @@ def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage
     turn.add_tool_call("a", "Bash", {})
     turn.add_tool_call("b", "Bash", {})
     turn.add_text("then")
-    stage.pen.write_call_now("b")
-    stage.pen.write_call_now("b")
-    assert short(stage.lines())[1:] == ["call a Bash", "call b Bash"]
+    stage.encoder.write_call_now("b")
+    stage.encoder.write_call_now("b")
+    assert summarize_flat_lines(stage.take_lines())[1:] == ["call a Bash", "call b Bash"]
     turn.add_tool_result("b", "2")
     turn.add_tool_result("a", "1")
     turn.record_end()
-    words = short(stage.finish())
+    words = summarize_flat_lines(stage.finish_turn())
     assert words[:3] == ["result b 2", "result a 1", "text then"]
     check_flat(stage.bytes, exposed=True)
 
@@ -565,10 +585,14 @@ def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call
     turn.add_tool_call("a", "Bash", {})
     turn.add_tool_call("task", "Task", {})
     turn.get_subagent("task").add_tool_call("n", "Read", {})
-    stage.pen.write_call_now("n")
-    assert short(stage.lines())[1:] == ["call a Bash", "call task Task", "task>call n Read"]
+    stage.encoder.write_call_now("n")
+    assert summarize_flat_lines(stage.take_lines())[1:] == [
+        "call a Bash",
+        "call task Task",
+        "task>call n Read",
+    ]
     turn.record_end()
-    stage.finish()
+    stage.finish_turn()
     check_flat(stage.bytes, exposed=True)
 
 
@@ -578,7 +602,7 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
     turn.add_tool_call("a", "Bash", {})
     turn.add_text("x" * 200)
     turn.add_tool_result("a", "late")
-    words = short(lines := end_turn(stage))
+    words = summarize_flat_lines(lines := end_turn(stage))
     assert (
         words[2].startswith("result a [The result of this call came too late")
         and words[3] == "text " + "x" * 200
